@@ -1,0 +1,80 @@
+"""`hgfleet`: one command, a subcommand per part.
+
+Each part brings `add_parser(subparsers)`, which adds its own parser and sets `run` on it, a
+function from the parsed arguments to an exit code (`parser.set_defaults(run=...)`). Only the part
+that is asked for is imported: `hgfleet registry` starts without boto3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+from hgfleet import __version__
+from hgfleet.errors import HgfleetError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# name -> (module with add_parser, what the overview says)
+PARTS: Final[dict[str, tuple[str, str]]] = {
+    "registry": ("hgfleet.registry_cli", "check, show and apply the registry of repositories"),
+    "bundles": ("hgfleet.bundles.cli", "make, publish and prune clone bundles"),
+}
+
+_EPILOG = """\
+examples:
+  hgfleet registry check registry.yml    say what is wrong with a registry, or that it is fine
+  hgfleet registry apply --check --diff  show what applying it would change on this host
+  hgfleet registry apply --help          every option of one command
+
+exit codes are those of sysexits(3): 65 bad data, 69 a server is unavailable, 71 something of this
+host is not as it has to be, 75 try again later, 77 not allowed, 78 bad configuration.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one subcommand; errors end as one sentence on stderr and their exit code."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        parser = _parser(arguments)
+        options = parser.parse_args(arguments)
+        if not hasattr(options, "run"):
+            parser.print_help(sys.stderr)
+            return 2
+        code = options.run(options)
+        sys.stdout.flush()
+    except HgfleetError as error:
+        sys.stdout.flush()
+        print(f"hgfleet: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough. stdout is replaced, or the interpreter would
+        # complain again when it closes it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt:
+        print("hgfleet: interrupted", file=sys.stderr)
+        return 130
+    return int(code or 0)
+
+
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hgfleet",
+        description="Commands of a hosted Mercurial service.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"hgfleet {__version__}")
+    subparsers = parser.add_subparsers(metavar="PART", title="parts")
+    wanted = next((word for word in arguments if not word.startswith("-")), None)
+    for name, (module, summary) in PARTS.items():
+        if name == wanted:
+            importlib.import_module(module).add_parser(subparsers)
+        else:
+            subparsers.add_parser(name, help=summary, add_help=False)
+    return parser

@@ -1,0 +1,56 @@
+"""The errors of hgfleet: one class tree, an exit code per kind.
+
+A message is one sentence for the person who reads it: what was found, what was expected, the way
+out. The codes are those of sysexits(3), so that units and scripts can tell "try again" (75) from
+"somebody has to change something" (65, 77, 78).
+"""
+
+from __future__ import annotations
+
+
+class HgfleetError(Exception):
+    """Something that ends a command with a sentence on stderr instead of a traceback."""
+
+    exit_code = 1
+
+
+class UsageError(HgfleetError):
+    """The command line makes no sense (the code is argparse's own)."""
+
+    exit_code = 2
+
+
+class RegistryError(HgfleetError):
+    """The registry, as written or as compiled, cannot be used."""
+
+    exit_code = 65
+
+
+class UnavailableError(HgfleetError):
+    """A server this command depends on (directory, object store) does not answer."""
+
+    exit_code = 69
+
+
+class HostError(HgfleetError):
+    """A file, directory, user or program of this host is not as it has to be."""
+
+    exit_code = 71
+
+
+class TemporaryError(HgfleetError):
+    """Nothing is wrong but the moment: the same command may succeed later."""
+
+    exit_code = 75
+
+
+class AccessDeniedError(HgfleetError):
+    """The person may not do this; the message names who may."""
+
+    exit_code = 77
+
+
+class ConfigurationError(HgfleetError):
+    """A setting of this host is missing or wrong."""
+
+    exit_code = 78
