@@ -1,0 +1,131 @@
+"""refuse every write by somebody who may not push.
+
+This extension runs in the hg that serves a repository and checks who opens a transaction. All
+that changes a repository's content goes through one (a push, a bookmark, a phase, a strip, a
+local commit), so there is no second way in: it does not matter whether the write arrives over
+SSH, over HTTPS or from a shell on the server.
+
+Who may push is in the hgrc of the repository, written from the registry by
+``hgfleet registry apply``::
+
+  [hgfleet]
+  # the path of the repository in the registry, for messages
+  path = sandbox/playground
+  # groups whose members may push; empty: nobody
+  push = maintainers sandbox
+
+Who asks is in the environment, set by ``hgfleet-shell`` for each session and by nothing that a
+client sends:
+
+``HGFLEET_USER``
+  The name of the person. ``operator:NAME`` is an administrator at a shell of the server, who may
+  write everywhere; that is logged.
+
+``HGFLEET_GROUPS``
+  The person's groups, separated by commas.
+
+==============================  ==============================================================
+state                           answer
+==============================  ==============================================================
+person in one of the groups     may write
+person in none of them          refused; the sentence names the groups
+no ``HGFLEET_USER``             refused (a web worker, a forgotten job, a plain shell)
+``operator:NAME``               may write, logged; NAME has to be a name
+no ``path`` in the hgrc         refused for everybody but operators: ``registry apply`` has not
+                                seen this repository
+==============================  ==============================================================
+
+Every decision is logged with the event ``hgfleet_access`` (see :hg:`help -e blackbox`).
+
+Enable it for everything that runs on the server::
+
+  [extensions]
+  hgfleet_access = /opt/hgfleet/current/hgext/access.py
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mercurial import encoding, registrar
+
+from hgfleet.access import push_refusal_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+testedwith = b"7.2"
+minimumhgversion = b"7.2"
+buglink = b"the issue tracker of hgfleet"
+
+configtable: dict[bytes, Any] = {}
+configitem = registrar.configitem(configtable)
+configitem(b"hgfleet", b"path", default=None)
+configitem(b"hgfleet", b"push", default=list)
+configitem(b"hgfleet", b"read", default=list)
+
+OPERATOR = re.compile(r"operator:[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
+
+
+class Answer(NamedTuple):
+    """Whether the write may begin, and the reason in one word; `message` is for a person."""
+
+    allowed: bool
+    reason: str
+    message: str = ""
+
+
+def decide(user: str, groups: Sequence[str], path: str | None, push: Sequence[str]) -> Answer:
+    """Decide from the session's user and groups and the repository's path and push groups."""
+    if OPERATOR.fullmatch(user):
+        return Answer(True, "operator")
+    if not user or ":" in user:
+        return Answer(
+            False,
+            "nobody",
+            f"nobody may write to {path or 'this repository'} without a name: push over SSH, "
+            "or set HGFLEET_USER=operator:NAME as an administrator of this host",
+        )
+    if path is None:
+        return Answer(
+            False,
+            "unregistered",
+            f"{user} may not push here: this repository is not in the registry; "
+            "an operator has to declare it and run the play",
+        )
+    if set(groups).isdisjoint(push):
+        return Answer(False, "groups", push_refusal_of(path, push, user))
+    return Answer(True, "groups")
+
+
+def reposetup(_ui: Any, repo: Any) -> None:
+    """Put the check in front of every transaction of a repository on this host's disk."""
+    if repo.local():
+        # The overlay wins over every hgrc, so no configuration file can take the hook out.
+        repo.ui.setconfig(b"hooks", b"pretxnopen.hgfleet_access", check, b"hgfleet_access")
+
+
+def check(ui: Any, txnname: bytes = b"", **_kwargs: object) -> bool:
+    """Refuse the transaction unless whoever opens it may (a hook: true is a failure)."""
+    user = _text(encoding.environ.get(b"HGFLEET_USER", b""))
+    groups = [g for g in _text(encoding.environ.get(b"HGFLEET_GROUPS", b"")).split(",") if g]
+    path = ui.config(b"hgfleet", b"path")
+    push = [_text(group) for group in ui.configlist(b"hgfleet", b"push")]
+    answer = decide(user, groups, path and _text(path), push)
+    ui.log(
+        b"hgfleet_access",
+        b"%s: user=%s reason=%s transaction=%s\n",
+        b"allowed" if answer.allowed else b"refused",
+        encoding.strtolocal(user) or b"-",
+        answer.reason.encode("ascii"),
+        txnname.split(b"\n")[0],
+    )
+    if not answer.allowed:
+        # Said here, and not in an Abort, which core would print twice.
+        ui.warn(b"%s\n" % encoding.strtolocal(answer.message))
+    return not answer.allowed
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")

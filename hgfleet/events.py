@@ -1,0 +1,48 @@
+"""One structured line per event, for syslog and the journal: `event=key decision=deny ...`.
+
+Whatever a stranger sends ends up here, so a value can never begin a new line, a new field, or be
+longer than a log should bear.
+"""
+
+from __future__ import annotations
+
+import re
+import syslog
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Log = Callable[[str], None]
+
+MAX_VALUE = 300
+"""Characters of one value; a client may send 256 KiB of command (one SSH packet)."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9_./:@%+,=~-]+")
+
+
+def line(event: str, **fields: object) -> str:
+    """Format one event. Durations are given in seconds, sizes in bytes; None is left out."""
+    words = [f"event={event}"]
+    words += [f"{name}={_value(value)}" for name, value in fields.items() if value is not None]
+    return " ".join(words)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    text = str(value)
+    if len(text) > MAX_VALUE:
+        text = f"{text[:MAX_VALUE]}...({len(text)} characters)"
+    if _PLAIN.fullmatch(text):
+        return text
+    # unicode_escape leaves printable ASCII alone and turns everything else, surrogates of
+    # undecodable bytes included, into \n, \x1b, \udcff and the like.
+    escaped = text.encode("unicode_escape", "surrogatepass").decode("ascii").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def to_syslog(identifier: str) -> Log:
+    """Return a function that writes one line to the system log under this identifier."""
+    syslog.openlog(identifier, syslog.LOG_PID, syslog.LOG_AUTHPRIV)
+    return lambda text: syslog.syslog(syslog.LOG_INFO, text)

@@ -1,0 +1,341 @@
+"""hgfleet-shell: the one thing that a key can run over SSH.
+
+sshd starts it for every session (the forced command that `hgfleet-keys` wrote) and hands over what
+the client asked for in SSH_ORIGINAL_COMMAND. That is either exactly what an hg client sends,
+
+    hg -R PATH serve --stdio
+
+for a repository that the person may read, or one of a few words (`help`, `whoami`), or nothing (a
+bare login). Everything else is refused with a sentence. `decide` makes the decision and touches
+nothing; `main` carries it out.
+
+PATH is the path of the registry. `ssh://host/team/x` makes it `team/x` and `ssh://host//team/x`
+makes it `/team/x`; people type a slash at the end too. One slash at each end is therefore taken
+off, and what remains is looked up as it stands: nothing is expanded, resolved or joined before it
+has been found. A repository that the person may not read is answered as one that does not exist.
+
+Reading is decided here. Pushing is refused inside hg (`hgext/access.py`), where no other way to
+write can go round it; for that the session carries HGFLEET_USER and HGFLEET_GROUPS.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import re
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hgfleet import access, events, registry
+from hgfleet.errors import AccessDeniedError, ConfigurationError, HgfleetError, RegistryError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hgfleet.registry import Registry, Repository
+
+REGISTRY: Final = "/var/lib/hgfleet/registry.json"
+ROOT: Final = "/srv/hg/repos"
+HGRC: Final = "/etc/hgfleet/hgrc"
+
+MAX_COMMAND: Final = 4096
+"""Characters. The longest path of a registry has 200."""
+
+INTERNAL_ERROR: Final = 70
+"""EX_SOFTWARE of sysexits(3)."""
+
+# What mercurial.sshpeer._serverquote produces: the bare word, or single quotes around anything with
+# each quote inside written '\''.
+_SERVE: Final = re.compile(
+    r"hg -R (?P<bare>[A-Za-z0-9@%_+=:,./-]+) serve --stdio"
+    r"|hg -R '(?P<quoted>(?:[^'\0]|'\\'')*)' serve --stdio"
+)
+_INIT: Final = re.compile(r"hg init( .*)?", re.DOTALL)
+_NAME: Final = re.compile(r"[a-z][a-z0-9._-]{0,31}")
+_GROUP: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """Run `hg serve --stdio` on this repository."""
+
+    repository: Repository
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Print this and end well; `reason` is for the log."""
+
+    text: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Print this sentence on stderr and end with an error; `reason` is for the log."""
+
+    message: str
+    reason: str
+    exit_code: int = AccessDeniedError.exit_code
+
+
+Decision = Serve | Say | Refuse
+
+
+def decide(command: str | None, principal: access.Principal, known: Registry) -> Decision:
+    """Decide about SSH_ORIGINAL_COMMAND; None is a login without a command."""
+    if command is None or not command.strip(" "):
+        return Say(greeting(principal, known), "login")
+    if len(command) > MAX_COMMAND:
+        return Refuse(
+            f"That command has {len(command)} characters, more than the {MAX_COMMAND} that any "
+            f"command of this service needs. {_WHAT_WORKS}",
+            "too-long",
+        )
+    match _SERVE.fullmatch(command):
+        case re.Match() as found:
+            path = found["bare"] or (found["quoted"] or "").replace("'\\''", "'")
+            return _repository(path, principal, known)
+    match command.strip(" "):
+        case "help":
+            return Say(help_text(principal), "help")
+        case "whoami":
+            return Say(whoami(principal, known), "whoami")
+    if _INIT.fullmatch(command):
+        return Refuse(
+            "Repositories are not made over SSH: an operator declares them in the registry of this "
+            "service, and they appear by themselves.",
+            "init",
+        )
+    return Refuse(f"'{_shown(command)}' is not a command of this service. {_WHAT_WORKS}", "command")
+
+
+def _repository(asked: str, principal: access.Principal, known: Registry) -> Decision:
+    path = asked.removeprefix("/").removesuffix("/")
+    if path in ("", "."):
+        return Refuse(
+            "Which repository? The URL has no path after the host: ssh://hg@HOST/PATH. "
+            '"ssh hg@HOST whoami" lists some.',
+            "no-path",
+        )
+    repository = known.repositories.get(path)
+    if repository is not None and access.may_read(repository, principal):
+        return Serve(repository)
+    # One answer for both cases. The likely names come from what the person may read anyway.
+    import difflib
+
+    readable = [r.path for r in known.repositories.values() if access.may_read(r, principal)]
+    likely = difflib.get_close_matches(path[: registry.MAX_PATH_LENGTH], readable, n=1)
+    hint = f"Did you mean {likely[0]}?" if likely else 'See "ssh hg@HOST whoami" for what is.'
+    return Refuse(
+        f"There is no repository '{_shown(path)}' here for {principal.name}. {hint}",
+        "no-repository",
+    )
+
+
+# --- words ----------------------------------------------------------------------------------
+
+_WHAT_WORKS: Final = (
+    "This account serves Mercurial repositories (hg clone, pull and push with "
+    'ssh://hg@HOST/PATH) and the commands "help" and "whoami".'
+)
+
+_LISTED: Final = 20
+"""Repositories that one answer names; the web part has the whole list."""
+
+
+def help_text(principal: access.Principal) -> str:
+    """Return the answer to `ssh hg@HOST help`."""
+    return f"""You are {principal.name}. This is a Mercurial server; put its name where HOST stands.
+
+  hg clone ssh://hg@HOST/PATH    clone, pull from and push to a repository
+  ssh hg@HOST whoami             your name, your groups, and where you may push
+  ssh hg@HOST help               this text
+
+There is no shell here, and nothing is forwarded.
+"""
+
+
+def whoami(principal: access.Principal, known: Registry) -> str:
+    """Return the answer to `ssh hg@HOST whoami`."""
+    readable = [r for r in known.repositories.values() if access.may_read(r, principal)]
+    pushable = [r.path for r in readable if access.may_push(r, principal)]
+    groups = ", ".join(sorted(principal.groups)) or "none"
+    return (
+        f"name:      {principal.name}\n"
+        f"groups:    {groups}\n"
+        f"may push:  {_listed(pushable)}\n"
+        f"may read:  {_listed([r.path for r in readable])}\n"
+    )
+
+
+def greeting(principal: access.Principal, known: Registry) -> str:
+    """Return what a login without a command prints."""
+    return (
+        f"Hello {principal.name}: your key works.\n\n"
+        f"{whoami(principal, known)}\n"
+        'This is a Mercurial server without a shell. "ssh hg@HOST help" says what works.\n'
+    )
+
+
+def _listed(paths: Sequence[str]) -> str:
+    if not paths:
+        return "nothing"
+    more = f" and {len(paths) - _LISTED} more" if len(paths) > _LISTED else ""
+    return ", ".join(paths[:_LISTED]) + more
+
+
+def _shown(text: str) -> str:
+    """What a client sent, safe to print on a terminal."""
+    short = text if len(text) <= 100 else f"{text[:100]}..."
+    return "".join(c if " " <= c <= "~" else "?" for c in short)
+
+
+# --- the session ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line; the paths differ from their defaults in tests only."""
+
+    principal: access.Principal
+    registry: str = REGISTRY
+    root: str = ROOT
+    hgrc: str = HGRC
+
+
+def parse_arguments(arguments: Sequence[str]) -> Options:
+    """Read `--user U [--groups G,H] [--registry FILE] [--root DIRECTORY] [--hgrc FILE]`.
+
+    By hand, because argparse would cost every session 10 ms. Raises ConfigurationError: whoever
+    wrote a wrong command line, it was not the client.
+    """
+    if len(arguments) % 2:
+        raise ConfigurationError("hgfleet-shell: an option has no value")
+    given = dict(zip(arguments[::2], arguments[1::2], strict=True))
+    user = given.pop("--user", "")
+    groups = [group for group in given.pop("--groups", "").split(",") if group]
+    if not _NAME.fullmatch(user) or not all(_GROUP.fullmatch(group) for group in groups):
+        raise ConfigurationError("hgfleet-shell: --user or --groups is not a name of the directory")
+    options = Options(
+        access.Principal(user, frozenset(groups)),
+        given.pop("--registry", REGISTRY),
+        given.pop("--root", ROOT),
+        given.pop("--hgrc", HGRC),
+    )
+    if given:
+        raise ConfigurationError(f"hgfleet-shell: unknown option {min(given)}")
+    return options
+
+
+def session_environment(options: Options, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return all that hg gets to see: nothing of it is the client's, but where it comes from."""
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": "/nonexistent",
+        "LANG": "C.UTF-8",
+        "HGRCPATH": options.hgrc,
+        "HGPLAIN": "1",
+        "HGENCODING": "utf-8",
+        "HGFLEET_USER": options.principal.name,
+        "HGFLEET_GROUPS": ",".join(sorted(options.principal.groups)),
+    }
+    if "SSH_CONNECTION" in inherited:
+        environment["SSH_CONNECTION"] = inherited["SSH_CONNECTION"]
+    return environment
+
+
+def serve(path: str) -> int:
+    """Run `hg -R path serve --stdio` in this process; return its status."""
+    # As hg's own script does; without it the start takes three times as long.
+    importlib.import_module("hgdemandimport").enable()
+    from mercurial import dispatch, main_script
+
+    dispatch.initstdio()
+    request = main_script.request([b"-R", os.fsencode(path), b"serve", b"--stdio"])
+    return int(dispatch.dispatch(request)) & 255
+
+
+def session(arguments: Sequence[str], environment: Mapping[str, str], log: events.Log) -> int:
+    """Decide, log and carry out one session; return its exit status."""
+    start = time.monotonic()
+    options = parse_arguments(arguments)
+    name = options.principal.name
+    client = environment.get("SSH_CONNECTION", "").partition(" ")[0] or None
+    command = environment.get("SSH_ORIGINAL_COMMAND")
+    known = registry.load_compiled(options.registry)
+    decision = decide(command, options.principal, known)
+    match decision:
+        case Say(text, reason):
+            log(events.line("session", decision="answer", reason=reason, user=name, client=client))
+            sys.stdout.write(text)
+            sys.stdout.flush()
+            return 0
+        case Serve(repository):
+            path = f"{options.root}/{repository.path}"
+            if os.path.isdir(f"{path}/.hg"):  # noqa: PTH112  (pathlib is slow to import)
+                fields = {"user": name, "repo": repository.path, "client": client}
+                log(events.line("session", decision="serve", **fields))
+                os.umask(0o027)
+                os.chdir("/")
+                kept = session_environment(options, environment)
+                os.environ.clear()
+                os.environ.update(kept)
+                status = serve(path)
+                seconds = time.monotonic() - start
+                log(events.line("session-end", **fields, status=status, seconds=seconds))
+                return status
+            decision = Refuse(
+                f"The repository {repository.path} is registered, but this host does not have it "
+                "yet. The operators can see this in their log.",
+                "not-on-this-host",
+                RegistryError.exit_code,
+            )
+    log(
+        events.line(
+            "session",
+            decision="refuse",
+            reason=decision.reason,
+            user=name,
+            client=client,
+            command=command,
+        )
+    )
+    _tell(decision.message)
+    return decision.exit_code
+
+
+def _tell(message: str) -> None:
+    # The client may be gone already, and that is no reason for a traceback.
+    with contextlib.suppress(OSError):
+        print(message, file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """Run as the forced command of an SSH session."""
+    log = events.to_syslog("hgfleet-shell")
+    user = " ".join(sys.argv[1:])
+    try:
+        return session(sys.argv[1:], dict(os.environ), log)
+    except HgfleetError as error:
+        log(events.line("session", decision="fail", arguments=user, detail=error))
+        _tell(
+            "This service is not in order at the moment, and nothing was changed. "
+            "The operators can see why in their log; please try again later."
+        )
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        import traceback
+
+        detail = "".join(traceback.format_exception(error))[-events.MAX_VALUE :]
+        log(events.line("session", decision="crash", arguments=user, detail=detail))
+        _tell(
+            "Something in this service broke while it worked on your command; what was not "
+            "confirmed did not happen. The operators can see it in their log."
+        )
+        return INTERNAL_ERROR
