@@ -44,7 +44,7 @@ MAX_DESCRIPTION: Final = 200
 
 VERSION: Final = 1
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times as fast
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is faster
 
 _TOP_FIELDS = ("version", "defaults", "namespaces", "repositories")
 _SETTING_FIELDS = ("read", "push", "publishing", "bundles")
@@ -106,11 +106,12 @@ def _read(name: str) -> bytes:
         descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise RegistryError(f"{name}: cannot read the registry ({error.strerror})") from error
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        kind = "a directory" if stat.S_ISDIR(mode) else "something else than a file"
+        raise RegistrySourceError([Problem(name, 1, 1, kind, "a file with a registry")])
     with os.fdopen(descriptor, "rb") as file:
-        mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(mode):
-            kind = "a directory" if stat.S_ISDIR(mode) else "something else than a file"
-            raise RegistrySourceError([Problem(name, 1, 1, kind, "a file with a registry")])
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         got = f"more than {MAX_BYTES} bytes"
@@ -221,6 +222,8 @@ class _Checker:
 
     def top(self, document: Node) -> Registry:
         fields = self.mapping(document, "the registry", _TOP_FIELDS)
+        if document.kind != "mapping":
+            raise _Stop
         version = fields.get("version")
         if version is None:
             self.missing(document, "version", f"version: {VERSION}")
@@ -336,8 +339,7 @@ class _Checker:
         return result
 
     def missing(self, place: Node, key: str, expected: str) -> None:
-        if place.kind != "bad":
-            self.problem(place, f"no {key}", expected)
+        self.problem(place, f"no {key}", expected)
 
     def settings(self, fields: dict[str, Node]) -> Settings:
         read: Read | None = None

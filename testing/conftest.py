@@ -1,0 +1,64 @@
+"""What tests of every tier share.
+
+Conventions: one file per module of the package (`testing/unit/test_<module>.py`), names that say
+what is true (`test_a_disabled_person_has_no_keys`), no bare sleep (`wait_for`), no network in unit
+tests, and nothing written outside `tmp_path`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+
+class WaitFor(Protocol):
+    """The type of the fixture `wait_for`."""
+
+    def __call__(
+        self, what: str, probe: Callable[[], T], seconds: float = 30, every: float = 0.2
+    ) -> T: ...
+
+
+@pytest.fixture(scope="session")
+def wait_for() -> WaitFor:
+    """Wait until a probe returns something true, and return that.
+
+    A probe may raise AssertionError or OSError for "not yet"; the last of them is what a test that
+    runs out of time shows.
+    """
+
+    def wait(what: str, probe: Callable[[], T], seconds: float = 30, every: float = 0.2) -> T:
+        deadline = time.monotonic() + seconds
+        last: object = None
+        while True:
+            try:
+                last = result = probe()
+                if result:
+                    return result
+            except (AssertionError, OSError) as error:
+                last = error
+            if time.monotonic() >= deadline:
+                pytest.fail(f"{what}: not within {seconds:g} s; the last answer was: {last!r}")
+            time.sleep(every)
+
+    return wait
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs root where there is none, and say so."""
+    if item.get_closest_marker("root") and os.geteuid() != 0:
+        pytest.skip("needs root: it changes owners of files")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run tests that stop or restart hosts after all others; the order is stable otherwise."""
+    items.sort(key=lambda item: item.get_closest_marker("disruptive") is not None)

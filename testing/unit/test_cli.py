@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import grp
+import json
+import os
+import pwd
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hgfleet import cli, errors
+
+ROOT = Path(__file__).resolve().parents[2]
+CLUSTER = str(ROOT / "ansible/inventories/cluster/registry.yml")
+
+
+def hgfleet(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    """Run it as a person would."""
+    return subprocess.run(
+        [sys.executable, "-m", "hgfleet", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,  # type: ignore[call-overload]
+    )
+
+
+def test_without_arguments_it_says_what_there_is() -> None:
+    done = hgfleet()
+    assert done.returncode == 2
+    assert "check, show and apply the registry" in done.stderr
+    assert "examples:" in done.stderr
+
+
+def test_each_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ((), ("registry",), ("registry", "apply")):
+        with pytest.raises(SystemExit) as caught:
+            cli.main([*words, "--help"])
+        assert caught.value.code == 0
+        assert "examples:" in capsys.readouterr().out
+
+
+def test_a_typo_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["regsitry", "check"])
+    assert caught.value.code == 2
+    assert "regsitry" in capsys.readouterr().err
+
+
+def test_a_fine_registry_is_called_fine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["registry", "check", CLUSTER]) == 0
+    assert capsys.readouterr().out == f"{CLUSTER}: fine (2 repositories, 1 namespace)\n"
+
+
+def test_a_bad_registry_is_data_of_the_wrong_kind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "registry.yml"
+    file.write_text("version: 1\nrepositories: {A: {description: x}, B: {}}\n")
+    assert cli.main(["registry", "check", str(file)]) == errors.RegistryError.exit_code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count(f"{file}:2:") == 3
+
+
+def test_show_has_inherited_values(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["registry", "show", CLUSTER]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["REPOSITORY", "READ", "PUSH", "PHASES", "BUNDLES", "DESCRIPTION"]
+    assert lines[2].split()[:5] == [
+        "sandbox/playground",
+        "public",
+        "maintainers,sandbox",
+        "publishing",
+        "stream,zstd,gzip",
+    ]
+
+
+def test_show_compiled_is_what_show_json_wrote(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["registry", "show", "--json", CLUSTER]) == 0
+    text = capsys.readouterr().out
+    assert list(json.loads(text)["repositories"]) == ["hgfleet", "sandbox/playground"]
+    (tmp_path / "registry.json").write_text(text)
+    assert cli.main(["registry", "show", "--compiled", str(tmp_path / "registry.json")]) == 0
+    assert "sandbox/playground" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [[], [CLUSTER, "--compiled"]])
+def test_show_needs_one_source(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["registry", "show", *arguments]) == 2
+    assert "either FILE or --compiled" in capsys.readouterr().err
+
+
+def test_apply_ends_with_the_number_of_changes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("repos", "lib"):
+        (tmp_path / name).mkdir()
+    arguments = [
+        *("registry", "apply", "--registry", CLUSTER, "--root", str(tmp_path / "repos")),
+        *("--compiled", str(tmp_path / "lib/registry.json")),
+        *("--user", pwd.getpwuid(os.geteuid()).pw_name),
+        *("--group", grp.getgrgid(os.getegid()).gr_name),
+    ]
+    assert cli.main([*arguments, "--check", "--diff"]) == 0
+    assert not (tmp_path / "lib/registry.json").exists()
+    assert capsys.readouterr().out.splitlines()[-1] == "changed=3"
+    assert cli.main(arguments) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "changed=3"
+    assert cli.main(arguments) == 0
+    assert capsys.readouterr().out == "changed=0\n"
+
+
+def test_apply_checks_the_registry_before_it_touches_anything(tmp_path: Path) -> None:
+    bad = tmp_path / "registry.yml"
+    bad.write_text("version: 1\nrepositories: {a: {}}\n")
+    done = hgfleet("registry", "apply", "--registry", str(bad), "--root", "/no-such-place")
+    assert done.returncode == 65
+    assert f"{bad}:2:16: got no description" in done.stderr
+
+
+def test_only_the_part_that_is_asked_for_is_imported() -> None:
+    code = (
+        "import sys; from hgfleet import cli; cli.main(sys.argv[1:]); "
+        "print(sorted({'boto3', 'botocore', 'ldap', 'mercurial'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "registry", "check", CLUSTER],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_reader_that_goes_away_causes_no_traceback() -> None:
+    command = f"{sys.executable} -m hgfleet registry show --json {CLUSTER} | true"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
+
+
+def test_ctrl_c_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hgfleet.registry.load", interrupt)
+    assert cli.main(["registry", "check", CLUSTER]) == 130
+    assert capsys.readouterr().err == "hgfleet: interrupted\n"
+
+
+def test_exit_codes_are_distinct() -> None:
+    kinds = errors.HgfleetError.__subclasses__()
+    codes = [kind.exit_code for kind in kinds] + [errors.HgfleetError.exit_code]
+    assert len(set(codes)) == len(codes)
