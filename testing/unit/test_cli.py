@@ -13,10 +13,26 @@ import pytest
 from hgfleet import cli, errors
 
 ROOT = Path(__file__).resolve().parents[2]
-CLUSTER = str(ROOT / "ansible/inventories/cluster/registry.yml")
+
+REGISTRY = """\
+version: 1
+defaults: {push: [maintainers]}
+namespaces:
+  sandbox: {push: [maintainers, sandbox]}
+repositories:
+  hgfleet: {description: Operations}
+  sandbox/playground: {description: Something to push to}
+"""
 
 
-def hgfleet(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+@pytest.fixture
+def registry_file(tmp_path: Path) -> str:
+    file = tmp_path / "registry.yml"
+    file.write_text(REGISTRY)
+    return str(file)
+
+
+def hgfleet(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run it as a person would."""
     return subprocess.run(
         [sys.executable, "-m", "hgfleet", *arguments],
@@ -24,7 +40,6 @@ def hgfleet(*arguments: str, **options: object) -> subprocess.CompletedProcess[s
         capture_output=True,
         text=True,
         check=False,
-        **options,  # type: ignore[call-overload]
     )
 
 
@@ -50,9 +65,11 @@ def test_a_typo_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert "regsitry" in capsys.readouterr().err
 
 
-def test_a_fine_registry_is_called_fine(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["registry", "check", CLUSTER]) == 0
-    assert capsys.readouterr().out == f"{CLUSTER}: fine (2 repositories, 1 namespace)\n"
+def test_a_fine_registry_is_called_fine(
+    registry_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["registry", "check", registry_file]) == 0
+    assert capsys.readouterr().out == f"{registry_file}: fine (2 repositories, 1 namespace)\n"
 
 
 def test_a_bad_registry_is_data_of_the_wrong_kind(
@@ -66,8 +83,8 @@ def test_a_bad_registry_is_data_of_the_wrong_kind(
     assert err.count(f"{file}:2:") == 3
 
 
-def test_show_has_inherited_values(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["registry", "show", CLUSTER]) == 0
+def test_show_has_inherited_values(registry_file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["registry", "show", registry_file]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["REPOSITORY", "READ", "PUSH", "PHASES", "BUNDLES", "DESCRIPTION"]
     assert lines[2].split()[:5] == [
@@ -80,9 +97,9 @@ def test_show_has_inherited_values(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_show_compiled_is_what_show_json_wrote(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    registry_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["registry", "show", "--json", CLUSTER]) == 0
+    assert cli.main(["registry", "show", "--json", registry_file]) == 0
     text = capsys.readouterr().out
     assert list(json.loads(text)["repositories"]) == ["hgfleet", "sandbox/playground"]
     (tmp_path / "registry.json").write_text(text)
@@ -90,19 +107,19 @@ def test_show_compiled_is_what_show_json_wrote(
     assert "sandbox/playground" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [[], [CLUSTER, "--compiled"]])
+@pytest.mark.parametrize("arguments", [[], ["some.yml", "--compiled"]])
 def test_show_needs_one_source(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["registry", "show", *arguments]) == 2
     assert "either FILE or --compiled" in capsys.readouterr().err
 
 
 def test_apply_ends_with_the_number_of_changes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    registry_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("repos", "lib"):
         (tmp_path / name).mkdir()
     arguments = [
-        *("registry", "apply", "--registry", CLUSTER, "--root", str(tmp_path / "repos")),
+        *("registry", "apply", "--registry", registry_file, "--root", str(tmp_path / "repos")),
         *("--compiled", str(tmp_path / "lib/registry.json")),
         *("--user", pwd.getpwuid(os.geteuid()).pw_name),
         *("--group", grp.getgrgid(os.getegid()).gr_name),
@@ -124,13 +141,13 @@ def test_apply_checks_the_registry_before_it_touches_anything(tmp_path: Path) ->
     assert f"{bad}:2:16: got no description" in done.stderr
 
 
-def test_only_the_part_that_is_asked_for_is_imported() -> None:
+def test_only_the_part_that_is_asked_for_is_imported(registry_file: str) -> None:
     code = (
         "import sys; from hgfleet import cli; cli.main(sys.argv[1:]); "
         "print(sorted({'boto3', 'botocore', 'ldap', 'mercurial'} & set(sys.modules)))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, "registry", "check", CLUSTER],
+        [sys.executable, "-c", code, "registry", "check", registry_file],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -139,8 +156,8 @@ def test_only_the_part_that_is_asked_for_is_imported() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_a_reader_that_goes_away_causes_no_traceback() -> None:
-    command = f"{sys.executable} -m hgfleet registry show --json {CLUSTER} | true"
+def test_a_reader_that_goes_away_causes_no_traceback(registry_file: str) -> None:
+    command = f"{sys.executable} -m hgfleet registry show --json {registry_file} | true"
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command}"],
         cwd=ROOT,
@@ -153,13 +170,13 @@ def test_a_reader_that_goes_away_causes_no_traceback() -> None:
 
 
 def test_ctrl_c_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    registry_file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupt(_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("hgfleet.registry.load", interrupt)
-    assert cli.main(["registry", "check", CLUSTER]) == 130
+    assert cli.main(["registry", "check", registry_file]) == 130
     assert capsys.readouterr().err == "hgfleet: interrupted\n"
 
 
