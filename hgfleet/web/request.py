@@ -1,0 +1,186 @@
+"""One request: what it asks for, whether it may, and what the log will say about it."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl
+
+from hgfleet.web import repositories, wire
+from hgfleet.web.headers import Headers  # noqa: TC001  (an alias that is also a value)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hgfleet.web.routing import InRepository
+
+    Environ = dict[str, Any]
+
+LARGEST_BODY: Final = 4 * 1024 * 1024
+"""Arguments in a POST body (bytes): 100,000 nodes."""
+
+MOST_CHANGESETS: Final = 5000
+"""The largest `revcount` a page may ask for: rendering 5,000 changesets takes seconds."""
+
+_WEB_COMMAND = re.compile(r"[a-z0-9_-]{0,64}")
+_STYLE = re.compile(r"[a-z0-9_]{0,32}")
+_UNSTORED_COMMANDS: Final = frozenset({"archive", "static"})
+
+
+class RefusedError(Exception):
+    """A request that gets an answer without hgweb: a status and a sentence."""
+
+    def __init__(self, status: HTTPStatus, sentence: str, extra: Headers = ()) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.sentence = sentence
+        self.headers = extra
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request and what the log will say about it."""
+
+    environ: Environ
+    method: str
+    path: str
+    query: str
+    started: float
+    identity: str
+    entry: dict[str, object] = field(default_factory=dict)
+    is_started: bool = False
+
+    @property
+    def is_head(self) -> bool:
+        """Whether the client wants no body."""
+        return self.method == "HEAD"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a request into a repository is, as far as handling it goes."""
+
+    is_push: bool = False
+    is_storable: bool = False
+    is_stream: bool = False
+    is_archive: bool = False
+
+
+def understand(exchange: Exchange, route: InRepository, environ: Environ) -> Request:
+    """Check a request into a repository before hgweb sees it; raises RefusedError.
+
+    Tells the log what was asked for, and puts the body of a POST into hgweb's environment.
+    """
+    try:
+        query = exchange.query.encode("ascii")
+        parameters = dict(parse_qsl(query, keep_blank_values=True))
+    except (UnicodeError, ValueError):
+        raise bad("The part of the address after '?' is not URL-encoded ASCII.") from None
+    command = parameters.get(b"cmd", b"").decode("latin-1")
+    permission = repositories.permission(command) if command else None
+    if permission is None:
+        if exchange.method == "POST":
+            raise method_not_allowed()
+        return _understand_page(exchange, route, parameters)
+    exchange.entry["command"] = command
+    if command in wire.PUSHING or permission != "pull":
+        return Request(is_push=True)
+    if command in wire.CLOSED:
+        raise RefusedError(
+            HTTPStatus.FORBIDDEN, "This command of the wire protocol is closed on this server."
+        )
+    if route.rest.strip("/"):
+        raise not_found()
+    body = _post_arguments(exchange, environ) if exchange.method == "POST" else b""
+    is_stream = command not in wire.REPLAYABLE and command not in (
+        "clonebundles",
+        "clonebundles_manifest",
+    )
+    if exchange.is_head and is_stream:
+        raise method_not_allowed()
+    try:
+        arguments = wire.parse(exchange.query, wire.header_arguments(environ), body)
+        for name, value in environ.items():
+            if name.startswith("HTTP_X_HG") and not value.isascii():
+                raise wire.BadRequestError("a header is not ASCII")
+        call = wire.check(command, arguments)
+    except wire.BadRequestError as problem:
+        raise bad(f"This server does not understand the request: {problem}.") from problem
+    if call.batch:
+        exchange.entry["batch"] = list(call.batch)
+        if any(name in wire.PUSHING for name in call.batch):
+            return Request(is_push=True)
+    exchange.entry.update(call.details)
+    return Request(
+        is_storable=command in wire.REPLAYABLE and exchange.method != "POST", is_stream=is_stream
+    )
+
+
+def _understand_page(
+    exchange: Exchange, route: InRepository, parameters: Mapping[bytes, bytes]
+) -> Request:
+    segments = route.rest.strip("/").split("/", 1)
+    named = parameters.get(b"cmd", b"").decode("latin-1") or segments[0]
+    if "\0" in route.rest or any(b"\0" in value for value in parameters.values()):
+        raise not_found()
+    if not _WEB_COMMAND.fullmatch(named):
+        raise not_found()
+    exchange.entry["command"] = named or "default"
+    style, dash, command = named.rpartition("-")
+    if not dash:
+        style = parameters.get(b"style", b"").decode("latin-1")
+    if not _STYLE.fullmatch(style):
+        raise bad("There is no such style.")
+    revcount = parameters.get(b"revcount", b"")
+    if revcount.isdigit() and int(revcount[:20]) > MOST_CHANGESETS:
+        raise bad(f"A page shows at most {MOST_CHANGESETS} changesets.")
+    if command == "archive" and len(segments) < 2:
+        raise not_found()
+    is_storable = not (
+        command in _UNSTORED_COMMANDS
+        # A search may say "the last three days"; pages of the graph may show ages in words.
+        or b"rev" in parameters
+        or (command == "graph" and style != "json")
+    )
+    return Request(is_storable=is_storable, is_archive=command == "archive")
+
+
+def _post_arguments(exchange: Exchange, environ: Environ) -> bytes:
+    """Read the body of a POST that carries a command's arguments, and hand it to hgweb."""
+    stated = str(exchange.environ.get("HTTP_X_HGARGS_POST", "0"))
+    if not re.fullmatch(r"[0-9]{1,9}", stated):
+        raise bad("X-HgArgs-Post is not a number.")
+    length = int(stated)
+    if length > LARGEST_BODY:
+        raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The arguments are too long.")
+    body: bytes = exchange.environ["wsgi.input"].read(LARGEST_BODY + 1)
+    if len(body) > LARGEST_BODY:
+        raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The body is too long.")
+    if len(body) < length:
+        raise bad("X-HgArgs-Post announces more than the body has.")
+    environ["CONTENT_LENGTH"] = str(len(body))
+    environ["HTTP_X_HGARGS_POST"] = stated
+    environ["wsgi.input"] = io.BytesIO(body)
+    return body[:length]
+
+
+def bad(sentence: str) -> RefusedError:
+    """400, with what is wrong."""
+    return RefusedError(HTTPStatus.BAD_REQUEST, sentence)
+
+
+def not_found() -> RefusedError:
+    """404, the same words whether something is absent or not for everybody."""
+    return RefusedError(HTTPStatus.NOT_FOUND, "There is no such page or repository here.")
+
+
+def method_not_allowed() -> RefusedError:
+    """405, with what is allowed."""
+    return RefusedError(
+        HTTPStatus.METHOD_NOT_ALLOWED,
+        "This server answers GET and HEAD.",
+        (("Allow", "GET, HEAD"),),
+    )

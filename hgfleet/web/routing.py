@@ -1,0 +1,65 @@
+"""What a path of a URL means: a repository, an index of repositories, or nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hgfleet.registry import MAX_SEGMENTS
+
+if TYPE_CHECKING:
+    from hgfleet.registry import Registry, Repository
+
+
+@dataclass(frozen=True, slots=True)
+class InRepository:
+    """The path leads into a public repository; `rest` is what follows: "" or "/..."."""
+
+    repository: Repository
+    rest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The path is a folder with public repositories below it; "" is the top."""
+
+    folder: str
+
+
+def resolve(path: str, registry: Registry) -> InRepository | Index | None:
+    """Decide on whole segments; None is "not found".
+
+    Nothing is normalised: a path with empty, `.` or `..` segments before the end of a repository's
+    name names no repository. A repository that not everybody may read is "not found", and so is a
+    folder that has only such ones: nobody learns here what exists.
+    """
+    if not path.startswith("/"):
+        return None
+    segments = path[1:].split("/", MAX_SEGMENTS)
+    for count in range(1, min(len(segments), MAX_SEGMENTS) + 1):
+        name = "/".join(segments[:count])
+        repository = registry.repositories.get(name)
+        if repository is not None:
+            if not repository.is_public:
+                return None
+            return InRepository(repository, path[1 + len(name) :])
+    folder = path[1:].removesuffix("/")
+    if not folder:
+        return Index("") if path == "/" else None
+    below = folder + "/"
+    if any(
+        name.startswith(below) and repository.is_public
+        for name, repository in registry.repositories.items()
+    ):
+        return Index(folder)
+    return None
+
+
+def is_canonical(raw_path: str, route: InRepository) -> bool:
+    """Whether the path, as the client wrote it, spells the repository's name plainly.
+
+    Names consist of characters that need no percent-encoding, so `%2F`, `%61` and the like in that
+    part come from somebody who is probing; each repository has one URL.
+    """
+    plain = "/" + route.repository.path
+    return raw_path == plain or raw_path.startswith((plain + "/", plain + "?"))

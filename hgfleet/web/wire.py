@@ -1,0 +1,193 @@
+"""Mercurial's wire protocol as it is spoken over HTTPS here: commands and their arguments.
+
+hgweb trusts the shape of its input: a missing argument or a node that is not hexadecimal ends in an
+exception. Arguments are therefore checked first, and a client is told what is wrong with them.
+The commands are those of Mercurial 7.2 (`mercurial/wireprotov1server.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qs, unquote_to_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Arguments = dict[bytes, list[bytes]]
+
+PUSHING: Final = frozenset({"pushkey", "unbundle"})
+"""Commands that change a repository: refused, with the way out."""
+
+REPLAYABLE: Final = frozenset(
+    {
+        "batch",
+        "between",
+        "branches",
+        "branchmap",
+        "capabilities",
+        "heads",
+        "hello",
+        "known",
+        "listkeys",
+        "lookup",
+        "protocaps",
+    }
+)
+"""Commands whose answer is a small function of the repository's state and their arguments."""
+
+STREAMING: Final = frozenset({"clonebundles", "clonebundles_manifest", "getbundle", "stream_out"})
+"""Commands answered anew each time: data, and manifests, which may depend on who asks."""
+
+READING: Final = REPLAYABLE | STREAMING
+
+CLOSED: Final = frozenset(
+    {
+        "changegroup",  # for clients older than 2007, without any negotiation
+        "changegroupsubset",
+        "debugwireargs",
+        # Its path check is a prefix test on a string; clone bundles come from the object store.
+        "get_cached_bundle_inline",
+    }
+)
+"""Commands that only read, that no client of today needs and that are better left shut."""
+
+_NODE = re.compile(rb"[0-9a-f]{40}")
+_NODES_ARGUMENT: Final = {
+    "known": (b"nodes", b" "),
+    "branches": (b"nodes", b" "),
+}
+_REQUIRED: Final = {
+    "batch": (b"cmds",),
+    "between": (b"pairs",),
+    "branches": (b"nodes",),
+    "known": (b"nodes",),
+    "listkeys": (b"namespace",),
+    "lookup": (b"key",),
+    "protocaps": (b"caps",),
+}
+_BATCHABLE: Final = frozenset(
+    {"between", "branches", "branchmap", "capabilities", "heads", "known", "listkeys", "lookup"}
+)
+
+
+class BadRequestError(ValueError):
+    """The request's arguments make no sense; the message is for the client."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A wire command that may be run, with what the log says about it."""
+
+    command: str
+    batch: tuple[str, ...] = ()
+    details: Mapping[str, int | bool] = field(default_factory=dict)
+
+
+def header_arguments(headers: Mapping[str, str]) -> str:
+    """Join the arguments that a client spread over X-HgArg-1, X-HgArg-2, ... as hgweb does."""
+    chunks = []
+    number = 1
+    while (chunk := headers.get(f"HTTP_X_HGARG_{number}")) is not None:
+        chunks.append(chunk)
+        number += 1
+    return "".join(chunks)
+
+
+def parse(query: str, header: str, body: bytes = b"") -> Arguments:
+    """Merge the arguments of the query string, of the headers or of the body; the later win.
+
+    Raises BadRequestError for text that is not URL-encoded ASCII.
+    """
+    try:
+        arguments = parse_qs(query.encode("ascii"), keep_blank_values=True)
+        rest = body or header.encode("ascii")
+        arguments.update(parse_qs(rest, keep_blank_values=True))
+    except (UnicodeError, ValueError) as error:
+        raise BadRequestError("the arguments are not URL-encoded ASCII") from error
+    return arguments
+
+
+def check(command: str, arguments: Arguments) -> Call:
+    """Check the arguments of a reading command; raises BadRequestError."""
+    for name in _REQUIRED.get(command, ()):
+        if name not in arguments:
+            raise BadRequestError(f"{command} needs the argument {name.decode()}")
+    first = {name: values[0] for name, values in arguments.items()}
+    if command == "batch":
+        return Call(command, batch=_check_batch(first[b"cmds"]))
+    if command == "getbundle":
+        return Call(command, details=_check_getbundle(first))
+    _check_nodes(command, first)
+    return Call(command)
+
+
+def _check_nodes(command: str, arguments: Mapping[bytes, bytes]) -> None:
+    if command in _NODES_ARGUMENT:
+        name, separator = _NODES_ARGUMENT[command]
+        _nodes(command, name, arguments[name], separator)
+    elif command == "between":
+        for pair in arguments[b"pairs"].split(b" "):
+            if len(_nodes(command, b"pairs", pair, b"-")) != 2:
+                raise BadRequestError("between: pairs are two nodes joined by '-'")
+
+
+def _nodes(command: str, name: bytes, value: bytes, separator: bytes = b" ") -> list[bytes]:
+    nodes = value.split(separator) if value else []
+    if not all(_NODE.fullmatch(node) for node in nodes):
+        raise BadRequestError(f"{command}: {name.decode()} has something that is not a full node")
+    return nodes
+
+
+def _check_batch(commands: bytes) -> tuple[str, ...]:
+    """Check `heads ;known nodes=...`; a batch may hold only what answers with a few bytes."""
+    names = []
+    for item in commands.split(b";"):
+        operation, space, rest = item.partition(b" ")
+        name = operation.decode("ascii", "replace")
+        if not space or name not in _BATCHABLE | PUSHING:
+            raise BadRequestError("batch: a command in it is unknown or cannot be part of a batch")
+        arguments: dict[bytes, bytes] = {}
+        for pair in rest.split(b","):
+            if pair:
+                key, equals, value = pair.partition(b"=")
+                if not equals or b"=" in value:
+                    raise BadRequestError("batch: an argument in it is not of the form name=value")
+                arguments[_unescape(key)] = _unescape(value)
+        if name not in PUSHING:
+            for required in _REQUIRED.get(name, ()):
+                if required not in arguments:
+                    raise BadRequestError(f"batch: {name} needs the argument {required.decode()}")
+            _check_nodes(name, arguments)
+        names.append(name)
+    return tuple(names)
+
+
+def _unescape(value: bytes) -> bytes:
+    """Undo `wireprototypes.escapebatcharg`."""
+    return value.replace(b":e", b"=").replace(b":s", b";").replace(b":o", b",").replace(b":c", b":")
+
+
+def _check_getbundle(arguments: Mapping[bytes, bytes]) -> dict[str, int | bool]:
+    """Check, and describe for the log what was asked for.
+
+    `full` says that the client has nothing and wants changesets: the request that clone bundles are
+    there to avoid.
+    """
+    heads = _nodes("getbundle", b"heads", arguments.get(b"heads", b""))
+    common = [
+        node
+        for node in _nodes("getbundle", b"common", arguments.get(b"common", b""))
+        if node.strip(b"0")
+    ]
+    changesets = arguments.get(b"cg", b"1") not in (b"0", b"")
+    capabilities = arguments.get(b"bundlecaps", b"")
+    if not re.fullmatch(rb"[!-~]*", unquote_to_bytes(capabilities).replace(b"\n", b"")):
+        raise BadRequestError("getbundle: bundlecaps has something that is not printable ASCII")
+    return {
+        "heads": len(heads),
+        "common": len(common),
+        "changesets": changesets,
+        "full": changesets and not common,
+    }
