@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 USERS: Final = ("alice", "bob", "carol")
-WORDS: Final = (
-    "branch bundle cache changeset client commit filter graph head index journal key lock manifest "
-    "merge node object parent phase proxy push query replica revision server store stream tag tree"
-).split()
+WORDS: Final = tuple(
+    "branch bundle cache changeset client commit filter graph head index journal key lock "
+    "manifest merge node object parent phase proxy push query replica revision server store "
+    "stream tag tree".split(" ")
+)
 START: Final = 1_577_836_800
 """2020-01-01 00:00 UTC; each changeset is some minutes younger than the one before (seconds)."""
 
@@ -42,7 +43,7 @@ class Size:
     tags: int = 5
 
 
-def generate(destination: Path, size: Size = Size(), seed: int = 1) -> str:  # noqa: B008
+def generate(destination: Path, size: Size = Size(), seed: int = 1) -> str:
     """Make the repository and return the node of its tip; the folder must not exist yet."""
     ui = ui_module.ui.load()
     for section, name, value in (
@@ -52,13 +53,13 @@ def generate(destination: Path, size: Size = Size(), seed: int = 1) -> str:  # n
     ):
         ui.setconfig(section, name, value, b"repos.py")
     repository = hg.repository(ui, bytes(destination), create=True)
-    return _History(repository, size, random.Random(seed)).write()  # noqa: S311
+    return _History(repository, size, random.Random(seed)).write()
 
 
 def append(destination: Path, changesets: int, seed: int) -> str:
     """Commit some more onto the tip of a repository made before; return the new tip."""
     repository = hg.repository(ui_module.ui.load(), bytes(destination))
-    history = _History(repository, Size(changesets=changesets), random.Random(seed))  # noqa: S311
+    history = _History(repository, Size(changesets=changesets), random.Random(seed))
     return history.grow(repository[b"tip"].node())
 
 

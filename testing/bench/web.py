@@ -148,7 +148,7 @@ def exchange(connection: socket.socket, request: bytes) -> tuple[bytes, bytes, b
 
 def dechunk(body: bytes) -> bytes:
     """Undo the chunked transfer coding."""
-    result = []
+    result: list[bytes] = []
     position = 0
     while True:
         end = body.index(b"\r\n", position)
@@ -267,8 +267,15 @@ def prepare(folder: Path, changesets: int, seed: int) -> dict[str, dict[str, str
         destination = repositories / name
         destination.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run(
-            [sys.executable, str(HERE / "repos.py"), str(destination)]
-            + ["--changesets", str(size), "--seed", str(seed + number)],
+            [
+                sys.executable,
+                str(HERE / "repos.py"),
+                str(destination),
+                "--changesets",
+                str(size),
+                "--seed",
+                str(seed + number),
+            ],  # fmt: skip
             check=True,
             stdout=subprocess.DEVNULL,
             env={**os.environ, "HGRCPATH": ""},
