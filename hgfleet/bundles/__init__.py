@@ -1,0 +1,28 @@
+"""Clone bundles: what a fresh clone downloads from an object store instead of asking the server.
+
+For every public repository of the registry one run does this, and may be killed at any point:
+
+1. *plan*: compare the repository with its published manifest and say what is missing, and why.
+2. *generate*: bring a private snapshot (a clone in the scratch folder) up to date and let hg write
+   the bundles from it. The repository itself is only read; no push ever waits for a bundle.
+3. *upload*: create-only, under a key that names the content, so that nothing is ever overwritten.
+4. *verify*: download through the public URL like anybody would, compare the sha256, and let hg
+   make a real clone from that URL; its heads must be the snapshot's.
+5. *publish*: replace the manifest atomically. Nothing is advertised before this.
+6. *prune*: delete objects that no manifest of the retention time names.
+
+The only state is the objects in the bucket and the manifests (with those of the retention time);
+the scratch folder can be deleted at any time.
+
+| module       | what it holds                                             |
+| ------------ | --------------------------------------------------------- |
+| `config`     | `bundles.toml`, and the credentials of the store          |
+| `kinds`      | the kinds of bundles, and the keys of their objects       |
+| `manifest`   | the manifest as clients read it, on disk and its history  |
+| `plan`       | the decision what to do for a repository (pure)           |
+| `prune`      | the decision what to delete (pure)                        |
+| `repository` | what hg says about a repository, the snapshot, bundling   |
+| `store`      | the object store, as the one who may write to it          |
+| `verify`     | the object store, as everybody sees it                    |
+| `pipeline`   | the steps in their order, for one repository and for all  |
+"""

@@ -1,0 +1,192 @@
+"""`hgfleet bundles`: make, publish and prune clone bundles."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hgfleet.bundles import config as settings
+from hgfleet.bundles.pipeline import Outcome, Pipeline
+from hgfleet.bundles.report import FORMATS, Report, size
+from hgfleet.errors import HgfleetError, UsageError
+from hgfleet.registry import load_compiled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from hgfleet.registry import Repository
+
+_EPILOG = """\
+examples:
+  systemctl start hgfleet-bundles.service    what the timer does: run for every repository
+  hgfleet bundles plan                       what a run would do for each repository, and why
+  hgfleet bundles status team/project        what is published now, and whether it answers
+  hgfleet bundles run --dry-run              the plan, and the objects that would be deleted
+  hgfleet bundles run --force team/project   make new bundles of one repository whatever its plan
+  hgfleet bundles verify                     download and clone everything that is published
+
+`run` and `verify` run as the user of the bundle jobs; `run` needs the credentials of the store,
+from systemd or as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. They exit with the code of the
+failure if any repository failed; the others are done all the same.
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `hgfleet bundles` and its commands."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "bundles",
+        help="make, publish and prune clone bundles",
+        description="Clone bundles: what fresh clones download instead of asking the server.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)
+
+    def command(name: str, summary: str, example: str, run: Callable[..., int]) -> Any:
+        one = commands.add_parser(
+            name,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.",
+            epilog=f"example:\n  {example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        one.add_argument(
+            "repositories",
+            nargs="*",
+            metavar="REPO",
+            help="path of a repository, as in the registry (default: all)",
+        )
+        one.add_argument(
+            "--config",
+            type=Path,
+            default=settings.DEFAULT_PATH,
+            metavar="FILE",
+            help="settings (default: %(default)s)",
+        )
+        one.set_defaults(run=run)
+        return one
+
+    run = command(
+        "run",
+        "make, upload, verify and publish what is missing, then delete what is outdated",
+        "hgfleet bundles run --dry-run team/project",
+        _run,
+    )
+    run.add_argument(
+        "--dry-run", action="store_true", help="say what would be done, change nothing"
+    )
+    run.add_argument("--force", action="store_true", help="make new bundles even where none is due")
+    plan = command(
+        "plan",
+        "say what a run would do for each repository, and why",
+        "hgfleet bundles plan",
+        _plan,
+    )
+    plan.set_defaults(format="text")
+    status = command(
+        "status",
+        "show what is published, and whether everybody can download it",
+        "hgfleet bundles status team/project",
+        _status,
+    )
+    status.set_defaults(format="text")
+    verify = command(
+        "verify",
+        "download every published bundle, compare it, and make a clone from it",
+        "hgfleet bundles verify team/project",
+        _verify,
+    )
+    for one in (run, verify):
+        one.add_argument(
+            "--format",
+            choices=FORMATS,
+            default="auto",
+            help="sentences or structured events (default: sentences at a terminal)",
+        )
+
+
+def _pipeline(options: argparse.Namespace, **more: Any) -> Pipeline:
+    config = settings.load(options.config)
+    bucket = None
+    if more.pop("writes", False):
+        from hgfleet.bundles.store import Bucket
+
+        bucket = Bucket(config, settings.credentials())
+    return Pipeline(config, Report(options.format), bucket, **more)
+
+
+def _repositories(pipeline: Pipeline, options: argparse.Namespace) -> list[Repository]:
+    registry = load_compiled(pipeline.config.registry)
+    unknown = [path for path in options.repositories if path not in registry.repositories]
+    if unknown:
+        raise UsageError(
+            f"not in the registry: {', '.join(unknown)}; "
+            f"it has {', '.join(registry.repositories) or 'no repositories'}"
+        )
+    return [registry.repositories[path] for path in options.repositories or registry.repositories]
+
+
+def _run(options: argparse.Namespace) -> int:
+    pipeline = _pipeline(options, writes=True, force=options.force, dry_run=options.dry_run)
+    repositories = _repositories(pipeline, options)
+    return _summary(pipeline, pipeline.run(repositories))
+
+
+def _verify(options: argparse.Namespace) -> int:
+    pipeline = _pipeline(options)
+    repositories = _repositories(pipeline, options)
+    pipeline.check_scratch()
+    return _summary(pipeline, [pipeline.verify(one) for one in repositories])
+
+
+def _summary(pipeline: Pipeline, outcomes: Sequence[Outcome]) -> int:
+    failed = [outcome for outcome in outcomes if outcome.error is not None]
+    names = ", ".join(outcome.repository for outcome in failed)
+    pipeline.report.summary(
+        f"{len(outcomes)} repositories, {len(failed)} failed{': ' if failed else ''}{names}",
+        repositories=len(outcomes),
+        failed=len(failed),
+        failures=names or None,
+    )
+    codes = {outcome.error.exit_code for outcome in failed if outcome.error is not None}
+    # Several kinds of failure have no code in common but 1.
+    return codes.pop() if len(codes) == 1 else len(codes) and 1
+
+
+def _plan(options: argparse.Namespace) -> int:
+    pipeline = _pipeline(options)
+    worst = 0
+    for repository in _repositories(pipeline, options):
+        try:
+            decision, state = pipeline.plan(repository)
+        except HgfleetError as error:
+            print(f"{repository.path}: FAILED: {error}")
+            worst = error.exit_code
+            continue
+        print(f"{repository.path}: {decision.action.value} ({state.changesets:,} changesets)")
+        for reason in decision.reasons:
+            print(f"    {reason}")
+    return worst
+
+
+def _status(options: argparse.Namespace) -> int:
+    pipeline = _pipeline(options)
+    worst = 0
+    for repository in _repositories(pipeline, options):
+        entries = pipeline.manifests.read(repository.path)
+        print(f"{repository.path}: {len(entries) or 'no'} bundles published")
+        for entry in entries:
+            try:
+                problem = pipeline.reader.problem(entry)
+            except HgfleetError as error:
+                problem = str(error)
+            if problem:
+                worst = 1
+            print(
+                f"    {entry.bundlespec.split(';requirements')[0]:20} {size(entry.size):>9}"
+                f"  {entry.changesets:,} changesets  made {entry.made:%Y-%m-%d %H:%M} UTC"
+                f"  {'DEAD: ' + problem if problem else 'answers'}\n        {entry.url}"
+            )
+    return worst

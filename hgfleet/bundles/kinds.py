@@ -1,0 +1,73 @@
+"""The kinds of clone bundles, and the names of their objects in the bucket."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+DIGEST_IN_KEY: Final = 16
+"""Hexadecimal digits of the sha256 in a key: 64 bits tell apart what one tip may ever yield."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of bundle.
+
+    `hg_type` is the argument of `hg bundle --type`, `label` the part of the key that names it.
+    """
+
+    name: str
+    hg_type: str
+    label: str
+
+
+KINDS: Final = {
+    kind.name: kind
+    for kind in (
+        # A copy of the store, decompressed by nobody: fastest for client and server, but larger.
+        # The compression is that of the store's own revlogs. `zstd-v2;stream=v2` would be accepted
+        # by hg 7.2 and silently write the same uncompressed file.
+        Kind("stream", "none-v2;stream=v2", "stream-v2"),
+        Kind("zstd", "zstd-v2", "zstd-v2"),
+        # For clients built without zstd; slower to make and to apply than either of the others.
+        Kind("gzip", "gzip-v2", "gzip-v2"),
+    )
+}
+
+_LABELS: Final = "|".join(re.escape(kind.label) for kind in KINDS.values())
+_KEY: Final = re.compile(
+    r"(?P<repository>.+)/(?P<tip>[0-9a-f]{40})"
+    rf"\.(?P<digest>[0-9a-f]{{{DIGEST_IN_KEY}}})\.(?P<label>{_LABELS})\.hg"
+)
+_BY_LABEL: Final = {kind.label: kind.name for kind in KINDS.values()}
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The key of one object: `<repository>/<tip>.<sha256 prefix>.<label>.hg`.
+
+    The tip lets a person and a plan see what a bundle covers; the digest makes the key a name of
+    its content, so that an object under it never changes and caches may keep it for ever.
+    """
+
+    repository: str
+    tip: str
+    digest: str
+    kind: str
+
+    def __str__(self) -> str:
+        return f"{self.repository}/{self.tip}.{self.digest}.{KINDS[self.kind].label}.hg"
+
+
+def make_key(repository: str, tip: str, sha256: str, kind: str) -> Key:
+    """Name the object of a bundle with this tip (40 hexadecimal digits) and sha256 (64)."""
+    return Key(repository, tip, sha256[:DIGEST_IN_KEY], kind)
+
+
+def parse_key(text: str) -> Key | None:
+    """Read a key back, or None if this package never made such a key."""
+    match = _KEY.fullmatch(text)
+    if match is None:
+        return None
+    return Key(match["repository"], match["tip"], match["digest"], _BY_LABEL[match["label"]])

@@ -1,0 +1,184 @@
+"""The manifest of a repository: the clone bundles that its clients are told about.
+
+One line per bundle, `URL KEY=value ...`, in the order in which clients should prefer them: a client
+takes the first line that it supports and no other (hg help -e clonebundles). Keys in capitals are
+Mercurial's; `made`, `size` and `changesets` are ours, and clients skip them.
+
+The file lies in the folder of manifests, owned by the bundle jobs; the repository's
+`.hg/clonebundles.manifest` is a link to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, unquote
+
+from hgfleet.bundles.kinds import Key, parse_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+SUFFIX: Final = ".manifest"
+HISTORY: Final = ".history"
+"""Folder of replaced manifests, beside the manifests; no repository's path begins with a dot."""
+
+_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
+_STAMP: Final = "%Y%m%dT%H%M%S.%fZ"
+_SHA256 = re.compile(r"sha256:([0-9a-f]{64})")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of a manifest.
+
+    `bundlespec` is written as hg prints it (`hg debugbundle --spec` quotes the requirements of a
+    stream bundle already); `size` is in bytes.
+    """
+
+    url: str
+    bundlespec: str
+    sha256: str
+    size: int
+    changesets: int
+    made: datetime
+
+    def line(self) -> str:
+        """Render the entry as clients read it, without the newline."""
+        return (
+            f"{self.url} BUNDLESPEC={self.bundlespec} DIGEST=sha256:{self.sha256}"
+            f" size={self.size} changesets={self.changesets} made={self.made.strftime(_TIME)}"
+        )
+
+    def key(self, public_url: str) -> Key | None:
+        """The key of the object behind the URL, or None if it lies elsewhere than public_url."""
+        prefix = public_url.rstrip("/") + "/"
+        if not self.url.startswith(prefix):
+            return None
+        return parse_key(unquote(self.url[len(prefix) :]))
+
+
+def object_url(public_url: str, key: Key | str) -> str:
+    """Return the URL under which everybody can download an object."""
+    return f"{public_url.rstrip('/')}/{quote(str(key), safe='/')}"
+
+
+def render(entries: Iterable[Entry]) -> str:
+    """Render a manifest; no entries give the empty manifest, which clients take as "none"."""
+    return "".join(entry.line() + "\n" for entry in entries)
+
+
+def parse(text: str) -> tuple[Entry, ...]:
+    """Read a manifest. Lines that this package did not write are left out: a plan replaces them."""
+    entries = (_entry(line) for line in text.splitlines())
+    return tuple(entry for entry in entries if entry is not None)
+
+
+def _entry(line: str) -> Entry | None:
+    url, *attributes = line.split()[:20] or [""]
+    values = dict(attribute.partition("=")[::2] for attribute in attributes)
+    digest = _SHA256.fullmatch(values.get("DIGEST", ""))
+    try:
+        if digest is None:
+            return None
+        return Entry(
+            url=url,
+            bundlespec=values["BUNDLESPEC"],
+            sha256=digest[1],
+            size=int(values["size"]),
+            changesets=int(values["changesets"]),
+            made=datetime.strptime(values["made"], _TIME).replace(tzinfo=UTC),
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifests:
+    """The folder of manifests of all repositories."""
+
+    root: Path
+
+    def path(self, repository: str) -> Path:
+        """Where the manifest of a repository lies."""
+        return self.root / f"{repository}{SUFFIX}"
+
+    def _history(self, repository: str) -> Path:
+        return self.root / HISTORY / repository
+
+    def read(self, repository: str) -> tuple[Entry, ...]:
+        """Return what is published now; nothing if there never was a manifest."""
+        return parse(self.read_text(repository))
+
+    def read_text(self, repository: str) -> str:
+        """Return the manifest as it is on disk."""
+        try:
+            return self.path(repository).read_text("utf-8", "replace")
+        except FileNotFoundError:
+            return ""
+
+    def publish(self, repository: str, entries: Sequence[Entry], now: datetime) -> bool:
+        """Replace the manifest atomically, after keeping the old one; say whether it changed.
+
+        The copy in the history tells `prune` until when clients may have been sent to an object.
+        It is written first: killed in between, the run leaves a superfluous copy and nothing else.
+        """
+        path = self.path(repository)
+        old, new = self.read_text(repository), render(entries)
+        if old == new:
+            return False
+        if old:
+            _write(self._history(repository) / f"{now.strftime(_STAMP)}{SUFFIX}", old)
+        _write(path, new)
+        return True
+
+    def recent(self, repository: str, since: datetime) -> tuple[Entry, ...]:
+        """Return the entries of all manifests that were replaced at `since` or later."""
+        entries: list[Entry] = []
+        for path, replaced in self._replaced(repository):
+            if replaced >= since:
+                entries += parse(path.read_text("utf-8", "replace"))
+        return tuple(entries)
+
+    def forget(self, repository: str, before: datetime) -> None:
+        """Delete the copies of manifests that were replaced before this time."""
+        for path, replaced in self._replaced(repository):
+            if replaced < before:
+                path.unlink(missing_ok=True)
+
+    def _replaced(self, repository: str) -> list[tuple[Path, datetime]]:
+        found = []
+        for path in sorted(self._history(repository).glob(f"*{SUFFIX}")):
+            # A repository below this one in the tree of names has a folder here, not a file.
+            with contextlib.suppress(ValueError):
+                name = path.name.removesuffix(SUFFIX)
+                found.append((path, datetime.strptime(name, _STAMP).replace(tzinfo=UTC)))
+        return found
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file so that a reader, or a crash, sees the old content or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            # Web workers and SSH sessions read it through the repository's link.
+            os.fchmod(file.fileno(), 0o644)
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

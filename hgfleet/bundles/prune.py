@@ -1,0 +1,43 @@
+"""Which objects of a repository can be deleted. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hgfleet.bundles.kinds import parse_key
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+    from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object as the bucket lists it; `size` in bytes."""
+
+    key: str
+    size: int
+    modified: datetime
+
+
+def prunable(
+    repository: str,
+    objects: Iterable[StoredObject],
+    named: Collection[str],
+    before: datetime,
+) -> list[StoredObject]:
+    """Return the objects of this repository that nobody can be sent to any more.
+
+    `named` are the keys in the current manifest and in all that were current until less than the
+    retention time ago: a client that was sent to one of them may still be downloading it. Objects
+    modified at `before` or later stay too: another run may be about to publish them. Whatever does
+    not look like a bundle of this very repository is never returned.
+    """
+    found = []
+    for item in objects:
+        key = parse_key(item.key)
+        ours = key is not None and key.repository == repository
+        if ours and item.key not in named and item.modified < before:
+            found.append(item)
+    return found

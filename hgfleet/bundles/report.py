@@ -1,0 +1,45 @@
+"""What a run says while it works: sentences at a terminal, elsewhere one event a line."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TextIO
+
+from hgfleet import events
+
+FORMATS = ("auto", "text", "events")
+
+
+def size(count: int) -> str:
+    """Render a number of bytes for people, in decimal units as storage is sold."""
+    value, unit = float(count), "B"
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if value < 1000 or unit == "TB":
+            break
+        value /= 1000
+    return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
+class Report:
+    """Writes each step to one stream, line by line, from any thread."""
+
+    def __init__(self, form: str = "auto", stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stdout
+        self._events = form == "events" or (form == "auto" and not self._stream.isatty())
+        self._lock = threading.Lock()
+
+    def step(self, event: str, repository: str, text: str, **fields: object) -> None:
+        """Report one step: `text` is for people; `fields` have seconds and bytes, not units."""
+        line = f"{repository}: {text}"
+        if self._events:
+            line = events.line(f"bundles.{event}", repository=repository, **fields)
+        self._write(line)
+
+    def summary(self, text: str, **fields: object) -> None:
+        """Report the end of a run."""
+        self._write(events.line("bundles.done", **fields) if self._events else text)
+
+    def _write(self, line: str) -> None:
+        with self._lock:
+            print(line, file=self._stream, flush=True)

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from hgfleet.bundles import config
+from hgfleet.bundles.config import Credentials
+from hgfleet.errors import ConfigurationError
+
+STORE = """
+[store]
+endpoint = "https://s3.example:7443"
+bucket = "bundles"
+public_url = "https://cdn.example/bundles/"
+"""
+
+
+def load(tmp_path: Path, text: str) -> config.Config:
+    path = tmp_path / "bundles.toml"
+    path.write_text(text)
+    return config.load(path)
+
+
+def test_only_the_store_has_no_default(tmp_path: Path) -> None:
+    loaded = load(tmp_path, STORE)
+    assert loaded.store.public_url == "https://cdn.example/bundles"
+    assert loaded.store.region == "us-east-1"
+    assert loaded.scratch == Path("/var/cache/hgfleet/bundles")
+    assert loaded.retention == timedelta(days=7)
+
+
+def test_every_setting_can_be_given(tmp_path: Path) -> None:
+    text = (
+        'scratch = "/x"\njobs = 3\nretention_days = 0.5\nzstd_level = 19\ntimeout = 2'
+        + STORE
+        + "[refresh]\nshare = 0.5\nage_days = 1\n"
+    )
+    loaded = load(tmp_path, text)
+    assert (loaded.scratch, loaded.jobs, loaded.zstd_level) == (Path("/x"), 3, 19)
+    assert loaded.retention == timedelta(hours=12)
+    assert loaded.refresh.share == 0.5
+    assert loaded.refresh.age == timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "store.endpoint: got nothing, expected a string"),
+        ("store = 3", "store: got 3, expected a table [store]"),
+        (STORE.replace("https://s3", "file://s3"), "expected a URL like https://host:port/path"),
+        ("jobs = 0" + STORE, "jobs: got 0, expected a number from 1 to 64"),
+        ("jobs = true" + STORE, "jobs: got True"),
+        ('scratch = "here"' + STORE, "scratch: got 'here', expected an absolute path"),
+        ("retention = 3" + STORE, "retention: no such setting"),
+        (STORE + "secret = 1", "store.secret: no such setting"),
+        ("jobs = [", "not TOML"),
+    ],
+)
+def test_a_wrong_setting_is_named(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load(tmp_path, text)
+    assert said in str(caught.value)
+    assert str(tmp_path / "bundles.toml") in str(caught.value)
+
+
+def test_no_file_names_the_role_that_writes_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="the role `bundles` writes them"):
+        config.load(tmp_path / "none.toml")
+
+
+def test_credentials_come_from_systemd_before_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "s3-access-key-id").write_text("bundles\n")
+    (tmp_path / "s3-secret-access-key").write_text("from systemd\n")
+    environment = {
+        "CREDENTIALS_DIRECTORY": str(tmp_path),
+        "AWS_ACCESS_KEY_ID": "me",
+        "AWS_SECRET_ACCESS_KEY": "from the environment",
+    }
+    assert config.credentials(environment) == Credentials("bundles", "from systemd")
+    del environment["CREDENTIALS_DIRECTORY"]
+    assert config.credentials(environment) == Credentials("me", "from the environment")
+
+
+def test_missing_credentials_say_how_the_service_gets_them() -> None:
+    with pytest.raises(ConfigurationError, match=r"systemctl start hgfleet-bundles\.service"):
+        config.credentials({"AWS_ACCESS_KEY_ID": "me"})
+
+
+def test_a_secret_is_not_in_a_traceback() -> None:
+    assert "hush" not in repr(Credentials("bundles", "hush"))

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from hgfleet.bundles.kinds import make_key
+from hgfleet.bundles.manifest import Entry, object_url
+from hgfleet.bundles.plan import Action, Plan, Refresh, State, plan
+from hgfleet.registry import Repository
+
+PUBLIC = "https://store.example/bundles"
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+OLD_TIP, TIP = "a" * 40, "b" * 40
+REFRESH = Refresh(share=0.01, age=timedelta(days=7))
+PROJECT = Repository("team/project", "", "public", (), True, ("stream", "zstd", "gzip"))
+
+
+def entry(kind: str, *, tip: str = TIP, days: float = 1, path: str = "team/project") -> Entry:
+    sha256 = {"stream": "1", "zstd": "2", "gzip": "3"}[kind] * 64
+    url = object_url(PUBLIC, make_key(path, tip, sha256, kind))
+    return Entry(url, f"{kind}-v2", sha256, 10, 100, NOW - timedelta(days=days))
+
+
+def state(changesets: int = 1000, **covered: int) -> State:
+    known = {{"old": OLD_TIP, "tip": TIP}[name]: count for name, count in covered.items()}
+    return State(heads=frozenset({TIP}), tip=TIP, changesets=changesets, covered=known)
+
+
+def decide(
+    published: list[Entry],
+    now: State,
+    repository: Repository = PROJECT,
+    *,
+    dead: dict[str, str] | None = None,
+    foreign: bool = False,
+    force: bool = False,
+) -> Plan:
+    return plan(
+        repository,
+        now,
+        published,
+        public_url=PUBLIC,
+        refresh=REFRESH,
+        now=NOW,
+        dead=dead,
+        foreign=foreign,
+        force=force,
+    )
+
+
+def test_a_repository_without_bundles_gets_all_of_its_kinds() -> None:
+    decision = decide([], state())
+    assert decision.action is Action.GENERATE
+    assert decision.build == decision.kinds == ("stream", "zstd", "gzip")
+    assert decision.reasons[0] == "stream: no bundle is published"
+
+
+def test_bundles_of_the_tip_are_kept() -> None:
+    published = [entry("stream"), entry("zstd"), entry("gzip")]
+    decision = decide(published, state(tip=1000))
+    assert decision.action is Action.KEEP
+    assert decision.reasons == ("current",)
+
+
+def test_only_the_missing_kind_is_made() -> None:
+    published = [entry("stream"), entry("gzip")]
+    decision = decide(published, state(tip=1000))
+    assert decision.build == ("zstd",)
+    assert decision.keep == {"stream": published[0], "gzip": published[1]}
+    assert decision.kinds == ("stream", "zstd", "gzip")
+
+
+def test_another_order_in_the_registry_needs_no_new_bundle() -> None:
+    published = [entry("zstd"), entry("stream"), entry("gzip")]
+    decision = decide(published, state(tip=1000))
+    assert decision.action is Action.REPUBLISH
+    assert [decision.keep[kind] for kind in decision.kinds] == [
+        published[1],
+        published[0],
+        published[2],
+    ]
+
+
+def test_a_kind_that_the_registry_no_longer_wants_leaves_the_manifest() -> None:
+    repository = Repository("team/project", "", "public", (), True, ("zstd",))
+    published = [entry("stream"), entry("zstd")]
+    decision = decide(published, state(tip=1000), repository)
+    assert decision.action is Action.REPUBLISH
+    assert decision.kinds == ("zstd",)
+
+
+def test_lines_of_others_leave_the_manifest() -> None:
+    published = [entry("stream"), entry("zstd"), entry("gzip")]
+    assert decide(published, state(tip=1000), foreign=True).action is Action.REPUBLISH
+    assert decide([], State(), foreign=True).action is Action.WITHDRAW
+
+
+def test_a_few_new_changesets_wait_until_the_bundle_is_old() -> None:
+    published = [entry(kind, tip=OLD_TIP, days=6.9) for kind in ("stream", "zstd", "gzip")]
+    decision = decide(published, state(1000, old=990))
+    assert decision.action is Action.KEEP
+    assert decision.reasons == ("covers all but 10 of 1,000 changesets",)
+    published = [entry(kind, tip=OLD_TIP, days=7) for kind in ("stream", "zstd", "gzip")]
+    decision = decide(published, state(1000, old=999))
+    assert decision.build == ("stream", "zstd", "gzip")
+    assert "1 changesets are newer than the bundle, and it is 7 days old" in decision.reasons[0]
+
+
+def test_an_old_bundle_of_a_repository_without_changes_is_kept() -> None:
+    published = [entry(kind, days=400) for kind in ("stream", "zstd", "gzip")]
+    assert decide(published, state(tip=1000)).action is Action.KEEP
+
+
+def test_many_new_changesets_do_not_wait() -> None:
+    published = [entry(kind, tip=OLD_TIP) for kind in ("stream", "zstd", "gzip")]
+    decision = decide(published, state(1000, old=989))
+    assert decision.action is Action.GENERATE
+    assert decision.reasons[0] == (
+        "stream: 11 of 1,000 changesets (1.1%) are newer than the bundle (limit 1.0%)"
+    )
+
+
+def test_a_bundle_with_stripped_history_is_replaced() -> None:
+    published = [entry(kind, tip=OLD_TIP) for kind in ("stream", "zstd", "gzip")]
+    decision = decide(published, state(1000))
+    assert decision.action is Action.GENERATE
+    assert "no longer has" in decision.reasons[0]
+
+
+def test_a_dead_url_is_replaced_and_the_others_stay() -> None:
+    published = [entry("stream"), entry("zstd"), entry("gzip")]
+    decision = decide(published, state(tip=1000), dead={published[1].url: "the answer is 404"})
+    assert decision.build == ("zstd",)
+    assert decision.reasons == (
+        "zstd: the published bundle cannot be downloaded (the answer is 404)",
+    )
+
+
+def test_bundles_at_another_public_url_are_made_anew() -> None:
+    elsewhere = Entry("https://old.example/x", "zstd-v2", "2" * 64, 10, 100, NOW)
+    assert decide([elsewhere], state(tip=1000)).build == ("stream", "zstd", "gzip")
+
+
+def test_bundles_of_another_repository_are_never_taken_for_ones_own() -> None:
+    published = [entry(kind, path="team/project/fork") for kind in ("stream", "zstd", "gzip")]
+    assert decide(published, state(tip=1000)).build == ("stream", "zstd", "gzip")
+
+
+def test_force_makes_everything_anew() -> None:
+    published = [entry("stream"), entry("zstd"), entry("gzip")]
+    assert decide(published, state(tip=1000), force=True).build == ("stream", "zstd", "gzip")
+
+
+def test_an_empty_repository_has_no_manifest() -> None:
+    assert decide([], State()).action is Action.KEEP
+    assert decide([entry("zstd")], State()).action is Action.WITHDRAW
+
+
+def test_a_repository_that_is_not_public_is_withdrawn_and_never_looked_at() -> None:
+    private = Repository("team/project", "", ("staff",), (), True, ("stream",))
+    for force in (False, True):
+        decision = decide([entry("stream")], state(tip=1000), private, force=force)
+        assert decision.action is Action.WITHDRAW
+        assert decision.build == decision.kinds == ()
+    assert decide([], state(tip=1000), private).action is Action.KEEP
+
+
+def test_no_kinds_in_the_registry_means_no_bundles() -> None:
+    none = Repository("team/project", "", "public", (), True, ())
+    assert decide([entry("stream")], state(tip=1000), none).action is Action.WITHDRAW
+
+
+def test_a_repository_that_is_not_there_keeps_what_it_has() -> None:
+    decision = decide([entry("stream")], State(exists=False))
+    assert decision.action is Action.SKIP
+    assert "registry apply" in decision.reasons[0]

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from hgfleet.bundles.kinds import make_key
+from hgfleet.bundles.prune import StoredObject, prunable
+
+BEFORE = datetime(2026, 11, 13, tzinfo=UTC)
+OLD = BEFORE - timedelta(seconds=1)
+
+
+def stored(digit: str, modified: datetime = OLD, path: str = "team/project") -> StoredObject:
+    return StoredObject(str(make_key(path, "a" * 40, digit * 64, "zstd")), 10, modified)
+
+
+def test_what_no_manifest_names_and_is_old_goes() -> None:
+    assert prunable("team/project", [stored("1"), stored("2")], {stored("1").key}, BEFORE) == [
+        stored("2")
+    ]
+
+
+def test_what_is_young_may_be_published_in_a_moment() -> None:
+    assert prunable("team/project", [stored("1", BEFORE)], set(), BEFORE) == []
+
+
+def test_objects_of_other_repositories_are_never_touched() -> None:
+    others = [
+        stored("1", path="team/project/fork"),
+        stored("1", path="team"),
+        stored("1", path="team/projects"),
+        StoredObject("team/project/index.html", 1, OLD),
+        StoredObject("team/project/", 0, OLD),
+    ]
+    assert prunable("team/project", others, set(), BEFORE) == []
