@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 USERS: Final = ("alice", "bob", "carol")
-WORDS: Final = tuple(
-    "branch bundle cache changeset client commit filter graph head index journal key lock "
-    "manifest merge node object parent phase proxy push query replica revision server store "
-    "stream tag tree".split(" ")
+# fmt: off
+WORDS: Final = (
+    "branch", "bundle", "cache", "changeset", "client", "commit", "filter", "graph", "head",
+    "index", "journal", "key", "lock", "manifest", "merge", "node", "object", "parent", "phase",
+    "proxy", "push", "query", "replica", "revision", "server", "store", "stream", "tag", "tree",
 )
+# fmt: on
 START: Final = 1_577_836_800
 """2020-01-01 00:00 UTC; each changeset is some minutes younger than the one before (seconds)."""
 

@@ -275,7 +275,7 @@ def prepare(folder: Path, changesets: int, seed: int) -> dict[str, dict[str, str
                 str(size),
                 "--seed",
                 str(seed + number),
-            ],  # fmt: skip
+            ],
             check=True,
             stdout=subprocess.DEVNULL,
             env={**os.environ, "HGRCPATH": ""},
