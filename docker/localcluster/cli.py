@@ -1,0 +1,198 @@
+"""Command line of ./cluster."""
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+
+import bootstrap
+from bootstrap import STATE
+
+from localcluster import client, settings
+from localcluster import cluster as life
+
+EXAMPLES = """
+examples:
+  ./cluster up                          bring the whole service up; seconds when snapshots fit
+  ./cluster up --fresh                  forget containers and snapshots first
+  ./cluster status
+  eval "$(./cluster env)"               addresses, keys and certificates for clients and tests
+  ./cluster exec hg1 -- hgfleet bundles status
+  ./cluster logs hg1 hgfleet-sshd -f    follow one unit's journal
+  ./cluster ssh bob                     connect to the SSH service as bob
+  ./cluster ssh bob help
+  ./cluster rebuild hg1                 make one host anew from the base image (its data is lost)
+  ./cluster down                        remove containers; snapshots stay for the next start
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of ./cluster."""
+    parser = argparse.ArgumentParser(
+        prog="./cluster",
+        description="The whole hgfleet service on this machine, in containers built by the roles of production.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    up = commands.add_parser("up", help="bring the cluster up and check it")
+    up.add_argument("--fresh", action="store_true", help="remove containers and snapshots first")
+    down = commands.add_parser("down", help="remove the containers; what was pushed into them is lost")
+    down.add_argument("--snapshots", action="store_true", help="remove the snapshots too")
+    commands.add_parser("status", help="show hosts, health and ports")
+    commands.add_parser("env", help="print export lines for clients and tests")
+    execute = commands.add_parser("exec", help="run a command on a host: exec HOST -- COMMAND")
+    execute.add_argument("host")
+    execute.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+    logs = commands.add_parser("logs", help="show a host's journal")
+    logs.add_argument("host")
+    logs.add_argument("unit", nargs="?", help="only this unit")
+    logs.add_argument("-f", "--follow", action="store_true", help="go on as new lines come")
+    logs.add_argument("-n", "--lines", default="200", help="how many lines (200)")
+    ssh = commands.add_parser("ssh", help="connect to the SSH service as a person")
+    ssh.add_argument("person", help="a name in .cluster/keys, such as alice")
+    ssh.add_argument("argv", nargs=argparse.REMAINDER, metavar="COMMAND")
+    rebuild = commands.add_parser("rebuild", help="make hosts anew from the base image")
+    rebuild.add_argument("host", nargs="?", help="only this host")
+    return parser
+
+
+def main(argv: list[str]) -> int:
+    """Run one command; return the exit code."""
+    arguments = build_parser().parse_args(argv)
+    try:
+        return COMMANDS[arguments.command](arguments)
+    except bootstrap.SetupError as error:
+        print(f"cluster: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"cluster: interrupted. './cluster {arguments.command}' goes on from here.", file=sys.stderr)
+        return 130
+
+
+def command_up(arguments: argparse.Namespace) -> int:
+    """Bring the cluster up, fill it with this project's history, check it."""
+    with life.exclusively():
+        return bring_up(fresh=arguments.fresh)
+
+
+def bring_up(fresh: bool) -> int:
+    """Do what `up` does; the caller holds the lock."""
+    cluster = life.up(fresh)
+    hosts = life.read_inventory(cluster)
+    client.write_client_files(cluster, hosts)
+    client.import_own_history(cluster)
+    client.smoke(cluster, hosts)
+    print(client.summary(cluster))
+    return 0
+
+
+def command_down(arguments: argparse.Namespace) -> int:
+    """Remove the containers."""
+    with life.exclusively():
+        cluster = settings.load()
+        if cluster is None:
+            print("There is no cluster of this checkout.", file=sys.stderr)
+            return 0
+        bootstrap.ensure_engine()
+        life.remove(cluster, snapshots=arguments.snapshots)
+    return 0
+
+
+def command_rebuild(arguments: argparse.Namespace) -> int:
+    """Remove one host's container or all, then bring the cluster up without the snapshots."""
+    with life.exclusively():
+        cluster = life.require_running()
+        if arguments.host is None:
+            return bring_up(fresh=True)
+        require_host(cluster, arguments.host)
+        life.remove(cluster, only=arguments.host)
+        return bring_up(fresh=False)
+
+
+def require_host(cluster: settings.Settings, host: str) -> None:
+    """Refuse a host that the cluster does not have."""
+    known = life.containers(cluster)
+    if host not in known:
+        bootstrap.fail(f"There is no host {host}.", f"The hosts are: {', '.join(sorted(known))}.")
+
+
+def command_status(_arguments: argparse.Namespace) -> int:
+    """Print a table of the hosts; exit code 1 unless all are well."""
+    cluster = settings.load()
+    states = life.containers(cluster) if cluster is not None else {}
+    if cluster is None or not states:
+        print("down: ./cluster up brings it up")
+        return 1
+    bootstrap.ensure_controller()
+    well = True
+    print(f"{'host':<10} {'container':<10} {'systemd':<10} {'ports on 127.0.0.1':<32} failed units")
+    for name, host in life.read_inventory(cluster).items():
+        state = states.get(name, "missing")
+        health, failed = "-", ""
+        if state == "running":
+            health = _ask(cluster, name, ["systemctl", "is-system-running"])
+            units = _ask(cluster, name, ["systemctl", "--failed", "--plain", "--no-legend"])
+            failed = " ".join(line.split()[0] for line in units.splitlines() if line.strip())
+        well = well and health == "running"
+        ports = " ".join(f"{port}:{cluster.port(port)}" for port in host.ports)
+        print(f"{name:<10} {state:<10} {health:<10} {ports:<32} {failed}".rstrip())
+    return 0 if well else 1
+
+
+def _ask(cluster: settings.Settings, host: str, command: list[str]) -> str:
+    done = subprocess.run(
+        ["docker", "exec", f"{cluster.name}-{host}", *command], stdout=subprocess.PIPE, text=True
+    )
+    return done.stdout.strip()
+
+
+def command_env(_arguments: argparse.Namespace) -> int:
+    """Print the export lines of the contract."""
+    cluster = life.require_running()
+    for name, value in client.contract(cluster).items():
+        print(f"export {name}={shlex.quote(value)}")
+    return 0
+
+
+def command_exec(arguments: argparse.Namespace) -> int:
+    """Run a command on a host; its exit code is ours."""
+    cluster = life.require_running()
+    require_host(cluster, arguments.host)
+    argv = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
+    return life.execute(cluster, arguments.host, argv or ["bash"])
+
+
+def command_logs(arguments: argparse.Namespace) -> int:
+    """Show a host's journal."""
+    cluster = life.require_running()
+    require_host(cluster, arguments.host)
+    command = ["journalctl", "--no-pager", "--lines", arguments.lines]
+    command += ["--unit", arguments.unit] if arguments.unit else []
+    command += ["--follow"] if arguments.follow else []
+    return life.execute(cluster, arguments.host, command)
+
+
+def command_ssh(arguments: argparse.Namespace) -> int:
+    """Become an ssh client with a person's key."""
+    cluster = life.require_running()
+    key = STATE / "keys" / arguments.person
+    people = sorted(file.stem for file in (STATE / "keys").glob("*.pub"))
+    if arguments.person not in people:
+        bootstrap.fail(f"There is no key of {arguments.person}.", f"The people are: {', '.join(people)}.")
+    command = ["ssh", "-F", str(STATE / "client/ssh_config"), "-o", "IdentityFile=none", "-i", str(key)]
+    command += ["-p", str(cluster.port("ssh")), "hg@127.0.0.1", *arguments.argv]
+    os.execvp("ssh", command)
+
+
+COMMANDS = {
+    "up": command_up,
+    "down": command_down,
+    "status": command_status,
+    "env": command_env,
+    "exec": command_exec,
+    "logs": command_logs,
+    "ssh": command_ssh,
+    "rebuild": command_rebuild,
+}

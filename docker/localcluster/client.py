@@ -1,0 +1,209 @@
+"""What people and tests need to reach the cluster, and the smoke check that goes the way of every user."""
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import bootstrap
+from bootstrap import ROOT, STATE, run, step
+
+from localcluster import cluster as life
+from localcluster import settings
+from localcluster.cluster import Host
+from localcluster.settings import Settings
+
+SMOKE_REPOSITORY = "sandbox/smoke"
+OWN_REPOSITORY = "hgfleet"
+SSH_FOLDER = "/etc/hgfleet/ssh"
+
+
+def first_in(hosts: Mapping[str, Host], group: str) -> str:
+    """Return the first host of a group."""
+    for name, host in hosts.items():
+        if group in host.groups:
+            return name
+    bootstrap.fail(f"The inventory has no host in the group {group}.", f"Add one to {life.INVENTORY}.")
+
+
+def contract(cluster: Settings) -> dict[str, str]:
+    """Return the variables of `./cluster env`; people and tests build on them."""
+    variables = {
+        "HGFLEET_HTTP_URL": f"https://127.0.0.1:{cluster.port('https')}",
+        "HGFLEET_SSH_HOST": "127.0.0.1",
+        "HGFLEET_SSH_PORT": str(cluster.port("ssh")),
+        "HGFLEET_CA_CERT": str(STATE / "pki/ca.pem"),
+        "HGFLEET_KNOWN_HOSTS": str(STATE / "client/known_hosts"),
+        "HGFLEET_KEYS": str(STATE / "keys"),
+        "HGFLEET_LDAP_URL": f"ldaps://127.0.0.1:{cluster.port('ldap')}",
+        "HGFLEET_LDAP_BASE": "dc=hgfleet,dc=test",
+        "HGFLEET_S3_URL": f"https://127.0.0.1:{cluster.port('s3')}",
+        "HGFLEET_BUNDLE_URL": bundle_url(cluster),
+        "HGFLEET_HGRC": str(STATE / "client/hgrc"),
+    }
+    # For ansible-playbook by hand with the cluster's inventory.
+    variables.update(life.ansible_variables(cluster, None))
+    built = STATE / "release.json"
+    if built.exists():
+        variables.update(json.loads(built.read_text()))
+    return variables
+
+
+def bundle_url(cluster: Settings) -> str:
+    """Return the address that clone bundle manifests carry.
+
+    It is the store's address inside the cluster's network, not a published port: hosts, client containers and this
+    machine all reach it under the same name, as they would in production.
+    """
+    return f"https://{cluster.network}.20:7443/bundles"
+
+
+def write_client_files(cluster: Settings, hosts: Mapping[str, Host]) -> None:
+    """Write known_hosts, an ssh configuration and an hgrc that trusts the cluster's CA."""
+    folder = settings.state_folder("client")
+    ssh_host = first_in(hosts, "ssh")
+    keys = life.on_host(
+        cluster, ssh_host, ["sh", "-c", f"cat {SSH_FOLDER}/*.pub"], what="Reading the host keys of the SSH service"
+    )
+    names = f"[127.0.0.1]:{cluster.port('ssh')},{ssh_host}"
+    lines = [f"{names} {' '.join(line.split()[:2])}" for line in keys.splitlines()]
+    (folder / "known_hosts").write_text("\n".join(lines) + "\n")
+    (folder / "ssh_config").write_text(
+        "# Used by the hgrc beside it: alice's key, and only the host keys of this cluster.\n"
+        "Host *\n"
+        "  BatchMode yes\n"
+        "  IdentitiesOnly yes\n"
+        f"  IdentityFile {STATE / 'keys/alice'}\n"
+        "  StrictHostKeyChecking yes\n"
+        f"  UserKnownHostsFile {folder / 'known_hosts'}\n"
+        "  GlobalKnownHostsFile /dev/null\n"
+    )
+    (folder / "hgrc").write_text(
+        "# Client settings for this cluster: HGRCPATH=THIS_FILE hg clone ...\n"
+        "[web]\n"
+        f"cacerts = {STATE / 'pki/ca.pem'}\n"
+        "[ui]\n"
+        f"ssh = ssh -F {shlex.quote(str(folder / 'ssh_config'))}\n"
+        "username = alice <alice@hgfleet.test>\n"
+    )
+
+
+def ssh_url(cluster: Settings, path: str) -> str:
+    """Return the address for pushing to a repository."""
+    return f"ssh://hg@127.0.0.1:{cluster.port('ssh')}/{path}"
+
+
+def https_url(cluster: Settings, path: str) -> str:
+    """Return the address for cloning a repository."""
+    return f"https://127.0.0.1:{cluster.port('https')}/{path}"
+
+
+def hg(arguments: list[str], what: str, cwd: Path | None = None) -> str:
+    """Run the controller's hg with the cluster's client settings."""
+    env = bootstrap.controller_environment()
+    env.update(HGRCPATH=str(STATE / "client/hgrc"), HGPLAIN="1", HGENCODING="UTF-8")
+    # PYTHONPATH is for Ansible; Mercurial must run from its own environment.
+    env.pop("PYTHONPATH", None)
+    return run([str(bootstrap.VENV / "bin/hg"), *arguments], what=what, cwd=cwd, env=env)
+
+
+def import_own_history(cluster: Settings) -> None:
+    """Convert this checkout's git history and push it as alice: real content, by the way that everyone pushes."""
+    folder = settings.state_folder("import") / cluster.identity
+    if not (ROOT / ".git").exists():
+        step.say("import", "this is no git checkout; the repository hgfleet stays as it is")
+        return
+    with step("import", f"this project's git history into {OWN_REPOSITORY}"):
+        hg(
+            ["--config", "extensions.convert=", "convert", "--quiet", "--source-type", "git",
+             "--dest-type", "hg", str(ROOT), str(folder)],
+            what="Converting the git history",
+        )  # fmt: skip
+        push(folder, ssh_url(cluster, OWN_REPOSITORY))
+
+
+def push(repository: Path, url: str) -> None:
+    """Push everything to `url`; nothing new to push is fine."""
+    env = bootstrap.controller_environment()
+    env.update(HGRCPATH=str(STATE / "client/hgrc"), HGPLAIN="1")
+    env.pop("PYTHONPATH", None)
+    done = subprocess.run(
+        [str(bootstrap.VENV / "bin/hg"), "-R", str(repository), "push", "--quiet", "--force", url],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=env,
+    )
+    if done.returncode not in (0, 1):  # 1 means that there was nothing to push
+        bootstrap.fail(f"Pushing to {url} failed:\n  | " + done.stdout.strip().replace("\n", "\n  | "), journal_hint())
+
+
+def journal_hint() -> str:
+    """Return where to look when a check of the service fails."""
+    return "See ./cluster status and ./cluster logs HOST."
+
+
+def generate_bundles(cluster: Settings, hosts: Mapping[str, Host]) -> None:
+    """Run the bundle job once, as its timer would."""
+    host = first_in(hosts, "bundles")
+    with step("bundles", "generating, verifying and publishing clone bundles"):
+        try:
+            life.on_host(cluster, host, ["systemctl", "start", "hgfleet-bundles.service"], what="The bundle job")
+        except bootstrap.SetupError:
+            life.execute(cluster, host, ["journalctl", "-u", "hgfleet-bundles.service", "-n", "40", "--no-pager"])
+            raise
+
+
+def smoke(cluster: Settings, hosts: Mapping[str, Host]) -> None:
+    """Push as alice, let the bundle job run, clone over HTTPS: the clone must come from a bundle and be complete."""
+    with step("smoke", "push as alice over SSH, clone over HTTPS from the object store"):
+        work = STATE / "smoke"
+        if work.exists():
+            shutil.rmtree(work)
+        work.mkdir()
+        source, copy = work / "source", work / "copy"
+        hg(["clone", "--quiet", ssh_url(cluster, SMOKE_REPOSITORY), str(source)], what="Cloning over SSH")
+        (source / "checked.txt").write_text(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {os.getpid()}\n")
+        hg(["commit", "--addremove", "--quiet", "-m", "check the service"], what="Committing", cwd=source)
+        push(source, ssh_url(cluster, SMOKE_REPOSITORY))
+    generate_bundles(cluster, hosts)
+    with step("smoke", "clone over HTTPS"):
+        told = hg(["clone", https_url(cluster, SMOKE_REPOSITORY), str(copy)], what="Cloning over HTTPS")
+        if "applying clone bundle" not in told:
+            bootstrap.fail(f"The clone did not use a clone bundle:\n{told}", journal_hint())
+        wanted = hg(["-R", str(source), "log", "-r", "tip", "-T", "{node}"], what="Reading the source")
+        got = hg(["-R", str(copy), "log", "-r", "tip", "-T", "{node}"], what="Reading the clone")
+        if wanted != got:
+            bootstrap.fail(f"The clone's tip is {got}, the source's {wanted}.", journal_hint())
+        shutil.rmtree(work)
+
+
+def summary(cluster: Settings) -> str:
+    """Return what a person may do next."""
+    return f"""
+The service is up.
+
+  web       {https_url(cluster, "")}   (CA: .cluster/pki/ca.pem)
+  bundles   {bundle_url(cluster)}
+  ssh       ssh://hg@127.0.0.1:{cluster.port("ssh")}/
+  ldap      ldaps://127.0.0.1:{cluster.port("ldap")}
+
+Clone (from the object store), push (as alice):
+
+  eval "$(./cluster env)"; export HGRCPATH=$HGFLEET_HGRC PATH="$PWD/.venv/bin:$PATH"
+  hg clone $HGFLEET_HTTP_URL/{OWN_REPOSITORY}
+  hg clone ssh://hg@$HGFLEET_SSH_HOST:$HGFLEET_SSH_PORT/sandbox/playground
+  cd playground && echo hello > hello && hg commit -Am hello && hg push
+
+Try next:
+
+  ./cluster status            hosts, their health, their ports
+  ./cluster ssh bob           what bob's key may do
+  ./cluster exec hg1 -- hgfleet bundles status
+  ./cluster logs hg1 hgfleet-web
+  ./run-tests e2e             the end-to-end tests on this cluster
+"""

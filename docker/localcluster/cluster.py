@@ -1,0 +1,299 @@
+"""Life of the cluster: containers from the inventory, converged by the roles, kept as snapshots."""
+
+import concurrent.futures
+import fcntl
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict
+
+import bootstrap
+from bootstrap import ROOT, STATE, run, step
+
+from localcluster import images, release, settings
+from localcluster.release import Release
+from localcluster.settings import Settings
+
+INVENTORY = ROOT / "ansible/inventories/cluster/hosts.yml"
+CONVERGED = STATE / "converged"
+TASK_LINE = re.compile(r"^(PLAY|TASK|RUNNING HANDLER) \[(?P<name>.*?)\]")
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host of the inventory."""
+
+    name: str
+    ports: Mapping[str, int]  # name of a published port to the port inside
+    groups: list[str]
+
+
+@contextmanager
+def exclusively() -> Iterator[None]:
+    """Let one command at a time change the cluster of this checkout."""
+    STATE.mkdir(exist_ok=True)
+    with (STATE / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            bootstrap.fail(
+                "Another command is changing this checkout's cluster.", "Wait until it is done, then try again."
+            )
+        yield
+
+
+def read_inventory(cluster: Settings) -> dict[str, Host]:
+    """Return the hosts of the cluster's inventory, by name, in the inventory's order."""
+    listing = run(
+        ["ansible-inventory", "-i", str(INVENTORY), "--list"],
+        what="Reading the inventory",
+        env=environment(cluster, None),
+    )
+    data = json.loads(listing)
+    hostvars = data["_meta"]["hostvars"]
+    groups: dict[str, list[str]] = {name: [] for name in hostvars}
+    for group, content in data.items():
+        for name in content.get("hosts", []) if group != "_meta" else []:
+            groups[name].append(group)
+    return {name: Host(name, hostvars[name].get("cluster_ports", {}), groups[name]) for name in hostvars}
+
+
+def environment(cluster: Settings, built: Release | None) -> dict[str, str]:
+    """Return the environment in which Ansible sees the cluster's inventory."""
+    env = bootstrap.controller_environment()
+    env.update(ansible_variables(cluster, built))
+    env["ANSIBLE_FORCE_COLOR"] = "0"
+    return env
+
+
+def ansible_variables(cluster: Settings, built: Release | None) -> dict[str, str]:
+    """Return the environment variables that the cluster's inventory looks up."""
+    variables = {
+        "HGFLEET_CLUSTER_NAME": cluster.name,
+        "HGFLEET_CLUSTER_NETWORK": cluster.network,
+        "HGFLEET_CLUSTER_STATE": str(STATE),
+    }
+    if built is not None:
+        variables["HGFLEET_RELEASE_VERSION"] = built.version
+        variables["HGFLEET_RELEASE_ARCHIVE"] = str(built.archive)
+        variables["HGFLEET_VERSITYGW"] = str(built.versitygw)
+    return variables
+
+
+def for_role_tests(cluster: Settings, built: Release) -> Dict[str, str]:
+    """Return the environment for molecule: containers and a network beside those of the cluster, with secrets of their own."""
+    beside = Settings(f"{cluster.name}-roles", cluster.network.replace("10.213.", "10.214."), 0, cluster.identity)
+    env = environment(beside, built)
+    state = settings.state_folder("roles")
+    ensure_people_keys(state / "keys")
+    env.update(HGFLEET_CLUSTER_STATE=str(state), HGFLEET_BASE_IMAGE=images.ensure_base())
+    return env
+
+
+def snapshot_key(cluster: Settings, built: Release) -> str:
+    """Return what converged hosts depend on: roles, variables, release, base image, and this state's secrets."""
+    shaped_by = [ROOT / "ansible", ROOT / "docker/containers.yml", bootstrap.REQUIREMENTS]
+    if (STATE / "keys").exists():
+        shaped_by += sorted((STATE / "keys").glob("*.pub"))
+    words = [images.ensure_base(), built.version, built.versitygw.name, cluster.network, cluster.identity]
+    return images.content_key([*(word.encode() for word in words), *images.tree_parts(shaped_by)])
+
+
+def snapshot_name(cluster: Settings, host: str, key: str) -> str:
+    """Return the name of a host's snapshot image."""
+    return f"{images.PREFIX}/snapshot-{cluster.name}-{host}:{key}"
+
+
+def containers(cluster: Settings) -> dict[str, str]:
+    """Return the cluster's containers: host name to the engine's word for its state, such as running or exited."""
+    listed = run(
+        [
+            "docker", "ps", "--all", "--filter", f"label=hgfleet.cluster={cluster.name}",
+            "--format", '{{.Label "hgfleet.host"}} {{.State}}',
+        ],
+        what="Listing the containers",
+    )  # fmt: skip
+    return dict(line.split(" ", 1) for line in listed.splitlines())
+
+
+def playbook(
+    cluster: Settings, built: Release, book: Path, extra: Mapping[str, object], subject: str, what: str
+) -> None:
+    """Run a playbook of the cluster with its progress on one line a play, its whole output in .cluster/logs."""
+    log = settings.state_folder("logs") / f"{book.stem}.log"
+    command = ["ansible-playbook", "-i", str(INVENTORY), str(book), "--extra-vars", json.dumps(extra)]
+    with step(subject, f"{what} (log: {log.relative_to(ROOT)})") as progress, log.open("w") as output:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(cluster, built)
+        )
+        assert process.stdout is not None
+        failed_from: int | None = None
+        lines: list[str] = []
+        try:
+            for line in process.stdout:
+                output.write(line)
+                output.flush()
+                lines.append(line.rstrip())
+                found = TASK_LINE.match(line)
+                if found and line.startswith("PLAY "):
+                    step.say(subject, found["name"])
+                if found:
+                    progress.what = found["name"]
+                if failed_from is None and line.startswith(("fatal:", "failed:", "[ERROR]", "ERROR")):
+                    failed_from = max(0, len(lines) - 2)
+            code = process.wait()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+        if code != 0:
+            shown = lines[failed_from : failed_from + 40] if failed_from is not None else lines[-40:]
+            tail = "\n".join(f"  | {line}" for line in shown)
+            bootstrap.fail(f"{book.name} failed:\n{tail}", f"The whole run is in {log}.")
+
+
+def up(fresh: bool) -> Settings:
+    """Bring the cluster up: from snapshots where they fit, else by converging hosts made from the base image."""
+    bootstrap.check_platform()
+    for program, package in (("ssh-keygen", "openssh-client"), ("git", "git")):
+        if shutil.which(program) is None:
+            bootstrap.ensure_debian_packages([package], f"{program} on the controller")
+    bootstrap.ensure_controller()
+    bootstrap.ensure_engine()
+    known = settings.load()
+    if fresh and known is not None:
+        remove(known, snapshots=True)
+    present = containers(known) if known is not None else {}
+    cluster = settings.ensure(running="running" in present.values())
+    ensure_people_keys(STATE / "keys")
+    base = images.ensure_base()
+    built = release.ensure()
+    hosts = read_inventory(cluster)
+    key = snapshot_key(cluster, built)
+
+    converged = CONVERGED.exists() and CONVERGED.read_text() == key and set(present) == set(hosts)
+    snapshots = {name: snapshot_name(cluster, name, key) for name in hosts}
+    from_snapshots = not present and all(images.exists(image) for image in snapshots.values())
+    chosen = {"base": base}
+    if from_snapshots:
+        chosen.update(snapshots)
+    elif present:
+        # Keep the containers that are there: they are converged further, not made anew.
+        chosen.update(current_images(cluster, list(present)))
+    start_containers(cluster, built, hosts, chosen)
+    if not (converged or from_snapshots):
+        CONVERGED.unlink(missing_ok=True)
+        playbook(cluster, built, ROOT / "ansible/site.yml", {}, "converge", "ansible/site.yml")
+        take_snapshots(cluster, hosts, key)
+    CONVERGED.write_text(key)
+    remember_release(cluster, built)
+    return cluster
+
+
+def remember_release(cluster: Settings, built: Release) -> None:
+    """Keep the release's variables for `./cluster env`, and only this release's archive in the cache."""
+    variables = ansible_variables(cluster, built)
+    (STATE / "release.json").write_text(json.dumps(variables, indent=2) + "\n")
+    release.prune(built)
+
+
+def current_images(cluster: Settings, names: list[str]) -> dict[str, str]:
+    """Return the image of each container, as the engine knows it."""
+    found = run(
+        ["docker", "inspect", "--format", "{{.Config.Image}}", *(f"{cluster.name}-{name}" for name in names)],
+        what="Reading the containers' images",
+    )
+    return dict(zip(names, found.split()))
+
+
+def start_containers(
+    cluster: Settings, built: Release, hosts: Mapping[str, Host], chosen: Mapping[str, str]
+) -> None:
+    """Make sure that the network and every container is there and has booted."""
+    published = {
+        name: [f"127.0.0.1:{cluster.port(port)}:{inside}" for port, inside in host.ports.items()]
+        for name, host in hosts.items()
+    }
+    extra = {"cluster_images": dict(chosen), "cluster_published": published}
+    playbook(cluster, built, ROOT / "docker/containers.yml", extra, "containers", "network and containers")
+
+
+def take_snapshots(cluster: Settings, hosts: Mapping[str, Host], key: str) -> None:
+    """Commit every host as an image; drop snapshots of earlier content."""
+    with step("snapshots", f"keeping {len(hosts)} converged hosts for the next start"):
+
+        def commit(name: str) -> None:
+            image = snapshot_name(cluster, name, key)
+            run(["docker", "commit", f"{cluster.name}-{name}", image], what=f"Committing {name}")
+
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            list(pool.map(commit, hosts))
+        remove_snapshots(cluster, keep=key)
+
+
+def remove_snapshots(cluster: Settings, keep: str = "") -> None:
+    """Remove the cluster's snapshots but those of the key `keep`. An image in use by a container stays."""
+    prefix = f"{images.PREFIX}/snapshot-{cluster.name}-"
+    old = [name for name in release.image_names() if name.startswith(prefix) and not name.endswith(f":{keep}")]
+    if old:
+        subprocess.run(["docker", "image", "rm", *old], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def remove(cluster: Settings, snapshots: bool = False, only: str | None = None) -> None:
+    """Remove containers (all, or one host's), and with all of them the network and, if asked, the snapshots."""
+    names = [name for name in containers(cluster) if only in (None, name)]
+    CONVERGED.unlink(missing_ok=True)
+    if names:
+        with step("containers", f"removing {', '.join(names)}"):
+            run(
+                ["docker", "rm", "--force", "--volumes", *(f"{cluster.name}-{name}" for name in names)],
+                what="Removing the containers",
+            )
+    if only is None:
+        subprocess.run(["docker", "network", "rm", cluster.name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        if snapshots:
+            remove_snapshots(cluster)
+
+
+PEOPLE_KEYS = ("alice", "bob", "carol", "carol-second", "mallory")
+
+
+def ensure_people_keys(folder: Path) -> None:
+    """Make a key pair for each person of the cluster's inventory."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name in PEOPLE_KEYS:
+        if not (folder / f"{name}.pub").exists():
+            (folder / name).unlink(missing_ok=True)
+            run(
+                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"{name}@hgfleet.test", "-f", str(folder / name)],
+                what=f"Making a key for {name}",
+            )
+
+
+def execute(cluster: Settings, host: str, command: list[str]) -> int:
+    """Run a command on a host with this terminal; return its exit code."""
+    terminal = ["--interactive"] + (["--tty"] if sys.stdin.isatty() and sys.stdout.isatty() else [])
+    return subprocess.call(["docker", "exec", *terminal, f"{cluster.name}-{host}", *command])
+
+
+def on_host(cluster: Settings, host: str, command: list[str], what: str) -> str:
+    """Run a command on a host and return its output; SetupError if it fails."""
+    return run(["docker", "exec", f"{cluster.name}-{host}", *command], what=what)
+
+
+def require_running() -> Settings:
+    """Return the settings of a cluster whose containers run; SetupError if there is none."""
+    cluster = settings.load()
+    states = containers(cluster) if cluster is not None else {}
+    if cluster is None or not states:
+        bootstrap.fail("This checkout has no running cluster.", "Bring it up: ./cluster up")
+    stopped = [name for name, state in states.items() if state != "running"]
+    if stopped:
+        bootstrap.fail(f"Not running: {', '.join(stopped)}.", "Bring the cluster up again: ./cluster up")
+    return cluster

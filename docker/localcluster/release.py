@@ -1,0 +1,119 @@
+"""The release: built once in a container of the hosts' Debian, from inputs locked by hash, and copied to the hosts."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import bootstrap
+from bootstrap import CACHE, ROOT, run, step
+
+from localcluster import images
+
+SOURCES = ROOT / "docker/release"
+# What a build step may learn of the controller's own way to package indexes.
+PASSED_ON = ("http_proxy", "https_proxy", "no_proxy", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "GOPROXY", "GONOSUMDB")
+
+
+class Release(NamedTuple):
+    """What the hosts get."""
+
+    version: str
+    archive: Path
+    versitygw: Path
+
+
+def project_version() -> str:
+    """Return the version in pyproject.toml."""
+    for line in (ROOT / "pyproject.toml").read_text().splitlines():
+        name, _, value = line.partition("=")
+        if name.strip() == "version":
+            return value.strip().strip('"')
+    bootstrap.fail("pyproject.toml names no version.", "Restore the line `version = ...` under [project].")
+
+
+def ensure() -> Release:
+    """Return the release of this checkout's content, building what is missing."""
+    folder = CACHE / "release"
+    folder.mkdir(parents=True, exist_ok=True)
+    versitygw = _versitygw(folder)
+    wheels = _wheels(folder)
+    sources = [ROOT / "hgfleet", ROOT / "hgext", ROOT / "docs", ROOT / "pyproject.toml", ROOT / "README.md"]
+    parts = images.tree_parts([*(s for s in sources if s.exists()), SOURCES / "assemble.sh"])
+    version = f"{project_version()}-{images.content_key([wheels.name.encode(), *parts])}"
+    archive = folder / f"hgfleet-{version}.tar.gz"
+    if not archive.exists():
+        mounts = [(wheels, "/wheels"), *((s, f"/src/{s.name}") for s in sources if s.exists())]
+        with step("release", f"assembling {version} (about 30 s)"):
+            _build("assemble.sh", mounts, {"VERSION": version}, "release.tar.gz", archive)
+    return Release(version, archive, versitygw)
+
+
+def _wheels(folder: Path) -> Path:
+    lock = SOURCES / "requirements.txt"
+    key = images.content_key([images.ensure_builder().encode(), *images.tree_parts([lock, SOURCES / "wheels.sh"])])
+    wheels = folder / f"wheels-{key}"
+    if not wheels.exists():
+        with step("release", "fetching and building the locked wheels (about 1 min)"):
+            _build("wheels.sh", [(lock, "/src/requirements.txt")], {}, "", wheels)
+    return wheels
+
+
+def _versitygw(folder: Path) -> Path:
+    module = SOURCES / "versitygw"
+    key = images.content_key(
+        [images.ensure_builder().encode(), *images.tree_parts([module, SOURCES / "versitygw.sh"])]
+    )
+    binary = folder / f"versitygw-{key}"
+    if not binary.exists():
+        with step("release", "building versitygw, the S3 server (about 2 min)"):
+            _build("versitygw.sh", [(module, "/src")], {}, "versitygw", binary)
+    return binary
+
+
+def _build(
+    script: str, mounts: list[tuple[Path, str]], variables: dict[str, str], product: str, target: Path
+) -> None:
+    """Run a script of docker/release in the builder; move /out/`product` (or all of /out) to `target` as the last step."""
+    builder = images.ensure_builder()
+    with bootstrap.scratch_folder() as scratch:
+        out = Path(scratch) / "out"
+        out.mkdir()
+        command = ["docker", "run", "--rm", "--init", "-v", f"{out}:/out", "-v", f"{SOURCES / script}:/build.sh:ro"]
+        for source, inside in mounts:
+            command += ["-v", f"{source}:{inside}:ro"]
+        for name in PASSED_ON:
+            if name in os.environ:
+                variables[name] = os.environ[name]
+        bundle = bootstrap.ca_bundle()
+        if bundle is not None:
+            # Behind a TLS-inspecting proxy pip and go must trust what the controller trusts; a host never does.
+            command += ["-v", f"{bundle.resolve()}:/run/controller-ca.crt:ro"]
+            variables.update(SSL_CERT_FILE="/run/controller-ca.crt", PIP_CERT="/run/controller-ca.crt")
+        for name, value in variables.items():
+            command += ["-e", f"{name}={value}"]
+        owner = f"{os.getuid()}:{os.getgid()}"
+        command += [builder, "sh", "-c", f"sh /build.sh && chown -R {owner} /out"]
+        run(
+            command,
+            what=f"docker/release/{script}",
+            way_out="Check that containers reach the package indexes; inputs are locked by hash beside that script.",
+        )
+        (out / product if product else out).rename(target)
+
+
+def prune(keep: Release) -> None:
+    """Remove archives of earlier versions from the cache; wheels and binaries stay, they are costly to make."""
+    for archive in keep.archive.parent.glob("hgfleet-*.tar.gz"):
+        if archive != keep.archive:
+            archive.unlink()
+
+
+def image_names() -> list[str]:
+    """Return the names of all images that belong to hgfleet on this engine."""
+    listed = subprocess.run(
+        ["docker", "image", "ls", "--format", "{{.Repository}}:{{.Tag}}", f"{images.PREFIX}/*"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return listed.stdout.split()

@@ -1,0 +1,27 @@
+#!/bin/sh
+# Assemble the release directory $VERSION and pack it as /out/release.tar.gz. Runs in the builder container.
+#   /wheels  wheels of the lock (read-only)      /src  this checkout's sources of the release (read-only)
+# The directory is a virtual environment at the very path it will have on a host, so nothing is relocated there.
+set -eu
+release=/opt/hgfleet/releases/$VERSION
+python3 -m venv "$release"
+pip="$release/bin/python -m pip --disable-pip-version-check --no-cache-dir --quiet"
+# The lock's hashes are those of the sources; these wheels were made from them by wheels.sh.
+$pip install --no-index --no-deps /wheels/*.whl
+
+# setuptools writes beside the sources, which are mounted read-only.
+mkdir -p /var/tmp/src
+cp -R /src/hgfleet /src/pyproject.toml /src/README.md /var/tmp/src/
+TMPDIR=/var/tmp python3 -m pip --disable-pip-version-check --quiet wheel --no-index --no-deps --no-build-isolation --wheel-dir /var/tmp/wheel /var/tmp/src \
+    || { echo "hgfleet's own wheel did not build" >&2; exit 1; }
+$pip install --no-index --no-deps /var/tmp/wheel/*.whl
+
+cp -R /src/hgext "$release/hgext"
+"$release/bin/python" -m compileall -q "$release/hgext"
+if [ -d /src/docs ]; then cp -R /src/docs "$release/docs"; fi
+# A host never installs anything into a release.
+$pip uninstall --yes pip
+echo "$VERSION" > "$release/VERSION"
+chmod -R u=rwX,go=rX "$release"
+tar --create --gzip --file /out/release.tar.gz --owner 0 --group 0 --sort name \
+    --directory /opt/hgfleet/releases "$VERSION"

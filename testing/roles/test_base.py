@@ -1,0 +1,56 @@
+"""What the role base promises, on any host of the service."""
+
+from __future__ import annotations
+
+from testinfra.host import Host
+
+
+def test_systemd_has_booted_without_a_failed_unit(host: Host) -> None:
+    state = host.run("systemctl is-system-running")
+    failed = host.run("systemctl --failed --plain --no-legend").stdout
+    assert state.stdout.strip() == "running", failed
+
+
+def test_certificate_names_this_host_and_is_signed_by_the_trusted_ca(host: Host) -> None:
+    name = host.run("hostname").stdout.strip()
+    checked = host.run(
+        "openssl verify -x509_strict -purpose sslserver -verify_hostname %s"
+        " -CAfile /etc/ssl/certs/ca-certificates.crt /etc/hgfleet/tls/cert.pem",
+        name,
+    )
+    assert checked.rc == 0, checked.stderr
+
+
+def test_a_certificate_is_not_trusted_for_another_name(host: Host) -> None:
+    checked = host.run(
+        "openssl verify -verify_hostname other.example"
+        " -CAfile /etc/hgfleet/tls/ca.pem /etc/hgfleet/tls/cert.pem"
+    )
+    assert checked.rc != 0
+
+
+def test_key_belongs_to_the_certificate_and_is_closed_to_others(host: Host) -> None:
+    key = host.file("/etc/hgfleet/tls/key.pem")
+    assert (key.user, key.group, key.mode) == ("root", "ssl-cert", 0o640)
+    of_key = host.check_output("openssl pkey -in /etc/hgfleet/tls/key.pem -pubout")
+    of_cert = host.check_output("openssl x509 -in /etc/hgfleet/tls/cert.pem -noout -pubkey")
+    assert of_key == of_cert
+    assert host.run("runuser -u nobody -- cat /etc/hgfleet/tls/key.pem").rc != 0
+
+
+def test_the_ca_cannot_sign_further_cas_and_its_key_is_not_here(host: Host) -> None:
+    text = host.check_output("openssl x509 -in /etc/hgfleet/tls/ca.pem -noout -text")
+    assert "CA:TRUE, pathlen:0" in text
+    assert host.run("find /etc /opt /var /srv -name ca.key | grep .").rc == 1
+
+
+def test_secrets_cannot_be_listed(host: Host) -> None:
+    folder = host.file("/etc/hgfleet/secrets")
+    assert (folder.user, folder.mode) == ("root", 0o711)
+    assert host.run("runuser -u nobody -- ls /etc/hgfleet/secrets").rc != 0
+
+
+def test_journal_is_on_disk_and_bounded(host: Host) -> None:
+    assert host.run("journalctl --flush && ls /var/log/journal/*/system.journal").rc == 0
+    effective = host.check_output("systemd-analyze cat-config systemd/journald.conf")
+    assert "SystemMaxUse=" in effective.split("hgfleet.conf")[1]

@@ -1,0 +1,82 @@
+"""What the role mercurial promises, on any host that runs hg."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from testinfra.host import Host
+
+HG = "HGRCPATH=/etc/hgfleet/hgrc /opt/hgfleet/current/bin/hg"
+
+
+@pytest.fixture
+def registry(host: Host) -> dict[str, dict[str, object]]:
+    """Return the repositories of the compiled registry."""
+    content: dict[str, dict[str, dict[str, object]]] = json.loads(
+        host.file("/var/lib/hgfleet/registry.json").content_string
+    )
+    return content["repositories"]
+
+
+def test_current_release_is_complete_and_nobody_but_root_can_change_it(host: Host) -> None:
+    release = host.check_output("readlink -f /opt/hgfleet/current")
+    assert release.startswith("/opt/hgfleet/releases/")
+    version = host.file(f"{release}/VERSION").content_string.strip()
+    assert release.endswith(f"/{version}")
+    changeable = host.check_output(
+        "find -L %s ! -user root -o -perm /022 ! -type l | head -3", release
+    )
+    assert changeable == ""
+
+
+def test_mercurial_is_the_locked_one_with_its_c_modules(host: Host) -> None:
+    told = host.check_output(f"{HG} debuginstall -T '{{hgver}} {{hgmodulepolicy}}'")
+    assert told.startswith("7.2.4 c"), told
+
+
+def test_no_other_settings_than_ours_are_read(host: Host) -> None:
+    files = host.check_output(f"{HG} config --debug | grep '^read config from'").splitlines()
+    assert files == ["read config from: /etc/hgfleet/hgrc"]
+
+
+def test_access_rule_is_loaded_and_required(host: Host) -> None:
+    shown = host.check_output(f"{HG} config extensions")
+    assert "hgfleet_access=/opt/hgfleet/current/hgext/access.py" in shown
+    assert "extensions.hgfleet_access:required=yes" in shown
+
+
+def test_every_declared_repository_is_there_for_its_owner_and_readers(
+    host: Host, registry: dict[str, dict[str, object]]
+) -> None:
+    assert registry
+    for path in registry:
+        folder = host.file(f"/srv/hg/repos/{path}")
+        assert (folder.user, folder.group, folder.mode) == ("hg", "hg", 0o2750), path
+        identified = host.run(f"runuser -u hgweb -- env {HG} -R /srv/hg/repos/%s id", path)
+        assert identified.rc == 0, identified.stderr
+        assert "not trusting" not in identified.stderr
+
+
+def test_readers_cannot_write_a_repository(host: Host, registry: dict[str, dict[str, object]]) -> None:
+    for path in registry:
+        for user in ("hgweb", "hgbundles", "nobody"):
+            tried = host.run("runuser -u %s -- touch /srv/hg/repos/%s/.hg/store/x", user, path)
+            assert tried.rc != 0, (user, path)
+    assert host.run("runuser -u nobody -- ls /srv/hg/repos").rc != 0
+
+
+def test_a_write_without_a_person_is_refused(host: Host, registry: dict[str, dict[str, object]]) -> None:
+    path = sorted(registry)[0]
+    tried = host.run(
+        f"runuser -u hg -- env {HG} -R /srv/hg/repos/%s debugpushkey /srv/hg/repos/%s bookmarks x '' ''",
+        path,
+        path,
+    )
+    assert tried.rc != 0, tried.stdout
+    assert "Traceback" not in tried.stderr
+
+
+def test_second_application_of_the_registry_changes_nothing(host: Host) -> None:
+    applied = host.run("hgfleet registry apply --check --root /srv/hg/repos")
+    assert applied.stdout.splitlines()[-1] == "changed=0", applied.stdout
