@@ -24,6 +24,10 @@ any other as a fault of its own configuration. Each decision is one line in the 
 | unavailable | no directory server answered in time |
 | configuration, crash | keys.toml is unreadable or wrong; a defect of this program |
 
+For operators: `hgfleet-keys --check FILE` checks a configuration, and `hgfleet-keys --probe`, run
+as the lookup's user, asks every server and says how long it took; both say what is wrong and then
+exit with an error.
+
 sshd asks twice for each login (the offer, then the signature), so the time this takes counts
 twice: it imports little, and of python-ldap only its C part `_ldap` (17 ms instead of 120 ms).
 """
@@ -384,8 +388,44 @@ def answer(
     return line
 
 
+def probe(config: Config, connect: Connect = _connect) -> list[tuple[str, str | None, float]]:
+    """Ask every server for a key that nobody has; return URI, problem or None, and seconds."""
+    results = []
+    nobody = publickey.fingerprint(b"")
+    for uri in config.uris:
+        start = time.monotonic()
+        problem = None
+        try:
+            connect(config, uri).search(config.people_base, person_filter(nobody), ["uid"])
+        except (UnavailableError, ConfigurationError, OSError) as error:
+            problem = str(error)
+        results.append((uri, problem, time.monotonic() - start))
+    return results
+
+
+def _for_operators(arguments: Sequence[str]) -> int:
+    try:
+        if arguments[0] == "--check" and len(arguments) == 2:
+            load_config(arguments[1])
+            return 0
+        if list(arguments) == ["--probe"]:
+            results = probe(load_config(CONFIG))
+            for uri, problem, seconds in results:
+                print(f"{uri} {problem or 'answers'} after {seconds:.3f} s")
+            # One dead replica is a matter for monitoring; that none answers stops a deploy.
+            return UnavailableError.exit_code if all(problem for _, problem, _ in results) else 0
+    except ConfigurationError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    print("expected --check FILE or --probe", file=sys.stderr)
+    return 2
+
+
 def main() -> int:
-    """Run as AuthorizedKeysCommand."""
+    """Run as AuthorizedKeysCommand, or for an operator."""
+    # No fingerprint begins with a dash, so a client cannot get here.
+    if sys.argv[1:] and sys.argv[1].startswith("--"):
+        return _for_operators(sys.argv[1:])
     line = answer(sys.argv[1:], CONFIG, events.to_syslog("hgfleet-keys"))
     if line is not None:
         print(line, flush=True)

@@ -27,7 +27,7 @@ import re
 import sys
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TextIO
 
 from hgfleet import access, events, registry
 from hgfleet.errors import AccessDeniedError, ConfigurationError, HgfleetError, RegistryError
@@ -271,8 +271,7 @@ def session(arguments: Sequence[str], environment: Mapping[str, str], log: event
     match decision:
         case Say(text, reason):
             log(events.line("session", decision="answer", reason=reason, user=name, client=client))
-            sys.stdout.write(text)
-            sys.stdout.flush()
+            _tell(text, sys.stdout)
             return 0
         case Serve(repository):
             path = f"{options.root}/{repository.path}"
@@ -304,14 +303,18 @@ def session(arguments: Sequence[str], environment: Mapping[str, str], log: event
             command=command,
         )
     )
-    _tell(decision.message)
+    _tell(f"{decision.message}\n", sys.stderr)
     return decision.exit_code
 
 
-def _tell(message: str) -> None:
-    # The client may be gone already, and that is no reason for a traceback.
-    with contextlib.suppress(OSError):
-        print(message, file=sys.stderr, flush=True)
+def _tell(text: str, stream: TextIO) -> None:
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError:
+        # The client is gone. Python would try again at exit, and complain on a stderr nobody reads.
+        with contextlib.suppress(OSError):
+            stream.close()
 
 
 def main() -> int:
@@ -324,7 +327,8 @@ def main() -> int:
         log(events.line("session", decision="fail", arguments=user, detail=error))
         _tell(
             "This service is not in order at the moment, and nothing was changed. "
-            "The operators can see why in their log; please try again later."
+            "The operators can see why in their log; please try again later.\n",
+            sys.stderr,
         )
         return error.exit_code
     except KeyboardInterrupt:
@@ -336,6 +340,7 @@ def main() -> int:
         log(events.line("session", decision="crash", arguments=user, detail=detail))
         _tell(
             "Something in this service broke while it worked on your command; what was not "
-            "confirmed did not happen. The operators can see it in their log."
+            "confirmed did not happen. The operators can see it in their log.\n",
+            sys.stderr,
         )
         return INTERNAL_ERROR

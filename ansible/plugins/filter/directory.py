@@ -1,0 +1,193 @@
+"""Filters of the role `directory`: inventory variables to LDAP entries, and what has to change.
+
+The decisions are here, in Python with unit tests, so that the tasks are loops over three lists and
+a converged host costs one search instead of one module run per person.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from typing import TYPE_CHECKING, Any
+
+from ansible.errors import AnsibleFilterError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    Entry = dict[str, list[str]]
+
+# The types that hgfleet.publickey knows; testing/unit/test_filter_directory.py keeps them equal.
+KEY_TYPES = (
+    "ssh-ed25519",
+    "sk-ssh-ed25519@openssh.com",
+    "ssh-rsa",
+    "ecdsa-sha2-nistp256",
+    "ecdsa-sha2-nistp384",
+    "ecdsa-sha2-nistp521",
+    "sk-ecdsa-sha2-nistp256@openssh.com",
+)
+
+DISABLED = "000001010000Z"
+"""pwdAccountLockedTime of a person who is disabled until somebody enables them (slapo-ppolicy)."""
+
+_PERSON = re.compile(r"[a-z][a-z0-9._-]{0,31}")
+_GROUP = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+
+
+def ssh_key_fingerprint(text: str) -> str:
+    """Return the fingerprint (`SHA256:...`) of a public key, as `ssh-keygen -l` prints it."""
+    problem = _key_problem(text)
+    if problem:
+        raise AnsibleFilterError(f"ssh_key_fingerprint: {problem}")
+    digest = hashlib.sha256(base64.b64decode(text.split()[1])).digest()
+    return "SHA256:" + base64.b64encode(digest).decode("ascii").rstrip("=")
+
+
+def _key_problem(text: object) -> str | None:
+    if not isinstance(text, str):
+        return f"got {text!r}, expected a public key as text"
+    if len(text.strip().splitlines()) != 1:
+        return "got several lines (or none), expected one key on one line"
+    words = text.split()
+    if words[0] not in KEY_TYPES:
+        if any(word in KEY_TYPES for word in words):
+            return f"got options before the key ({words[0][:40]}), expected the key alone"
+        return f"got {words[0][:40]!r}, expected one of {', '.join(KEY_TYPES)}"
+    try:
+        blob = base64.b64decode(words[1], validate=True)
+    except (IndexError, binascii.Error):
+        return f"got a {words[0]} that is not base64"
+    inner = len(words[0]).to_bytes(4, "big") + words[0].encode("ascii")
+    if not blob.startswith(inner) or base64.b64encode(blob).decode("ascii") != words[1]:
+        return f"got a damaged key: what is inside is not a {words[0]}"
+    return None
+
+
+def directory_problems(people: list[dict[str, Any]], groups: list[dict[str, Any]]) -> list[str]:
+    """Return what is wrong with `directory_people` and `directory_groups`, a sentence each."""
+    names = [str(person.get("name")) for person in people]
+    seen: dict[str, str] = {}
+    twice = sorted({name for name in names if names.count(name) > 1})
+    problems = [f"directory_people has {name} more than once" for name in twice]
+    for person, name in zip(people, names, strict=True):
+        if not _PERSON.fullmatch(name):
+            problems.append(
+                f"directory_people: {name!r} is not a name: a-z 0-9 . _ -, at most 32, "
+                "beginning with a letter"
+            )
+        for key in person.get("keys") or []:
+            problem = _key_problem(key)
+            if problem:
+                problems.append(f"directory_people: key of {name}: {problem}")
+                continue
+            fingerprint = ssh_key_fingerprint(key)
+            if fingerprint in seen:
+                problems.append(
+                    f"directory_people: {name} has a key that {seen[fingerprint]} has already "
+                    f"({fingerprint}); a key belongs to one person"
+                )
+            seen[fingerprint] = name
+    groups_seen: set[str] = set()
+    for group in groups:
+        name = str(group.get("name"))
+        if not _GROUP.fullmatch(name) or name == "public":
+            problems.append(
+                f"directory_groups: {name!r} is not the name of a group: a-z 0-9 . _ -, at most "
+                "64, and not 'public', which the registry calls everybody"
+            )
+        if name in groups_seen:
+            problems.append(f"directory_groups has {name} more than once")
+        groups_seen.add(name)
+        problems += [
+            f"directory_groups: {member} is in {name}, but not in directory_people"
+            for member in group.get("members") or []
+            if member not in names
+        ]
+    return problems
+
+
+def directory_people_entries(people: list[dict[str, Any]], suffix: str) -> dict[str, Entry]:
+    """Return the entries of people by DN. An attribute with no values must be absent.
+
+    `disabled` left out leaves pwdAccountLockedTime alone: a person who was disabled by hand, in an
+    emergency, is not enabled again by the next play.
+    """
+    entries = {}
+    for person in people:
+        name = person["name"]
+        keys = [" ".join(str(key).split()) for key in person.get("keys") or []]
+        entry = {
+            "cn": [person.get("full_name") or name],
+            "sn": [(person.get("full_name") or name).split()[-1]],
+            "mail": [person["mail"]] if person.get("mail") else [],
+            "sshPublicKey": keys,
+            "sshPublicKeyId": [ssh_key_fingerprint(key) for key in keys],
+        }
+        if person.get("disabled") is not None:
+            entry["pwdAccountLockedTime"] = [DISABLED] if person["disabled"] else []
+        entries[f"uid={name},ou=people,{suffix}"] = entry
+    return entries
+
+
+def directory_group_entries(groups: list[dict[str, Any]], suffix: str) -> dict[str, Entry]:
+    """Return the entries of groups by DN. LDAP has no empty groups, so those are left out."""
+    return {
+        f"cn={group['name']},ou=groups,{suffix}": {
+            "description": [group["description"]] if group.get("description") else [],
+            "member": [f"uid={member},ou=people,{suffix}" for member in group["members"]],
+        }
+        for group in groups
+        if group.get("members")
+    }
+
+
+def ldap_changes(
+    found: Iterable[Mapping[str, Any]], wanted: Mapping[str, Entry]
+) -> dict[str, list[Any]]:
+    """Compare the results of community.general.ldap_search with the entries wanted.
+
+    Returns `missing` and `different` (`dn` and `attributes`; of a different entry only the
+    attributes that differ) and `extra` (DNs of entries found and not wanted).
+    """
+    present = {str(entry["dn"]).lower(): entry for entry in found}
+    changes: dict[str, list[Any]] = {"missing": [], "different": [], "extra": []}
+    for dn, attributes in wanted.items():
+        entry = present.pop(dn.lower(), None)
+        if entry is None:
+            given = {name: values for name, values in attributes.items() if values}
+            changes["missing"].append({"dn": dn, "attributes": given})
+            continue
+        lower = {name.lower(): value for name, value in entry.items()}
+        different = {
+            name: values
+            for name, values in attributes.items()
+            if sorted(_values(lower.get(name.lower()))) != sorted(values)
+        }
+        if different:
+            changes["different"].append({"dn": dn, "attributes": different})
+    changes["extra"] = [entry["dn"] for entry in present.values()]
+    return changes
+
+
+def _values(value: Any) -> list[str]:
+    # The module returns a single value as text instead of as a list.
+    if value is None:
+        return []
+    return [str(one) for one in value] if isinstance(value, list) else [str(value)]
+
+
+class FilterModule:
+    """What Ansible looks for."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Return the filters by name."""
+        return {
+            "ssh_key_fingerprint": ssh_key_fingerprint,
+            "directory_problems": directory_problems,
+            "directory_people_entries": directory_people_entries,
+            "directory_group_entries": directory_group_entries,
+            "ldap_changes": ldap_changes,
+        }
