@@ -339,7 +339,10 @@ class Application:
             execution.close()
             if exchange.is_started or not repositories.is_about_arguments(problem):
                 raise
-            _tell("arguments", traceback.format_exc(), exchange.identity)
+            # One line, not a traceback: strangers decide how often this is written.
+            where = traceback.extract_tb(problem.__traceback__)[-1]
+            cause = f"{type(problem).__name__}: {problem} ({where.filename}:{where.lineno})"
+            _tell("arguments", cause[:500], exchange.identity)
             raise bad("This request makes no sense for this repository.") from problem
         execution.close()
         if request.is_storable and state.is_settled() and self._repositories.state(path) == state:

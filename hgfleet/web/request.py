@@ -27,7 +27,12 @@ MOST_CHANGESETS: Final = 5000
 
 _WEB_COMMAND = re.compile(r"[a-z0-9_-]{0,64}")
 _STYLE = re.compile(r"[a-z0-9_]{0,32}")
-_UNSTORED_COMMANDS: Final = frozenset({"archive", "static"})
+_WORD = re.compile(rb"[0-9A-Za-z]+")
+_WORKING_COPY = re.compile(rb"f{1,40}|2147483647|wdir")
+"""Names of the working copy, which hgweb would read from disk. A server has none.
+
+A changeset whose whole prefix is a few f is still there under a longer one.
+"""
 
 
 class RefusedError(Exception):
@@ -122,25 +127,36 @@ def understand(exchange: Exchange, route: InRepository, environ: Environ) -> Req
 def _understand_page(
     exchange: Exchange, route: InRepository, parameters: Mapping[bytes, bytes]
 ) -> Request:
-    segments = route.rest.strip("/").split("/", 1)
-    named = parameters.get(b"cmd", b"").decode("latin-1") or segments[0]
     if "\0" in route.rest or any(b"\0" in value for value in parameters.values()):
         raise not_found()
+    segments = route.rest.strip("/").split("/", 2)
+    if b"cmd" in parameters:
+        named = command = parameters[b"cmd"].decode("latin-1")
+        style = parameters.get(b"style", b"").decode("latin-1")
+    else:
+        named = segments[0]
+        style, dash, command = named.rpartition("-")
+        if not dash:
+            style = parameters.get(b"style", b"").decode("latin-1")
     if not _WEB_COMMAND.fullmatch(named):
         raise not_found()
     exchange.entry["command"] = named or "default"
-    style, dash, command = named.rpartition("-")
-    if not dash:
-        style = parameters.get(b"style", b"").decode("latin-1")
     if not _STYLE.fullmatch(style):
         raise bad("There is no such style.")
     revcount = parameters.get(b"revcount", b"")
     if revcount.isdigit() and int(revcount[:20]) > MOST_CHANGESETS:
         raise bad(f"A page shows at most {MOST_CHANGESETS} changesets.")
-    if command == "archive" and len(segments) < 2:
+    node = parameters.get(b"node", b"")
+    if b"cmd" not in parameters and len(segments) > 1:
+        node = segments[1].encode("latin-1") or node
+    words = _WORD.findall(node + b" " + parameters.get(b"rev", b""))
+    if any(map(_WORKING_COPY.fullmatch, words)):
+        raise not_found()
+    # nginx serves the style sheets; hgweb would serve any file of a configured folder.
+    if command == "static" or (command == "archive" and not node):
         raise not_found()
     is_storable = not (
-        command in _UNSTORED_COMMANDS
+        command == "archive"
         # A search may say "the last three days"; pages of the graph may show ages in words.
         or b"rev" in parameters
         or (command == "graph" and style != "json")

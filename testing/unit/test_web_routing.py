@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import pytest
+
+from hgfleet.registry import Registry, Repository
+from hgfleet.web.routing import Index, InRepository, is_canonical, resolve
+
+
+def repository(path: str, public: bool = True) -> Repository:
+    read = "public" if public else ("staff",)
+    return Repository(path, "", read, (), True, ())  # type: ignore[arg-type]
+
+
+REGISTRY = Registry(
+    {
+        entry.path: entry
+        for entry in (
+            repository("hgfleet"),
+            repository("sandbox/playground"),
+            repository("a/b/c/d/e/f/g/h"),
+            repository("secret", public=False),
+            repository("staff/plans", public=False),
+            repository("team/open"),
+            repository("team/closed", public=False),
+        )
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "rest"),
+    [
+        ("/hgfleet", "hgfleet", ""),
+        ("/hgfleet/", "hgfleet", "/"),
+        ("/hgfleet/log/tip/a/../b", "hgfleet", "/log/tip/a/../b"),
+        ("/hgfleet//log", "hgfleet", "//log"),
+        ("/sandbox/playground", "sandbox/playground", ""),
+        ("/sandbox/playground/json-log", "sandbox/playground", "/json-log"),
+        ("/a/b/c/d/e/f/g/h/rev/tip", "a/b/c/d/e/f/g/h", "/rev/tip"),
+    ],
+)
+def test_a_path_leads_into_the_repository_whose_segments_it_begins_with(
+    path: str, name: str, rest: str
+) -> None:
+    found = resolve(path, REGISTRY)
+    assert isinstance(found, InRepository)
+    assert (found.repository.path, found.rest) == (name, rest)
+
+
+@pytest.mark.parametrize(
+    ("path", "folder"),
+    [("/", ""), ("/sandbox", "sandbox"), ("/sandbox/", "sandbox"), ("/a/b/c", "a/b/c")],
+)
+def test_a_folder_with_public_repositories_is_an_index(path: str, folder: str) -> None:
+    assert resolve(path, REGISTRY) == Index(folder)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "hgfleet",
+        "*",
+        "//",
+        "//hgfleet",
+        "/hgfleetx",
+        "/hgfleet-x/log",
+        "/HGFLEET",
+        "/./hgfleet",
+        "/x/../hgfleet",
+        "/..",
+        "/../../etc/passwd",
+        "/sandbox//playground",
+        "/sandbox//",
+        "/sandbox/playground\0",
+        "/hgfleet\0/log",
+        "/hgfleet\n",
+        "/" + "a/" * 5000,
+    ],
+)
+def test_anything_else_is_not_found(path: str) -> None:
+    assert resolve(path, REGISTRY) is None
+
+
+@pytest.mark.parametrize("path", ["/secret", "/secret/log", "/staff", "/staff/", "/team/closed"])
+def test_what_not_everybody_may_read_does_not_exist(path: str) -> None:
+    assert resolve(path, REGISTRY) is None
+    assert resolve("/team", REGISTRY) == Index("team")
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ("/sandbox/playground", True),
+        ("/sandbox/playground?cmd=heads", True),
+        ("/sandbox/playground/file/tip/a%2Fb", True),
+        ("/sandbox%2Fplayground", False),
+        ("/sandbox/%70layground", False),
+        ("/sandbox/playground%00", False),
+        ("/sandbox/playground%2Flog", False),
+    ],
+)
+def test_the_name_of_a_repository_has_one_spelling(raw: str, expected: bool) -> None:
+    route = InRepository(repository("sandbox/playground"), "")
+    assert is_canonical(raw, route) is expected

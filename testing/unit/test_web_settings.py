@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hgfleet.errors import ConfigurationError
+from hgfleet.web.headers import etag, etag_matches
+from hgfleet.web.settings import Settings, from_environment
+
+
+def test_an_empty_environment_gives_the_paths_of_a_host() -> None:
+    assert from_environment({}) == Settings()
+    assert Settings().registry == Path("/var/lib/hgfleet/registry.json")
+
+
+def test_every_variable_is_read() -> None:
+    settings = from_environment(
+        {
+            "HGFLEET_WEB_REGISTRY": "/r.json",
+            "HGFLEET_WEB_ROOT": "/repos",
+            "HGFLEET_WEB_ACCESS_LOG": "/log",
+            "HGFLEET_WEB_PUBLIC_URL": "https://hg.example.org:8443/",
+            "HGFLEET_WEB_SSH_URL": "ssh://hg@hg.example.org:2200",
+            "HGFLEET_WEB_TITLE": "Ours",
+            "HGFLEET_WEB_CACHE_BYTES": "1000",
+            "HGFLEET_WEB_DRAIN": "/drain",
+        }
+    )
+    assert settings == Settings(
+        registry=Path("/r.json"),
+        root=Path("/repos"),
+        access_log=Path("/log"),
+        public_url="https://hg.example.org:8443",
+        ssh_url="ssh://hg@hg.example.org:2200",
+        title="Ours",
+        cache_bytes=1000,
+        drain=Path("/drain"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HGFLEET_WEB_PUBLIC_URL", "hg.example.org"),
+        ("HGFLEET_WEB_PUBLIC_URL", "https://hg.example.org/path"),
+        ("HGFLEET_WEB_SSH_URL", "https://hg.example.org"),
+        ("HGFLEET_WEB_CACHE_BYTES", "64M"),
+    ],
+)
+def test_a_wrong_value_is_named(name: str, value: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name}: got '{value}', expected"):
+        from_environment({name: value})
+
+
+def test_entity_tags_compare_as_rfc_9110_says() -> None:
+    tag = etag(b"body")
+    assert tag.startswith('"')
+    assert etag(b"other") != tag
+    for condition in (tag, f"W/{tag}", f'"x", {tag}', "*", f" {tag} "):
+        assert etag_matches(condition, tag)
+    for condition in ("", '"x"', tag.strip('"')):
+        assert not etag_matches(condition, tag)

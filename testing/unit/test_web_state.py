@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet.web import state
+from hgfleet.web.state import SETTLED_NS, State
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def hg(tmp_path: Path) -> Path:
+    folder = tmp_path / ".hg"
+    (folder / "store").mkdir(parents=True)
+    (folder / "requires").write_text("store\n")
+    (folder / "store" / "00changelog.i").write_bytes(b"x" * 64)
+    (folder / "bookmarks").write_text("a" * 40 + " mark\n")
+    return folder
+
+
+def test_the_same_files_are_the_same_state(hg: Path) -> None:
+    files = state.paths(hg)
+    assert state.read(files) == state.read(files)
+    assert hash(state.read(files)) == hash(state.read(files))
+
+
+@pytest.mark.parametrize("name", state.FILES)
+def test_each_file_counts_when_it_appears_grows_is_replaced_and_goes(hg: Path, name: str) -> None:
+    files = state.paths(hg)
+    path = hg / name
+    path.unlink(missing_ok=True)
+    seen = [state.read(files)]
+
+    def differs() -> None:
+        now = state.read(files)
+        assert now not in seen
+        seen.append(now)
+
+    path.write_bytes(b"one")
+    differs()
+    with path.open("ab") as file:
+        file.write(b"two")
+    differs()
+    # As Mercurial replaces bookmarks and phases: same size, even the same time.
+    stat = path.stat()
+    other = path.with_name(path.name + ".new")
+    other.write_bytes(b"six..6")
+    os.utime(other, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    other.rename(path)
+    differs()
+    path.unlink()
+    assert state.read(files).signatures == seen[0].signatures
+
+
+def test_a_manifest_that_is_a_link_is_followed(hg: Path, tmp_path: Path) -> None:
+    target = tmp_path / "a.manifest"
+    (hg / "clonebundles.manifest").symlink_to(target)
+    files = state.paths(hg)
+    dangling = state.read(files)
+    target.write_text("https://bundles/one\n")
+    assert state.read(files) != dangling
+
+
+def test_a_state_settles_after_its_newest_change() -> None:
+    fresh = State((), changed_ns=1_000_000_000)
+    assert not fresh.is_settled(1_000_000_000)
+    assert not fresh.is_settled(1_000_000_000 + SETTLED_NS)
+    assert fresh.is_settled(1_000_000_001 + SETTLED_NS)
+    assert not fresh.is_settled(0), "a clock that went back proves nothing"
+
+
+def test_a_file_dated_into_the_past_has_still_just_changed(hg: Path) -> None:
+    os.utime(hg / "bookmarks", ns=(1, 1))
+    assert not state.read(state.paths(hg)).is_settled()

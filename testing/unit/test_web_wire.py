@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import pytest
+
+from hgfleet.web.wire import BadRequestError, Call, check, header_arguments, parse
+
+NODE = b"0123456789abcdef0123456789abcdef01234567"
+NULL = b"0" * 40
+
+
+def test_arguments_spread_over_headers_are_joined_in_order_up_to_a_gap() -> None:
+    headers = {f"HTTP_X_HGARG_{number}": f"<{number}>" for number in (1, 2, 3, 5, 10)}
+    assert header_arguments(headers) == "<1><2><3>"
+    assert header_arguments({"HTTP_X_HGARG_2": "x"}) == ""
+
+
+def test_arguments_of_headers_and_of_the_body_win_over_the_query() -> None:
+    assert parse("cmd=lookup&key=a", "key=b+c%2Fd") == {b"cmd": [b"lookup"], b"key": [b"b c/d"]}
+    assert parse("key=a", "key=b", b"key=c")[b"key"] == [b"c"]
+
+
+@pytest.mark.parametrize(("query", "header"), [("key=\xe9", ""), ("", "key=\xff")])
+def test_arguments_that_are_not_ascii_are_refused(query: str, header: str) -> None:
+    with pytest.raises(BadRequestError):
+        parse(query, header)
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("known", {}),
+        ("known", {b"nodes": [b"xyz"]}),
+        ("known", {b"nodes": [NODE + b" "]}),
+        ("known", {b"nodes": [NODE.upper()]}),
+        ("known", {b"nodes": [NODE + b"\n"]}),
+        ("branches", {b"nodes": [b"-"]}),
+        ("between", {b"pairs": [NODE]}),
+        ("between", {b"pairs": [NODE + b"-" + NODE + b"-" + NODE]}),
+        ("listkeys", {}),
+        ("lookup", {b"cmd": [b"lookup"]}),
+        ("getbundle", {b"heads": [b"tip"]}),
+        ("getbundle", {b"common": [b"tip"]}),
+        ("getbundle", {b"bundlecaps": [b"HG20%00"]}),
+        ("batch", {}),
+        ("batch", {b"cmds": [b""]}),
+        ("batch", {b"cmds": [b"heads"]}),
+        ("batch", {b"cmds": [b"nonsense x=1"]}),
+        ("batch", {b"cmds": [b"getbundle "]}),
+        ("batch", {b"cmds": [b"batch cmds=heads"]}),
+        ("batch", {b"cmds": [b"known nodes"]}),
+        ("batch", {b"cmds": [b"known nodes=a=b"]}),
+        ("batch", {b"cmds": [b"known "]}),
+        ("batch", {b"cmds": [b"known nodes=zz"]}),
+        ("batch", {b"cmds": [b"heads ;\xff\xfe "]}),
+    ],
+)
+def test_arguments_that_would_make_hgweb_fail_are_refused_with_a_reason(
+    command: str, arguments: dict[bytes, list[bytes]]
+) -> None:
+    with pytest.raises(BadRequestError, match=r"\w+: |\w+ needs the argument "):
+        check(command, arguments)
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("heads", {}),
+        ("known", {b"nodes": [b""]}),
+        ("known", {b"nodes": [NODE + b" " + NULL]}),
+        ("between", {b"pairs": [NODE + b"-" + NULL]}),
+        ("lookup", {b"key": [b"anything at all"]}),
+        ("listkeys", {b"namespace": [b"bookmarks"]}),
+    ],
+)
+def test_good_arguments_pass(command: str, arguments: dict[bytes, list[bytes]]) -> None:
+    assert check(command, arguments) == Call(command)
+
+
+def test_a_batch_says_what_is_in_it_also_when_somebody_hides_a_push_there() -> None:
+    assert check("batch", {b"cmds": [b"heads ;known nodes=" + NODE]}).batch == ("heads", "known")
+    hidden = b"heads ;pushkey namespace=bookmarks,key=x,old=,new=" + NODE
+    assert check("batch", {b"cmds": [hidden]}).batch == ("heads", "pushkey")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "full", "changesets"),
+    [
+        ({}, True, True),
+        ({b"common": [NULL]}, True, True),
+        ({b"common": [NODE]}, False, True),
+        ({b"cg": [b"0"]}, False, False),
+        ({b"cg": [b"1"], b"heads": [NODE]}, True, True),
+        ({b"cg": [b"0"], b"common": [NODE]}, False, False),
+    ],
+)
+def test_a_full_clone_is_told_from_a_pull(
+    arguments: dict[bytes, list[bytes]], full: bool, changesets: bool
+) -> None:
+    details = check("getbundle", arguments).details
+    assert (details["full"], details["changesets"]) == (full, changesets)
