@@ -1,0 +1,117 @@
+"""The command line of ./run-tests."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import bootstrap
+
+from testing.runner import tiers
+from testing.runner.execution import Executor, say
+from testing.runner.outcome import Failure, Outcome, summary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EXAMPLES = """\
+tiers, in the order of a full run:
+  lint        style, types and house rules (a minute)
+  unit        the Python package (seconds)
+  extensions  hgext/ in a real hg (seconds)
+  roles       each role on a throw-away host (minutes; needs Docker)
+  e2e         the service on the local cluster, brought up if need be (minutes; needs Docker)
+
+examples:
+  ./run-tests                    everything
+  ./run-tests lint unit          what to run before each commit
+  ./run-tests lint:mypy          the steps of a tier whose names have this word
+  ./run-tests unit:registry      the tests that match (what pytest -k takes: unit:'keys and not sk')
+  ./run-tests roles:ssh e2e      one role, then the service
+  ./run-tests -x                 end at the first failure
+
+Whole logs are in .cluster/logs/tests. The exit code is 0 only if something ran and all passed.
+"""
+
+
+def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[tuple[str, str]]]:
+    """Return the options, and the chosen tiers in their order with the words that narrow each."""
+    parser = argparse.ArgumentParser(
+        prog="./run-tests",
+        description="Every check and test of this repository.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "tiers", nargs="*", metavar="TIER[:WORDS]", help="all of them, if none is named"
+    )
+    parser.add_argument(
+        "-x", "--exit-first", action="store_true", help="start nothing after the first failure"
+    )
+    parser.add_argument(
+        "-j",
+        "--jobs",
+        type=int,
+        default=max(1, min(4, os.cpu_count() or 1)),
+        help="how many linters or roles at a time (one per processor, at most 4)",
+    )
+    options = parser.parse_args(arguments)
+    if options.jobs < 1:
+        parser.error("--jobs must be at least 1")
+    chosen: dict[str, list[str]] = {}
+    for argument in options.tiers or tiers.TIERS:
+        tier, _, words = argument.partition(":")
+        if tier not in tiers.TIERS:
+            parser.error(f"there is no tier '{tier}'; the tiers are {', '.join(tiers.TIERS)}")
+        chosen.setdefault(tier, []).append(words)
+    order = [tier for tier in tiers.TIERS if tier in chosen]
+    return options, [(tier, words) for tier in order for words in dict.fromkeys(chosen[tier])]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the chosen tiers; see EXAMPLES for the exit code."""
+    options, chosen = parse(arguments)
+    signal.signal(signal.SIGTERM, _as_ctrl_c)
+    executor = Executor()
+    outcomes: list[Outcome] = []
+    walls: dict[str, float] = {}
+    try:
+        bootstrap.ensure_controller()
+        for tier, words in chosen:
+            began = time.monotonic()
+            outcomes += _run_tier(executor, tier, words, options)
+            walls[tier] = walls.get(tier, 0.0) + time.monotonic() - began
+            if options.exit_first and any(outcome.failed for outcome in outcomes):
+                break
+    except bootstrap.SetupError as error:
+        print(f"run-tests: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        executor.stop()
+        print("run-tests: interrupted; nothing is left running", file=sys.stderr)
+        return 130
+    text, code = summary(outcomes, walls)
+    print(text, flush=True)
+    return code
+
+
+def _run_tier(
+    executor: Executor, tier: str, words: str, options: argparse.Namespace
+) -> list[Outcome]:
+    try:
+        steps = tiers.TIERS[tier](words)
+    except bootstrap.SetupError as error:
+        say(tier, "could not be set up")
+        return [Outcome(tier, "set-up", failures=[Failure("set-up", str(error))])]
+    if words and tier not in tiers.COUNTED_BY_PYTEST:
+        steps = [step for step in steps if words in step.name]
+    jobs = options.jobs if tier in tiers.PARALLEL else 1
+    return executor.run_all(steps, jobs, first_only=options.exit_first)
+
+
+def _as_ctrl_c(_signum: int, _frame: object) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,256 @@
+"""Runs steps: output into a log, a line of progress for what happens, nothing left when stopped."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import bootstrap
+
+from testing.runner.outcome import Failure, Outcome, duration, of_command, of_junit, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+SECONDS_BETWEEN_SIGNS_OF_LIFE: Final = 15.0
+SECONDS_TO_END: Final = 20.0
+"""What an interrupted tool gets before it is killed; molecule and pytest run their teardown."""
+
+LOGS: Final = bootstrap.STATE / "logs/tests"
+
+_TEST_LINE = re.compile(r"^(?P<test>\S+::.+?) (?P<word>PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b")
+_MOLECULE_LINE = re.compile(r"^INFO .*?(?:➜|>) ?(?P<action>[a-z_]+)\b.*[Ee]xecuting")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command and how to count it.
+
+    `junit` is where pytest writes its report; without it the step counts as one check. `undo` is
+    run if the step is interrupted. `chatty` steps say each test as it ends. A step with `skip` is
+    not run, and says why.
+    """
+
+    tier: str
+    name: str
+    command: Sequence[str]
+    cwd: Path = bootstrap.ROOT
+    env: Mapping[str, str] = field(default_factory=dict)
+    junit: Path | None = None
+    undo: Sequence[str] = ()
+    chatty: bool = False
+    skip: str = ""
+
+    @property
+    def log(self) -> Path:
+        """Where its whole output is."""
+        return LOGS / f"{self.tier}-{self.name.replace(' ', '-').replace('/', '-')}.log"
+
+
+say: Callable[[str, str], None] = bootstrap.step.say
+
+
+class Executor:
+    """Runs steps, several at a time, and ends all of them together."""
+
+    def __init__(self) -> None:
+        self.running: dict[subprocess.Popen[str], Step] = {}
+        self.lock = threading.Lock()
+        self.stopping = False
+
+    def run_all(self, steps: Sequence[Step], jobs: int, *, first_only: bool) -> list[Outcome]:
+        """Run steps in their order, `jobs` at a time; with `first_only` none after a failure.
+
+        Steps still under way when one fails are finished, so that their hosts are cleaned up.
+        """
+        outcomes: dict[int, Outcome] = {}
+        failed = threading.Event()
+
+        def one(number: int) -> None:
+            if self.stopping or (first_only and failed.is_set()):
+                return
+            outcomes[number] = self.run(steps[number])
+            if outcomes[number].failed:
+                failed.set()
+
+        with ThreadPoolExecutor(max_workers=jobs) as pool:
+            futures = [pool.submit(one, number) for number in range(len(steps))]
+            try:
+                wait(futures)
+            except KeyboardInterrupt:
+                self.stop()
+                raise
+        for future in futures:
+            future.result()
+        return [outcomes[number] for number in sorted(outcomes)]
+
+    def run(self, step: Step) -> Outcome:
+        """Run one step to its end."""
+        outcome = Outcome(step.tier, step.name)
+        if step.skip:
+            outcome.skipped.append((step.name, step.skip))
+            say(step.tier, f"{step.name}: skipped, {step.skip}")
+            return outcome
+        outcome.log = step.log
+        step.log.parent.mkdir(parents=True, exist_ok=True)
+        if step.junit:
+            step.junit.unlink(missing_ok=True)
+        began = time.monotonic()
+        say(step.tier, f"{step.name} ...")
+        try:
+            code, lines = self._watch(step, began)
+        except OSError as error:
+            outcome.failures.append(Failure(step.name, f"{step.command[0]}: {error.strerror}"))
+        else:
+            if step.junit:
+                of_junit(outcome, code, lines, step.junit)
+            else:
+                of_command(outcome, code, lines)
+        outcome.seconds = time.monotonic() - began
+        if not self.stopping:
+            say(step.tier, f"{step.name}: {_verdict(outcome)} in {duration(outcome.seconds)}")
+        return outcome
+
+    def _watch(self, step: Step, began: float) -> tuple[int, list[str]]:
+        lines: list[str] = []
+        watcher = _Watcher(step, began)
+        with step.log.open("w", encoding="utf-8") as log:
+            process = subprocess.Popen(
+                list(step.command),
+                cwd=step.cwd,
+                env={**bootstrap.controller_environment(), "PYTHONUNBUFFERED": "1", **step.env},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                encoding="utf-8",
+                errors="replace",
+                start_new_session=True,  # so that Ctrl-C is ours to hand on, once
+            )
+            with self.lock:
+                self.running[process] = step
+            try:
+                if self.stopping:
+                    _signal(process, signal.SIGTERM)
+                with watcher:
+                    assert process.stdout is not None
+                    for raw in process.stdout:
+                        line = plain(raw.rstrip("\n"))
+                        lines.append(line)
+                        log.write(line + "\n")
+                        watcher.line(line)
+                return process.wait(), lines
+            finally:
+                with self.lock:
+                    del self.running[process]
+
+    def stop(self) -> None:
+        """End everything that runs: ask, insist, kill; then undo what was interrupted."""
+        self.stopping = True
+        with self.lock:
+            interrupted = dict(self.running)
+        if interrupted:
+            say("run-tests", "interrupted; ending what runs (again Ctrl-C: at once)")
+        for step in interrupted.values():
+            say(step.tier, f"ending {step.name}")
+        kill_now = False
+        for signum, patience in (
+            (signal.SIGINT, SECONDS_TO_END),
+            (signal.SIGTERM, 5.0),
+            (signal.SIGKILL, 5.0),
+        ):
+            if kill_now and signum != signal.SIGKILL:
+                continue
+            for process in interrupted:
+                if process.poll() is None:
+                    _signal(process, signum)
+            try:
+                deadline = time.monotonic() + patience
+                for process in interrupted:
+                    _wait(process, deadline)
+            except KeyboardInterrupt:
+                kill_now = True
+        # A tool may have left children in its group that hold no pipe of ours.
+        for process in interrupted:
+            _signal(process, signal.SIGKILL)
+        for step in interrupted.values():
+            if step.undo:
+                say(step.tier, f"cleaning up after {step.name}")
+                subprocess.run(
+                    list(step.undo),
+                    cwd=step.cwd,
+                    env={**bootstrap.controller_environment(), **step.env},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    timeout=120,
+                    check=False,
+                )
+
+
+def _signal(process: subprocess.Popen[str], signum: int) -> None:
+    # Its process group: it was started as the leader of one.
+    try:
+        os.killpg(process.pid, signum)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def _wait(process: subprocess.Popen[str], deadline: float) -> None:
+    try:
+        process.wait(timeout=max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return
+
+
+def _verdict(outcome: Outcome) -> str:
+    skipped = f", {len(outcome.skipped)} skipped" if outcome.skipped else ""
+    if outcome.failed:
+        return f"FAILED ({outcome.passed} passed, {outcome.failed} failed{skipped})"
+    return "ok" if outcome.passed == 1 and not skipped else f"{outcome.passed} passed{skipped}"
+
+
+class _Watcher:
+    """Says what a step is doing: each test of a chatty one, else a sign of life now and then."""
+
+    def __init__(self, step: Step, began: float) -> None:
+        self.step = step
+        self.began = began
+        self.tests = 0
+        self.doing = ""
+        self.done = threading.Event()
+        self.thread = threading.Thread(target=self._signs_of_life, daemon=True)
+
+    def __enter__(self) -> _Watcher:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.done.set()
+
+    def line(self, line: str) -> None:
+        if match := _TEST_LINE.match(line):
+            self.tests += 1
+            word = match["word"]
+            if self.step.chatty or word in ("FAILED", "ERROR"):
+                test = match["test"].rpartition("/")[2]
+                say(self.step.tier, f"  {test} {'ok' if word == 'PASSED' else word.lower()}")
+        elif match := _MOLECULE_LINE.match(line):
+            self.doing = match["action"]
+            say(self.step.tier, f"  {self.step.name}: {self.doing}")
+        elif line.startswith("TASK ["):
+            self.doing = line[6 : line.find("]")]
+
+    def _signs_of_life(self) -> None:
+        while not self.done.wait(SECONDS_BETWEEN_SIGNS_OF_LIFE):
+            spent = duration(time.monotonic() - self.began)
+            what = f", {self.tests} tests so far" if self.tests else ""
+            what += f", at: {self.doing}" if self.doing else ""
+            say(self.step.tier, f"... {self.step.name}, {spent}{what}")

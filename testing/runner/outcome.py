@@ -1,0 +1,168 @@
+"""What came of a step, and how a person reads it. No input or output but the given files."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+LINES_OF_A_FAILURE: Final = 60
+"""A failure is shown whole up to this; the log has the rest."""
+
+COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\]8;[^\x1b\x07]*(?:\x1b\\|\x07)")
+
+# Where the interesting part of a tool's output begins: Ansible, then everything else.
+_ANSIBLE_FAILURE = re.compile(r"fatal: \[|FAILED!|\[ERROR\]|^ERROR|CRITICAL")
+_TASK = re.compile(r"^(?:PLAY|TASK|RUNNING HANDLER) \[")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One thing that failed, with what a person needs to see of it."""
+
+    title: str
+    text: str
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Counts of a step. A linter or scenario counts as one, each test of pytest counts."""
+
+    tier: str
+    name: str
+    passed: int = 0
+    failures: list[Failure] = field(default_factory=list)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    seconds: float = 0.0
+    log: Path | None = None
+
+    @property
+    def failed(self) -> int:
+        """How many things failed."""
+        return len(self.failures)
+
+
+def plain(line: str) -> str:
+    """Remove colours and links that a tool writes for terminals."""
+    return COLOURS.sub("", line)
+
+
+def excerpt(lines: Sequence[str], limit: int = LINES_OF_A_FAILURE) -> str:
+    """Choose the part of a tool's output that says what went wrong.
+
+    For Ansible that is the first failed task; else the beginning, where linters put the first
+    finding, and the end, where everything else puts the reason.
+    """
+    for number, line in enumerate(lines):
+        if _ANSIBLE_FAILURE.search(line):
+            start = number
+            while start > 0 and number - start < 20 and not _TASK.search(lines[start]):
+                start -= 1
+            if not _TASK.search(lines[start]):
+                start = max(0, number - 3)
+            return "\n".join(lines[start : start + limit])
+    if len(lines) <= limit:
+        return "\n".join(lines)
+    half = limit // 2
+    left_out = f"... {len(lines) - 2 * half} more lines in the log ..."
+    return "\n".join([*lines[:half], left_out, *lines[-half:]])
+
+
+def of_command(outcome: Outcome, code: int, lines: Sequence[str]) -> None:
+    """Count a command that is one check."""
+    if code == 0:
+        outcome.passed = 1
+    else:
+        text = excerpt(lines) or f"no output, exit code {code}"
+        outcome.failures.append(Failure(f"{outcome.name} (exit code {code})", text))
+
+
+def of_junit(outcome: Outcome, code: int, lines: Sequence[str], report: Path) -> None:
+    """Count the tests in the report that pytest wrote; a run without tests is a failure."""
+    try:
+        cases = list(ET.parse(report).getroot().iter("testcase"))  # noqa: S314  (pytest wrote it)
+    except (OSError, ET.ParseError):
+        cases = []
+    for case in cases:
+        title = "::".join(part for part in (case.get("classname"), case.get("name")) if part)
+        bad = [child for child in case if child.tag in ("failure", "error")]
+        skips = [child for child in case if child.tag == "skipped"]
+        if bad:
+            text = bad[0].text or bad[0].get("message") or ""
+            outcome.failures.append(Failure(title, excerpt(plain(text).splitlines())))
+        elif skips:
+            outcome.skipped.append((title, skips[0].get("message") or "no reason given"))
+        else:
+            outcome.passed += 1
+    if code not in (0, 1, 5) or (code == 1 and not outcome.failures):
+        reason = f"{outcome.name}: pytest ended with exit code {code}"
+        outcome.failures.append(Failure(reason, excerpt(lines)))
+    elif not cases:
+        outcome.failures.append(Failure(f"{outcome.name}: no test was found", excerpt(lines)))
+
+
+def duration(seconds: float) -> str:
+    """Render a time for a person: 0.4 s, 12 s, 3 min 05 s."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    return f"{round(seconds) // 60} min {round(seconds) % 60:02} s"
+
+
+def summary(outcomes: Sequence[Outcome], tiers: Mapping[str, float]) -> tuple[str, int]:
+    """Render the end of a run, and its exit code; `tiers` has the seconds that each tier took.
+
+    The last line is `N passed, N failed`. A tier that ran nothing is a failure: a test run that
+    tests nothing must not look green.
+    """
+    counted = list(outcomes)
+    for tier in tiers:
+        if not any(o.tier == tier and (o.passed or o.failed) for o in counted):
+            failure = Failure("nothing ran", "Nothing in this tier passed or failed.")
+            counted.append(Outcome(tier, "nothing ran", failures=[failure]))
+    rows: list[tuple[str, ...]] = [("tier", "passed", "failed", "skipped", "time")]
+    for tier, seconds in tiers.items():
+        of_tier = [o for o in counted if o.tier == tier]
+        rows.append(_row(tier, of_tier, seconds))
+        if len(of_tier) > 1:
+            rows += [_row(f"  {o.name}", [o], o.seconds) for o in of_tier]
+    width = max(len(row[0]) for row in rows)
+    lines = [
+        "",
+        *(f"{row[0]:<{width}}  " + "".join(f"{cell:>11}" for cell in row[1:]) for row in rows),
+    ]
+    failures = [(o, failure) for o in counted for failure in o.failures]
+    skipped = [(o, *skip) for o in counted for skip in o.skipped]
+    if skipped:
+        lines += ["", "Skipped:"]
+        lines += [f"  {o.tier}: {name}: {reason}" for o, name, reason in skipped]
+    if failures:
+        outcome, first = failures[0]
+        lines += ["", f"First failure, in {outcome.tier}: {first.title}"]
+        lines += [f"  | {line}".rstrip() for line in first.text.splitlines()]
+        if outcome.log:
+            lines.append(f"  log: {outcome.log}")
+        if len(failures) > 1:
+            lines += ["", "Also failed:"]
+            for outcome, failure in failures[1:]:
+                log = f" (log: {outcome.log})" if outcome.log else ""
+                lines.append(f"  {outcome.tier}: {failure.title}{log}")
+    passed = sum(o.passed for o in counted)
+    lines += ["", f"{passed} passed, {len(failures)} failed"]
+    return "\n".join(lines), 1 if failures or not passed else 0
+
+
+def _row(name: str, outcomes: Sequence[Outcome], seconds: float) -> tuple[str, ...]:
+    return (
+        name,
+        str(sum(o.passed for o in outcomes)),
+        str(sum(o.failed for o in outcomes)),
+        str(sum(len(o.skipped) for o in outcomes)),
+        duration(seconds),
+    )

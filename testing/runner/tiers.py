@@ -1,0 +1,289 @@
+"""The tiers and their steps.
+
+| tier | what it proves | needs |
+| --- | --- | --- |
+| lint | style, types, and the rules of this repository | nothing |
+| unit | decisions and files of the Python package | nothing |
+| extensions | hgext/ in a real hg | nothing |
+| roles | each role on a throw-away host: converges, and a second run changes nothing | Docker |
+| e2e | the service as a person meets it, on the local cluster | Docker |
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import bootstrap
+from bootstrap import ROOT, VENV
+
+from testing.runner.execution import LOGS, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+BIN: Final = VENV / "bin"
+
+
+def tool(name: str, *arguments: str) -> list[str]:
+    """Return the command line of a tool of the controller environment."""
+    return [str(BIN / name), *arguments]
+
+
+def python(*arguments: str) -> list[str]:
+    """Return a command line of the controller's Python, run in the root of the repository."""
+    return tool("python", *arguments)
+
+
+def pytest(tier: str, name: str, *arguments: str, words: str, **options: object) -> Step:
+    """Return a step that runs pytest and counts its tests."""
+    report = LOGS / f"{tier}-{name}.xml"
+    command = python("-m", "pytest", "-v", "--color=no", f"--junit-xml={report}", *arguments)
+    if words:
+        command += ["-k", words]
+    return Step(tier, name, command, junit=report, **options)  # type: ignore[arg-type]
+
+
+# lint
+
+
+def files() -> list[str]:
+    """Return every file of the repository that git has or would take."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode == 0:
+        return sorted({name for name in listed.stdout.split("\0") if (ROOT / name).is_file()})
+    # An unpacked archive, without git.
+    ignored = {".git", ".venv", ".cluster", ".cache"}
+    found = []
+    for place, folders, names in os.walk(ROOT):
+        folders[:] = [name for name in folders if name not in ignored]
+        found += [str((Path(place) / name).relative_to(ROOT)) for name in names]
+    return sorted(found)
+
+
+def is_shell(path: Path) -> bool:
+    """Whether a file is a shell script, by its name or first line. Templates are not: not yet."""
+    if path.suffix == ".j2":
+        return False
+    if path.suffix in (".sh", ".bash"):
+        return True
+    try:
+        with path.open("rb") as file:
+            first = file.readline(100)
+    except OSError:
+        return False
+    words = first.removeprefix(b"#!").split() if first.startswith(b"#!") else []
+    return any(word.rpartition(b"/")[2] in (b"sh", b"bash", b"dash") for word in words)
+
+
+def lint(_words: str) -> list[Step]:
+    """Return a step per linter."""
+    names = files()
+    scripts = [name for name in names if is_shell(ROOT / name)]
+    extensions = [n for n in names if n.startswith("hgext/") and n.endswith(".py")]
+    # A relative one, so that two checkouts do not share what they know.
+    cached = ("--cache-dir", ".cache/mypy")
+    return [
+        Step("lint", "ansible-lint", tool("ansible-lint", "--nocolor", "--profile", "production")),
+        Step("lint", "mypy hgfleet", tool("mypy", "--strict", *cached, "hgfleet")),
+        Step(
+            "lint",
+            "mypy hgext",
+            tool("mypy", "--strict", *cached, *extensions),
+            skip="" if extensions else "there is no extension yet",
+        ),
+        Step(
+            "lint",
+            "mypy testing",
+            tool("mypy", "--strict", *cached, "testing/runner", "testing/tools"),
+            env={"MYPYPATH": "docker"},
+        ),
+        Step(
+            "lint",
+            "mypy docker",
+            tool("mypy", "--strict", *cached, "-m", "bootstrap", "-p", "localcluster"),
+            env={"MYPYPATH": "docker"},
+        ),
+        Step("lint", "ruff check", tool("ruff", "check", "--no-fix", ".")),
+        Step("lint", "ruff format", tool("ruff", "format", "--check", ".")),
+        Step("lint", "yamllint", tool("yamllint", "-s", ".")),
+        Step(
+            "lint",
+            "shellcheck",
+            tool("shellcheck", *scripts),
+            skip="" if scripts else "there is no shell script",
+        ),
+        Step("lint", "role readmes", python("-m", "testing.tools.role_readme", "--check")),
+        Step("lint", "house rules", python("-m", "testing.tools.house_rules")),
+        Step("lint", "locks", python("-m", "testing.tools.locks")),
+    ]
+
+
+# unit and extensions
+
+
+def unit(words: str) -> list[Step]:
+    """Return the one step of the tier."""
+    return [pytest("unit", "pytest", "testing/unit", words=words)]
+
+
+def extensions(words: str) -> list[Step]:
+    """Return the one step of the tier."""
+    return [
+        pytest(
+            "extensions",
+            "pytest",
+            *("-p", "testing.tools.tfiles", "testing/extensions"),
+            words=words,
+            chatty=True,
+        )
+    ]
+
+
+# roles
+
+
+def roles(words: str) -> list[Step]:
+    """Return a step per role that has a scenario; builds what the hosts need first."""
+    found = sorted(path.parents[2].name for path in ROOT.glob("ansible/roles/*/molecule/default"))
+    chosen = [name for name in found if words in name]
+    if not chosen:
+        return []
+    env = _role_environment()
+    return [
+        Step(
+            "roles",
+            name,
+            tool("molecule", "test"),
+            cwd=ROOT / "ansible/roles" / name,
+            env=env,
+            undo=tool("molecule", "destroy"),
+        )
+        for name in chosen
+    ]
+
+
+def _role_environment() -> Mapping[str, str]:
+    from localcluster import cluster, release, settings
+
+    bootstrap.ensure_engine()
+    known = settings.load()
+    present = cluster.containers(known) if known else {}
+    chosen = settings.ensure(running="running" in present.values())
+    env = cluster.for_role_tests(chosen, release.ensure())
+    _ensure_network(env["HGFLEET_CLUSTER_NAME"], env["HGFLEET_CLUSTER_NETWORK"])
+    return env
+
+
+def _ensure_network(name: str, network: str) -> None:
+    # Scenarios that begin together must not race to create it.
+    shown = subprocess.run(["docker", "network", "inspect", name], capture_output=True, check=False)
+    if shown.returncode != 0:
+        where = ["--subnet", f"{network}.0/24", "--gateway", f"{network}.1"]
+        what = f"Creating the network {name}"
+        bootstrap.run(["docker", "network", "create", *where, name], what=what)
+
+
+# e2e
+
+
+def e2e(words: str) -> list[Step]:
+    """Return a step per host and one for the service; brings the cluster up first.
+
+    An `up` of a cluster that is up to date takes seconds, and it makes sure that what is tested is
+    this checkout and not what it was an hour ago.
+    """
+    bootstrap.ensure_engine()
+    code = subprocess.call([str(ROOT / "cluster"), "up"], cwd=ROOT, stdout=subprocess.DEVNULL)
+    if code:
+        bootstrap.fail(f"./cluster up failed (exit code {code}).", "Its own words are above.")
+    env = parse_exports(bootstrap.run([str(ROOT / "cluster"), "env"], what="./cluster env"))
+    steps = [
+        pytest("e2e", f"host-{host}", f"--hosts=docker://{container}", *tests, words=words, env=env)
+        for host, container, tests in host_tests(env)
+    ]
+    steps.append(pytest("e2e", "service", "testing/e2e", words=words, env=env, chatty=True))
+    return steps
+
+
+def parse_exports(text: str) -> dict[str, str]:
+    """Read the `export NAME=VALUE` lines of `./cluster env`."""
+    result = {}
+    for line in text.splitlines():
+        words = shlex.split(line)
+        if len(words) == 2 and words[0] == "export" and "=" in words[1]:
+            name, _, value = words[1].partition("=")
+            result[name] = value
+    return result
+
+
+def host_tests(env: Mapping[str, str]) -> list[tuple[str, str, list[str]]]:
+    """Return every host of the cluster with its container and the test files of its roles."""
+    listing = bootstrap.run(
+        tool("ansible-inventory", "-i", "ansible/inventories/cluster/hosts.yml", "--list"),
+        what="Reading the inventory",
+        env={**bootstrap.controller_environment(), **env},
+        cwd=ROOT,
+    )
+    return tests_of_hosts(json.loads(listing), lambda name: (ROOT / name).exists())
+
+
+def tests_of_hosts(
+    inventory: dict[str, dict[str, object]], exists: Callable[[str], bool]
+) -> list[tuple[str, str, list[str]]]:
+    """Match hosts with test files: the groups of a host are its roles, and `base` is on all."""
+    variables = inventory["_meta"]["hostvars"]
+    assert isinstance(variables, dict)
+    groups = {
+        name: _members(inventory, name)
+        for name in sorted(inventory)
+        if name not in ("_meta", "all")
+    }
+    result = []
+    for host in sorted(variables):
+        own = ["base", *(name for name, members in groups.items() if host in members)]
+        tests = [f"testing/roles/test_{name}.py" for name in dict.fromkeys(own)]
+        container = variables[host].get("ansible_host", host)
+        if "{" in str(container):
+            container = f"{os.environ.get('HGFLEET_CLUSTER_NAME', '')}-{host}"
+        present = [name for name in tests if exists(name)]
+        if present:
+            result.append((host, str(container), present))
+    return result
+
+
+def _members(inventory: Mapping[str, Mapping[str, object]], group: str) -> set[str]:
+    content = inventory.get(group, {})
+    found = set(_strings(content.get("hosts")))
+    for child in _strings(content.get("children")):
+        found |= _members(inventory, child)
+    return found
+
+
+def _strings(value: object) -> Iterable[str]:
+    return [str(item) for item in value] if isinstance(value, list) else []
+
+
+TIERS: Final[dict[str, Callable[[str], list[Step]]]] = {
+    "lint": lint,
+    "unit": unit,
+    "extensions": extensions,
+    "roles": roles,
+    "e2e": e2e,
+}
+
+PARALLEL: Final = frozenset({"lint", "roles"})
+"""Tiers whose steps do not disturb each other."""
+
+COUNTED_BY_PYTEST: Final = frozenset({"unit", "extensions", "e2e"})
+"""Tiers where TIER:WORDS chooses tests (pytest's -k); elsewhere it chooses steps by name."""
