@@ -13,6 +13,8 @@ Who may push is in the hgrc of the repository, written from the registry by
   path = sandbox/playground
   # groups whose members may push; empty: nobody
   push = maintainers sandbox
+  # "public", or the groups whose members may read: who may not read may not push
+  read = public
 
 Who asks is in the environment, set by ``hgfleet-shell`` for each session and by nothing that a
 client sends:
@@ -31,7 +33,7 @@ person in one of the groups     may write
 person in none of them          refused; the sentence names the groups
 no ``HGFLEET_USER``             refused (a web worker, a forgotten job, a plain shell)
 ``operator:NAME``               may write, logged; NAME has to be a name
-no ``path`` in the hgrc         refused for everybody but operators: ``registry apply`` has not
+no ``path`` or ``read``         refused for everybody but operators: ``registry apply`` has not
                                 seen this repository
 ==============================  ==============================================================
 
@@ -48,12 +50,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mercurial import encoding, registrar
+from mercurial import encoding, error, registrar
 
-from hgfleet.access import push_refusal_of
+from hgfleet.access import Principal, may_push, push_refusal
+from hgfleet.registry import Repository
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
 testedwith = b"7.2"
 minimumhgversion = b"7.2"
@@ -68,6 +71,18 @@ configitem(b"hgfleet", b"read", default=list)
 OPERATOR = re.compile(r"operator:[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 
 
+class WriteRefusedError(error.Abort):  # type: ignore[misc]  # core has no published types
+    """The refusal that the client sees, also with --quiet.
+
+    Core (mercurial.hook.pythonhook) first prints "hook failed:" with the first argument of the
+    exception, and then the message; the sentence once is enough.
+    """
+
+    def __init__(self, message: bytes) -> None:
+        super().__init__(message)
+        self.args = (b"write refused",)
+
+
 class Answer(NamedTuple):
     """Whether the write may begin, and the reason in one word; `message` is for a person."""
 
@@ -76,27 +91,45 @@ class Answer(NamedTuple):
     message: str = ""
 
 
-def decide(user: str, groups: Sequence[str], path: str | None, push: Sequence[str]) -> Answer:
-    """Decide from the session's user and groups and the repository's path and push groups."""
+def decide(user: str, groups: Iterable[str], repository: Repository | None) -> Answer:
+    """Decide from the session's user and groups and what the registry says of the repository."""
     if OPERATOR.fullmatch(user):
         return Answer(True, "operator")
     if not user or ":" in user:
         return Answer(
             False,
             "nobody",
-            f"nobody may write to {path or 'this repository'} without a name: push over SSH, "
-            "or set HGFLEET_USER=operator:NAME as an administrator of this host",
+            f"nobody may write to {repository.path if repository else 'this repository'} without "
+            "a name: push over SSH, or set HGFLEET_USER=operator:NAME as an administrator of this "
+            "host",
         )
-    if path is None:
+    if repository is None:
         return Answer(
             False,
             "unregistered",
             f"{user} may not push here: this repository is not in the registry; "
             "an operator has to declare it and run the play",
         )
-    if set(groups).isdisjoint(push):
-        return Answer(False, "groups", push_refusal_of(path, push, user))
-    return Answer(True, "groups")
+    principal = Principal(user, frozenset(groups))
+    if may_push(repository, principal):
+        return Answer(True, "groups")
+    return Answer(False, "groups", push_refusal(repository, principal))
+
+
+def registered(ui: Any) -> Repository | None:
+    """Return what the generated hgrc says of the repository, None if there is none."""
+    path = ui.config(b"hgfleet", b"path")
+    read = tuple(_text(word) for word in ui.configlist(b"hgfleet", b"read"))
+    if not path or not read:
+        return None
+    return Repository(
+        path=_text(path),
+        description="",
+        read="public" if read == ("public",) else read,
+        push=tuple(_text(word) for word in ui.configlist(b"hgfleet", b"push")),
+        publishing=True,
+        bundles=(),
+    )
 
 
 def reposetup(_ui: Any, repo: Any) -> None:
@@ -106,13 +139,11 @@ def reposetup(_ui: Any, repo: Any) -> None:
         repo.ui.setconfig(b"hooks", b"pretxnopen.hgfleet_access", check, b"hgfleet_access")
 
 
-def check(ui: Any, txnname: bytes = b"", **_kwargs: object) -> bool:
-    """Refuse the transaction unless whoever opens it may (a hook: true is a failure)."""
+def check(ui: Any, txnname: bytes = b"", **_kwargs: object) -> None:
+    """Refuse the transaction unless whoever opens it may (a hook)."""
     user = _text(encoding.environ.get(b"HGFLEET_USER", b""))
     groups = [g for g in _text(encoding.environ.get(b"HGFLEET_GROUPS", b"")).split(",") if g]
-    path = ui.config(b"hgfleet", b"path")
-    push = [_text(group) for group in ui.configlist(b"hgfleet", b"push")]
-    answer = decide(user, groups, path and _text(path), push)
+    answer = decide(user, groups, registered(ui))
     ui.log(
         b"hgfleet_access",
         b"%s: user=%s reason=%s transaction=%s\n",
@@ -122,9 +153,7 @@ def check(ui: Any, txnname: bytes = b"", **_kwargs: object) -> bool:
         txnname.split(b"\n")[0],
     )
     if not answer.allowed:
-        # Said here, and not in an Abort, which core would print twice.
-        ui.warn(b"%s\n" % encoding.strtolocal(answer.message))
-    return not answer.allowed
+        raise WriteRefusedError(encoding.strtolocal(answer.message))
 
 
 def _text(value: bytes) -> str:

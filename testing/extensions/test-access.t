@@ -1,0 +1,175 @@
+The extension `access` refuses every write by somebody who may not push.
+
+A server with a repository as `hgfleet registry apply` leaves it: the generated hgrc says who may
+push.
+
+  $ cat > server.rc <<EOF
+  > [extensions]
+  > hgfleet_access = $TOP/hgext/access.py
+  > hgfleet_access:required = yes
+  > blackbox =
+  > [blackbox]
+  > track = hgfleet_access
+  > EOF
+  $ hg init server
+  $ cat > server/.hg/hgrc <<EOF
+  > [hgfleet]
+  > path = team/tool
+  > read = public
+  > push = maintainers staff
+  > EOF
+
+What sshd runs for a session is this, with the person in the environment.
+
+  $ cat > session <<EOF
+  > #!/bin/sh
+  > HGRCPATH=$TESTTMP/server.rc exec hg -R $TESTTMP/server serve --stdio
+  > EOF
+  $ chmod +x session
+  $ cat >> $HGRCPATH <<EOF
+  > [ui]
+  > ssh = $TESTTMP/session
+  > EOF
+  $ as() { HGFLEET_USER=$1 HGFLEET_GROUPS=$2; export HGFLEET_USER HGFLEET_GROUPS; }
+
+Everybody clones.
+
+  $ as bob sandbox
+  $ hg clone -q ssh://host/server work
+  $ cd work
+  $ echo one > file
+  $ hg commit -qAm one
+
+bob is in none of the groups. He reads who may, and nothing is stored.
+
+  $ hg push
+  pushing to ssh://host/server
+  searching for changes
+  remote: error: pretxnopen.hgfleet_access hook failed: write refused
+  remote: bob may not push to team/tool: members of maintainers or staff may; ask one of them to push, or an operator to add you
+  abort: push failed on remote
+  [255]
+  $ hg log -R ../server -T '{node}\n'
+
+A person without any group is refused too, and so is one whose group only begins like the right one.
+
+  $ as dora ''
+  $ hg push -q
+  remote: dora may not push to team/tool: members of maintainers or staff may; ask one of them to push, or an operator to add you
+  abort: push failed on remote
+  [255]
+  $ as eve maintainers-emeriti
+  $ hg push -q
+  remote: eve may not push to team/tool: members of maintainers or staff may; ask one of them to push, or an operator to add you
+  abort: push failed on remote
+  [255]
+
+alice pushes.
+
+  $ as alice sandbox,maintainers
+  $ hg push
+  pushing to ssh://host/server
+  searching for changes
+  remote: adding changesets
+  remote: adding manifests
+  remote: adding file changes
+  remote: added 1 changesets with 1 changes to 1 files
+
+A bookmark is a write as well, also when no changeset comes with them.
+
+  $ as bob sandbox
+  $ hg bookmark stolen
+  $ hg push -B stolen
+  pushing to ssh://host/server
+  searching for changes
+  no changes found
+  remote: error: pretxnopen.hgfleet_access hook failed: write refused
+  remote: bob may not push to team/tool: members of maintainers or staff may; ask one of them to push, or an operator to add you
+  abort: push failed on remote
+  [255]
+  $ hg bookmarks -R ../server
+  no bookmarks set
+  $ hg debugpushkey ssh://host/server bookmarks stolen '' $(hg log -r . -T '{node}')
+  remote: error: pretxnopen.hgfleet_access hook failed: write refused
+  remote: abort: bob may not push to team/tool: members of maintainers or staff may; ask one of them to push, or an operator to add you
+  abort: unexpected response: empty string
+  [255]
+
+Without a name nothing is written: a web worker, a job, or somebody who runs hg on the server.
+
+  $ as '' ''
+  $ hg push -q -B stolen
+  remote: nobody may write to team/tool without a name: push over SSH, or set HGFLEET_USER=operator:NAME as an administrator of this host
+  abort: push failed on remote
+  [255]
+  $ HGRCPATH=$TESTTMP/server.rc hg -R ../server bookmark stolen
+  error: pretxnopen.hgfleet_access hook failed: write refused
+  abort: nobody may write to team/tool without a name: push over SSH, or set HGFLEET_USER=operator:NAME as an administrator of this host
+  [255]
+  $ unset HGFLEET_USER HGFLEET_GROUPS
+  $ hg push -q -B stolen
+  remote: nobody may write to team/tool without a name: push over SSH, or set HGFLEET_USER=operator:NAME as an administrator of this host
+  abort: push failed on remote
+  [255]
+
+An operator at a shell of the server may write, under a name, and the log has it.
+
+  $ as operator: maintainers
+  $ hg push -q -B stolen
+  remote: nobody may write to team/tool without a name: push over SSH, or set HGFLEET_USER=operator:NAME as an administrator of this host
+  abort: push failed on remote
+  [255]
+  $ as operator:root ''
+  $ hg push -B stolen
+  pushing to ssh://host/server
+  searching for changes
+  no changes found
+  exporting bookmark stolen
+  [1]
+  $ hg bookmarks -R ../server
+     stolen                    0:* (glob)
+  $ grep -o 'allowed: user=operator.*' ../server/.hg/blackbox.log
+  allowed: user=operator:root reason=operator transaction=* (glob)
+  $ grep -c 'refused: user=bob reason=groups' ../server/.hg/blackbox.log
+  3
+
+No configuration takes the check out: the generated hgrc is the owner's, yet even it cannot.
+
+  $ cat >> ../server/.hg/hgrc <<EOF
+  > [hooks]
+  > pretxnopen.hgfleet_access =
+  > EOF
+  $ as bob sandbox
+  $ echo two > file
+  $ hg commit -qm two
+  $ hg push -q
+  remote: bob may not push to team/tool: members of maintainers or staff may; ask one of them to push, or an operator to add you
+  abort: push failed on remote
+  [255]
+
+Nobody pushes to a repository that is read-only, and who may not read may not push.
+
+  $ write() { printf '[hgfleet]\n' > ../server/.hg/hgrc; printf '%s\n' "$@" >> ../server/.hg/hgrc; }
+  $ as alice maintainers
+  $ write 'path = team/tool' 'read = public' 'push ='
+  $ hg push -q
+  remote: alice may not push to team/tool: nobody may, it is read-only; an operator can name groups for it in the registry
+  abort: push failed on remote
+  [255]
+  $ write 'path = team/tool' 'read = staff' 'push = maintainers'
+  $ hg push -q
+  remote: alice may not push to team/tool: only members of staff may read it; ask an operator to add you
+  abort: push failed on remote
+  [255]
+
+A repository that the registry does not know takes nothing.
+
+  $ rm ../server/.hg/hgrc
+  $ hg push -q
+  remote: alice may not push here: this repository is not in the registry; an operator has to declare it and run the play
+  abort: push failed on remote
+  [255]
+
+The server is whole after all of this.
+
+  $ hg verify -q -R ../server
