@@ -99,7 +99,9 @@ def of_junit(outcome: Outcome, code: int, lines: Sequence[str], report: Path) ->
             outcome.skipped.append((title, skips[0].get("message") or "no reason given"))
         else:
             outcome.passed += 1
-    if code not in (0, 1, 5) or (code == 1 and not outcome.failures):
+    # 1 is failed tests, 2 is also a file that could not be imported: both are in the report. Any
+    # other code means that tests are missing from it.
+    if code not in (0, 1, 2, 5) or (code in (1, 2) and not outcome.failures):
         reason = f"{outcome.name}: pytest ended with exit code {code}"
         outcome.failures.append(Failure(reason, excerpt(lines)))
     elif not cases:

@@ -155,7 +155,7 @@ def extensions(words: str) -> list[Step]:
 
 def roles(words: str) -> list[Step]:
     """Return a step per role that has a scenario; builds what the hosts need first."""
-    found = sorted(path.parents[2].name for path in ROOT.glob("ansible/roles/*/molecule/default"))
+    found = sorted(path.parents[1].name for path in ROOT.glob("ansible/roles/*/molecule/default"))
     chosen = [name for name in found if words in name]
     if not chosen:
         return []

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
 from testing.runner import cli, execution, tiers
 from testing.runner.execution import Executor, Step
 from testing.runner.outcome import (
@@ -29,6 +28,8 @@ from testing.runner.outcome import (
 
 if TYPE_CHECKING:
     from testing.conftest import WaitFor
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -251,6 +252,7 @@ script = "echo $$ > {tmp_path}/pid; exec sleep 600"
 tiers.TIERS["lint"] = lambda words: [execution.Step("lint", "long", ["sh", "-c", script])]
 sys.exit(cli.main(["lint"]))
 """
+    file = tmp_path / "pid"
     for signum in (signal.SIGINT, signal.SIGTERM):
         process = subprocess.Popen(
             [sys.executable, "-c", program],
@@ -258,8 +260,7 @@ sys.exit(cli.main(["lint"]))
             stderr=subprocess.PIPE,
             text=True,
         )
-        file = tmp_path / "pid"
-        wait_for("the step", lambda file=file: file.exists() and file.read_text().strip())
+        wait_for("the step", lambda: file.exists() and file.read_text().strip())
         pid = int(file.read_text())
         process.send_signal(signum)
         out, err = process.communicate(timeout=40)
