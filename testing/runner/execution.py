@@ -55,7 +55,7 @@ class Step:
         return LOGS / f"{self.tier}-{self.name.replace(' ', '-').replace('/', '-')}.log"
 
 
-say: Callable[[str, str], None] = bootstrap.step.say
+say: Callable[[str, str], None] = bootstrap.Step.say
 
 
 class Executor:

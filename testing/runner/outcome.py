@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 LINES_OF_A_FAILURE: Final = 60
 """A failure is shown whole up to this; the log has the rest."""
 
+COLUMNS_OF_A_FAILURE: Final = 300
+
 COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\]8;[^\x1b\x07]*(?:\x1b\\|\x07)")
 
 # Where the interesting part of a tool's output begins: Ansible, then everything else.
@@ -147,7 +149,7 @@ def summary(outcomes: Sequence[Outcome], tiers: Mapping[str, float]) -> tuple[st
     if failures:
         outcome, first = failures[0]
         lines += ["", f"First failure, in {outcome.tier}: {first.title}"]
-        lines += [f"  | {line}".rstrip() for line in first.text.splitlines()]
+        lines += [f"  | {_shorten(line)}".rstrip() for line in first.text.splitlines()]
         if outcome.log:
             lines.append(f"  log: {outcome.log}")
         if len(failures) > 1:
@@ -158,6 +160,11 @@ def summary(outcomes: Sequence[Outcome], tiers: Mapping[str, float]) -> tuple[st
     passed = sum(o.passed for o in counted)
     lines += ["", f"{passed} passed, {len(failures)} failed"]
     return "\n".join(lines), 1 if failures or not passed else 0
+
+
+def _shorten(line: str) -> str:
+    # A whole web page in one line of an assertion hides all other lines.
+    return line if len(line) <= COLUMNS_OF_A_FAILURE else line[:COLUMNS_OF_A_FAILURE] + " ..."
 
 
 def _row(name: str, outcomes: Sequence[Outcome], seconds: float) -> tuple[str, ...]:

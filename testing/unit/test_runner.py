@@ -124,6 +124,13 @@ def test_a_failure_shows_its_text_its_log_and_the_names_of_the_others() -> None:
     assert text.endswith("\n9 passed, 2 failed")
 
 
+def test_a_line_as_long_as_a_page_is_cut() -> None:
+    long = Outcome("unit", "pytest", failures=[Failure("test_x", "y" * 5000 + "\nreason")])
+    text, _ = summary([long], {"unit": 1})
+    assert max(len(line) for line in text.splitlines()) < 350
+    assert "  | reason" in text
+
+
 def test_skips_are_listed_with_their_reason_above_the_last_line() -> None:
     text, code = summary(
         [Outcome("unit", "pytest", passed=1, skipped=[("test_x", "needs root")])], {"unit": 1}
