@@ -181,6 +181,7 @@ def test_ctrl_c_is_one_line(
 
 
 def test_exit_codes_are_distinct() -> None:
-    kinds = errors.HgfleetError.__subclasses__()
-    codes = [kind.exit_code for kind in kinds] + [errors.HgfleetError.exit_code]
-    assert len(set(codes)) == len(codes)
+    # Parts have subclasses of their own, which share the code of their kind.
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    codes = [kind.exit_code for kind in kinds]
+    assert len(set(codes)) == len(codes) > 5
