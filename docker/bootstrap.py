@@ -1,11 +1,14 @@
 """Set-up that every entry point shares: the controller environment and a Docker Engine.
 
-Uses the standard library only, because it runs before anything is installed. Each function is idempotent: it looks
-first, says what it is about to do, and may be interrupted at any point and started again.
+Uses the standard library only, because it runs before anything is installed. Each function is
+idempotent: it looks first, says what it is about to do, and may be interrupted at any point and
+started again.
 
-    venv = bootstrap.ensure_controller()   # hash-locked Python environment with ansible, pytest, ...
-    bootstrap.ensure_engine()              # a Docker Engine answers and can boot systemd hosts
+    venv = bootstrap.ensure_controller()  # hash-locked Python environment with ansible, pytest
+    bootstrap.ensure_engine()             # a Docker Engine answers and can boot systemd hosts
 """
+
+from __future__ import annotations
 
 import hashlib
 import json
@@ -17,8 +20,11 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import Dict, List, NoReturn, Optional, Sequence, Type
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
@@ -46,10 +52,10 @@ def fail(cause: str, way_out: str) -> NoReturn:
     raise SetupError(f"{cause}\n  {way_out}")
 
 
-class step:
+class Step:
     """Announce a step, show that it is alive every few seconds, and say how long it took.
 
-    Used as a context manager: ``with step("controller", "installing packages"):``.
+    Used as a context manager: ``with Step("controller", "installing packages"):``.
     """
 
     _started_at = time.monotonic()
@@ -75,7 +81,7 @@ class step:
             spent = time.monotonic() - self._begin
             self.say(self.subject, f"... {self.what}, {spent:.0f} s so far")
 
-    def __enter__(self) -> "step":
+    def __enter__(self) -> Step:
         self._begin = time.monotonic()
         self.say(self.subject, self.what)
         self._thread.start()
@@ -83,13 +89,15 @@ class step:
 
     def __exit__(
         self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._done.set()
         spent = time.monotonic() - self._begin
-        outcome = "done" if error is None else "interrupted" if kind is KeyboardInterrupt else "failed"
+        outcome = (
+            "done" if error is None else "interrupted" if kind is KeyboardInterrupt else "failed"
+        )
         self.say(self.subject, f"{outcome} in {spent:.1f} s")
 
 
@@ -98,14 +106,12 @@ def run(
     *,
     what: str,
     way_out: str = "The output above is from that command.",
-    env: Optional[Dict[str, str]] = None,
-    cwd: Optional[Path] = None,
-    stdin: Optional[bytes] = None,
+    env: dict[str, str] | None = None,
+    cwd: Path | None = None,
+    stdin: bytes | None = None,
 ) -> str:
-    """Run a command and return its standard output; raise SetupError with the last lines of its output if it fails."""
-    done = subprocess.run(
-        list(command), input=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, cwd=cwd
-    )
+    """Run a command and return its standard output; SetupError shows its last lines if it fails."""
+    done = subprocess.run(list(command), input=stdin, capture_output=True, env=env, cwd=cwd)
     if done.returncode != 0:
         output = (done.stdout + done.stderr).decode("utf-8", "replace").strip()
         tail = "\n".join("  | " + line for line in output.splitlines()[-25:])
@@ -116,7 +122,10 @@ def run(
 def check_platform() -> None:
     """Refuse anything but Linux."""
     if not sys.platform.startswith("linux"):
-        fail(f"The local cluster needs Linux; this is {sys.platform}.", "Run it in a Linux virtual machine.")
+        fail(
+            f"The local cluster needs Linux; this is {sys.platform}.",
+            "Run it in a Linux virtual machine.",
+        )
 
 
 def check_free_space(path: Path, needed: int = NEEDED_FREE_BYTES) -> None:
@@ -136,46 +145,49 @@ def _may_install() -> bool:
 
 
 def ensure_debian_packages(packages: Sequence[str], reason: str) -> None:
-    """Install Debian packages if this is Debian or Ubuntu and we are root; else say which command does it."""
+    """Install Debian packages where we may; else say which command does it."""
     command = ["apt-get", "install", "--yes", "--no-install-recommends", *packages]
     if not _may_install():
         fail(
             f"{reason} needs what Debian calls {', '.join(packages)}.",
-            f"On Debian or Ubuntu: sudo {' '.join(command)}. Elsewhere: the packages of the same purpose.",
+            f"On Debian or Ubuntu: sudo {' '.join(command)}. Elsewhere: packages of that purpose.",
         )
-    with step("packages", f"installing {', '.join(packages)} ({reason})"):
+    with Step("packages", f"installing {', '.join(packages)} ({reason})"):
         env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        way_out = "Mend the package manager (often: apt-get update, or a full disk), then run the same command again."
+        way_out = "Mend the package manager (network? full disk?), then run the same command again."
         run(["apt-get", "update"], what="Reading the package lists", way_out=way_out, env=env)
         run(command, what="Installing packages", way_out=way_out, env=env)
 
 
-# --- the controller environment -----------------------------------------------------------------------------------
+# --- the controller environment ---
 
 
 def find_python() -> str:
-    """Return an interpreter that the controller environment can use: this one if it fits, else one found in PATH."""
+    """Return an interpreter for the controller environment: this one, else one found in PATH."""
     if OLDEST_PYTHON <= sys.version_info[:2] <= NEWEST_PYTHON:
-        return sys.executable
+        # Not the environment itself, should it be active: it cannot make itself anew.
+        return getattr(sys, "_base_executable", sys.executable)
     for minor in range(NEWEST_PYTHON[1], OLDEST_PYTHON[1] - 1, -1):
         found = shutil.which(f"python3.{minor}")
         if found:
             return found
     fail(
-        f"Python {OLDEST_PYTHON[0]}.{OLDEST_PYTHON[1]} to {NEWEST_PYTHON[0]}.{NEWEST_PYTHON[1]} is needed;"
-        f" this is {sys.version.split()[0]}.",
+        f"Python {OLDEST_PYTHON[0]}.{OLDEST_PYTHON[1]} to"
+        f" {NEWEST_PYTHON[0]}.{NEWEST_PYTHON[1]} is needed; this is {sys.version.split()[0]}.",
         "Install one of them, for example: apt-get install python3.13, or use pyenv.",
     )
 
 
 def controller_key(python: str) -> str:
     """Return what the environment depends on: the lock and the interpreter's version."""
-    version = run([python, "-c", "import sys; print(sys.version)"], what="Asking Python for its version")
+    version = run(
+        [python, "-c", "import sys; print(sys.version)"], what="Asking Python for its version"
+    )
     return hashlib.sha256(REQUIREMENTS.read_bytes() + version.encode()).hexdigest()
 
 
 def ensure_controller() -> Path:
-    """Create or renew the controller environment from the hash-locked requirements; return its folder."""
+    """Create or renew the controller environment from the lock; return its folder."""
     python = find_python()
     key = controller_key(python)
     marker = VENV / "complete"
@@ -185,10 +197,16 @@ def ensure_controller() -> Path:
     probe = subprocess.run([python, "-c", "import ensurepip, venv"], stderr=subprocess.DEVNULL)
     if probe.returncode != 0:
         ensure_debian_packages(["python3-venv"], "creating a Python environment")
-    with step("controller", f"installing {REQUIREMENTS.name} into {VENV.name} (once, about a minute)"):
+    with Step(
+        "controller", f"installing {REQUIREMENTS.name} into {VENV.name} (once, about a minute)"
+    ):
         marker.unlink(missing_ok=True)
         way_out = "Check that the Python package index answers, then run the same command again."
-        run([python, "-m", "venv", "--clear", str(VENV)], what="Creating the environment", way_out=way_out)
+        run(
+            [python, "-m", "venv", "--clear", str(VENV)],
+            what="Creating the environment",
+            way_out=way_out,
+        )
         pip = [str(VENV / "bin/python"), "-m", "pip", "--disable-pip-version-check"]
         run(
             [*pip, "install", "--quiet", "--require-hashes", "-r", str(REQUIREMENTS)],
@@ -200,8 +218,8 @@ def ensure_controller() -> Path:
     return VENV
 
 
-def controller_environment() -> Dict[str, str]:
-    """Return the environment in which the controller's tools run: their folder first in PATH, our ansible.cfg."""
+def controller_environment() -> dict[str, str]:
+    """Return the environment of the controller's tools: first in PATH, with our ansible.cfg."""
     env = dict(os.environ)
     env["PATH"] = f"{VENV / 'bin'}{os.pathsep}{env.get('PATH', os.defpath)}"
     env["VIRTUAL_ENV"] = str(VENV)
@@ -211,25 +229,32 @@ def controller_environment() -> Dict[str, str]:
     return env
 
 
-def mitogen_environment(env: Dict[str, str]) -> Dict[str, str]:
-    """Return the variables that make Ansible use Mitogen, five times as fast over Docker; HGFLEET_MITOGEN=0 leaves it."""
+def mitogen_environment(env: dict[str, str]) -> dict[str, str]:
+    """Return what makes Ansible use Mitogen (five times as fast); nothing if HGFLEET_MITOGEN=0."""
     if env.get("HGFLEET_MITOGEN", "1") == "0":
         return {}
     plugins = sorted(VENV.glob("lib/python3*/site-packages/ansible_mitogen/plugins/strategy"))
     if not plugins:
         return {}
-    return {"ANSIBLE_STRATEGY_PLUGINS": str(plugins[0]), "ANSIBLE_STRATEGY": "mitogen_linear"}
+    return {
+        "ANSIBLE_STRATEGY_PLUGINS": str(plugins[0]),
+        "ANSIBLE_STRATEGY": "mitogen_linear",
+        # Every run would warn that strategy plugins will go one day. HGFLEET_MITOGEN=0 shows all.
+        "ANSIBLE_DEPRECATION_WARNINGS": "0",
+    }
 
 
-# --- the Docker Engine --------------------------------------------------------------------------------------------
+# --- the Docker Engine ---
 
 
-def _engine_info() -> Optional[Dict[str, object]]:
+def _engine_info() -> dict[str, object] | None:
     """Return what the engine says of itself, or None if none answers."""
     if shutil.which("docker") is None:
         return None
     done = subprocess.run(
-        ["docker", "info", "--format", "{{json .}}"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ["docker", "info", "--format", "{{json .}}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
     )
     try:
         info = json.loads(done.stdout)
@@ -245,11 +270,11 @@ def uses_cgroup_v2(mount: Path = CGROUP_MOUNT) -> bool:
     return (mount / "cgroup.controllers").exists()
 
 
-def engine_command(cgroup_v2: bool) -> List[str]:
+def engine_command(cgroup_v2: bool) -> list[str]:
     """Return the command that runs dockerd.
 
-    Where the machine mounts cgroup v1, the engine gets a mount namespace of its own with cgroup v2 in it: Debian 13's
-    systemd needs v2, and the machine's own mounts stay as they are.
+    Where the machine mounts cgroup v1, the engine gets a mount namespace of its own with cgroup v2
+    in it: Debian 13's systemd needs v2, and the machine's own mounts stay as they are.
     """
     if cgroup_v2:
         return ["dockerd"]
@@ -261,7 +286,7 @@ def engine_command(cgroup_v2: bool) -> List[str]:
 
 
 def ensure_engine() -> None:
-    """Make sure that a Docker Engine answers and uses cgroup v2; install and start one where this is allowed."""
+    """Make sure that a Docker Engine with cgroup v2 answers; install and start one if allowed."""
     check_platform()
     info = _engine_info()
     if info is None:
@@ -274,7 +299,7 @@ def ensure_engine() -> None:
     if version != "2":
         fail(
             "The running Docker Engine uses cgroup v1; Debian 13's systemd needs v2.",
-            "Boot with systemd.unified_cgroup_hierarchy=1, or stop that engine: one with v2 is then started here.",
+            "Boot with systemd.unified_cgroup_hierarchy=1, or stop it: one with v2 is started.",
         )
     root = Path(str(info.get("DockerRootDir", "/var/lib/docker")))
     check_free_space(root)
@@ -290,7 +315,8 @@ def _install_engine() -> None:
     if os.geteuid() != 0:
         fail(
             "No Docker Engine answers, and only root may start one.",
-            "Start it (sudo systemctl start docker), install it (sudo apt-get install docker.io), or run as root.",
+            "Install it (sudo apt-get install docker.io), start it (sudo systemctl start docker),"
+            " or run as root.",
         )
     if shutil.which("dockerd") is None:
         ensure_debian_packages(["docker.io"], "running the hosts as containers")
@@ -301,14 +327,14 @@ def _install_engine() -> None:
 
 def _start_engine() -> None:
     if Path("/run/systemd/system").exists():
-        with step("engine", "starting the Docker Engine (systemctl start docker)"):
+        with Step("engine", "starting the Docker Engine (systemctl start docker)"):
             run(["systemctl", "start", "docker"], what="Starting the Docker Engine")
         return
     STATE.mkdir(exist_ok=True)
     log = STATE / "engine.log"
     cgroup_v2 = uses_cgroup_v2()
     how = "" if cgroup_v2 else ", in a mount namespace of its own with cgroup v2"
-    with step("engine", f"starting the Docker Engine{how} (log: {log.relative_to(ROOT)})"):
+    with Step("engine", f"starting the Docker Engine{how} (log: {log.relative_to(ROOT)})"):
         with log.open("ab") as output:
             engine = subprocess.Popen(
                 engine_command(cgroup_v2),
@@ -322,20 +348,28 @@ def _start_engine() -> None:
         while _engine_info() is None:
             if engine.poll() is not None or time.monotonic() > deadline:
                 tail = log.read_text("utf-8", "replace").strip().splitlines()[-8:]
-                fail("The Docker Engine did not start:\n" + "\n".join(f"  | {line}" for line in tail), f"See {log}.")
+                fail(
+                    "The Docker Engine did not start:\n"
+                    + "\n".join(f"  | {line}" for line in tail),
+                    f"See {log}.",
+                )
             time.sleep(0.25)
 
 
-def ca_bundle() -> Optional[Path]:
-    """Return the CA bundle that this machine trusts, for build steps that fetch packages; None if there is none."""
-    candidates = [os.environ.get("SSL_CERT_FILE", ""), "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/cert.pem"]
+def ca_bundle() -> Path | None:
+    """Return the CA bundle that this machine trusts, for build steps that fetch packages."""
+    candidates = [
+        os.environ.get("SSL_CERT_FILE", ""),
+        "/etc/ssl/certs/ca-certificates.crt",
+        "/etc/pki/tls/cert.pem",
+    ]
     for candidate in candidates:
         if candidate and Path(candidate).is_file():
             return Path(candidate)
     return None
 
 
-def scratch_folder() -> "tempfile.TemporaryDirectory[str]":
-    """Return a temporary folder inside the checkout's cache, on the same file system as what it will be moved to."""
+def scratch_folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a temporary folder in the checkout's cache, where results can be moved, not copied."""
     CACHE.mkdir(exist_ok=True)
     return tempfile.TemporaryDirectory(dir=str(CACHE), prefix="scratch-")

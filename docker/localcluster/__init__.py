@@ -1,1 +1,3 @@
-"""The local Docker cluster: images, release, containers, snapshots. Standard library only; Ansible does the rest."""
+"""The local Docker cluster: images, release, containers, snapshots; Ansible does the rest."""
+
+from __future__ import annotations

@@ -1,7 +1,8 @@
 """Command line of ./cluster."""
 
+from __future__ import annotations
+
 import argparse
-import os
 import shlex
 import subprocess
 import sys
@@ -31,14 +32,16 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ./cluster."""
     parser = argparse.ArgumentParser(
         prog="./cluster",
-        description="The whole hgfleet service on this machine, in containers built by the roles of production.",
+        description="The whole hgfleet service on this machine, built by the roles of production.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     up = commands.add_parser("up", help="bring the cluster up and check it")
     up.add_argument("--fresh", action="store_true", help="remove containers and snapshots first")
-    down = commands.add_parser("down", help="remove the containers; what was pushed into them is lost")
+    down = commands.add_parser(
+        "down", help="remove the containers; what was pushed into them is lost"
+    )
     down.add_argument("--snapshots", action="store_true", help="remove the snapshots too")
     commands.add_parser("status", help="show hosts, health and ports")
     commands.add_parser("env", help="print export lines for clients and tests")
@@ -67,7 +70,10 @@ def main(argv: list[str]) -> int:
         print(f"cluster: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(f"cluster: interrupted. './cluster {arguments.command}' goes on from here.", file=sys.stderr)
+        print(
+            f"cluster: interrupted. './cluster {arguments.command}' goes on from here.",
+            file=sys.stderr,
+        )
         return 130
 
 
@@ -180,10 +186,20 @@ def command_ssh(arguments: argparse.Namespace) -> int:
     key = STATE / "keys" / arguments.person
     people = sorted(file.stem for file in (STATE / "keys").glob("*.pub"))
     if arguments.person not in people:
-        bootstrap.fail(f"There is no key of {arguments.person}.", f"The people are: {', '.join(people)}.")
-    command = ["ssh", "-F", str(STATE / "client/ssh_config"), "-o", "IdentityFile=none", "-i", str(key)]
+        bootstrap.fail(
+            f"There is no key of {arguments.person}.", f"The people are: {', '.join(people)}."
+        )
+    command = [
+        "ssh",
+        "-F",
+        str(STATE / "client/ssh_config"),
+        "-o",
+        "IdentityFile=none",
+        "-i",
+        str(key),
+    ]
     command += ["-p", str(cluster.port("ssh")), "hg@127.0.0.1", *arguments.argv]
-    os.execvp("ssh", command)
+    return subprocess.call(command)
 
 
 COMMANDS = {

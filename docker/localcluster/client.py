@@ -1,4 +1,6 @@
-"""What people and tests need to reach the cluster, and the smoke check that goes the way of every user."""
+"""What people and tests need to reach the cluster, and the smoke check, every user's way."""
+
+from __future__ import annotations
 
 import json
 import os
@@ -6,16 +8,20 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import bootstrap
-from bootstrap import ROOT, STATE, run, step
+from bootstrap import ROOT, STATE, Step, run
 
 from localcluster import cluster as life
 from localcluster import settings
-from localcluster.cluster import Host
-from localcluster.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from localcluster.cluster import Host
+    from localcluster.settings import Settings
 
 SMOKE_REPOSITORY = "sandbox/smoke"
 OWN_REPOSITORY = "hgfleet"
@@ -27,7 +33,9 @@ def first_in(hosts: Mapping[str, Host], group: str) -> str:
     for name, host in hosts.items():
         if group in host.groups:
             return name
-    bootstrap.fail(f"The inventory has no host in the group {group}.", f"Add one to {life.INVENTORY}.")
+    bootstrap.fail(
+        f"The inventory has no host in the group {group}.", f"Add one to {life.INVENTORY}."
+    )
 
 
 def contract(cluster: Settings) -> dict[str, str]:
@@ -56,8 +64,8 @@ def contract(cluster: Settings) -> dict[str, str]:
 def bundle_url(cluster: Settings) -> str:
     """Return the address that clone bundle manifests carry.
 
-    It is the store's address inside the cluster's network, not a published port: hosts, client containers and this
-    machine all reach it under the same name, as they would in production.
+    It is the store's address inside the cluster's network, not a published port: hosts, client
+    containers and this machine all reach it under the same name, as they would in production.
     """
     return f"https://{cluster.network}.20:7443/bundles"
 
@@ -67,7 +75,10 @@ def write_client_files(cluster: Settings, hosts: Mapping[str, Host]) -> None:
     folder = settings.state_folder("client")
     ssh_host = first_in(hosts, "ssh")
     keys = life.on_host(
-        cluster, ssh_host, ["sh", "-c", f"cat {SSH_FOLDER}/*.pub"], what="Reading the host keys of the SSH service"
+        cluster,
+        ssh_host,
+        ["sh", "-c", f"cat {SSH_FOLDER}/*.pub"],
+        what="Reading the host keys of the SSH service",
     )
     names = f"[127.0.0.1]:{cluster.port('ssh')},{ssh_host}"
     lines = [f"{names} {' '.join(line.split()[:2])}" for line in keys.splitlines()]
@@ -112,12 +123,12 @@ def hg(arguments: list[str], what: str, cwd: Path | None = None) -> str:
 
 
 def import_own_history(cluster: Settings) -> None:
-    """Convert this checkout's git history and push it as alice: real content, by the way that everyone pushes."""
+    """Convert this checkout's git history and push it as alice: real content, the way all push."""
     folder = settings.state_folder("import") / cluster.identity
     if not (ROOT / ".git").exists():
-        step.say("import", "this is no git checkout; the repository hgfleet stays as it is")
+        Step.say("import", "this is no git checkout; the repository hgfleet stays as it is")
         return
-    with step("import", f"this project's git history into {OWN_REPOSITORY}"):
+    with Step("import", f"this project's git history into {OWN_REPOSITORY}"):
         hg(
             ["--config", "extensions.convert=", "convert", "--quiet", "--source-type", "git",
              "--dest-type", "hg", str(ROOT), str(folder)],
@@ -139,7 +150,10 @@ def push(repository: Path, url: str) -> None:
         env=env,
     )
     if done.returncode not in (0, 1):  # 1 means that there was nothing to push
-        bootstrap.fail(f"Pushing to {url} failed:\n  | " + done.stdout.strip().replace("\n", "\n  | "), journal_hint())
+        bootstrap.fail(
+            f"Pushing to {url} failed:\n  | " + done.stdout.strip().replace("\n", "\n  | "),
+            journal_hint(),
+        )
 
 
 def journal_hint() -> str:
@@ -150,32 +164,54 @@ def journal_hint() -> str:
 def generate_bundles(cluster: Settings, hosts: Mapping[str, Host]) -> None:
     """Run the bundle job once, as its timer would."""
     host = first_in(hosts, "bundles")
-    with step("bundles", "generating, verifying and publishing clone bundles"):
+    with Step("bundles", "generating, verifying and publishing clone bundles"):
         try:
-            life.on_host(cluster, host, ["systemctl", "start", "hgfleet-bundles.service"], what="The bundle job")
+            life.on_host(
+                cluster,
+                host,
+                ["systemctl", "start", "hgfleet-bundles.service"],
+                what="The bundle job",
+            )
         except bootstrap.SetupError:
-            life.execute(cluster, host, ["journalctl", "-u", "hgfleet-bundles.service", "-n", "40", "--no-pager"])
+            life.execute(
+                cluster,
+                host,
+                ["journalctl", "-u", "hgfleet-bundles.service", "-n", "40", "--no-pager"],
+            )
             raise
 
 
 def smoke(cluster: Settings, hosts: Mapping[str, Host]) -> None:
-    """Push as alice, let the bundle job run, clone over HTTPS: the clone must come from a bundle and be complete."""
-    with step("smoke", "push as alice over SSH, clone over HTTPS from the object store"):
+    """Push as alice, run the bundle job, clone over HTTPS: from a bundle, and complete."""
+    with Step("smoke", "push as alice over SSH, clone over HTTPS from the object store"):
         work = STATE / "smoke"
         if work.exists():
             shutil.rmtree(work)
         work.mkdir()
         source, copy = work / "source", work / "copy"
-        hg(["clone", "--quiet", ssh_url(cluster, SMOKE_REPOSITORY), str(source)], what="Cloning over SSH")
-        (source / "checked.txt").write_text(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {os.getpid()}\n")
-        hg(["commit", "--addremove", "--quiet", "-m", "check the service"], what="Committing", cwd=source)
+        hg(
+            ["clone", "--quiet", ssh_url(cluster, SMOKE_REPOSITORY), str(source)],
+            what="Cloning over SSH",
+        )
+        (source / "checked.txt").write_text(
+            f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {os.getpid()}\n"
+        )
+        hg(
+            ["commit", "--addremove", "--quiet", "-m", "check the service"],
+            what="Committing",
+            cwd=source,
+        )
         push(source, ssh_url(cluster, SMOKE_REPOSITORY))
     generate_bundles(cluster, hosts)
-    with step("smoke", "clone over HTTPS"):
-        told = hg(["clone", https_url(cluster, SMOKE_REPOSITORY), str(copy)], what="Cloning over HTTPS")
+    with Step("smoke", "clone over HTTPS"):
+        told = hg(
+            ["clone", https_url(cluster, SMOKE_REPOSITORY), str(copy)], what="Cloning over HTTPS"
+        )
         if "applying clone bundle" not in told:
             bootstrap.fail(f"The clone did not use a clone bundle:\n{told}", journal_hint())
-        wanted = hg(["-R", str(source), "log", "-r", "tip", "-T", "{node}"], what="Reading the source")
+        wanted = hg(
+            ["-R", str(source), "log", "-r", "tip", "-T", "{node}"], what="Reading the source"
+        )
         got = hg(["-R", str(copy), "log", "-r", "tip", "-T", "{node}"], what="Reading the clone")
         if wanted != got:
             bootstrap.fail(f"The clone's tip is {got}, the source's {wanted}.", journal_hint())

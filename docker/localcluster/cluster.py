@@ -1,5 +1,7 @@
 """Life of the cluster: containers from the inventory, converged by the roles, kept as snapshots."""
 
+from __future__ import annotations
+
 import concurrent.futures
 import fcntl
 import json
@@ -7,18 +9,21 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Dict
+from typing import TYPE_CHECKING
 
 import bootstrap
-from bootstrap import ROOT, STATE, run, step
+from bootstrap import ROOT, STATE, Step, run
 
 from localcluster import images, release, settings
-from localcluster.release import Release
 from localcluster.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from localcluster.release import Release
 
 INVENTORY = ROOT / "ansible/inventories/cluster/hosts.yml"
 CONVERGED = STATE / "converged"
@@ -43,7 +48,8 @@ def exclusively() -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             bootstrap.fail(
-                "Another command is changing this checkout's cluster.", "Wait until it is done, then try again."
+                "Another command is changing this checkout's cluster.",
+                "Wait until it is done, then try again.",
             )
         yield
 
@@ -61,7 +67,9 @@ def read_inventory(cluster: Settings) -> dict[str, Host]:
     for group, content in data.items():
         for name in content.get("hosts", []) if group != "_meta" else []:
             groups[name].append(group)
-    return {name: Host(name, hostvars[name].get("cluster_ports", {}), groups[name]) for name in hostvars}
+    return {
+        name: Host(name, hostvars[name].get("cluster_ports", {}), groups[name]) for name in hostvars
+    }
 
 
 def environment(cluster: Settings, built: Release | None) -> dict[str, str]:
@@ -86,9 +94,11 @@ def ansible_variables(cluster: Settings, built: Release | None) -> dict[str, str
     return variables
 
 
-def for_role_tests(cluster: Settings, built: Release) -> Dict[str, str]:
-    """Return the environment for molecule: containers and a network beside those of the cluster, with secrets of their own."""
-    beside = Settings(f"{cluster.name}-roles", cluster.network.replace("10.213.", "10.214."), 0, cluster.identity)
+def for_role_tests(cluster: Settings, built: Release) -> dict[str, str]:
+    """Return the environment for molecule: containers beside the cluster's, with own secrets."""
+    beside = Settings(
+        f"{cluster.name}-roles", cluster.network.replace("10.213.", "10.214."), 0, cluster.identity
+    )
     env = environment(beside, built)
     state = settings.state_folder("roles")
     ensure_people_keys(state / "keys")
@@ -97,11 +107,17 @@ def for_role_tests(cluster: Settings, built: Release) -> Dict[str, str]:
 
 
 def snapshot_key(cluster: Settings, built: Release) -> str:
-    """Return what converged hosts depend on: roles, variables, release, base image, and this state's secrets."""
+    """Return what converged hosts depend on: roles, variables, release, base, own secrets."""
     shaped_by = [ROOT / "ansible", ROOT / "docker/containers.yml", bootstrap.REQUIREMENTS]
     if (STATE / "keys").exists():
         shaped_by += sorted((STATE / "keys").glob("*.pub"))
-    words = [images.ensure_base(), built.version, built.versitygw.name, cluster.network, cluster.identity]
+    words = [
+        images.ensure_base(),
+        built.version,
+        built.versitygw.name,
+        cluster.network,
+        cluster.identity,
+    ]
     return images.content_key([*(word.encode() for word in words), *images.tree_parts(shaped_by)])
 
 
@@ -111,7 +127,7 @@ def snapshot_name(cluster: Settings, host: str, key: str) -> str:
 
 
 def containers(cluster: Settings) -> dict[str, str]:
-    """Return the cluster's containers: host name to the engine's word for its state, such as running or exited."""
+    """Return the cluster's containers: host name to its state, such as running or exited."""
     listed = run(
         [
             "docker", "ps", "--all", "--filter", f"label=hgfleet.cluster={cluster.name}",
@@ -123,14 +139,33 @@ def containers(cluster: Settings) -> dict[str, str]:
 
 
 def playbook(
-    cluster: Settings, built: Release, book: Path, extra: Mapping[str, object], subject: str, what: str
+    cluster: Settings,
+    built: Release,
+    book: Path,
+    extra: Mapping[str, object],
+    subject: str,
+    what: str,
 ) -> None:
-    """Run a playbook of the cluster with its progress on one line a play, its whole output in .cluster/logs."""
+    """Run a playbook with its progress on a line a play, its whole output in .cluster/logs."""
     log = settings.state_folder("logs") / f"{book.stem}.log"
-    command = ["ansible-playbook", "-i", str(INVENTORY), str(book), "--extra-vars", json.dumps(extra)]
-    with step(subject, f"{what} (log: {log.relative_to(ROOT)})") as progress, log.open("w") as output:
+    command = [
+        "ansible-playbook",
+        "-i",
+        str(INVENTORY),
+        str(book),
+        "--extra-vars",
+        json.dumps(extra),
+    ]
+    with (
+        Step(subject, f"{what} (log: {log.relative_to(ROOT)})") as progress,
+        log.open("w") as output,
+    ):
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(cluster, built)
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment(cluster, built),
         )
         assert process.stdout is not None
         failed_from: int | None = None
@@ -142,10 +177,12 @@ def playbook(
                 lines.append(line.rstrip())
                 found = TASK_LINE.match(line)
                 if found and line.startswith("PLAY "):
-                    step.say(subject, found["name"])
+                    Step.say(subject, found["name"])
                 if found:
                     progress.what = found["name"]
-                if failed_from is None and line.startswith(("fatal:", "failed:", "[ERROR]", "ERROR")):
+                if failed_from is None and line.startswith(
+                    ("fatal:", "failed:", "[ERROR]", "ERROR")
+                ):
                     failed_from = max(0, len(lines) - 2)
             code = process.wait()
         except BaseException:
@@ -153,13 +190,15 @@ def playbook(
             process.wait()
             raise
         if code != 0:
-            shown = lines[failed_from : failed_from + 40] if failed_from is not None else lines[-40:]
+            shown = (
+                lines[failed_from : failed_from + 40] if failed_from is not None else lines[-40:]
+            )
             tail = "\n".join(f"  | {line}" for line in shown)
             bootstrap.fail(f"{book.name} failed:\n{tail}", f"The whole run is in {log}.")
 
 
 def up(fresh: bool) -> Settings:
-    """Bring the cluster up: from snapshots where they fit, else by converging hosts made from the base image."""
+    """Bring the cluster up: from snapshots where they fit, else from the base image."""
     bootstrap.check_platform()
     for program, package in (("ssh-keygen", "openssh-client"), ("git", "git")):
         if shutil.which(program) is None:
@@ -197,7 +236,7 @@ def up(fresh: bool) -> Settings:
 
 
 def remember_release(cluster: Settings, built: Release) -> None:
-    """Keep the release's variables for `./cluster env`, and only this release's archive in the cache."""
+    """Keep the release's variables for `./cluster env`, and only its archive in the cache."""
     variables = ansible_variables(cluster, built)
     (STATE / "release.json").write_text(json.dumps(variables, indent=2) + "\n")
     release.prune(built)
@@ -206,10 +245,16 @@ def remember_release(cluster: Settings, built: Release) -> None:
 def current_images(cluster: Settings, names: list[str]) -> dict[str, str]:
     """Return the image of each container, as the engine knows it."""
     found = run(
-        ["docker", "inspect", "--format", "{{.Config.Image}}", *(f"{cluster.name}-{name}" for name in names)],
+        [
+            "docker",
+            "inspect",
+            "--format",
+            "{{.Config.Image}}",
+            *(f"{cluster.name}-{name}" for name in names),
+        ],
         what="Reading the containers' images",
     )
-    return dict(zip(names, found.split()))
+    return dict(zip(names, found.split(), strict=False))
 
 
 def start_containers(
@@ -221,12 +266,19 @@ def start_containers(
         for name, host in hosts.items()
     }
     extra = {"cluster_images": dict(chosen), "cluster_published": published}
-    playbook(cluster, built, ROOT / "docker/containers.yml", extra, "containers", "network and containers")
+    playbook(
+        cluster,
+        built,
+        ROOT / "docker/containers.yml",
+        extra,
+        "containers",
+        "network and containers",
+    )
 
 
 def take_snapshots(cluster: Settings, hosts: Mapping[str, Host], key: str) -> None:
     """Commit every host as an image; drop snapshots of earlier content."""
-    with step("snapshots", f"keeping {len(hosts)} converged hosts for the next start"):
+    with Step("snapshots", f"keeping {len(hosts)} converged hosts for the next start"):
 
         def commit(name: str) -> None:
             image = snapshot_name(cluster, name, key)
@@ -238,25 +290,41 @@ def take_snapshots(cluster: Settings, hosts: Mapping[str, Host], key: str) -> No
 
 
 def remove_snapshots(cluster: Settings, keep: str = "") -> None:
-    """Remove the cluster's snapshots but those of the key `keep`. An image in use by a container stays."""
+    """Remove the cluster's snapshots but those of the key `keep` and those in use."""
     prefix = f"{images.PREFIX}/snapshot-{cluster.name}-"
-    old = [name for name in release.image_names() if name.startswith(prefix) and not name.endswith(f":{keep}")]
+    old = [
+        name
+        for name in release.image_names()
+        if name.startswith(prefix) and not name.endswith(f":{keep}")
+    ]
     if old:
-        subprocess.run(["docker", "image", "rm", *old], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            ["docker", "image", "rm", *old], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
 
 
 def remove(cluster: Settings, snapshots: bool = False, only: str | None = None) -> None:
-    """Remove containers (all, or one host's), and with all of them the network and, if asked, the snapshots."""
+    """Remove containers (all, or one host's); with all of them network and, if asked, snapshots."""
     names = [name for name in containers(cluster) if only in (None, name)]
     CONVERGED.unlink(missing_ok=True)
     if names:
-        with step("containers", f"removing {', '.join(names)}"):
+        with Step("containers", f"removing {', '.join(names)}"):
             run(
-                ["docker", "rm", "--force", "--volumes", *(f"{cluster.name}-{name}" for name in names)],
+                [
+                    "docker",
+                    "rm",
+                    "--force",
+                    "--volumes",
+                    *(f"{cluster.name}-{name}" for name in names),
+                ],
                 what="Removing the containers",
             )
     if only is None:
-        subprocess.run(["docker", "network", "rm", cluster.name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            ["docker", "network", "rm", cluster.name],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         if snapshots:
             remove_snapshots(cluster)
 
@@ -271,7 +339,18 @@ def ensure_people_keys(folder: Path) -> None:
         if not (folder / f"{name}.pub").exists():
             (folder / name).unlink(missing_ok=True)
             run(
-                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"{name}@hgfleet.test", "-f", str(folder / name)],
+                [
+                    "ssh-keygen",
+                    "-q",
+                    "-t",
+                    "ed25519",
+                    "-N",
+                    "",
+                    "-C",
+                    f"{name}@hgfleet.test",
+                    "-f",
+                    str(folder / name),
+                ],
                 what=f"Making a key for {name}",
             )
 
@@ -295,5 +374,7 @@ def require_running() -> Settings:
         bootstrap.fail("This checkout has no running cluster.", "Bring it up: ./cluster up")
     stopped = [name for name, state in states.items() if state != "running"]
     if stopped:
-        bootstrap.fail(f"Not running: {', '.join(stopped)}.", "Bring the cluster up again: ./cluster up")
+        bootstrap.fail(
+            f"Not running: {', '.join(stopped)}.", "Bring the cluster up again: ./cluster up"
+        )
     return cluster

@@ -1,21 +1,27 @@
-"""Images: Debian 13 with systemd as the base of every host, and the builder container's on top of it."""
+"""Images: Debian 13 with systemd as the base of every host, and the builder's on top of it."""
+
+from __future__ import annotations
 
 import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import bootstrap
-from bootstrap import ROOT, run, step
+from bootstrap import ROOT, Step, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 SUITE = "trixie"
 REGISTRY_IMAGE = f"debian:{SUITE}-slim"
-# A registry that answers delivers the 30 MB slim image well within this; one that does not usually fails at once.
+# A registry that answers delivers the 30 MB slim image well within this; one that does not usually
+# fails at once.
 SECONDS_FOR_PULL = 120
 PREFIX = "hgfleet"
-# Raise it when the way an image is made changes, so that images of the old way are not taken for the new.
+# Raise it when the way an image is made changes, so that old images are not taken for new ones.
 RECIPE = b"3"
 
 
@@ -48,39 +54,52 @@ def read_packages(file: Path) -> list[str]:
 
 def exists(image: str) -> bool:
     """Tell whether the engine holds the image."""
-    done = subprocess.run(["docker", "image", "inspect", image], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    done = subprocess.run(
+        ["docker", "image", "inspect", image], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     return done.returncode == 0
 
 
 def ensure_base() -> str:
-    """Return the base image's name; pull Debian where a registry answers, else make it from Debian's packages."""
+    """Return the base image's name; Debian is pulled, else made from its packages."""
     packages = ROOT / "docker/packages.txt"
     image = f"{PREFIX}/base:{content_key([RECIPE, SUITE.encode(), packages.read_bytes()])}"
     if exists(image):
         return image
     names = read_packages(packages)
     if _pull():
-        with step("image", f"adding systemd and python3 to {REGISTRY_IMAGE}"):
+        with Step("image", f"adding systemd and python3 to {REGISTRY_IMAGE}"):
             _commit_with_packages(REGISTRY_IMAGE, names, image)
         return image
     if shutil.which("mmdebstrap") is None:
-        bootstrap.ensure_debian_packages(["mmdebstrap", "debian-archive-keyring"], "making the base image")
-    with step("image", f"no registry answers: making Debian {SUITE} from its packages (about 30 s)"):
-        with bootstrap.scratch_folder() as scratch:
-            archive = Path(scratch) / "base.tar"
-            run(
-                ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(names)}", SUITE, str(archive)],
-                what="mmdebstrap",
-                way_out="Check that Debian's package mirror answers (apt-get update), then run the same command again.",
-                env={**os.environ, "TMPDIR": scratch},
-            )
-            # Tagged last: an interrupted import leaves no image of this name.
-            run(["docker", "import", str(archive), image], what="Importing the base image")
+        bootstrap.ensure_debian_packages(
+            ["mmdebstrap", "debian-archive-keyring"], "making the base image"
+        )
+    with (
+        Step("image", f"no registry answers: making Debian {SUITE} from its packages (about 30 s)"),
+        bootstrap.scratch_folder() as scratch,
+    ):
+        archive = Path(scratch) / "base.tar"
+        run(
+            [
+                "mmdebstrap",
+                "--quiet",
+                "--variant=minbase",
+                f"--include={','.join(names)}",
+                SUITE,
+                str(archive),
+            ],
+            what="mmdebstrap",
+            way_out="Check that the package mirror answers (apt-get update), then run this again.",
+            env={**os.environ, "TMPDIR": scratch},
+        )
+        # Tagged last: an interrupted import leaves no image of this name.
+        run(["docker", "import", str(archive), image], what="Importing the base image")
     return image
 
 
 def _pull() -> bool:
-    with step("image", f"asking a registry for {REGISTRY_IMAGE}"):
+    with Step("image", f"asking a registry for {REGISTRY_IMAGE}"):
         try:
             done = subprocess.run(
                 ["docker", "pull", "--quiet", REGISTRY_IMAGE],
@@ -101,13 +120,14 @@ def _commit_with_packages(parent: str, packages: Sequence[str], image: str) -> N
         "rm -rf /var/lib/apt/lists/*"
     )
     container = run(
-        ["docker", "create", parent, "sh", "-c", script, "sh", *packages], what="Creating a container"
+        ["docker", "create", parent, "sh", "-c", script, "sh", *packages],
+        what="Creating a container",
     ).strip()
     try:
         run(
             ["docker", "start", "--attach", container],
             what="Installing packages into the image",
-            way_out="Check that containers reach Debian's package mirror, then run the same command again.",
+            way_out="Check that containers reach the package mirror, then run this again.",
         )
         run(["docker", "commit", container, image], what="Committing the image")
     finally:
@@ -120,6 +140,6 @@ def ensure_builder() -> str:
     packages = ROOT / "docker/release/packages.txt"
     image = f"{PREFIX}/builder:{content_key([base.encode(), packages.read_bytes()])}"
     if not exists(image):
-        with step("image", "adding compilers to the base image for the builder (about 1 min)"):
+        with Step("image", "adding compilers to the base image for the builder (about 1 min)"):
             _commit_with_packages(base, read_packages(packages), image)
     return image

@@ -1,4 +1,6 @@
-"""The release: built once in a container of the hosts' Debian, from inputs locked by hash, and copied to the hosts."""
+"""The release: built once in a container of the hosts' Debian, from inputs locked by hash."""
+
+from __future__ import annotations
 
 import os
 import subprocess
@@ -6,13 +8,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 import bootstrap
-from bootstrap import CACHE, ROOT, run, step
+from bootstrap import CACHE, ROOT, Step, run
 
 from localcluster import images
 
 SOURCES = ROOT / "docker/release"
 # What a build step may learn of the controller's own way to package indexes.
-PASSED_ON = ("http_proxy", "https_proxy", "no_proxy", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "GOPROXY", "GONOSUMDB")
+PASSED_ON = (
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "PIP_INDEX_URL",
+    "PIP_EXTRA_INDEX_URL",
+    "GOPROXY",
+    "GONOSUMDB",
+)
 
 
 class Release(NamedTuple):
@@ -29,7 +39,9 @@ def project_version() -> str:
         name, _, value = line.partition("=")
         if name.strip() == "version":
             return value.strip().strip('"')
-    bootstrap.fail("pyproject.toml names no version.", "Restore the line `version = ...` under [project].")
+    bootstrap.fail(
+        "pyproject.toml names no version.", "Restore the line `version = ...` under [project]."
+    )
 
 
 def ensure() -> Release:
@@ -38,23 +50,31 @@ def ensure() -> Release:
     folder.mkdir(parents=True, exist_ok=True)
     versitygw = _versitygw(folder)
     wheels = _wheels(folder)
-    sources = [ROOT / "hgfleet", ROOT / "hgext", ROOT / "docs", ROOT / "pyproject.toml", ROOT / "README.md"]
+    sources = [
+        ROOT / "hgfleet",
+        ROOT / "hgext",
+        ROOT / "docs",
+        ROOT / "pyproject.toml",
+        ROOT / "README.md",
+    ]
     parts = images.tree_parts([*(s for s in sources if s.exists()), SOURCES / "assemble.sh"])
     version = f"{project_version()}-{images.content_key([wheels.name.encode(), *parts])}"
     archive = folder / f"hgfleet-{version}.tar.gz"
     if not archive.exists():
         mounts = [(wheels, "/wheels"), *((s, f"/src/{s.name}") for s in sources if s.exists())]
-        with step("release", f"assembling {version} (about 30 s)"):
+        with Step("release", f"assembling {version} (about 30 s)"):
             _build("assemble.sh", mounts, {"VERSION": version}, "release.tar.gz", archive)
     return Release(version, archive, versitygw)
 
 
 def _wheels(folder: Path) -> Path:
     lock = SOURCES / "requirements.txt"
-    key = images.content_key([images.ensure_builder().encode(), *images.tree_parts([lock, SOURCES / "wheels.sh"])])
+    key = images.content_key(
+        [images.ensure_builder().encode(), *images.tree_parts([lock, SOURCES / "wheels.sh"])]
+    )
     wheels = folder / f"wheels-{key}"
     if not wheels.exists():
-        with step("release", "fetching and building the locked wheels (about 1 min)"):
+        with Step("release", "fetching and building the locked wheels (about 1 min)"):
             _build("wheels.sh", [(lock, "/src/requirements.txt")], {}, "", wheels)
     return wheels
 
@@ -66,20 +86,33 @@ def _versitygw(folder: Path) -> Path:
     )
     binary = folder / f"versitygw-{key}"
     if not binary.exists():
-        with step("release", "building versitygw, the S3 server (about 2 min)"):
+        with Step("release", "building versitygw, the S3 server (about 2 min)"):
             _build("versitygw.sh", [(module, "/src")], {}, "versitygw", binary)
     return binary
 
 
 def _build(
-    script: str, mounts: list[tuple[Path, str]], variables: dict[str, str], product: str, target: Path
+    script: str,
+    mounts: list[tuple[Path, str]],
+    variables: dict[str, str],
+    product: str,
+    target: Path,
 ) -> None:
-    """Run a script of docker/release in the builder; move /out/`product` (or all of /out) to `target` as the last step."""
+    """Run a script in the builder; move /out/`product` (or all of /out) to `target`, last."""
     builder = images.ensure_builder()
     with bootstrap.scratch_folder() as scratch:
         out = Path(scratch) / "out"
         out.mkdir()
-        command = ["docker", "run", "--rm", "--init", "-v", f"{out}:/out", "-v", f"{SOURCES / script}:/build.sh:ro"]
+        command = [
+            "docker",
+            "run",
+            "--rm",
+            "--init",
+            "-v",
+            f"{out}:/out",
+            "-v",
+            f"{SOURCES / script}:/build.sh:ro",
+        ]
         for source, inside in mounts:
             command += ["-v", f"{source}:{inside}:ro"]
         for name in PASSED_ON:
@@ -87,9 +120,12 @@ def _build(
                 variables[name] = os.environ[name]
         bundle = bootstrap.ca_bundle()
         if bundle is not None:
-            # Behind a TLS-inspecting proxy pip and go must trust what the controller trusts; a host never does.
+            # Behind a TLS-inspecting proxy pip and go must trust what the controller trusts; a host
+            # never does.
             command += ["-v", f"{bundle.resolve()}:/run/controller-ca.crt:ro"]
-            variables.update(SSL_CERT_FILE="/run/controller-ca.crt", PIP_CERT="/run/controller-ca.crt")
+            variables.update(
+                SSL_CERT_FILE="/run/controller-ca.crt", PIP_CERT="/run/controller-ca.crt"
+            )
         for name, value in variables.items():
             command += ["-e", f"{name}={value}"]
         owner = f"{os.getuid()}:{os.getgid()}"
@@ -97,13 +133,13 @@ def _build(
         run(
             command,
             what=f"docker/release/{script}",
-            way_out="Check that containers reach the package indexes; inputs are locked by hash beside that script.",
+            way_out="Check that containers reach the package indexes; inputs are locked beside it.",
         )
         (out / product if product else out).rename(target)
 
 
 def prune(keep: Release) -> None:
-    """Remove archives of earlier versions from the cache; wheels and binaries stay, they are costly to make."""
+    """Remove archives of earlier versions from the cache; wheels and binaries stay."""
     for archive in keep.archive.parent.glob("hgfleet-*.tar.gz"):
         if archive != keep.archive:
             archive.unlink()

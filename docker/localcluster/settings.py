@@ -1,18 +1,22 @@
-"""Name, network and ports of this checkout's cluster: derived from its path, kept in .cluster/settings.json."""
+"""Name, network and ports of this checkout's cluster: from its path, in .cluster/settings.json."""
+
+from __future__ import annotations
 
 import hashlib
 import json
-import os
 import secrets
 import socket
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import bootstrap
 from bootstrap import ROOT, STATE
 
-# Order of the ports in a cluster's block. Append only: a person's notes and bookmarks hold these numbers.
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+# Order of the ports in a cluster's block. Append only: people's bookmarks hold the numbers.
 PORT_NAMES = ("https", "http", "ssh", "ldap", "s3", "metrics")
 BLOCK_SIZE = 10
 FIRST_PORT = 21000
@@ -36,13 +40,15 @@ class Settings:
 
 
 def candidate_order(seed: str, count: int) -> list[int]:
-    """Return 0 .. count-1, beginning at a place that depends on `seed` alone, so that checkouts seldom collide."""
+    """Return 0 .. count-1, beginning where `seed` says, so that checkouts seldom collide."""
     start = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "big") % count
     return [(start + i) % count for i in range(count)]
 
 
-def choose(checkout: str, taken_networks: frozenset[str], block_free: Callable[[int], bool]) -> Settings:
-    """Choose name, network and ports for a checkout, given the engine's networks and a test of a block's first port."""
+def choose(
+    checkout: str, taken_networks: frozenset[str], block_free: Callable[[int], bool]
+) -> Settings:
+    """Choose name, network and ports, given the engine's networks and a test of a block's port."""
     suffix = hashlib.sha256(checkout.encode()).hexdigest()[:6]
     networks = (f"10.213.{FIRST_NETWORK + i}" for i in candidate_order(checkout, NETWORKS))
     network = next((n for n in networks if n not in taken_networks), None)
@@ -50,7 +56,8 @@ def choose(checkout: str, taken_networks: frozenset[str], block_free: Callable[[
     first_port = next((p for p in blocks if block_free(p)), None)
     if network is None or first_port is None:
         bootstrap.fail(
-            "Every network or port block of local clusters is taken.", "Take clusters down: ./cluster down in each."
+            "Every network or port block of local clusters is taken.",
+            "Take clusters down: ./cluster down in each.",
         )
     return Settings(f"hgfleet-{suffix}", network, first_port, "")
 
@@ -77,7 +84,8 @@ def _networks_in_use() -> frozenset[str]:
     subnets: set[str] = set()
     if listed:
         shown = bootstrap.run(
-            ["docker", "network", "inspect", "--format", template, *listed], what="Reading the networks"
+            ["docker", "network", "inspect", "--format", template, *listed],
+            what="Reading the networks",
         )
         subnets = {subnet.rpartition(".")[0] for subnet in shown.split()}
     return frozenset(subnets)
@@ -90,24 +98,30 @@ def load() -> Settings | None:
     except FileNotFoundError:
         return None
     except (ValueError, TypeError) as error:
-        bootstrap.fail(f"{STATE / 'settings.json'} is damaged ({error}).", "Remove that file, then: ./cluster up --fresh")
+        bootstrap.fail(
+            f"{STATE / 'settings.json'} is damaged ({error}).",
+            "Remove that file, then: ./cluster up --fresh",
+        )
 
 
 def _save(settings: Settings) -> None:
     STATE.mkdir(exist_ok=True)
     new = STATE / "settings.json.new"
     new.write_text(json.dumps(asdict(settings), indent=2) + "\n")
-    os.replace(new, STATE / "settings.json")
+    new.replace(STATE / "settings.json")
 
 
 def ensure(running: bool) -> Settings:
-    """Return the settings, made on first use. While nothing runs, ports that others took meanwhile are exchanged."""
+    """Return the settings, made on first use; unless `running`, ports taken by others change."""
     known = load()
     if known is not None and (running or block_is_free(known.first_port)):
         return known
     chosen = choose(str(ROOT), frozenset() if known else _networks_in_use(), block_is_free)
     if known is not None:
-        bootstrap.step.say("ports", f"{known.first_port} and up are in use; taking {chosen.first_port} and up instead")
+        bootstrap.Step.say(
+            "ports",
+            f"{known.first_port} and up are in use; taking {chosen.first_port} and up instead",
+        )
         chosen = Settings(known.name, known.network, chosen.first_port, known.identity)
     else:
         chosen = Settings(chosen.name, chosen.network, chosen.first_port, secrets.token_hex(8))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from testinfra.host import Host
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from testinfra.host import Host
 
 
 def test_systemd_has_booted_without_a_failed_unit(host: Host) -> None:
