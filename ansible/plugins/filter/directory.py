@@ -60,10 +60,20 @@ def _key_problem(text: object) -> str | None:
         blob = base64.b64decode(words[1], validate=True)
     except (IndexError, binascii.Error):
         return f"got a {words[0]} that is not base64"
-    inner = len(words[0]).to_bytes(4, "big") + words[0].encode("ascii")
-    if not blob.startswith(inner) or base64.b64encode(blob).decode("ascii") != words[1]:
+    if not _whole(blob, words[0]) or base64.b64encode(blob).decode("ascii") != words[1]:
         return f"got a damaged key: what is inside is not a {words[0]}"
     return None
+
+
+def _whole(blob: bytes, kind: str) -> bool:
+    """Whether a key is made of length-prefixed strings, the type first, and ends with the last."""
+    fields = []
+    rest = blob
+    while len(rest) >= 4:
+        length = int.from_bytes(rest[:4], "big")
+        fields.append(rest[4 : 4 + length])
+        rest = rest[4 + length :] if 4 + length <= len(rest) else b"?"
+    return not rest and len(fields) > 1 and fields[0] == kind.encode("ascii")
 
 
 def directory_problems(people: list[dict[str, Any]], groups: list[dict[str, Any]]) -> list[str]:
