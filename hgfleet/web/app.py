@@ -334,7 +334,7 @@ class Application:
                     return []
             elif not execution.collect(environ, 0 if request.is_stream else LARGEST_ANSWER):
                 return self._stream(exchange, start_response, execution)
-            answer = execution.answer()
+            answer = self._without_paths(execution.answer())
         except Exception as problem:
             execution.close()
             if exchange.is_started or not repositories.is_about_arguments(problem):
@@ -351,6 +351,13 @@ class Application:
             }
             self._answers.put(key, replace(answer, log=log))
         return self._send_answer(exchange, start_response, answer)
+
+    def _without_paths(self, answer: cache.Answer) -> cache.Answer:
+        """Take this host's paths out of an error: hgweb passes on what Mercurial says."""
+        if answer.status < 400:
+            return answer
+        root = os.fsencode(self._settings.root) + b"/"
+        return replace(answer, parts=tuple(part.replace(root, b"") for part in answer.parts))
 
     def _environ(self, exchange: Exchange, route: routing.InRepository) -> Environ:
         """What hgweb gets to see. Everything here that varies is part of the key of the answer."""

@@ -129,6 +129,9 @@ def _understand_page(
 ) -> Request:
     if "\0" in route.rest or any(b"\0" in value for value in parameters.values()):
         raise not_found()
+    named_file = parameters.get(b"file", b"").decode("latin-1")
+    if ".." in route.rest.split("/") or ".." in named_file.split("/"):
+        raise not_found()
     segments = route.rest.strip("/").split("/", 2)
     if b"cmd" in parameters:
         named = command = parameters[b"cmd"].decode("latin-1")

@@ -1,0 +1,174 @@
+"""A site in a folder with real repositories, and a way to ask it as a WSGI server does."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hgfleet.registry import Registry, Repository, dump_compiled
+from hgfleet.web.app import Application
+from hgfleet.web.settings import Settings
+
+HG = Path(sys.executable).with_name("hg")
+HGRC = """
+[extensions]
+clonebundles =
+[ui]
+username = test <test@example.org>
+[web]
+allow-archive = gz
+encoding = UTF-8
+guessmime = false
+[server]
+bundle1 = no
+validate = true
+[phases]
+publish = no
+"""
+
+
+@dataclass
+class Reply:
+    """What the application answered."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+
+@dataclass
+class Site:
+    """Repositories in a folder and the application that serves them."""
+
+    folder: Path
+    environment: dict[str, str]
+    public: list[str] = field(default_factory=list)
+    private: list[str] = field(default_factory=list)
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(
+            registry=self.folder / "registry.json",
+            root=self.folder / "repos",
+            access_log=self.folder / "access.log",
+            public_url="https://hg.example.org",
+            ssh_url="ssh://hg@hg.example.org",
+            drain=self.folder / "web.drain",
+        )
+
+    def application(self) -> Application:
+        return Application(self.settings)
+
+    def hg(self, repository: str, *arguments: str) -> str:
+        """Run hg in a repository and return what it prints."""
+        done = subprocess.run(
+            [str(HG), *arguments],
+            cwd=self.path(repository),
+            capture_output=True,
+            text=True,
+            env=self.environment,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def path(self, repository: str) -> Path:
+        return self.folder / "repos" / repository
+
+    def create(self, repository: str, *, public: bool = True) -> None:
+        """Make an empty repository and put it into the registry."""
+        path = self.path(repository)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([str(HG), "init", str(path)], check=True, env=self.environment)
+        (self.public if public else self.private).append(repository)
+        self.write_registry()
+
+    def commit(self, repository: str, name: str, content: str = "content\n") -> str:
+        """Commit a file and return the new node."""
+        (self.path(repository) / name).write_text(content)
+        self.hg(repository, "commit", "-q", "-A", "-m", f"add {name}", name)
+        return self.hg(repository, "log", "-r", "tip", "-T", "{node}")
+
+    def write_registry(self) -> None:
+        entries = [
+            Repository(path, f"About {path}", "public", (), True, ()) for path in self.public
+        ]
+        entries += [Repository(path, "Secret", ("staff",), (), True, ()) for path in self.private]
+        registry = Registry({entry.path: entry for entry in entries}, {})
+        new = self.folder / "registry.json.new"
+        new.write_text(dump_compiled(registry))
+        new.rename(self.folder / "registry.json")
+
+    def log(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder / "access.log").read_text().splitlines()]
+
+
+def ask(
+    application: Application,
+    path: str,
+    query: str = "",
+    *,
+    method: str = "GET",
+    headers: dict[str, str] | None = None,
+    body: bytes = b"",
+    raw: str | None = None,
+) -> Reply:
+    """Send one request the way a WSGI server does."""
+    environ: dict[str, Any] = {
+        "REQUEST_METHOD": method,
+        "SCRIPT_NAME": "",
+        "PATH_INFO": path,
+        "RAW_URI": path if raw is None else raw,
+        "QUERY_STRING": query,
+        "SERVER_NAME": "localhost",
+        "SERVER_PORT": "80",
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "HTTP_HOST": "localhost",
+        "REMOTE_ADDR": "192.0.2.7",
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": "http",
+        "wsgi.input": io.BytesIO(body),
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": True,
+        "wsgi.run_once": False,
+    }
+    if body:
+        environ["CONTENT_LENGTH"] = str(len(body))
+    for name, value in (headers or {}).items():
+        environ["HTTP_" + name.upper().replace("-", "_")] = value
+    started: list[tuple[str, list[tuple[str, str]]]] = []
+    written: list[bytes] = []
+
+    def start_response(
+        status: str, response_headers: list[tuple[str, str]], exc_info: object = None
+    ) -> Any:
+        assert exc_info is None
+        assert not started, "the response was started twice"
+        for name, value in response_headers:
+            assert name.isascii()
+            assert value.isascii()
+            assert value.isprintable(), (name, value)
+        started.append((status, response_headers))
+        return written.append
+
+    pieces = application(environ, start_response)
+    try:
+        data = b"".join(pieces)
+    finally:
+        close = getattr(pieces, "close", None)
+        if close is not None:
+            close()
+    status, response_headers = started[0]
+    names = [name for name, _ in response_headers]
+    assert len(names) == len(set(names)), f"a header twice: {names}"
+    return Reply(int(status[:3]), dict(response_headers), b"".join(written) + data)

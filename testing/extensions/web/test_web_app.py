@@ -1,0 +1,429 @@
+"""What a client gets from the web part, asked as a WSGI server asks."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet.web.state import SETTLED_NS
+from testing.extensions.web.support import Reply, Site, ask
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hgfleet.web.app import Application
+
+PROJECT = "/team/project"
+
+
+def settle(site: Site, repository: str = "team/project") -> None:
+    """Let the state of a repository become old enough to be trusted."""
+    del site, repository
+    time.sleep(SETTLED_NS / 1e9 + 0.02)  # the state is a property of time itself
+
+
+def last(site: Site) -> dict[str, object]:
+    return site.log()[-1]
+
+
+@pytest.fixture
+def web(site: Site) -> Application:
+    settle(site)
+    return site.application()
+
+
+def test_heads_are_the_heads(site: Site, web: Application) -> None:
+    reply = ask(web, PROJECT, "cmd=heads")
+    assert reply.status == 200
+    assert reply.headers["Content-Type"] == "application/mercurial-0.1"
+    assert reply.text.split() == site.hg("team/project", "heads", "-T", "{node}\n").split()
+
+
+def test_an_answer_is_stored_and_given_again(site: Site, web: Application) -> None:
+    first = ask(web, PROJECT, "cmd=heads")
+    assert last(site)["cache"] == "miss"
+    second = ask(web, PROJECT, "cmd=heads")
+    assert last(site)["cache"] == "hit"
+    assert last(site)["command"] == "heads"
+    assert second == first
+
+
+def push_commit(site: Site) -> None:
+    site.commit("team/project", "three.txt")
+
+
+def push_bookmark(site: Site) -> None:
+    site.hg("team/project", "bookmark", "-r", "0", "release")
+
+
+def push_phase(site: Site) -> None:
+    site.hg("team/project", "phase", "--public", "0")
+
+
+def push_secret(site: Site) -> None:
+    site.hg("team/project", "phase", "--force", "--secret", "1")
+
+
+def push_tag(site: Site) -> None:
+    site.hg("team/project", "tag", "--local", "-r", "0", "v1")
+
+
+def change_description(site: Site) -> None:
+    hgrc = site.path("team/project") / ".hg" / "hgrc"
+    hgrc.write_text("[web]\ndescription = Something new\n")
+
+
+def publish_bundles(site: Site) -> None:
+    manifest = site.path("team/project") / ".hg" / "clonebundles.manifest"
+    manifest.write_text("https://bundles.example.org/x.hg BUNDLESPEC=zstd-v2\n")
+
+
+def namespace(name: str) -> tuple[str, dict[str, str]]:
+    return "cmd=listkeys", {"X-HgArg-1": f"namespace={name}"}
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "query", "headers"),
+    [
+        (push_commit, PROJECT, "cmd=heads", {}),
+        (push_commit, PROJECT, "cmd=branchmap", {}),
+        (push_commit, PROJECT, "cmd=batch", {"X-HgArg-1": "cmds=heads+%3Bknown+nodes%3D"}),
+        (push_commit, PROJECT, "cmd=lookup", {"X-HgArg-1": "key=tip"}),
+        (push_commit, PROJECT + "/json-log", "", {}),
+        (push_commit, PROJECT + "/log", "", {}),
+        (push_commit, PROJECT + "/json-manifest/tip", "", {}),
+        (push_bookmark, PROJECT, *namespace("bookmarks")),
+        (push_bookmark, PROJECT + "/json-bookmarks", "", {}),
+        (push_phase, PROJECT, *namespace("phases")),
+        (push_phase, PROJECT + "/json-changeset/0", "", {}),
+        (push_secret, PROJECT, "cmd=heads", {}),
+        (push_secret, PROJECT + "/json-log", "", {}),
+        (push_tag, PROJECT + "/json-tags", "", {}),
+        (change_description, PROJECT + "/gitweb-summary", "", {}),
+        (publish_bundles, PROJECT, "cmd=capabilities", {}),
+        (publish_bundles, PROJECT, "cmd=clonebundles", {}),
+        (publish_bundles, PROJECT, "cmd=clonebundles_manifest", {}),
+    ],
+)
+def test_a_change_shows_at_once_in_every_answer_that_depends_on_it(
+    site: Site, web: Application, change: object, path: str, query: str, headers: dict[str, str]
+) -> None:
+    def now() -> Reply:
+        reply = ask(web, path, query, headers=headers)
+        assert reply.status == 200, reply.body
+        reply.headers.pop("Content-Security-Policy", None)
+        reply.body = re.sub(rb'nonce="[^"]*"', b"", reply.body)
+        return reply
+
+    before = now()
+    assert now() == before
+    change(site)  # type: ignore[operator]  # one of the functions above
+    changed = now()
+    assert changed.body != before.body
+    assert now() == changed
+    settle(site)
+    assert now() == changed, "what is stored later is the same"
+
+
+def test_two_moves_of_a_bookmark_within_a_second_are_both_seen(
+    site: Site, web: Application
+) -> None:
+    query, headers = namespace("bookmarks")
+    nodes = site.hg("team/project", "log", "-T", "{node}\n").split()
+    mark = site.path("team/project") / ".hg" / "bookmarks"
+    for number in range(20):
+        node = nodes[number % 2]
+        new = mark.with_name("new")
+        new.write_text(f"{node} release\n")
+        os.utime(new, (1_700_000_000, 1_700_000_000))
+        new.rename(mark)
+        assert ask(web, PROJECT, query, headers=headers).text == f"release\t{node}"
+
+
+def test_json_has_a_tag_and_revalidates(site: Site, web: Application) -> None:
+    reply = ask(web, PROJECT + "/json-log")
+    tag = reply.headers["ETag"]
+    assert json.loads(reply.text)["changeset_count"] == 2
+    again = ask(web, PROJECT + "/json-log", headers={"If-None-Match": f'"other", W/{tag}'})
+    assert (again.status, again.body) == (304, b"")
+    assert again.headers["ETag"] == tag
+    assert last(site)["status"] == 304
+    site.commit("team/project", "three.txt")
+    fresh = ask(web, PROJECT + "/json-log", headers={"If-None-Match": tag})
+    assert fresh.status == 200
+    assert fresh.headers["ETag"] != tag
+
+
+def test_a_conditional_request_fills_the_store_for_everybody(site: Site, web: Application) -> None:
+    ask(web, PROJECT + "/json-log", headers={"If-None-Match": "*"})
+    reply = ask(web, PROJECT + "/json-log")
+    assert (reply.status, last(site)["cache"]) == (200, "hit")
+    assert json.loads(reply.text)["changeset_count"] == 2
+
+
+def test_a_head_is_the_get_without_its_body(site: Site, web: Application) -> None:
+    for path in ("/", PROJECT + "/json-log", PROJECT + "/raw-file/tip/one.txt", "/nothing"):
+        get = ask(web, path)
+        head = ask(web, path, method="HEAD")
+        assert (head.status, head.body) == (get.status, b"")
+        assert head.headers == get.headers
+        assert last(site)["bytes"] == 0
+    assert ask(web, PROJECT + "/archive/tip.tar.gz", method="HEAD").status == 200
+    assert ask(web, PROJECT, "cmd=getbundle", method="HEAD").status == 405
+
+
+def test_each_page_gets_a_nonce_of_its_own_also_out_of_the_store(web: Application) -> None:
+    seen = set()
+    for _ in range(3):
+        reply = ask(web, PROJECT + "/shortlog")
+        policy = reply.headers["Content-Security-Policy"]
+        found = re.search(r"'nonce-([^']+)'", policy)
+        assert found
+        nonces = set(re.findall(r'<script[^>]* nonce="([^"]*)"', reply.text))
+        assert nonces == {found[1]}
+        seen |= nonces
+        assert "ETag" not in reply.headers
+        assert reply.headers["Content-Length"] == str(len(reply.body))
+    assert len(seen) == 3
+
+
+def test_somebodys_file_cannot_run_as_this_site(site: Site, web: Application) -> None:
+    site.commit("team/project", "evil.html", "<script>alert(1)</script>")
+    reply = ask(web, PROJECT + "/raw-file/tip/evil.html")
+    assert reply.body == b"<script>alert(1)</script>"
+    assert reply.headers["X-Content-Type-Options"] == "nosniff"
+    assert reply.headers["Content-Security-Policy"] == "default-src 'none'; sandbox"
+    assert reply.headers["Content-Type"] == "application/binary"
+
+
+def test_a_file_whose_name_is_not_ascii_can_be_fetched(site: Site, web: Application) -> None:
+    site.commit("team/project", "größe.txt", "groß\n")
+    path = (PROJECT + "/raw-file/tip/größe.txt").encode().decode("latin-1")
+    reply = ask(web, path)
+    assert (reply.status, reply.text) == (200, "groß\n")
+    assert reply.headers["Content-Disposition"] == "inline; filename*=UTF-8''gr%C3%B6%C3%9Fe.txt"
+
+
+def test_an_archive_is_streamed_and_counted(site: Site, web: Application) -> None:
+    reply = ask(web, PROJECT + "/archive/tip.tar.gz")
+    assert reply.status == 200
+    assert reply.body.startswith(b"\x1f\x8b")
+    line = last(site)
+    assert (line["command"], line["bytes"], line["cache"]) == ("archive", len(reply.body), "off")
+    assert ask(web, PROJECT + "/archive/tip.zip").status == 403
+    assert ask(web, PROJECT + "/archive/nothing.tar.gz").status == 404
+
+
+def test_a_mercurial_client_gets_a_changeset_as_plain_text_and_a_browser_a_page(
+    web: Application,
+) -> None:
+    for _ in range(2):
+        page = ask(web, PROJECT + "/rev/tip", headers={"User-Agent": "Mozilla/5.0"})
+        patch = ask(web, PROJECT + "/rev/tip", headers={"User-Agent": "mercurial/proto-1.0"})
+        assert page.headers["Content-Type"].startswith("text/html")
+        assert patch.headers["Content-Type"].startswith("text/plain")
+
+
+@pytest.mark.parametrize("command", ["unbundle", "pushkey"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_push_is_told_to_go_over_ssh(
+    site: Site, web: Application, command: str, method: str
+) -> None:
+    reply = ask(web, PROJECT, f"cmd={command}", method=method, body=b"x" * 200_000)
+    assert reply.headers["Content-Type"] == "application/hg-error"
+    assert "push goes over SSH: hg push ssh://hg@hg.example.org/team/project" in reply.text
+    assert last(site)["refused"] == "push"
+
+
+def test_a_push_hidden_in_a_batch_is_refused_too(site: Site, web: Application) -> None:
+    cmds = "cmds=heads+%3Bpushkey+namespace%3Dbookmarks%2Ckey%3Dx%2Cold%3D%2Cnew%3D"
+    reply = ask(web, PROJECT, "cmd=batch", headers={"X-HgArg-1": cmds + "1" * 40})
+    assert reply.headers["Content-Type"] == "application/hg-error"
+    assert site.hg("team/project", "bookmarks", "-T", "{bookmark}") == ""
+
+
+def test_arguments_may_come_in_the_body_of_a_post(site: Site, web: Application) -> None:
+    body = b"nodes=" + site.hg("team/project", "log", "-r", "0", "-T", "{node}").encode()
+    headers = {"X-HgArgs-Post": str(len(body))}
+    reply = ask(web, PROJECT, "cmd=known", method="POST", headers=headers, body=body)
+    assert reply.body == b"1"
+
+
+def test_private_and_unknown_repositories_get_the_same_answer(web: Application) -> None:
+    for suffix, query in (("", ""), ("", "cmd=heads"), ("/json-log", ""), ("/", "cmd=unbundle")):
+        unknown = ask(web, "/team/missing" + suffix, query)
+        private = ask(web, "/team/secret" + suffix, query)
+        assert unknown.status == 404
+        assert private == unknown
+    assert "secret" not in ask(web, "/").text
+    assert "secret" not in ask(web, "/api/repositories").text
+
+
+def test_a_refusal_is_a_page_for_a_browser_and_a_line_for_programs(web: Application) -> None:
+    page = ask(web, "/missing", headers={"Accept": "text/html,*/*"})
+    assert page.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert ask(web, "/missing").headers["Content-Type"] == "text/plain; charset=utf-8"
+
+
+def test_a_new_repository_appears_and_a_removed_one_goes_without_a_restart(
+    site: Site, web: Application
+) -> None:
+    assert ask(web, "/late", "cmd=heads").status == 404
+    site.create("late")
+    assert ask(web, "/late", "cmd=heads").text == "0" * 40 + "\n"
+    assert "/late" in ask(web, "/").text
+    site.public.remove("late")
+    site.write_registry()
+    assert ask(web, "/late", "cmd=heads").status == 404
+    assert site.path("late").exists()
+
+
+def test_a_registry_that_makes_no_sense_leaves_the_last_good_one_in_effect(
+    site: Site, web: Application, capfd: pytest.CaptureFixture[str]
+) -> None:
+    site.settings.registry.write_text("{")
+    assert ask(web, PROJECT, "cmd=heads").status == 200
+    assert "not a compiled registry" in capfd.readouterr().err
+    site.write_registry()
+    assert ask(web, PROJECT, "cmd=heads").status == 200
+
+
+def test_before_there_is_a_registry_the_server_says_so_and_then_serves(site: Site) -> None:
+    registry = site.settings.registry
+    registry.unlink()
+    web = site.application()
+    assert ask(web, PROJECT, "cmd=heads").status == 503
+    health = ask(web, "/healthz")
+    assert (health.status, json.loads(health.text)["problem"]) == (503, "no registry")
+    site.write_registry()
+    assert ask(web, PROJECT, "cmd=heads").status == 200
+    assert ask(web, "/healthz").status == 200
+
+
+def test_health_is_about_repositories_that_can_be_read(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hgfleet.web.app.HEALTH_S", 0.0)
+    site.create("other")
+    web = site.application()
+    assert json.loads(ask(web, "/healthz").text) == {
+        "status": "ok",
+        "repositories": 2,
+        "unreadable": 0,
+    }
+    (site.path("other") / ".hg" / "requires").unlink()
+    one = ask(web, "/healthz")
+    assert (one.status, json.loads(one.text)["unreadable"]) == (200, 1)
+    (site.path("team/project") / ".hg" / "requires").unlink()
+    assert ask(web, "/healthz").status == 503
+
+
+def test_a_server_that_drains_says_404_and_goes_on_serving(site: Site, web: Application) -> None:
+    site.settings.drain.write_text("")
+    health = ask(web, "/healthz")
+    assert (health.status, json.loads(health.text)["problem"]) == (404, "draining")
+    assert ask(web, PROJECT, "cmd=heads").status == 200
+    site.settings.drain.unlink()
+    assert ask(web, "/healthz").status == 200
+
+
+def test_a_repository_that_is_missing_on_disk_is_503_and_told(
+    site: Site, capfd: pytest.CaptureFixture[str]
+) -> None:
+    site.public.append("gone")
+    site.write_registry()
+    web = site.application()
+    reply = ask(web, "/gone", "cmd=heads")
+    assert (reply.status, reply.headers["Retry-After"]) == (503, "60")
+    assert "/gone" not in reply.text
+    assert '"event": "unavailable"' in capfd.readouterr().err
+    assert ask(web, PROJECT, "cmd=heads").status == 200
+
+
+def test_new_configuration_takes_effect_without_a_restart(web: Application, hgrc: Path) -> None:
+    before = hgrc.read_text()
+    assert ask(web, PROJECT + "/archive/tip.zip").status == 403
+    try:
+        hgrc.write_text(before.replace("allow-archive = gz", "allow-archive = gz, zip"))
+        assert ask(web, PROJECT + "/archive/tip.zip").status == 200
+    finally:
+        hgrc.write_text(before)
+    assert ask(web, PROJECT + "/archive/tip.zip").status == 403
+
+
+def test_configuration_of_a_repository_cannot_open_it_for_pushes(
+    site: Site, web: Application
+) -> None:
+    hgrc = site.path("team/project") / ".hg" / "hgrc"
+    hgrc.write_text("[web]\nallow-push = *\npush_ssl = no\ncsp =\ncache = yes\n")
+    reply = ask(web, PROJECT, "cmd=unbundle", method="POST")
+    assert reply.headers["Content-Type"] == "application/hg-error"
+    page = ask(web, PROJECT + "/log")
+    assert "nonce-" in page.headers["Content-Security-Policy"]
+    assert "ETag" not in page.headers
+
+
+def test_links_show_the_public_address_whatever_host_was_asked(web: Application) -> None:
+    for host in ("evil.example.org", 'x"><script>', ""):
+        feed = ask(web, PROJECT + "/atom-log", headers={"Host": host})
+        assert "https://hg.example.org" in feed.text
+        assert "evil" not in feed.text
+        index = ask(web, "/", headers={"Host": host})
+        assert "hg clone https://hg.example.org/team/project" in index.text
+
+
+def test_what_a_client_sends_beside_the_protocol_does_not_reach_hgweb(web: Application) -> None:
+    plain = ask(web, PROJECT, "cmd=heads")
+    odd = ask(
+        web,
+        PROJECT,
+        "cmd=heads",
+        headers={"Expect": "100-continue", "Repo-Name": "x", "X-HgArgs-Post": "zz", "Range": "x"},
+    )
+    assert odd.body == plain.body
+
+
+def test_the_log_shows_what_a_clone_cost_the_server(site: Site, web: Application) -> None:
+    caps = "bundlecaps=HG20%2Cbundle2%3DHG20%250Achangegroup%253D01%252C02"
+    node = site.hg("team/project", "log", "-r", "tip", "-T", "{node}")
+    full = ask(web, PROJECT, "cmd=getbundle", headers={"X-HgArg-1": f"{caps}&cg=1&heads={node}"})
+    assert full.status == 200
+    line = last(site)
+    assert (line["command"], line["full"], line["bytes"]) == ("getbundle", True, len(full.body))
+    assert line["repository"] == "team/project"
+    ask(web, PROJECT, "cmd=getbundle", headers={"X-HgArg-1": f"{caps}&cg=1&common={node}"})
+    assert last(site)["full"] is False
+    assert isinstance(last(site)["duration"], float)
+
+
+def test_a_client_that_goes_away_is_logged_and_the_next_one_served(
+    site: Site, web: Application
+) -> None:
+    started: list[str] = []
+    environ = {
+        "REQUEST_METHOD": "GET",
+        "PATH_INFO": PROJECT,
+        "QUERY_STRING": "cmd=getbundle",
+        "HTTP_X_HGARG_1": "bundlecaps=HG20",
+        "wsgi.url_scheme": "http",
+    }
+
+    def start_response(status: str, headers: object, exc_info: object = None) -> object:
+        del headers, exc_info
+        started.append(status)
+        return None
+
+    pieces = web(environ, start_response)
+    pieces.close()  # type: ignore[attr-defined]  # a stream has it
+    assert started == ["200 OK"]
+    assert last(site)["aborted"] is True
+    assert ask(web, PROJECT, "cmd=heads").status == 200
+
+
+def test_robots_are_kept_off_expensive_pages(web: Application) -> None:
+    assert "Disallow: /*/annotate" in ask(web, "/robots.txt").text

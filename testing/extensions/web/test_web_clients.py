@@ -1,0 +1,157 @@
+"""Real clients over a real server: gunicorn as in production, `hg clone`, `hg pull`, `hg push`."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from testing.extensions.web.support import HG, Site
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from testing.conftest import WaitFor
+
+
+@contextlib.contextmanager
+def gunicorn(site: Site, wait_for: WaitFor) -> Iterator[str]:
+    """Serve the site on a port of this machine and return its URL."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environment = {
+        **site.environment,
+        "PYTHONPATH": ":".join(sys.path),
+        "HGFLEET_WEB_REGISTRY": str(site.settings.registry),
+        "HGFLEET_WEB_ROOT": str(site.settings.root),
+        "HGFLEET_WEB_ACCESS_LOG": str(site.settings.access_log),
+        "HGFLEET_WEB_PUBLIC_URL": f"http://127.0.0.1:{port}",
+        "HGFLEET_WEB_SSH_URL": "ssh://hg@hg.example.org",
+    }
+    command = [
+        *(sys.executable, "-m", "gunicorn", "--worker-class", "gthread", "--workers", "2"),
+        *("--threads", "4", "--bind", f"127.0.0.1:{port}", "--no-control-socket"),
+        *("--log-level", "warning", "hgfleet.web.app:application"),
+    ]
+    server = subprocess.Popen(command, env=environment)
+
+    def answers() -> bool:
+        assert server.poll() is None, "gunicorn ended"
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        return True
+
+    try:
+        wait_for("gunicorn listens", answers)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+class Client:
+    """A person with hg and a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        hgrc = folder / "hgrc"
+        hgrc.write_text("[ui]\nusername = alice <alice@example.org>\n")
+        self.environment = {**os.environ, "HGRCPATH": str(hgrc), "LANG": "C.UTF-8"}
+
+    def hg(self, *arguments: str, code: int = 0) -> str:
+        done = subprocess.run(
+            [str(HG), *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout
+        return done.stdout
+
+
+@pytest.fixture
+def client(tmp_path_factory: pytest.TempPathFactory) -> Client:
+    return Client(tmp_path_factory.mktemp("client"))
+
+
+def test_clone_pull_and_incoming_show_what_the_server_has(
+    site: Site, client: Client, wait_for: WaitFor
+) -> None:
+    with gunicorn(site, wait_for) as url:
+        client.hg("clone", "-q", f"{url}/team/project", "project")
+        heads = client.hg("-R", "project", "log", "-T", "{node}\n")
+        assert heads == site.hg("team/project", "log", "-T", "{node}\n")
+
+        new = site.commit("team/project", "three.txt")
+        assert "add three.txt" in client.hg("-R", "project", "incoming")
+        client.hg("-R", "project", "pull", "-q")
+        assert client.hg("-R", "project", "log", "-r", "tip", "-T", "{node}") == new
+        assert "no changes found" in client.hg("-R", "project", "pull")
+        assert client.hg("-R", "project", "verify", "-q") == ""
+
+
+def test_a_push_says_where_to_push_and_changes_nothing(
+    site: Site, client: Client, wait_for: WaitFor
+) -> None:
+    with gunicorn(site, wait_for) as url:
+        client.hg("clone", "-q", f"{url}/team/project", "project")
+        (client.folder / "project" / "mine.txt").write_text("x" * 300_000)
+        client.hg("-R", "project", "commit", "-q", "-A", "-m", "mine")
+        client.hg("-R", "project", "bookmark", "mine")
+        for arguments in (("push",), ("push", "-B", "mine")):
+            output = client.hg("-R", "project", *arguments, code=255)
+            assert "a push goes over SSH: hg push ssh://hg@hg.example.org/team/project" in output
+    assert "mine" not in site.hg("team/project", "log")
+
+
+def test_who_may_not_read_a_repository_is_told_that_there_is_none(
+    site: Site, client: Client, wait_for: WaitFor
+) -> None:
+    with gunicorn(site, wait_for) as url:
+        for name in ("team/secret", "team/missing"):
+            output = client.hg("clone", f"{url}/{name}", code=255)
+            assert "HTTP Error 404: Not Found" in output
+
+
+def test_a_clone_comes_out_of_a_bundle_and_the_log_proves_it(
+    site: Site, client: Client, wait_for: WaitFor
+) -> None:
+    store = site.folder / "store"
+    store.mkdir()
+    site.hg("team/project", "bundle", "-q", "--all", "-t", "zstd-v2", str(store / "all.hg"))
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *arguments: object) -> None:
+            super().__init__(*arguments, directory=str(store))  # type: ignore[arg-type]
+
+        def log_message(self, *_: object) -> None: ...
+
+    objects = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=objects.serve_forever)
+    thread.start()
+    manifest = site.path("team/project") / ".hg" / "clonebundles.manifest"
+    manifest.write_text(f"http://127.0.0.1:{objects.server_port}/all.hg BUNDLESPEC=zstd-v2\n")
+    try:
+        with gunicorn(site, wait_for) as url:
+            output = client.hg("clone", f"{url}/team/project", "project")
+    finally:
+        objects.shutdown()
+        thread.join()
+        objects.server_close()
+    assert re.search(r"applying clone bundle from http://127.0.0.1:\d+/all.hg", output)
+    sent = [line for line in site.log() if line.get("command") == "getbundle"]
+    assert not any(line["full"] for line in sent)
+    assert sum(line["bytes"] for line in sent) < 1000
+    assert {line["status"] for line in site.log()} == {200}

@@ -1,0 +1,70 @@
+"""What the web part takes for granted about Mercurial itself. A failure here: core has changed."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import mercurial
+from mercurial import hg, wireprotov1server
+from mercurial.hgweb import hgweb_mod_inner, webcommands
+
+from hgfleet.web import repositories, state, wire
+
+TEMPLATES = Path(mercurial.__file__).parent / "templates"
+
+
+def test_every_wire_command_is_known_to_be_reading_pushing_or_closed() -> None:
+    known = wire.READING | wire.PUSHING | wire.CLOSED
+    assert {name.decode() for name in wireprotov1server.commands} == known
+
+
+def test_core_agrees_about_what_pushes() -> None:
+    for name in wire.READING | wire.CLOSED:
+        assert repositories.permission(name) == "pull"
+    for name in wire.PUSHING:
+        assert repositories.permission(name) == "push"
+    assert repositories.permission("nonsense") is None
+
+
+def test_commands_with_stored_answers_take_the_arguments_that_are_checked() -> None:
+    for name in wire.REPLAYABLE:
+        taken = wireprotov1server.commands[name.encode()].args.replace(b"*", b"").split()
+        assert tuple(taken) == wire._REQUIRED.get(name, ())
+
+
+def test_hgweb_gets_its_repository_where_we_give_it_ours() -> None:
+    assert "with self._obtainrepo() as repo" in inspect.getsource(hgweb_mod_inner.hgweb.run_wsgi)
+    assert "_only" not in vars(hgweb_mod_inner.hgweb)
+
+
+def test_the_state_includes_what_core_itself_looks_at() -> None:
+    places = {"spath": "store/", "path": ""}
+    assert {places[where] + name.decode() for where, name in hg.foi} <= set(state.FILES)
+
+
+def test_only_the_graph_tells_ages() -> None:
+    """Ages in words change with time; all other pages are stored until the repository changes."""
+    telling = {
+        path.name
+        for path in TEMPLATES.rglob("*")
+        if path.is_file() and re.search(rb"\|age\b", path.read_bytes())
+    }
+    assert telling == {"graphentry.tmpl", "graphnode.tmpl"}
+
+
+def test_the_pages_need_no_more_than_their_policy_allows() -> None:
+    for path in (TEMPLATES / "paper").glob("*.tmpl"):
+        text = path.read_text()
+        for script in re.findall(r"<script[^>]*>", text):
+            assert "src=" in script or "nonce" in script, f"{path.name}: {script}"
+        assert not re.search(r"<[^>]* on[a-z]+=|javascript:|<style", text), path.name
+
+
+def test_every_page_is_known() -> None:
+    assert set(webcommands.__all__) == {
+        "annotate", "archive", "bookmarks", "branches", "changelog", "changeset", "comparison",
+        "diff", "file", "filediff", "filelog", "graph", "help", "log", "manifest", "rawfile", "rev",
+        "shortlog", "static", "summary", "tags",
+    }  # fmt: skip
