@@ -44,6 +44,14 @@ def add_parser(subparsers: Any) -> None:
     )
     commands = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)
 
+    check = commands.add_parser(
+        "check",
+        help="say what is wrong with a file of settings, or that it is fine",
+        description="Say what is wrong with a file of settings, or that it is fine.",
+    )
+    _add_config(check)
+    check.set_defaults(run=_check)
+
     def command(name: str, summary: str, example: str, run: Callable[..., int]) -> Any:
         one = commands.add_parser(
             name,
@@ -58,13 +66,7 @@ def add_parser(subparsers: Any) -> None:
             metavar="REPO",
             help="path of a repository, as in the registry (default: all)",
         )
-        one.add_argument(
-            "--config",
-            type=Path,
-            default=settings.DEFAULT_PATH,
-            metavar="FILE",
-            help="settings (default: %(default)s)",
-        )
+        _add_config(one)
         one.set_defaults(run=run)
         return one
 
@@ -105,6 +107,22 @@ def add_parser(subparsers: Any) -> None:
             default="auto",
             help="sentences or structured events (default: sentences at a terminal)",
         )
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config",
+        type=Path,
+        default=settings.DEFAULT_PATH,
+        metavar="FILE",
+        help="settings (default: %(default)s)",
+    )
+
+
+def _check(options: argparse.Namespace) -> int:
+    settings.load(options.config)
+    print(f"{options.config}: fine")
+    return 0
 
 
 def _pipeline(options: argparse.Namespace, **more: Any) -> Pipeline:
