@@ -30,12 +30,12 @@ SSH_FOLDER = "/etc/hgfleet/ssh"
 
 def first_in(hosts: Mapping[str, Host], group: str) -> str:
     """Return the first host of a group."""
-    for name, host in hosts.items():
-        if group in host.groups:
-            return name
-    bootstrap.fail(
-        f"The inventory has no host in the group {group}.", f"Add one to {life.INVENTORY}."
-    )
+    found = next((name for name, host in hosts.items() if group in host.groups), None)
+    if found is None:
+        bootstrap.fail(
+            f"The inventory has no host in the group {group}.", f"Add one to {life.INVENTORY}."
+        )
+    return found
 
 
 def contract(cluster: Settings) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,13 +36,8 @@ class Release(NamedTuple):
 
 def project_version() -> str:
     """Return the version in pyproject.toml."""
-    for line in (ROOT / "pyproject.toml").read_text().splitlines():
-        name, _, value = line.partition("=")
-        if name.strip() == "version":
-            return value.strip().strip('"')
-    bootstrap.fail(
-        "pyproject.toml names no version.", "Restore the line `version = ...` under [project]."
-    )
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        return str(tomllib.load(file)["project"]["version"])
 
 
 def ensure() -> Release:
