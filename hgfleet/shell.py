@@ -259,6 +259,22 @@ def serve(path: str) -> int:
     return int(dispatch.dispatch(request)) & 255
 
 
+def written() -> int | None:
+    """Bytes that this process has written: to the client and, in a push, to the repository.
+
+    A clone that comes from a bundle costs some kilobytes, any other what the repository weighs, so
+    the log shows which clones the object store did not take over. None if the kernel does not count.
+    """
+    try:
+        with open("/proc/self/io", "rb") as counters:  # noqa: PTH123  (pathlib is slow to import)
+            for line in counters:
+                if line.startswith(b"wchar:"):
+                    return int(line.split()[1])
+    except OSError:
+        pass
+    return None
+
+
 def session(arguments: Sequence[str], environment: Mapping[str, str], log: events.Log) -> int:
     """Decide, log and carry out one session; return its exit status."""
     start = time.monotonic()
@@ -276,7 +292,11 @@ def session(arguments: Sequence[str], environment: Mapping[str, str], log: event
         case Serve(repository):
             path = f"{options.root}/{repository.path}"
             if os.path.isdir(f"{path}/.hg"):  # noqa: PTH112  (pathlib is slow to import)
-                fields = {"user": name, "repo": repository.path, "client": client}
+                fields: dict[str, object] = {
+                    "user": name,
+                    "repo": repository.path,
+                    "client": client,
+                }
                 log(events.line("session", decision="serve", **fields))
                 os.umask(0o027)
                 os.chdir("/")
@@ -285,6 +305,7 @@ def session(arguments: Sequence[str], environment: Mapping[str, str], log: event
                 os.environ.update(kept)
                 status = serve(path)
                 seconds = time.monotonic() - start
+                fields["bytes"] = written()
                 log(events.line("session-end", **fields, status=status, seconds=seconds))
                 return status
             decision = Refuse(

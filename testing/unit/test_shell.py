@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -346,7 +347,30 @@ def test_a_clone_through_the_shell(site: Site) -> None:
     assert cloned.returncode == 0, cloned.stderr
     assert (site.path / "clone/file").read_text() == "one"
     assert "event=session decision=serve user=bob repo=hgfleet" in site.log[0]
-    assert "event=session-end user=bob repo=hgfleet status=0 seconds=" in site.log[-1]
+    end = re.fullmatch(
+        r"event=session-end user=bob repo=hgfleet bytes=(\d+) status=0 seconds=[\d.]+", site.log[-1]
+    )
+    assert end, site.log[-1]
+    assert int(end[1]) > 500  # the greeting of the protocol alone has more
+
+
+def test_the_log_says_how_much_a_session_sent(site: Site) -> None:
+    """What shows that clones over SSH come from the object store."""
+    sizes = {}
+    for name, size in (("small", 1), ("large", 300_000)):
+        path = site.path / "repos/hgfleet"
+        path.mkdir(parents=True, exist_ok=True)
+        if name == "small":
+            site.hg("init", str(path))
+        (path / name).write_bytes(os.urandom(size))
+        site.hg("-R", str(path), "commit", "-qAm", name)
+        cloned = site.hg("clone", "-q", "ssh://host/hgfleet", str(site.path / name))
+        assert cloned.returncode == 0, cloned.stderr
+        found = re.search(r" bytes=(\d+) ", site.log[-1])
+        assert found, site.log[-1]
+        sizes[name] = int(found[1])
+    assert sizes["small"] < 20_000
+    assert 300_000 < sizes["large"] < 400_000
 
 
 def test_a_refusal_reaches_the_client_of_hg(site: Site) -> None:
