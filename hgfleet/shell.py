@@ -263,7 +263,7 @@ def written() -> int | None:
     """Bytes that this process has written: to the client and, in a push, to the repository.
 
     A clone that comes from a bundle costs some kilobytes, any other what the repository weighs, so
-    the log shows which clones the object store did not take over. None if the kernel does not count.
+    the log shows which ones the object store did not take over. None if the kernel does not count.
     """
     try:
         with open("/proc/self/io", "rb") as counters:  # noqa: PTH123  (pathlib is slow to import)
