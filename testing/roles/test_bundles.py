@@ -1,0 +1,218 @@
+"""What the role bundles promises, on any host that makes clone bundles.
+
+The test of a whole run uses the host's store, credentials and user, with a repository, a registry
+and manifests of its own, and leaves nothing in the bucket.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from testinfra.backend.base import CommandResult
+    from testinfra.host import Host
+
+SERVICE = "hgfleet-bundles.service"
+TIMER = "hgfleet-bundles.timer"
+HG = "/opt/hgfleet/current/bin/hg"
+SECRETS = ("s3-access-key-id", "s3-secret-access-key")
+
+
+@pytest.fixture(scope="module")
+def settings(host: Host) -> dict[str, Any]:
+    """The settings of the host's jobs."""
+    return tomllib.loads(host.file("/etc/hgfleet/bundles.toml").content_string)
+
+
+def journal(host: Host) -> str:
+    return str(host.run("journalctl -u %s -n 40 -o cat --no-pager", SERVICE).stdout)
+
+
+def test_timer_runs_and_starts_with_the_host(host: Host) -> None:
+    timer = host.service(TIMER)
+    assert timer.is_enabled
+    assert timer.is_running
+    assert host.check_output("systemctl show -P NextElapseUSecRealtime %s", TIMER)
+
+
+def test_a_run_succeeds_and_leaves_no_failed_unit(host: Host) -> None:
+    # Repositories are those of the host, so this makes what is due and nothing else.
+    assert host.run("systemctl start %s", SERVICE).rc == 0, journal(host)
+    assert "event=bundles.done" in journal(host)
+    assert " failed=0" in journal(host)
+
+
+def test_everything_published_can_be_downloaded(host: Host) -> None:
+    status = host.run("hgfleet bundles status")
+    assert status.rc == 0, status.stdout
+    assert "DEAD" not in status.stdout
+
+
+def test_job_is_sandboxed_and_comes_last(host: Host) -> None:
+    shown = host.check_output("systemctl show %s", SERVICE)
+    values = dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
+    assert values["User"] == "hgbundles"
+    assert values["Nice"] == "10"
+    assert int(values["CPUWeight"]) < 100
+    assert values["ProtectSystem"] == "strict"
+    exposure = host.check_output("systemd-analyze security --no-pager %s", SERVICE).splitlines()[-1]
+    assert float(exposure.split()[-3]) < 2, exposure
+
+
+def test_job_cannot_write_repositories(host: Host) -> None:
+    done = host.run("runuser -u hgbundles -- find /srv/hg/repos -writable ! -type l")
+    assert done.stdout == ""
+
+
+def test_credentials_are_closed_and_in_no_list_of_processes(host: Host) -> None:
+    for name in SECRETS:
+        file = host.file(f"/etc/hgfleet/secrets/bundles-{name}")
+        assert (file.user, file.group, file.mode) == ("root", "root", 0o600)
+    secret = host.file("/etc/hgfleet/secrets/bundles-s3-secret-access-key").content_string.strip()
+    assert secret not in host.check_output("systemctl show %s", SERVICE)
+    assert secret not in host.file("/etc/hgfleet/bundles.toml").content_string
+
+
+def test_settings_are_fine_for_the_installed_release(host: Host) -> None:
+    assert host.run("hgfleet bundles check").rc == 0
+
+
+def test_without_credentials_a_run_says_how_to_start_one(host: Host) -> None:
+    done = host.run("runuser -u hgbundles -- hgfleet bundles run")
+    assert done.rc == 78
+    assert "systemctl start hgfleet-bundles.service" in done.stderr
+
+
+class Trial:
+    """A repository of its own, with the host's store."""
+
+    def __init__(self, host: Host, settings: dict[str, Any]) -> None:
+        self.host = host
+        self.path = f"hgfleet-test/{uuid.uuid4()}"
+        self.root = host.check_output("mktemp -d /var/tmp/hgfleet-test.XXXXXX")
+        self.repository = f"{self.root}/repos/{self.path}"
+        self.manifest = f"{self.root}/manifests/{self.path}.manifest"
+        self.settings = settings
+        host.check_output(f"mkdir -p {self.root}/manifests {self.root}/scratch {self.repository}")
+        host.check_output(f"chown -R hgbundles: {self.root}")
+        self.hg(f"init {self.repository}")
+
+    def hg(self, arguments: str, hgrc: str = "") -> str:
+        output: str = self.host.check_output(
+            f"cd / && runuser -u hgbundles -- env HGRCPATH={hgrc} HGUSER=test {HG} {arguments}"
+        )
+        return output
+
+    def commit(self, count: int) -> None:
+        for number in range(count):
+            self.hg(
+                f"--cwd {self.repository} --config ui.allowemptycommit=yes commit -m {number}"
+                f" --config extensions.x=! -d '{number} 0'"
+            )
+
+    def run(self, *, kinds: tuple[str, ...], retention: float = 7) -> CommandResult:
+        registry = {
+            "format": 1,
+            "namespaces": {},
+            "repositories": {
+                self.path: {
+                    "description": "a test",
+                    "read": "public",
+                    "push": [],
+                    "publishing": True,
+                    "bundles": list(kinds),
+                }
+            },
+        }
+        lines = [
+            f"{name} = {json.dumps(f'{self.root}/{folder}')}"
+            for name, folder in (
+                ("registry", "registry.json"),
+                ("repositories", "repos"),
+                ("manifests", "manifests"),
+                ("scratch", "scratch"),
+            )
+        ]
+        lines += [f"retention_days = {retention}", f"ca = {json.dumps(self.settings['ca'])}"]
+        lines += ["[store]"]
+        lines += [f"{name} = {json.dumps(value)}" for name, value in self.settings["store"].items()]
+        for name, text in (
+            ("registry.json", json.dumps(registry)),
+            ("bundles.toml", "\n".join(lines)),
+        ):
+            self.host.check_output("printf %%s %s > %s", text, f"{self.root}/{name}")
+        credentials = " ".join(
+            f"-p LoadCredential={name}:/etc/hgfleet/secrets/bundles-{name}" for name in SECRETS
+        )
+        return self.host.run(
+            f"systemd-run --quiet --pipe --wait -p User=hgbundles {credentials} "
+            f"hgfleet bundles run --config {self.root}/bundles.toml"
+        )
+
+    def entries(self) -> list[str]:
+        file = self.host.file(self.manifest)
+        return file.content_string.splitlines() if file.exists else []
+
+
+@pytest.fixture
+def trial(host: Host, settings: dict[str, Any]) -> Iterator[Trial]:
+    made = Trial(host, settings)
+    yield made
+    # Withdraws everything, and with no retention deletes it from the bucket.
+    done = made.run(kinds=(), retention=0)
+    host.check_output(f"rm -rf {made.root}")
+    assert done.rc == 0, done.stdout + done.stderr
+
+
+def test_a_repository_gets_bundles_from_which_hg_clones(host: Host, trial: Trial) -> None:
+    """From a commit to a clone that the object store served."""
+    empty = trial.run(kinds=("stream", "zstd", "gzip"))
+    assert empty.rc == 0, empty.stdout + empty.stderr
+    assert trial.entries() == []
+
+    trial.commit(3)
+    done = trial.run(kinds=("stream", "zstd", "gzip"))
+    assert done.rc == 0, done.stdout + done.stderr
+    entries = trial.entries()
+    specs = [entry.split(" BUNDLESPEC=")[1].split(";")[0].split()[0] for entry in entries]
+    assert specs == ["none-v2", "zstd-v2", "gzip-v2"]
+    assert "stream=v2;requirements%3D" in entries[0]
+    assert all(" DIGEST=sha256:" in entry for entry in entries)
+
+    again = trial.run(kinds=("stream", "zstd", "gzip"))
+    assert "action=keep" in again.stdout
+    assert trial.entries() == entries
+
+    # A client takes the first entry; these settings make hg trust the CA and offer the manifest.
+    host.check_output("cp %s %s", trial.manifest, f"{trial.repository}/.hg/clonebundles.manifest")
+    cloned = trial.hg(
+        f"""--config ui.ssh='sh -c "eval \\"\\$2\\"" ssh' --config ui.remotecmd={HG} """
+        f"clone -U ssh://localhost/{trial.repository} {trial.root}/scratch/clone",
+        hgrc="/etc/hgfleet/bundles.hgrc",
+    )
+    assert f"applying clone bundle from {entries[0].split()[0]}" in cloned
+    assert "no changes found" in cloned
+    identified = trial.hg(f"-R {trial.root}/scratch/clone log -r tip -T '{{node}}'")
+    assert identified == trial.hg(f"-R {trial.repository} log -r tip -T '{{node}}'")
+
+
+def test_new_changesets_get_new_bundles_and_old_ones_stay_for_a_while(trial: Trial) -> None:
+    trial.commit(2)
+    assert trial.run(kinds=("zstd",)).rc == 0
+    before = trial.entries()
+    trial.commit(1)
+    done = trial.run(kinds=("zstd",))
+    assert "are newer than the bundle" in done.stdout
+    assert trial.entries() != before
+    assert "event=bundles.pruned" not in done.stdout
+    # Without a retention time, only what is named stays.
+    pruned = trial.run(kinds=("zstd",), retention=0)
+    assert pruned.stdout.count("event=bundles.pruned") == 1
+    assert before[0].split()[0].rpartition("/")[2] in pruned.stdout

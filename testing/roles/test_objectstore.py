@@ -1,0 +1,244 @@
+"""What the role objectstore promises, on any host with an object store."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from testinfra.host import Host
+
+UNIT = "hgfleet-objectstore.service"
+ROOT = "/etc/hgfleet/secrets/objectstore-root.env"
+USERS = "/etc/hgfleet/secrets/objectstore-users.json"
+
+# Runs on the host: the S3 API as one of the accounts, or as nobody. Prints what happened as JSON.
+CLIENT = """
+import hashlib, json, sys, urllib.request, urllib.error, ssl
+import boto3, botocore, botocore.config, botocore.exceptions
+account, secret, endpoint, operation, arguments = json.load(sys.stdin)
+arguments = {
+    name: value.encode() if name == "Body" else value for name, value in arguments.items()
+}
+unsigned = {} if account else {"signature_version": botocore.UNSIGNED}
+client = boto3.client(
+    "s3", endpoint_url=endpoint, region_name="us-east-1", verify="/etc/hgfleet/tls/ca.pem",
+    aws_access_key_id=account, aws_secret_access_key=secret,
+    config=botocore.config.Config(s3={"addressing_style": "path"}, **unsigned),
+)
+try:
+    answer = getattr(client, operation)(**arguments)
+    body = answer["Body"].read().decode() if "Body" in answer else ""
+    keys = [item["Key"] for item in answer.get("Contents", [])]
+    status = answer["ResponseMetadata"]["HTTPStatusCode"]
+    cache = answer.get("CacheControl")
+except botocore.exceptions.ClientError as error:
+    status, body, keys, cache = error.response["ResponseMetadata"]["HTTPStatusCode"], "", [], None
+print(json.dumps({"status": status, "body": body, "keys": keys, "cache": cache}))
+"""
+
+
+class Store:
+    """The object store of a host, spoken to from that host."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        unit = host.check_output("systemctl cat %s", UNIT).replace("\\\n", " ")
+        words = shlex.split(
+            next(line for line in unit.splitlines() if line.startswith("ExecStart="))
+        )
+        self.port = words[words.index("--port") + 1].removeprefix(":")
+        self.data = words[-1]
+        self.endpoint = f"https://{host.check_output('hostname')}:{self.port}"
+        pairs = (
+            line.split("=", 1)
+            for line in host.file(ROOT).content_string.splitlines()
+            if "=" in line and not line.startswith("#")
+        )
+        self.root = dict(pairs)
+        self.users = json.loads(host.file(USERS).content_string)["accessAccounts"]
+        self.bucket = str(host.check_output("ls %s", self.data).split()[0])
+
+    def call(self, account: str | None, operation: str, **arguments: Any) -> dict[str, Any]:
+        """Call one operation as root, as a user, or (None) as nobody."""
+        secret = None
+        name = account
+        if account == "root":
+            name, secret = self.root["ROOT_ACCESS_KEY_ID"], self.root["ROOT_SECRET_ACCESS_KEY"]
+        elif account:
+            secret = self.users[account]["secret"]
+        request = json.dumps([name, secret, self.endpoint, operation, arguments])
+        # printf is the shell's own: secrets are in no list of processes.
+        done = self.host.run(f"printf %s {shlex.quote(request)} | python3 -c {shlex.quote(CLIENT)}")
+        assert done.rc == 0, done.stderr
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+
+@pytest.fixture(scope="module")
+def store(host: Host) -> Store:
+    return Store(host)
+
+
+@pytest.fixture
+def writer(store: Store) -> str:
+    return str(next(iter(store.users)))
+
+
+@pytest.fixture
+def key(store: Store) -> Iterator[str]:
+    """A key that nothing else uses; whatever lies there is gone afterwards."""
+    name = f"hgfleet-test/{uuid.uuid4()}"
+    yield name
+    store.call("root", "delete_object", Bucket=store.bucket, Key=name)
+
+
+def test_server_runs_and_starts_with_the_host(host: Host) -> None:
+    service = host.service(UNIT)
+    assert service.is_running, host.run("journalctl -u %s -n 30 --no-pager", UNIT).stdout
+    assert service.is_enabled
+
+
+def test_server_is_sandboxed_and_not_root(host: Host) -> None:
+    assert host.check_output("systemctl show -P User %s", UNIT) == "objectstore"
+    exposure = host.check_output("systemd-analyze security --no-pager %s", UNIT).splitlines()[-1]
+    assert float(exposure.split()[-3]) < 2, exposure
+
+
+def test_version_is_named_by_its_content_and_nobody_but_root_can_change_it(host: Host) -> None:
+    path = host.check_output("readlink -f /opt/hgfleet/objectstore/current/versitygw")
+    binary = host.file(path)
+    assert path.split("/")[-2] == binary.sha256sum[:16]
+    assert (binary.user, binary.group, binary.mode) == ("root", "root", 0o755)
+    assert host.file("/opt/hgfleet/objectstore/current").linked_to == path.rpartition("/")[0]
+
+
+def test_secrets_are_closed_and_in_no_list_of_processes(host: Host, store: Store) -> None:
+    for path in (ROOT, USERS):
+        file = host.file(path)
+        assert (file.user, file.group, file.mode) == ("root", "root", 0o600)
+    told = host.check_output("ps -eww -o args") + host.check_output("systemctl show %s", UNIT)
+    secrets = [store.root["ROOT_SECRET_ACCESS_KEY"]]
+    secrets += [user["secret"] for user in store.users.values()]
+    assert not [secret for secret in secrets if secret in told]
+
+
+def test_the_host_certificate_is_served_and_nothing_in_clear(host: Host, store: Store) -> None:
+    name = host.check_output("hostname")
+    shaken = host.run(
+        "openssl s_client -connect %s:%s -verify_return_error -verify_hostname %s </dev/null",
+        name,
+        store.port,
+        name,
+    )
+    assert shaken.rc == 0, shaken.stderr
+    served = host.check_output(
+        "openssl s_client -connect %s:%s </dev/null 2>/dev/null | openssl x509 -noout -fingerprint",
+        name,
+        store.port,
+    )
+    own = host.check_output("openssl x509 -in /etc/hgfleet/tls/cert.pem -noout -fingerprint")
+    assert served == own
+    old = host.run("openssl s_client -tls1_1 -connect %s:%s </dev/null", name, store.port)
+    assert old.rc != 0
+
+
+def test_everybody_downloads_and_nobody_lists_or_writes(
+    store: Store, writer: str, key: str
+) -> None:
+    put = store.call(writer, "put_object", Bucket=store.bucket, Key=key, Body="content")
+    assert put["status"] == 200
+    got = store.call(None, "get_object", Bucket=store.bucket, Key=key)
+    assert (got["status"], got["body"]) == (200, "content")
+    for operation, arguments in (
+        ("list_buckets", {}),
+        ("list_objects_v2", {"Bucket": store.bucket}),
+        ("get_bucket_policy", {"Bucket": store.bucket}),
+        ("put_object", {"Bucket": store.bucket, "Key": f"{key}-more", "Body": "x"}),
+        ("delete_object", {"Bucket": store.bucket, "Key": key}),
+    ):
+        assert store.call(None, operation, **arguments)["status"] in {403, 405}, operation
+    assert store.call(None, "get_object", Bucket=store.bucket, Key=key)["body"] == "content"
+
+
+def test_a_missing_object_is_missing_and_not_forbidden(store: Store, key: str) -> None:
+    assert store.call(None, "get_object", Bucket=store.bucket, Key=key)["status"] == 404
+
+
+def test_an_object_is_created_once_with_headers_for_ever(
+    store: Store, writer: str, key: str
+) -> None:
+    def create(body: str) -> int:
+        answer = store.call(
+            writer,
+            "put_object",
+            Bucket=store.bucket,
+            Key=key,
+            Body=body,
+            IfNoneMatch="*",
+            CacheControl="public, immutable",
+        )
+        status: int = answer["status"]
+        return status
+
+    assert create("first") == 200
+    assert create("second") == 412
+    got = store.call(None, "get_object", Bucket=store.bucket, Key=key)
+    assert (got["body"], got["cache"]) == ("first", "public, immutable")
+
+
+def test_a_writer_may_nothing_but_write_and_list_objects(
+    store: Store, writer: str, key: str
+) -> None:
+    store.call(writer, "put_object", Bucket=store.bucket, Key=key, Body="content")
+    listed = store.call(writer, "list_objects_v2", Bucket=store.bucket, Prefix=key)
+    assert listed["keys"] == [key]
+    for operation, arguments in (
+        ("create_bucket", {"Bucket": "hgfleet-test"}),
+        ("delete_bucket", {"Bucket": store.bucket}),
+        ("put_bucket_policy", {"Bucket": store.bucket, "Policy": "{}"}),
+        ("delete_bucket_policy", {"Bucket": store.bucket}),
+        ("put_bucket_acl", {"Bucket": store.bucket, "ACL": "public-read-write"}),
+    ):
+        assert store.call(writer, operation, **arguments)["status"] == 403, operation
+    assert store.call(writer, "delete_object", Bucket=store.bucket, Key=key)["status"] == 204
+
+
+def test_a_wrong_secret_is_refused(store: Store) -> None:
+    store.users = {**store.users, "stranger": {"secret": "x" * 40}}
+    assert store.call("stranger", "list_objects_v2", Bucket=store.bucket)["status"] == 403
+
+
+def test_accounts_cannot_be_managed_from_the_network(host: Host, store: Store) -> None:
+    def patch(path: str) -> str:
+        script = (
+            "import sys, ssl, urllib.request as u, urllib.error\n"
+            "c = ssl.create_default_context(cafile='/etc/hgfleet/tls/ca.pem')\n"
+            "try: print(u.urlopen(u.Request(sys.argv[1], method='PATCH'), context=c).status)\n"
+            "except urllib.error.HTTPError as e: print(e.code)"
+        )
+        answer: str = host.check_output("python3 -c %s %s", script, f"{store.endpoint}{path}")
+        return answer
+
+    # The administration API would ask who is there (403); here nothing of that name exists.
+    assert patch("/list-users") == patch("/no-such-thing") != "403"
+    folder = host.file("/run/hgfleet-objectstore")
+    assert (folder.user, folder.mode) == ("objectstore", 0o700)
+
+
+def test_data_is_closed_to_other_users(host: Host, store: Store) -> None:
+    assert host.run("runuser -u nobody -- ls %s", store.data).rc != 0
+
+
+def test_downloads_are_in_the_journal(host: Host, store: Store, writer: str, key: str) -> None:
+    store.call(writer, "put_object", Bucket=store.bucket, Key=key, Body="content")
+    store.call(None, "get_object", Bucket=store.bucket, Key=key)
+    host.check_output("journalctl --sync")
+    lines = host.check_output("journalctl -u %s -o cat --no-pager -n 200", UNIT).splitlines()
+    assert [line for line in lines if f"GetObject {key}" in line and " 200 " in line]
