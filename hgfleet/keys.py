@@ -306,6 +306,8 @@ class _Connection:
             raise ConfigurationError(f"{config.bind_password_file} is empty")
         # ldap.conf and ~/.ldaprc must not be able to weaken what is set here.
         os.environ["LDAPNOINIT"] = "1"
+        # libldap's timeouts do not cover the resolver, which waits 10 s for a dead name server.
+        os.environ["RES_OPTIONS"] = "timeout:1 attempts:1"
         _ldap: Any = importlib.import_module("_ldap")
         self._ldap = _ldap
         self._timeout = config.timeout
@@ -319,8 +321,11 @@ class _Connection:
             option(_ldap.OPT_X_TLS_CACERTFILE, config.ca_file)
             option(_ldap.OPT_X_TLS_REQUIRE_CERT, _ldap.OPT_X_TLS_DEMAND)
             option(_ldap.OPT_X_TLS_PROTOCOL_MIN, 0x303)  # TLS 1.2
-            # Without this, libldap goes on with the options of its global context.
-            option(_ldap.OPT_X_TLS_NEWCTX, 0)
+            try:
+                # Without this, libldap goes on with the options of its global context.
+                option(_ldap.OPT_X_TLS_NEWCTX, 0)
+            except ValueError as error:
+                raise ConfigurationError(f"{config.ca_file} has no certificate to trust") from error
         self._call("bind", lambda: self._connection.simple_bind(config.bind_dn, password))
 
     def search(self, base: str, filter_: str, attributes: list[str]) -> list[Entry]:

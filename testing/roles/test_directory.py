@@ -1,0 +1,204 @@
+"""What the role directory promises, on any host that carries the directory."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet import publickey
+
+if TYPE_CHECKING:
+    from testinfra.host import Host
+
+DATABASE = "olcDatabase={1}mdb,cn=config"
+
+
+def search(
+    host: Host, base: str, scope: str, filter_: str, *attributes: str
+) -> list[dict[str, list[str]]]:
+    """Search as root through the socket; returns entries as attribute to values."""
+    text = host.check_output(
+        "ldapsearch -Q -LLL -o ldif-wrap=no -Y EXTERNAL -H ldapi:/// -b %s -s %s %s "
+        + " ".join(attributes),
+        base,
+        scope,
+        filter_,
+    )
+    entries = []
+    for block in filter(None, text.split("\n\n")):
+        entry: dict[str, list[str]] = {}
+        for line in block.strip().splitlines():
+            name, _, value = line.partition(":")
+            if value.startswith(":"):
+                value = base64.b64decode(value[1:]).decode()
+            entry.setdefault(name, []).append(value.strip())
+        entries.append(entry)
+    return entries
+
+
+@pytest.fixture
+def suffix(host: Host) -> str:
+    (entry,) = search(host, DATABASE, "base", "(objectClass=*)", "olcSuffix")
+    return entry["olcSuffix"][0]
+
+
+@pytest.fixture
+def people(host: Host, suffix: str) -> list[dict[str, list[str]]]:
+    return search(
+        host,
+        f"ou=people,{suffix}",
+        "one",
+        "(objectClass=ldapPublicKey)",
+        "uid",
+        "sshPublicKey",
+        "sshPublicKeyId",
+        "pwdAccountLockedTime",
+    )
+
+
+def test_slapd_runs_confined_and_without_root(host: Host) -> None:
+    assert host.service("slapd").is_running
+    assert host.service("slapd").is_enabled
+    pid = host.check_output("systemctl show --property MainPID --value slapd.service")
+    assert host.check_output("stat --format %%U /proc/%s", pid) == "openldap"
+    shown = host.check_output("systemd-analyze security --no-pager slapd.service").splitlines()[-1]
+    exposure = re.search(r"slapd\.service: ([0-9.]+)", shown)
+    assert exposure is not None, shown
+    assert float(exposure[1]) <= 2.0, shown
+
+
+def test_it_listens_on_tls_and_on_its_socket_only(host: Host) -> None:
+    sockets = host.check_output("ss --listening --tcp --numeric --no-header")
+    ports = {int(line.split()[3].rpartition(":")[2]) for line in sockets.splitlines()}
+    assert 636 in ports
+    assert 389 not in ports
+    assert host.file("/run/slapd/ldapi").is_socket
+
+
+def test_tls_shows_the_certificate_of_the_host(host: Host) -> None:
+    name = host.check_output("hostname")
+    shown = host.run(
+        "openssl s_client -connect localhost:636 -CAfile /etc/hgfleet/tls/ca.pem"
+        " -verify_return_error -verify_hostname %s </dev/null",
+        name,
+    )
+    assert shown.rc == 0, shown.stderr
+    assert "Verify return code: 0 (ok)" in shown.stdout
+
+
+@pytest.mark.parametrize("version", ["-tls1", "-tls1_1"])
+def test_old_tls_is_refused(host: Host, version: str) -> None:
+    tried = host.run(
+        f"openssl s_client -connect localhost:636 {version} -cipher DEFAULT@SECLEVEL=0 </dev/null"
+    )
+    assert tried.rc != 0
+
+
+@pytest.mark.parametrize("uri", ["ldapi:///", "ldaps://localhost"])
+@pytest.mark.parametrize("base", ["people", "groups", "services", "top", "root", "schema"])
+def test_anonymous_reads_nothing(host: Host, suffix: str, uri: str, base: str) -> None:
+    bases = {"top": suffix, "root": "", "schema": "cn=Subschema"}
+    tried = host.run(
+        "LDAPTLS_CACERT=/etc/hgfleet/tls/ca.pem ldapsearch -x -LLL -H %s -b %s -s base",
+        uri,
+        bases.get(base, f"ou={base},{suffix}"),
+    )
+    assert tried.rc != 0
+    assert tried.stdout == ""
+
+
+def test_nobody_else_on_this_host_administers_it(host: Host, suffix: str) -> None:
+    tried = host.run(
+        "runuser -u nobody -- ldapsearch -Q -LLL -Y EXTERNAL -H ldapi:/// -b %s", suffix
+    )
+    assert tried.stdout == ""
+    tried = host.run(
+        "runuser -u nobody -- ldapsearch -Q -LLL -Y EXTERNAL -H ldapi:/// -b cn=config"
+    )
+    assert tried.stdout == ""
+
+
+def test_there_is_no_password_of_an_administrator(host: Host) -> None:
+    assert search(host, "cn=config", "sub", "(olcRootPW=*)", "olcRootPW") == []
+
+
+@pytest.mark.parametrize("path", ["/etc/ldap/slapd.d/cn=config", "/var/lib/ldap/data.mdb"])
+def test_files_are_closed_to_others(host: Host, path: str) -> None:
+    assert host.run("runuser -u nobody -- cat %s", path).rc != 0
+    assert host.file(path).user == "openldap"
+
+
+def test_every_key_has_its_fingerprint_beside_it(people: list[dict[str, list[str]]]) -> None:
+    for person in people:
+        computed = {publickey.parse(key).fingerprint for key in person.get("sshPublicKey", [])}
+        assert computed == set(person.get("sshPublicKeyId", [])), person["uid"]
+
+
+def test_no_key_belongs_to_two_people(people: list[dict[str, list[str]]]) -> None:
+    every = [one for person in people for one in person.get("sshPublicKeyId", [])]
+    assert len(every) == len(set(every))
+
+
+def test_fingerprints_and_members_are_found_by_an_index(host: Host) -> None:
+    (entry,) = search(host, DATABASE, "base", "(objectClass=*)", "olcDbIndex")
+    assert {"sshPublicKeyId eq", "member eq", "objectClass eq"} <= set(entry["olcDbIndex"])
+
+
+def test_fingerprints_are_compared_in_exact_case(
+    host: Host, people: list[dict[str, list[str]]], suffix: str
+) -> None:
+    for person in people[:3]:
+        for one in person.get("sshPublicKeyId", []):
+            other = one.swapcase().replace("sha256:", "SHA256:")
+            assert (
+                search(host, f"ou=people,{suffix}", "one", f"(sshPublicKeyId={other})", "uid") == []
+            )
+
+
+def test_disabled_people_are_locked_by_the_policy(host: Host) -> None:
+    (overlay,) = search(
+        host, DATABASE, "one", "(objectClass=olcPPolicyConfig)", "olcPPolicyDefault"
+    )
+    (policy,) = search(
+        host, overlay["olcPPolicyDefault"][0], "base", "(objectClass=pwdPolicy)", "pwdLockout"
+    )
+    assert policy["pwdLockout"] == ["TRUE"]
+
+
+ANYBODY = "uid=anybody,ou=people,{suffix}"
+KEYS = "cn=keys,ou=services,{suffix}"
+RULES = {
+    "the lookup reads keys": (KEYS, ANYBODY, "sshPublicKey/read", True),
+    "the lookup finds fingerprints": (KEYS, ANYBODY, "sshPublicKeyId/search", True),
+    "the lookup sees who is disabled": (KEYS, ANYBODY, "pwdAccountLockedTime/read", True),
+    "the lookup reads members": (KEYS, "cn=g,ou=groups,{suffix}", "member/read", True),
+    "the lookup reads no mail address": (KEYS, ANYBODY, "mail/read", False),
+    "the lookup reads no password": (KEYS, ANYBODY, "userPassword/read", False),
+    "the lookup changes no key": (KEYS, ANYBODY, "sshPublicKey/write", False),
+    "the lookup adds nobody": (KEYS, "ou=people,{suffix}", "children/write", False),
+    "the lookup changes no group": (KEYS, "cn=g,ou=groups,{suffix}", "member/write", False),
+    "a person reads the own keys": (ANYBODY, ANYBODY, "sshPublicKey/read", True),
+    "a person does not change them": (ANYBODY, ANYBODY, "sshPublicKey/write", False),
+    "a person does not enable themself": (ANYBODY, ANYBODY, "pwdAccountLockedTime/write", False),
+    "a person joins no group": (ANYBODY, "cn=g,ou=groups,{suffix}", "member/write", False),
+    "a person reads no other": (ANYBODY, "uid=other,ou=people,{suffix}", "uid/read", False),
+    "a person reads no own password": (ANYBODY, ANYBODY, "userPassword/read", False),
+    "a person changes the own password": (ANYBODY, ANYBODY, "userPassword/write", True),
+}
+
+
+@pytest.mark.parametrize(("who", "entry", "what", "allowed"), RULES.values(), ids=RULES)
+def test_access_rules(
+    host: Host, suffix: str, who: str, entry: str, what: str, allowed: bool
+) -> None:
+    told = host.run(
+        "runuser -u openldap -- slapacl -F /etc/ldap/slapd.d -u -D %s -b %s %s",
+        who.format(suffix=suffix),
+        entry.format(suffix=suffix),
+        what,
+    )
+    assert told.rc == 0, told.stderr
+    assert told.stderr.rstrip().endswith("ALLOWED" if allowed else "DENIED"), told.stderr

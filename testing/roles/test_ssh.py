@@ -1,0 +1,322 @@
+"""What the role ssh promises, on any host that carries SSH for Mercurial."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet import publickey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from testinfra.backend.base import CommandResult
+    from testinfra.host import Host
+
+CONFIG = "/etc/hgfleet/sshd_config"
+LOOKUP = "runuser -u hgkeys -- /opt/hgfleet/current/bin/hgfleet-keys"
+
+
+def effective(host: Host, command: str) -> dict[str, list[str]]:
+    """The settings in force, lower-case keyword to values."""
+    settings: dict[str, list[str]] = {}
+    for line in host.check_output(command).splitlines():
+        name, _, value = line.partition(" ")
+        settings.setdefault(name, []).append(value)
+    return settings
+
+
+@pytest.fixture(scope="module")
+def sshd(host: Host) -> dict[str, list[str]]:
+    return effective(host, f"/usr/sbin/sshd -T -f {CONFIG}")
+
+
+@pytest.fixture(scope="module")
+def admin(host: Host) -> dict[str, list[str]]:
+    return effective(host, "/usr/sbin/sshd -T")
+
+
+@pytest.fixture
+def stranger(host: Host) -> Iterator[str]:
+    """A private key that nobody knows, on the host."""
+    folder = host.check_output("mktemp -d")
+    host.check_output("ssh-keygen -q -t ed25519 -N '' -f %s/key", folder)
+    yield f"{folder}/key"
+    host.check_output("rm -r %s", folder)
+
+
+def ssh(
+    host: Host,
+    sshd: dict[str, list[str]],
+    key: str,
+    *options: str,
+    user: str = "hg",
+    command: str = "whoami",
+) -> CommandResult:
+    """Connect to the service of this host from this host."""
+    words = [
+        *("ssh", "-F", "none", "-T", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes"),
+        *("-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"),
+        *("-o", "LogLevel=ERROR", "-o", "ConnectTimeout=10", "-i", key, "-p", sshd["port"][0]),
+        *options,
+        f"{user}@localhost",
+        command,
+    ]
+    return host.run(shlex.join(words))
+
+
+def journal(host: Host, identifier: str) -> str:
+    host.check_output("journalctl --sync")
+    return str(
+        host.check_output(
+            "journalctl --quiet --no-pager --output cat --lines 200 -t %s", identifier
+        )
+    )
+
+
+# --- two servers ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unit", ["hgfleet-sshd", "ssh"])
+def test_both_servers_run_and_start_with_the_host(host: Host, unit: str) -> None:
+    assert host.service(unit).is_running
+    assert host.service(unit).is_enabled
+
+
+def test_each_has_ports_of_its_own(
+    host: Host, sshd: dict[str, list[str]], admin: dict[str, list[str]]
+) -> None:
+    assert not set(sshd["port"]) & set(admin["port"])
+    for port in sshd["port"] + admin["port"]:
+        assert host.socket(f"tcp://{port}").is_listening
+
+
+def test_hg_has_no_business_with_the_administrators(admin: dict[str, list[str]]) -> None:
+    assert "hg" in admin["denyusers"]
+
+
+def test_the_unit_is_confined(host: Host) -> None:
+    shown = host.check_output("systemd-analyze security --no-pager hgfleet-sshd").splitlines()[-1]
+    exposure = re.search(r"service: ([0-9.]+)", shown)
+    assert exposure is not None, shown
+    # An sshd is root, has a network and becomes other users; the rest is closed.
+    assert float(exposure[1]) <= 2.3, shown
+
+
+def test_sessions_outlive_the_server(host: Host) -> None:
+    assert host.check_output("systemctl show -P KillMode hgfleet-sshd") == "process"
+
+
+# --- settings in force ----------------------------------------------------------------------
+
+EXPECTED = {
+    "allowusers": "hg",
+    "permitrootlogin": "no",
+    "authenticationmethods": "publickey",
+    "passwordauthentication": "no",
+    "kbdinteractiveauthentication": "no",
+    "hostbasedauthentication": "no",
+    "usepam": "no",
+    "authorizedkeysfile": "none",
+    "authorizedkeyscommand": "/opt/hgfleet/current/bin/hgfleet-keys %f %t %k",
+    "authorizedkeyscommanduser": "hgkeys",
+    "trustedusercakeys": "none",
+    "disableforwarding": "yes",
+    "allowtcpforwarding": "no",
+    "allowagentforwarding": "no",
+    "allowstreamlocalforwarding": "no",
+    "x11forwarding": "no",
+    "permittunnel": "no",
+    "permittty": "no",
+    "permituserrc": "no",
+    "permituserenvironment": "no",
+    "loglevel": "VERBOSE",
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_setting(sshd: dict[str, list[str]], name: str) -> None:
+    assert sshd[name] == [EXPECTED[name]]
+
+
+@pytest.mark.parametrize("name", ["acceptenv", "subsystem"])
+def test_nothing_is_passed_on(sshd: dict[str, list[str]], name: str) -> None:
+    assert name not in sshd
+
+
+def test_crypto_is_of_a_known_profile(sshd: dict[str, list[str]]) -> None:
+    strict = {
+        "mlkem768x25519-sha256",
+        "sntrup761x25519-sha512",
+        "sntrup761x25519-sha512@openssh.com",
+    }
+    offered = set(sshd["kexalgorithms"][0].split(","))
+    assert strict <= offered
+    assert offered - strict <= {"curve25519-sha256", "curve25519-sha256@libssh.org"}
+    assert all(mac.endswith("-etm@openssh.com") for mac in sshd["macs"][0].split(","))
+    assert "cbc" not in sshd["ciphers"][0]
+    for name in ("hostkeyalgorithms", "pubkeyacceptedalgorithms", "casignaturealgorithms"):
+        assert "ssh-rsa" not in sshd[name][0].split(","), "SHA-1"
+    assert sshd["hostkeyalgorithms"] == ["ssh-ed25519,rsa-sha2-512,rsa-sha2-256"]
+
+
+def test_host_keys_are_ours_alone(
+    host: Host, sshd: dict[str, list[str]], admin: dict[str, list[str]]
+) -> None:
+    shown = {}
+    for path in sshd["hostkey"]:
+        key = host.file(path)
+        assert (key.user, key.mode) == ("root", 0o600)
+        bits, _, rest = host.check_output("ssh-keygen -l -f %s", f"{path}.pub").partition(" ")
+        shown[rest.rpartition(" ")[2]] = int(bits)
+    assert shown == {"(ED25519)": 256, "(RSA)": 4096}
+    assert not set(sshd["hostkey"]) & set(admin["hostkey"])
+
+
+# --- key lookup -----------------------------------------------------------------------------
+
+
+def test_only_the_lookup_reads_its_password(host: Host) -> None:
+    secret = host.file("/etc/hgfleet/secrets/keys-bind")
+    assert (secret.user, secret.group, secret.mode) == ("root", "hgkeys", 0o640)
+    for user in ("hg", "nobody", "sshd"):
+        assert host.run("runuser -u %s -- cat /etc/hgfleet/secrets/keys-bind", user).rc != 0, user
+    assert host.run("runuser -u hgkeys -- cat /etc/hgfleet/secrets/keys-bind").rc == 0
+    members = host.check_output("getent group hgkeys").rpartition(":")[2]
+    assert members == ""
+
+
+def test_password_is_nowhere_else(host: Host) -> None:
+    password = host.file("/etc/hgfleet/secrets/keys-bind").content_string.strip()
+    found = host.run(
+        "grep -r -l -F -f /etc/hgfleet/secrets/keys-bind --exclude-dir secrets /etc/hgfleet;"
+        " journalctl --quiet --no-pager | grep -F -f /etc/hgfleet/secrets/keys-bind"
+    )
+    assert found.stdout == ""
+    assert password not in host.check_output("ps -eo args")
+
+
+def test_the_directory_answers_within_its_time(host: Host) -> None:
+    probed = host.run(f"{LOOKUP} --probe")
+    assert probed.rc == 0, probed.stdout + probed.stderr
+    assert " answers after 0." in probed.stdout
+
+
+def test_an_unknown_key_is_nobodys_and_in_the_log(host: Host, stranger: str) -> None:
+    key = publickey.parse(host.file(f"{stranger}.pub").content_string.strip())
+    told = host.run(f"{LOOKUP} %s %s %s", key.fingerprint, key.type, key.blob)
+    assert (told.rc, told.stdout) == (0, "")
+    lines = [line for line in journal(host, "hgfleet-keys").splitlines() if key.fingerprint in line]
+    assert lines, "no line in the journal"
+    assert "decision=deny reason=unknown" in lines[-1]
+    assert "seconds=" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["''", "'*' ssh-ed25519 AAAA", "'SHA256:*' ssh-ed25519 AAAA", "')(uid=*' x y", "a b c d", "x"],
+)
+def test_a_strange_question_is_answered_with_silence(host: Host, arguments: str) -> None:
+    told = host.run(f"{LOOKUP} {arguments}")
+    assert (told.rc, told.stdout, told.stderr) == (0, "", "")
+
+
+# --- from outside ---------------------------------------------------------------------------
+
+
+def test_an_unknown_key_does_not_get_in(
+    host: Host, sshd: dict[str, list[str]], stranger: str
+) -> None:
+    tried = ssh(host, sshd, stranger)
+    assert tried.rc == 255
+    assert "Permission denied (publickey)" in tried.stderr
+
+
+@pytest.mark.parametrize("user", ["root", "nobody", "hgkeys"])
+def test_nobody_but_hg_is_let_in(
+    host: Host, sshd: dict[str, list[str]], stranger: str, user: str
+) -> None:
+    tried = ssh(host, sshd, stranger, user=user)
+    assert tried.rc == 255
+    assert "Permission denied (publickey)" in tried.stderr
+
+
+def people_keys() -> Path | None:
+    """Return the folder with private keys of people, where this site is one that has them."""
+    if "HGFLEET_KEYS" in os.environ:
+        return Path(os.environ["HGFLEET_KEYS"])
+    if "HGFLEET_CLUSTER_STATE" in os.environ:
+        return Path(os.environ["HGFLEET_CLUSTER_STATE"]) / "keys"
+    return None
+
+
+def ask_for(host: Host, name: str) -> str:
+    folder = people_keys()
+    if folder is None:
+        pytest.skip("no HGFLEET_KEYS: the keys of people stay with them")
+    key = publickey.parse((folder / f"{name}.pub").read_text().strip())
+    told = host.run(f"{LOOKUP} %s %s %s", key.fingerprint, key.type, key.blob)
+    assert told.rc == 0
+    return str(told.stdout)
+
+
+@pytest.mark.parametrize(
+    ("key", "person", "groups"),
+    [
+        ("alice", "alice", "maintainers,sandbox"),
+        ("bob", "bob", "sandbox"),
+        ("carol", "carol", "sandbox"),
+        ("carol-second", "carol", "sandbox"),
+    ],
+)
+def test_people_get_the_forced_shell_and_nothing_else(
+    host: Host, key: str, person: str, groups: str
+) -> None:
+    line = ask_for(host, key)
+    assert line.startswith(
+        'restrict,command="/opt/hgfleet/current/bin/hgfleet-shell'
+        f' --user {person} --groups {groups}" ssh-'
+    )
+    assert line.count("\n") == 1
+
+
+def test_a_disabled_person_is_nobody(host: Host) -> None:
+    assert ask_for(host, "mallory") == ""
+
+
+# --- the shell ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sh",
+        "hg -R ../../../etc serve --stdio",
+        "hg -R /etc serve --stdio",
+        "hg -R no/such serve --stdio",
+        "hg -R hgfleet serve --stdio --config ui.debugger=1",
+        "hg version",
+        "$(id)",
+    ],
+)
+def test_the_shell_runs_nothing_else(host: Host, command: str) -> None:
+    tried = host.run(
+        "runuser -u hg -- env -i SSH_ORIGINAL_COMMAND=%s"
+        " /opt/hgfleet/current/bin/hgfleet-shell --user dora",
+        command,
+    )
+    assert tried.rc not in (0, 255)
+    assert tried.stdout == ""
+    assert tried.stderr.count("\n") == 1, tried.stderr
+    assert "decision=refuse" in journal(host, "hgfleet-shell").splitlines()[-1]
+
+
+def test_a_session_of_the_unit_can_write_repositories_only(host: Host) -> None:
+    writable = host.check_output("systemctl show -P ReadWritePaths hgfleet-sshd").split()
+    assert writable == ["/srv/hg/repos"]
+    assert host.check_output("systemctl show -P ProtectSystem hgfleet-sshd") == "strict"
