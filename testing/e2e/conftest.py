@@ -1,0 +1,153 @@
+"""The one running cluster, its people, and what a failure shows.
+
+    ./run-tests e2e                          brings the cluster up to date first
+    .venv/bin/python -m pytest testing/e2e   on the cluster as it runs
+
+Tests share the cluster, so each keeps to a repository of its own below `e2e/` (in the cluster's
+registry) and leaves people, keys and services as they were. What repositories hold afterwards
+stays: a test finds what an earlier run of it left, and adds to it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from bootstrap import ROOT, VENV
+
+from testing.e2e.support import INVENTORY, Cluster, Person
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+BEGUN = pytest.StashKey[str]()
+NEEDED = ("HGFLEET_HTTP_URL", "HGFLEET_SSH_PORT", "HGFLEET_CLUSTER_NAME", "HGFLEET_HGRC")
+
+
+def environment() -> dict[str, str]:
+    """Return the variables of `./cluster env`: ours where all are set, else from running it."""
+    if all(name in os.environ for name in NEEDED):
+        return {name: value for name, value in os.environ.items() if name.startswith("HGFLEET_")}
+    asked = subprocess.run(
+        [str(ROOT / "cluster"), "env"], capture_output=True, text=True, check=False
+    )
+    if asked.returncode != 0:
+        pytest.exit(
+            "These tests need the local cluster, and none runs: ./cluster up brings it up.\n"
+            f"./cluster env said: {asked.stderr.strip()}",
+            returncode=pytest.ExitCode.USAGE_ERROR,
+        )
+    words = [shlex.split(line) for line in asked.stdout.splitlines()]
+    pairs = [word.partition("=") for _, word in words]
+    return {name: value for name, _, value in pairs}
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Cluster:
+    """Return the running cluster."""
+    for file in (VENV / "bin/hg", INVENTORY):
+        if not file.exists():
+            pytest.exit(f"{file} is missing: ./cluster up makes it", pytest.ExitCode.USAGE_ERROR)
+    return Cluster(environment())
+
+
+@pytest.fixture
+def alice(cluster: Cluster) -> Person:
+    """May push to everything."""
+    return cluster.person("alice")
+
+
+@pytest.fixture
+def bob(cluster: Cluster) -> Person:
+    """May push to what the group sandbox may push to."""
+    return cluster.person("bob")
+
+
+@pytest.fixture
+def carol(cluster: Cluster) -> Person:
+    """Has two keys; this is with the first."""
+    return cluster.person("carol")
+
+
+@pytest.fixture
+def stopped(cluster: Cluster) -> Iterator[Callable[[str, str], None]]:
+    """Give a function that stops a unit (group of its host, unit); they run again afterwards."""
+    units: list[tuple[str, str]] = []
+
+    def stop(group: str, unit: str) -> None:
+        units.append((group, unit))
+        cluster.first(group).systemctl("stop", unit).ok()
+
+    yield stop
+    for group, unit in units:
+        cluster.first(group).systemctl("start", unit).ok()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test with an argument `each_host` once for every host of the inventory."""
+    if "each_host" in metafunc.fixturenames:
+        names: dict[str, None] = {}
+
+        def collect(group: object) -> None:
+            content = group if isinstance(group, dict) else {}
+            names.update(dict.fromkeys(content.get("hosts") or {}))
+            for child in (content.get("children") or {}).values():
+                collect(child)
+
+        collect(yaml.safe_load(INVENTORY.read_text())["all"])
+        metafunc.parametrize("each_host", list(names))
+
+
+# --- failures ---------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Remember when a test began, for the journal of a failure."""
+    item.stash[BEGUN] = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add what the service's units said during a test that failed."""
+    report = yield
+    funcargs = getattr(item, "funcargs", {})
+    cluster = funcargs.get("cluster")
+    if report.failed and call.when in ("setup", "call") and isinstance(cluster, Cluster):
+        for name, text in journals(cluster, item.stash[BEGUN]):
+            title = f"journal of {name} during this test"
+            add = getattr(report.longrepr, "addsection", None)
+            if add is not None:
+                add(title, text)
+            else:
+                report.sections.append((title, text))
+    return report
+
+
+def journals(cluster: Cluster, since: str) -> Iterator[tuple[str, str]]:
+    """Yield each host's name and what its units of the service said."""
+    listed = subprocess.run(
+        [
+            *("docker", "ps", "--format", '{{.Label "hgfleet.host"}}'),
+            *("--filter", f"label=hgfleet.cluster={cluster.env['HGFLEET_CLUSTER_NAME']}"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    for name in sorted(listed.stdout.split()):
+        text = cluster.host(name).journal_of_service(since)
+        if text and "-- No entries --" not in text:
+            yield name, text
+
+
+@pytest.fixture(autouse=True)
+def _cluster_is_known(cluster: Cluster) -> None:
+    """Let every test have the cluster, for the report of a failure."""

@@ -1,0 +1,167 @@
+"""Who gets in and who may push, by what the directory says at this moment."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from testing.e2e.support import Cluster, Host, Person, run, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SECONDS_UNTIL_REVOKED = 5
+DENIED = "Permission denied (publickey)"
+
+
+def test_bob_may_not_push_to_hgfleet_and_is_told_who_may(
+    cluster: Cluster, bob: Person, tmp_path: Path
+) -> None:
+    before = cluster.remote_heads("hgfleet")
+    work = bob.clone(bob.ssh_url("hgfleet"), tmp_path / "work")
+    work.commit("bob-was-here.txt", uuid.uuid4().bytes, "try it")
+
+    work.hg("push").refused("bob may not push to hgfleet: members of maintainers may")
+
+    assert cluster.remote_heads("hgfleet") == before
+
+
+def test_bob_is_told_so_also_when_he_pushes_quietly(bob: Person, tmp_path: Path) -> None:
+    work = bob.clone(bob.ssh_url("e2e/push"), tmp_path / "work")
+    work.commit("bob-was-here.txt", uuid.uuid4().bytes, "try it")
+
+    work.hg("push", "--quiet", "--force").refused("bob may not push to e2e/push")
+
+
+def test_bob_may_not_move_a_bookmark_either(
+    cluster: Cluster, alice: Person, bob: Person, tmp_path: Path
+) -> None:
+    mine = alice.clone(alice.ssh_url("e2e/push"), tmp_path / "alice")
+    mine.commit("bookmarked.txt", uuid.uuid4().bytes, "something to mark")
+    mine.hg("push").ok()
+    work = bob.clone(bob.ssh_url("e2e/push"), tmp_path / "work")
+    work.hg("bookmark", "-r", "tip", "bobs").ok()
+
+    work.hg("push", "-B", "bobs").refused("bob may not push to e2e/push")
+
+    assert "bobs" not in cluster.get("e2e/push?cmd=listkeys&namespace=bookmarks").body
+
+
+def test_bob_pushes_where_his_group_may(cluster: Cluster, bob: Person, tmp_path: Path) -> None:
+    work = bob.clone(bob.ssh_url("e2e/shared"), tmp_path / "work")
+    node = work.commit("bob.txt", uuid.uuid4().bytes, "by bob")
+
+    work.hg("push").ok()
+
+    assert node in cluster.remote_heads("e2e/shared")
+
+
+def test_everybody_gets_told_their_name(alice: Person, bob: Person) -> None:
+    assert "name:      alice" in alice.ssh("whoami").ok().stdout
+    told = bob.ssh("whoami").ok().stdout
+    assert "name:      bob" in told
+    assert "hgfleet" not in told.partition("may push:")[2].splitlines()[0]
+
+
+# --- keys that are refused --------------------------------------------------------------------
+
+
+def refusals(host: Host, cursor: str) -> list[str]:
+    """Return what the key lookup logged as refused since."""
+    lines = host.journal_after(cursor, "--identifier=hgfleet-keys")
+    return [line for line in lines if "decision=deny" in line]
+
+
+def fingerprint(key: Path) -> str:
+    return run(["ssh-keygen", "-l", "-f", str(key)]).ok().stdout.split()[1]
+
+
+def test_an_unknown_key_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+    key = tmp_path / "stranger"
+    run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)]).ok()
+    stranger = Person("stranger", key, cluster)
+    host = cluster.first("ssh")
+    cursor = host.journal_cursor()
+
+    stranger.ssh("whoami").refused(DENIED)
+    stranger.hg("clone", stranger.ssh_url("hgfleet"), str(tmp_path / "clone")).refused(DENIED)
+
+    denied = refusals(host, cursor)
+    assert denied
+    assert all("reason=unknown" in line and fingerprint(key) in line for line in denied), denied
+
+
+def test_a_disabled_person_is_refused(cluster: Cluster) -> None:
+    mallory = cluster.person("mallory")
+    host = cluster.first("ssh")
+    cursor = host.journal_cursor()
+
+    mallory.ssh("whoami").refused(DENIED)
+
+    assert any(fingerprint(mallory.key) in line for line in refusals(host, cursor))
+
+
+@dataclass(frozen=True)
+class Directory:
+    """The directory as its administrator uses it: root on its host, through the socket."""
+
+    host: Host
+    dn: str
+
+    def keys(self) -> dict[str, str]:
+        """Return the person's keys by fingerprint."""
+        words = ["ldapsearch", "-Q", "-LLL", "-o", "ldif-wrap=no", "-Y", "EXTERNAL"]
+        words += ["-H", "ldapi:///", "-b", self.dn, "-s", "base", "sshPublicKey"]
+        found = self.host.run(*words).ok().stdout.splitlines()
+        values = [line.removeprefix("sshPublicKey: ") for line in found if "sshPublicKey:" in line]
+        result = {}
+        for value in values:
+            done = run(["ssh-keygen", "-l", "-f", "-"], stdin=value + "\n").ok()
+            result[done.stdout.split()[1]] = value
+        return result
+
+    def change(self, action: str, identity: str, key: str) -> None:
+        """Add or delete one key, as an administrator's tool would: both attributes at once."""
+        ldif = f"dn: {self.dn}\nchangetype: modify\n"
+        ldif += f"{action}: sshPublicKey\nsshPublicKey: {key}\n-\n"
+        ldif += f"{action}: sshPublicKeyId\nsshPublicKeyId: {identity}\n"
+        words = ["ldapmodify", "-Q", "-Y", "EXTERNAL", "-H", "ldapi:///"]
+        self.host.run(*words, stdin=ldif).ok()
+
+
+@pytest.fixture
+def carols_entry(cluster: Cluster) -> Iterator[Directory]:
+    """Carol's entry; it has the same keys again afterwards."""
+    dn = f"uid=carol,ou=people,{cluster.env['HGFLEET_LDAP_BASE']}"
+    directory = Directory(cluster.first("directory"), dn)
+    before = directory.keys()
+    assert len(before) == 2, f"expected two keys of carol: {before}"
+    yield directory
+    after = directory.keys()
+    for identity, key in before.items():
+        if identity not in after:
+            directory.change("add", identity, key)
+
+
+def test_a_key_that_was_just_removed_is_refused_and_the_other_one_goes_on_working(
+    cluster: Cluster, carol: Person, carols_entry: Directory
+) -> None:
+    second = cluster.person("carol", key="carol-second")
+    assert "name:      carol" in second.ssh("whoami").ok().stdout
+    identity = fingerprint(second.key)
+
+    carols_entry.change("delete", identity, carols_entry.keys()[identity])
+
+    wait_until(
+        "the removed key is refused",
+        lambda: second.ssh("whoami").refused(DENIED),
+        SECONDS_UNTIL_REVOKED,
+    )
+    assert "name:      carol" in carol.ssh("whoami").ok().stdout
+    # And back: nothing remembers the refusal.
+    carols_entry.change("add", identity, second.key.with_suffix(".pub").read_text().strip())
+    wait_until("the key works again", second.ssh("whoami").ok, SECONDS_UNTIL_REVOKED)

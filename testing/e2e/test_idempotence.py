@@ -1,0 +1,45 @@
+"""The play describes the hosts as they are: running it again finds nothing to do."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from bootstrap import ROOT
+
+if TYPE_CHECKING:
+    from testing.e2e.support import Cluster, Result
+
+SITE = str(ROOT / "ansible/site.yml")
+RECAP = re.compile(r"^(?P<host>\S+)\s+: ok=(?P<ok>\d+)\s+changed=(?P<changed>\d+)\s", re.MULTILINE)
+
+
+def assert_nothing_changed(cluster: Cluster, done: Result) -> None:
+    """Check the recap of every host; show the tasks that changed something."""
+    task, guilty = "", []
+    for line in done.stdout.splitlines():
+        if line.startswith(("TASK [", "RUNNING HANDLER [")):
+            task = line.rstrip("* ")
+        elif line.startswith("changed: ["):
+            guilty.append(f"{task}: {line}")
+    recap = {found["host"]: found for found in RECAP.finditer(done.stdout)}
+    expected = {host.name for host in cluster.hosts}
+    assert expected <= set(recap), f"no recap of {expected - set(recap)}:\n{done}"
+    changed = {host: int(found["changed"]) for host, found in recap.items()}
+    assert not any(changed.values()), "\n".join([f"changed: {changed}", *guilty])
+    assert all(int(found["ok"]) > 5 for host, found in recap.items() if host in expected)
+
+
+@pytest.mark.slow
+def test_a_second_run_changes_nothing(cluster: Cluster) -> None:
+    assert_nothing_changed(cluster, cluster.ansible("ansible-playbook", SITE).ok())
+
+
+@pytest.mark.slow
+def test_a_dry_run_has_no_diff(cluster: Cluster) -> None:
+    done = cluster.ansible("ansible-playbook", SITE, "--check", "--diff").ok()
+
+    assert_nothing_changed(cluster, done)
+    differences = [line for line in done.stdout.splitlines() if re.match(r"(---|\+\+\+|@@) ", line)]
+    assert not differences, str(done)

@@ -1,0 +1,322 @@
+"""A key serves Mercurial and nothing else: whatever a client asks for beyond that is refused."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import uuid
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from testing.e2e.support import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from testing.e2e.support import Cluster, Person
+
+NO_COMMAND = "is not a command of this service"
+NO_REPOSITORY = "There is no repository"
+
+
+def test_a_login_gets_a_greeting_and_no_shell(bob: Person) -> None:
+    said = bob.ssh(stdin="id\ntouch /tmp/owned\nexit 3\n").ok()
+
+    assert "Hello bob" in said.stdout
+    assert "without a shell" in said.stdout
+    assert "uid=" not in said.output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sh",
+        "/bin/sh -i",
+        "bash -c id",
+        "id",
+        "hg version",
+        "hg -R hgfleet log",
+        "hg serve --stdio",
+        "hg -R hgfleet serve",
+        "hg -R hgfleet serve --stdio --config extensions.x=/tmp/x.py",
+        "hg --config alias.serve=!id -R hgfleet serve --stdio",
+        "hg -R hgfleet serve --stdio --debugger",
+        "hg --debugger -R hgfleet serve --stdio",
+        "hg --profile -R hgfleet serve --stdio",
+        "hg -R hgfleet -R sandbox/playground serve --stdio",
+        "hg -R sandbox/playground serve --stdio -R hgfleet",
+        "hg --cwd / -R hgfleet serve --stdio",
+        "hg -R hgfleet serve --stdio --daemon --port 8000",
+        "hg -R hgfleet serve --stdio --lock-file /tmp/x",
+        "hg -R=hgfleet serve --stdio",
+        "hg --repository hgfleet serve --stdio",
+        "hg -R hgfleet serve --stdio; id",
+        "hg -R hgfleet serve --stdio\nid",
+        "hg -R hgfleet serve --stdio && id",
+        "hg -R hgfleet serve --stdio | tee /tmp/x",
+        "hg -R 'hgfleet' serve --stdio > /tmp/x",
+        "hg -R $(id) serve --stdio",
+        "hg -R `id` serve --stdio",
+        "hg  -R hgfleet  serve  --stdio",
+        "HGFLEET_USER=operator:bob hg -R hgfleet serve --stdio",
+        "env HGRCPATH=/tmp/rc hg -R hgfleet serve --stdio",
+        "/opt/hgfleet/current/bin/hg -R hgfleet serve --stdio",
+        "hgfleet registry apply",
+        "scp -t /tmp",
+        "scp -f /etc/passwd",
+        "rsync --server --sender . /etc",
+        "git-upload-pack 'hgfleet'",
+        "internal-sftp",
+        "/usr/lib/openssh/sftp-server",
+    ],
+)
+def test_any_other_command_is_refused(bob: Person, command: str) -> None:
+    said = bob.ssh(command).refused(NO_COMMAND, "hg clone")
+
+    assert "uid=" not in said.output
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../hgfleet",
+        "sandbox/../hgfleet",
+        "hgfleet/../../../../etc",
+        "hgfleet/.hg",
+        "hgfleet/.hg/store",
+        "./hgfleet",
+        "hgfleet//",
+        "//hgfleet",
+        "sandbox",
+        "sandbox/",
+        "/srv/hg/repos/hgfleet",
+        "/etc",
+        "HGFLEET",
+        "hgfleet%2f",
+        "~hg/repos/hgfleet",
+        "--debugger",
+        "--config=alias.serve=!id",
+        "bundle:/srv/hg/repos/hgfleet",
+        "union:hgfleet+sandbox/playground",
+        "file:///srv/hg/repos/hgfleet",
+        "ssh://localhost/hgfleet",
+        "x" * 3000,
+    ],
+)
+def test_no_path_leads_out_of_the_registry(bob: Person, path: str) -> None:
+    quoted = path if re.fullmatch(r"[A-Za-z0-9@%_+=:,./-]+", path) else f"'{path}'"
+
+    bob.ssh(f"hg -R {quoted} serve --stdio").refused(NO_REPOSITORY)
+
+
+def test_hg_itself_gets_the_same_answers(bob: Person, tmp_path: Path) -> None:
+    place = str(tmp_path / "clone")
+    for path in ("/srv/hg/repos/hgfleet", "sandbox/../hgfleet", "hgfleet/.hg"):
+        bob.hg("clone", bob.ssh_url(path), place).refused(f"remote: {NO_REPOSITORY}")
+    sneaky = "hg --config extensions.x=/tmp/x.py"
+    bob.hg("clone", "--remotecmd", sneaky, bob.ssh_url("hgfleet"), place).refused(NO_COMMAND)
+    bob.hg("init", bob.ssh_url("sandbox/mine")).refused("Repositories are not made over SSH")
+
+
+# --- forwarding, terminals, files -------------------------------------------------------------
+
+
+@contextmanager
+def connection(person: Person, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """Hold an SSH session in which the server waits for the client: hg serve, saying nothing."""
+    command = ["ssh", *person.ssh_options, *options, *person.ssh_target]
+    command.append("hg -R sandbox/playground serve --stdio")
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=person.environment,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write("hello\n")
+            process.stdin.flush()
+            length = process.stdout.readline()
+            assert length.strip().isdecimal(), f"no hg answers, but: {length!r}"
+            yield process
+        finally:
+            process.stdin.close()
+            process.terminate()
+            process.wait(timeout=20)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def answer_through(port: int, question: bytes = b"") -> bytes:
+    """Connect to a forwarded port, ask, and return what comes back until it is closed."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as link:
+        try:
+            link.sendall(question)
+            return link.recv(1000)
+        except ConnectionError:
+            return b""
+
+
+@pytest.mark.parametrize("target", ["ldap1:636", "127.0.0.1:2222", "s3-1:7443"])
+def test_no_connection_is_forwarded_to_other_hosts_or_ports(bob: Person, target: str) -> None:
+    bob.ssh(options=["-W", target]).refused("administratively prohibited")
+
+
+def test_a_local_port_leads_nowhere(bob: Person) -> None:
+    port = free_port()
+    with connection(bob, "-L", f"127.0.0.1:{port}:127.0.0.1:2222") as process:
+        said = wait_until("the client listens", lambda: [answer_through(port)], 10)
+
+        assert said == [b""], f"the admin's sshd answers: {said}"
+        process.terminate()
+        assert process.stderr is not None
+        assert "administratively prohibited" in process.stderr.read()
+
+
+def test_a_socks_proxy_leads_nowhere(bob: Person) -> None:
+    port = free_port()
+    # SOCKS 4: connect to 127.0.0.1:2222. 90 is the answer "granted".
+    question = b"\x04\x01" + (2222).to_bytes(2, "big") + b"\x7f\x00\x00\x01" + b"\x00"
+    with connection(bob, "-D", f"127.0.0.1:{port}") as process:
+        said = wait_until("the client listens", lambda: [answer_through(port, question)], 10)
+
+        assert b"SSH-2.0" not in said[0]
+        process.terminate()
+        assert process.stderr is not None
+        assert "administratively prohibited" in process.stderr.read()
+
+
+@pytest.mark.parametrize("listen", ["0", "127.0.0.1:9999", "/tmp/owned.sock"])
+def test_the_server_listens_for_nobody(bob: Person, listen: str) -> None:
+    options = ["-o", "ExitOnForwardFailure=yes", "-R", f"{listen}:127.0.0.1:1"]
+
+    bob.ssh("whoami", options=options).refused("remote port forwarding failed")
+
+
+def test_no_unix_socket_is_forwarded(bob: Person, tmp_path: Path) -> None:
+    place = tmp_path / "socket"
+    with connection(bob, "-L", f"{place}:/run/dbus/system_bus_socket") as process:
+
+        def ask() -> list[bytes]:
+            with socket.socket(socket.AF_UNIX) as link:
+                link.settimeout(10)
+                link.connect(str(place))
+                link.sendall(b"\0AUTH\r\n")
+                try:
+                    return [link.recv(100)]
+                except ConnectionError:
+                    return [b""]
+
+        assert wait_until("the client listens", ask, 10) == [b""]
+        process.terminate()
+        assert process.stderr is not None
+        assert "administratively prohibited" in process.stderr.read()
+
+
+def test_no_terminal_is_given(bob: Person) -> None:
+    said = bob.ssh(options=["-tt"])
+
+    assert "PTY allocation request failed" in said.stderr
+    assert "uid=" not in said.output
+    # The same that everybody gets who just logs in.
+    assert "Hello bob" in said.stdout
+
+
+def test_no_x11_is_forwarded(bob: Person) -> None:
+    display = {**bob.environment, "DISPLAY": ":99"}
+    command = ["ssh", *bob.ssh_options, "-X", *bob.ssh_target, "whoami"]
+    done = subprocess.run(command, capture_output=True, text=True, env=display, check=False)
+
+    assert "X11 forwarding request failed" in done.stderr, done
+
+
+@pytest.mark.parametrize("protocol", ["sftp", "scp", "scp -O"])
+def test_no_files_are_transferred(bob: Person, protocol: str, tmp_path: Path) -> None:
+    program, *legacy = protocol.split()
+    place = tmp_path / "stolen"
+    env = bob.cluster.env
+    source = f"hg@{env['HGFLEET_SSH_HOST']}:/etc/passwd"
+    options = [*bob.ssh_options, "-P", env["HGFLEET_SSH_PORT"]]
+    done = subprocess.run(
+        [program, *legacy, *options, source, str(place)],
+        capture_output=True,
+        text=True,
+        env=bob.environment,
+        timeout=30,
+        check=False,
+    )
+
+    assert done.returncode != 0, done
+    assert not place.exists()
+    expected = NO_COMMAND if legacy else "subsystem request failed|Connection closed"
+    assert re.search(expected, done.stderr), done
+
+
+# --- the environment --------------------------------------------------------------------------
+
+TRICKS = {
+    "HGFLEET_USER": "alice",
+    "HGFLEET_GROUPS": "maintainers",
+    "HGRCPATH": "/tmp/rc",
+    "PYTHONPATH": "/tmp",
+    "LD_PRELOAD": "/tmp/x.so",
+    "SSH_ORIGINAL_COMMAND": "help",
+    "LC_ALL": "tr_TR.UTF-8",
+}
+
+
+def set_env(tricks: Sequence[str]) -> list[str]:
+    """Return options that send variables. Only the first SetEnv of a command line counts."""
+    return ["-o", "SetEnv=" + " ".join(tricks)]
+
+
+def test_nobody_becomes_somebody_else_by_the_environment(
+    cluster: Cluster, bob: Person, tmp_path: Path
+) -> None:
+    tricks = set_env([f"{name}={value}" for name, value in TRICKS.items()])
+    before = cluster.remote_heads("hgfleet")
+
+    assert "name:      bob" in bob.ssh("whoami", options=tricks).ok().stdout
+
+    work = bob.clone(bob.ssh_url("hgfleet"), tmp_path / "work")
+    work.commit("sneak.txt", uuid.uuid4().bytes, "sneak in")
+    sneaky = " ".join(["ssh", *bob.ssh_options, *set_env(["HGFLEET_USER=alice"])])
+    work.hg("push", "--ssh", sneaky).refused("bob may not push to hgfleet")
+    assert cluster.remote_heads("hgfleet") == before
+
+
+def test_a_session_has_neither_an_agent_nor_variables_of_the_client(
+    cluster: Cluster, bob: Person, tmp_path: Path
+) -> None:
+    host = cluster.first("ssh")
+    agent = tmp_path / "agent"
+    mark = uuid.uuid4().hex
+    options = ["-A", "-o", f"IdentityAgent={agent}", *set_env([f"LC_MARK={mark}"])]
+    with subprocess.Popen(
+        ["ssh-agent", "-D", "-a", str(agent)], stdout=subprocess.DEVNULL
+    ) as process:
+        try:
+            wait_until("the agent listens", agent.exists, 10)
+            with connection(bob, *options):
+                found = host.shell(
+                    "for p in $(pgrep -u hg -f 'hgfleet-shell --user bob'); do"
+                    " echo process; tr '\\0' '\\n' </proc/$p/environ; done"
+                )
+        finally:
+            process.terminate()
+            process.wait(timeout=10)
+    assert "process" in found, "no session of bob was found on the host"
+    assert "SSH_ORIGINAL_COMMAND=hg -R sandbox/playground" in found
+    assert "SSH_AUTH_SOCK" not in found
+    assert mark not in found
