@@ -1,0 +1,214 @@
+"""The command line of ./deploy, and its steps in their order."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import bootstrap
+from bootstrap import CACHE, ROOT, Step
+
+from deploy import decide, run
+from deploy.decide import DeployError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from deploy.decide import HostState
+    from deploy.run import Built, Site
+
+EXAMPLES = """\
+INVENTORY is a folder with a hosts.yml, a file, or a name in ansible/inventories.
+
+examples:
+  ./deploy production --check             the plan: what would change, nothing is touched
+  ./deploy production                     build, plan, ask, apply
+  ./deploy production --limit hg1,hg2     only these hosts (any pattern of Ansible)
+  ./deploy production --yes               do not ask (for automation)
+  ./deploy production --release .cache/release/hgfleet-0.1.0-1a2b3c.tar.gz
+                                          a release that was built before; needs no Docker
+  ./deploy production --status            which release each host has, and which it could go back to
+  ./deploy production --rollback 0.1.0-1a2b3c
+                                          back to a release that is still on the hosts
+  eval "$(./cluster env)"; ./deploy cluster
+                                          the local cluster, as if it were production
+
+Passwords come from files, so that one run may start Ansible several times:
+  ANSIBLE_VAULT_PASSWORD_FILE=FILE        secrets of the inventory
+  ANSIBLE_BECOME_PASSWORD_FILE=FILE       sudo on the hosts, where it asks for a password
+HGFLEET_MITOGEN=1 makes runs on containers faster. Logs are kept in .cache/deploy.
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of ./deploy."""
+    parser = argparse.ArgumentParser(
+        prog="./deploy",
+        description="Bring the hosts of an inventory to the release of this checkout.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("inventory", metavar="INVENTORY")
+    parser.add_argument("--limit", metavar="HOSTS", help="only these hosts")
+    parser.add_argument("--yes", action="store_true", help="apply without asking")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show every task")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--check", action="store_true", help="end after the plan")
+    what.add_argument(
+        "--no-plan",
+        action="store_true",
+        help="apply without a plan, where check mode cannot make one (a first run that broke off)",
+    )
+    what.add_argument("--status", action="store_true", help="show the hosts' releases, do nothing")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--release", metavar="ARCHIVE", type=Path, help="a release built before, instead of a build"
+    )
+    which.add_argument(
+        "--rollback", metavar="VERSION", help="go back to a release that is on the hosts"
+    )
+    return parser
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Deploy; the exit code is 0 if everything is as asked, 1 if not, 130 after Ctrl-C."""
+    options = build_parser().parse_args(arguments)
+    try:
+        bootstrap.ensure_controller()
+        site = run.read_site(options.inventory, options.limit, verbose=options.verbose)
+        if options.status:
+            print(decide.status_table(run.read_states(site), site.hosts))
+            return 0
+        _require_answer(options)
+        with _alone(site):
+            return _rollback(site, options) if options.rollback else _deploy(site, options)
+    except (DeployError, bootstrap.SetupError) as error:
+        sys.stdout.flush()
+        print(f"deploy: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(
+            "deploy: interrupted. Every step can be repeated: the same command goes on from here.",
+            file=sys.stderr,
+        )
+        return 130
+
+
+@contextlib.contextmanager
+def _alone(site: Site) -> Iterator[None]:
+    """Let one deploy at a time work on an inventory, as far as this checkout knows."""
+    folder = CACHE / "deploy"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{site.path.parent.name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DeployError(
+                f"Another ./deploy of this checkout is at work on {site.said}.",
+                "Wait until it is done, then try again.",
+            ) from None
+        yield
+
+
+def _require_answer(options: argparse.Namespace) -> None:
+    """Refuse early what would end at a question that nobody hears."""
+    if not (options.yes or options.check or sys.stdin.isatty()):
+        raise DeployError(
+            "Nobody can be asked: the input is not a terminal. Nothing was changed.",
+            "Add --yes to apply without asking, or --check to see the plan only.",
+        )
+
+
+def _deploy(site: Site, options: argparse.Namespace) -> int:
+    states = run.read_states(site)
+    decide.require_reached(states, list(site.hosts))
+    run.check_registries(states)
+    built = run.build() if options.release is None else run.take_archive(options.release)
+    return _bring(site, list(site.hosts), states, built, options)
+
+
+def _rollback(site: Site, options: argparse.Namespace) -> int:
+    """Move the symlink back, by the same role and with the same plan; nothing is built."""
+    version = decide.check_version(options.rollback)
+    hosts = site.in_group("mercurial")
+    if not hosts:
+        raise DeployError(
+            "None of these hosts runs hg, so none has a release.", "Nothing was changed."
+        )
+    states = run.read_states(site)
+    decide.require_reached(states, hosts)
+    built = run.known_release(version)
+    if built.archive is None:
+        decide.require_present(version, states, hosts)
+    return _bring(site, hosts, states, built, options)
+
+
+def _bring(
+    site: Site,
+    hosts: Sequence[str],
+    states: Mapping[str, HostState],
+    built: Built,
+    options: argparse.Namespace,
+) -> int:
+    """Plan, ask, apply, look."""
+    new = decide.new_hosts(states, hosts)
+    if new or options.no_plan:
+        run.check_variables(site, built)
+    if not options.no_plan:
+        changes = _plan(site, [name for name in hosts if name not in new], new, built)
+        if options.check or not (changes or new):
+            return 0
+    if not options.yes:
+        _ask(f"Apply release {built.version} to {decide.joined(hosts)}?")
+    running = [name for name in site.in_group("mercurial") if name in hosts]
+    before = decide.previous(states, running, built.version)
+    back = decide.way_back(site.said, before)
+    _results, code, log = run.site_playbook(site, built, hosts, check=False)
+    if code != 0:
+        raise DeployError(
+            f"The run failed (ansible-playbook exited with {code});"
+            " tasks before the failing one are in effect.",
+            "\n  ".join([_again(log), *back.splitlines()]),
+        )
+    decide.require_current(built.version, run.read_states(site), running)
+    print(f"\n{built.version} is in effect on {decide.joined(hosts)}.")
+    if back:
+        print(back)
+    return 0
+
+
+def _plan(site: Site, known: Sequence[str], new: Sequence[str], built: Built) -> bool:
+    """Show what would change on hosts that were provisioned before; tell whether anything would."""
+    results: Mapping[str, decide.Result] = {}
+    if known:
+        results, code, log = run.site_playbook(site, built, known, check=True)
+        if code != 0:
+            raise DeployError(
+                f"The plan failed (ansible-playbook exited with {code}). Nothing was changed.",
+                f"The whole run is in {log.relative_to(ROOT)}. Check mode cannot foresee a host"
+                " that gets a part for the first time, or whose first run broke off: if that is"
+                " the cause, --no-plan applies without a plan.",
+            )
+    Step.say("plan", decide.plan_summary(results, new))
+    return any(result.changed for result in results.values())
+
+
+def _again(log: Path) -> str:
+    return (
+        f"The whole run is in {log.relative_to(ROOT)}. When the cause is mended, run the same"
+        " command again: what is done already stays as it is."
+    )
+
+
+def _ask(question: str) -> None:
+    """Return if the person types yes; DeployError otherwise."""
+    try:
+        answer = input(f"\n{question} Type yes: ")
+    except EOFError:
+        answer = ""
+    if answer.strip().lower() != "yes":
+        raise DeployError("Not applied. Nothing was changed.", "Run it again when it is time.")

@@ -1,0 +1,287 @@
+"""What ./deploy decides and says. Nothing here looks at a host, a file or a clock."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+-]{0,63}")
+"""What the role `mercurial` takes for a version: the name of a folder."""
+
+STATE_TASK = "State of the host"
+"""The task of playbooks/state.yml whose message is the state."""
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_RECAP = re.compile(
+    r"(?P<host>\S+)\s+: ok=\d+\s+changed=(?P<changed>\d+)\s+unreachable=(?P<unreachable>\d+)"
+    r"\s+failed=(?P<failed>\d+)"
+)
+_TASK = re.compile(r"(TASK|RUNNING HANDLER) \[")
+_PLAY = re.compile(r"PLAY \[(?P<name>.*?)\]")
+_VERSION_IN_ARCHIVE = re.compile(r"(?:\./)?([^/]+)/?")
+
+
+class DeployError(Exception):
+    """The deploy cannot go on: a sentence for the cause, then a way out. Exit code 1."""
+
+    def __init__(self, cause: str, way_out: str) -> None:
+        super().__init__(f"{cause}\n  {way_out}")
+
+
+@dataclass(frozen=True, slots=True)
+class HostState:
+    """What a host has. `releases` has the newest first; `problem` says why nothing is known."""
+
+    provisioned: bool = False
+    current: str = ""
+    releases: tuple[str, ...] = ()
+    registry: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What Ansible's recap says of a host."""
+
+    changed: int
+    failed: bool
+
+
+# --- the inventory ----------------------------------------------------------------------------
+
+
+def hosts_of(listing: str) -> dict[str, list[str]]:
+    """Read `ansible-inventory --list`: every host with the groups it is in, parents included."""
+    data: dict[str, Any] = json.loads(listing)
+    result: dict[str, list[str]] = {name: [] for name in data.get("_meta", {}).get("hostvars", {})}
+
+    def members(group: str, seen: frozenset[str]) -> set[str]:
+        content = data.get(group, {})
+        found = set(content.get("hosts", ()))
+        for child in content.get("children", ()):
+            if child not in seen:
+                found |= members(child, seen | {child})
+        return found
+
+    for group in sorted(set(data) - {"_meta"}):
+        for name in sorted(members(group, frozenset({group}))):
+            result.setdefault(name, []).append(group)
+    return dict(sorted(result.items()))
+
+
+def limit_to(hosts: Iterable[str]) -> str:
+    """Return the value of --limit for these hosts.
+
+    localhost is always among them, or the play that checks the registry would be left out.
+    """
+    return ",".join([*hosts, "localhost"])
+
+
+# --- what Ansible says ------------------------------------------------------------------------
+
+
+def states_of(output: str) -> dict[str, HostState]:
+    """Read what playbooks/state.yml printed through the callback ansible.posix.json."""
+    data: dict[str, Any] = json.loads(output[output.index("{") :])
+    result: dict[str, HostState] = {}
+    for task in (task for play in data["plays"] for task in play["tasks"]):
+        for host, answer in task["hosts"].items():
+            if answer.get("unreachable") or answer.get("failed"):
+                words = " ".join(str(answer.get("msg", "no reason given")).split())
+                result[host] = HostState(problem=textwrap.shorten(words, 300))
+            elif task["task"]["name"] == STATE_TASK:
+                message = answer["msg"]
+                result[host] = HostState(
+                    provisioned=bool(message["provisioned"]),
+                    current=str(message["current"]),
+                    releases=tuple(message["releases"]),
+                    registry=str(message["registry"]),
+                )
+    return result
+
+
+def plain(line: str) -> str:
+    """Remove colours."""
+    return _COLOUR.sub("", line)
+
+
+def without_includes(lines: Iterable[str]) -> Iterator[str]:
+    """Leave out tasks of which nothing but "included: FILE" is told.
+
+    The line that names a task, and the empty one before it, wait until something else follows.
+    """
+    held: list[str] = []
+    for line in lines:
+        text = plain(line)
+        if text.startswith("included: "):
+            held.clear()
+        elif _TASK.match(text) or not text.strip():
+            held.append(line)
+        else:
+            yield from held
+            held.clear()
+            yield line
+    yield from held
+
+
+def recap_of(line: str) -> tuple[str, Result] | None:
+    """Read a line of Ansible's recap, None if it is none."""
+    found = _RECAP.match(plain(line))
+    if found is None:
+        return None
+    failed = found["unreachable"] != "0" or found["failed"] != "0"
+    return found["host"], Result(int(found["changed"]), failed)
+
+
+def play_of(line: str) -> str | None:
+    """Return the name of the play that begins with this line, None if none does."""
+    found = _PLAY.match(plain(line))
+    return found["name"] if found else None
+
+
+# --- decisions --------------------------------------------------------------------------------
+
+
+def require_reached(states: Mapping[str, HostState], hosts: Sequence[str]) -> None:
+    """Refuse to go on while a host does not answer: half a fleet with a release is no deploy."""
+    problems = {
+        name: states[name].problem if name in states else "it gave no answer"
+        for name in hosts
+        if name not in states or states[name].problem
+    }
+    if problems:
+        lines = "\n".join(f"  | {name}: {text}" for name, text in problems.items())
+        raise DeployError(
+            f"Not every host could be asked what it has:\n{lines}",
+            "Nothing was changed. Mend the way there, or leave hosts out: --limit 'all:!HOST'.",
+        )
+
+
+def new_hosts(states: Mapping[str, HostState], hosts: Sequence[str]) -> list[str]:
+    """Return the hosts that no run has provisioned yet.
+
+    Check mode cannot foresee what happens there: most tasks build on what the task before made.
+    """
+    return [name for name in hosts if not states[name].provisioned]
+
+
+def check_version(version: str) -> str:
+    """Return the version; DeployError if it cannot be the name of a release."""
+    if not VERSION.fullmatch(version):
+        raise DeployError(
+            f"'{version}' is not the version of a release.",
+            "A version looks like 0.1.0-1a2b3c4d5e6f; ./deploy INVENTORY --status lists them.",
+        )
+    return version
+
+
+def require_present(version: str, states: Mapping[str, HostState], hosts: Sequence[str]) -> None:
+    """Refuse a rollback to a release that a host no longer has."""
+    without = [name for name in hosts if version not in states[name].releases]
+    if without:
+        lines = "\n".join(
+            f"  | {name} has {', '.join(states[name].releases) or 'no release'}" for name in without
+        )
+        raise DeployError(
+            f"{version} is not on {joined(without)}:\n{lines}",
+            "Choose one that every host has, or install it again from its archive:"
+            " ./deploy INVENTORY --release ARCHIVE.",
+        )
+
+
+def version_in_archive(first_member: str) -> str:
+    """Return the version of an archive of a release, from the name of its first member."""
+    found = _VERSION_IN_ARCHIVE.match(first_member)
+    return check_version(found[1] if found else first_member)
+
+
+def previous(
+    states: Mapping[str, HostState], hosts: Sequence[str], version: str
+) -> dict[str, list[str]]:
+    """Return the releases that are to be replaced by `version`, each with its hosts."""
+    result: dict[str, list[str]] = {}
+    for name in hosts:
+        if states[name].current and states[name].current != version:
+            result.setdefault(states[name].current, []).append(name)
+    return result
+
+
+def require_current(version: str, states: Mapping[str, HostState], hosts: Sequence[str]) -> None:
+    """Say so if the run went well and a host nevertheless works with another release."""
+    others = [name for name in hosts if states[name].current != version]
+    if others:
+        lines = "\n".join(f"  | {name}: {states[name].current or 'none'}" for name in others)
+        raise DeployError(
+            f"The run went well, and yet {version} is not the current release of"
+            f" {joined(others)}:\n{lines}",
+            "Does the inventory set mercurial_release_version to a fixed value? It should look up"
+            " HGFLEET_RELEASE_VERSION, as ansible/inventories/production.example does.",
+        )
+
+
+# --- words ------------------------------------------------------------------------------------
+
+
+def count(number: int, noun: str) -> str:
+    """Render "1 host", "2 hosts"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def joined(names: Iterable[str]) -> str:
+    """Render "a", "a and b", "a, b and c"."""
+    words = list(names)
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def plan_summary(results: Mapping[str, Result], new: Sequence[str]) -> str:
+    """Return the plan in a sentence or two."""
+    changes = {name: result.changed for name, result in results.items() if result.changed}
+    parts = []
+    if changes:
+        each = ", ".join(f"{name} {number}" for name, number in changes.items())
+        parts.append(f"{count(sum(changes.values()), 'change')} ({each})")
+    if new:
+        parts.append(f"everything on {joined(new)}, not provisioned before")
+    if not parts:
+        return "Plan: nothing to change."
+    return f"Plan: {'; '.join(parts)}."
+
+
+def status_table(states: Mapping[str, HostState], hosts: Mapping[str, Sequence[str]]) -> str:
+    """Return what --status prints: each host, its current release and the others it has."""
+    rows = [("HOST", "CURRENT RELEASE", "OTHERS, THE NEWEST FIRST")]
+    for name, groups in hosts.items():
+        state = states.get(name, HostState(problem="it gave no answer"))
+        others = ", ".join(v for v in state.releases if v != state.current)
+        if state.problem:
+            rows.append((name, "?", state.problem))
+        elif not state.provisioned:
+            rows.append((name, "-", "not provisioned yet"))
+        elif "mercurial" not in groups:
+            rows.append((name, "-", "runs no hg, so it has no release"))
+        else:
+            rows.append((name, state.current or "none", others or "-"))
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    return "\n".join(f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}" for a, b, c in rows)
+
+
+def way_back(inventory: str, before: Mapping[str, Sequence[str]]) -> str:
+    """Return how to undo a release; empty if there was none before."""
+    if not before:
+        return ""
+    if len(before) == 1:
+        (version,) = before
+        return f"To go back: ./deploy {inventory} --rollback {version}"
+    lines = [
+        f"  ./deploy {inventory} --limit '{','.join(names)}' --rollback {version}"
+        for version, names in before.items()
+    ]
+    return "\n".join(["To go back (the hosts had different releases):", *lines])

@@ -1,0 +1,243 @@
+"""Ansible as a process, for ./deploy: what it is told, what is shown of it, and what is kept."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import bootstrap
+from bootstrap import CACHE, ROOT, Step
+
+from deploy import decide
+from deploy.decide import DeployError, HostState, Result
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+PLAYBOOKS = ROOT / "ansible/playbooks"
+SITE = ROOT / "ansible/site.yml"
+INVENTORIES = ROOT / "ansible/inventories"
+LOGS = CACHE / "deploy"
+
+VAULT_HINT = (
+    "If secrets of the inventory are encrypted, say where the password is:"
+    " ANSIBLE_VAULT_PASSWORD_FILE=FILE ./deploy ..."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What the inventory's variables look up in the environment."""
+
+    version: str
+    archive: Path | None
+    versitygw: Path | None
+
+    def variables(self) -> dict[str, str]:
+        """Return the environment variables, empty where there is nothing."""
+        return {
+            "HGFLEET_RELEASE_VERSION": self.version,
+            "HGFLEET_RELEASE_ARCHIVE": str(self.archive or ""),
+            "HGFLEET_VERSITYGW": str(self.versitygw or ""),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """An inventory as Ansible sees it; `said` is how the person named it."""
+
+    said: str
+    path: Path
+    hosts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    verbose: bool = False
+
+    def in_group(self, group: str) -> list[str]:
+        """Return the hosts of a group."""
+        return [name for name, groups in self.hosts.items() if group in groups]
+
+
+def find_inventory(said: str) -> Path:
+    """Return the file of an inventory: a file, a folder, or a name in ansible/inventories."""
+    from pathlib import Path
+
+    # The name first: ./cluster is a file here, and an inventory there.
+    for candidate in (INVENTORIES / said, Path(said)):
+        if candidate.is_file():
+            return candidate.resolve()
+        if (candidate / "hosts.yml").is_file():
+            # Not the folder: Ansible would take registry.yml for an inventory too.
+            return (candidate / "hosts.yml").resolve()
+    known = sorted(path.parent.name for path in INVENTORIES.glob("*/hosts.yml"))
+    raise DeployError(
+        f"There is no inventory {said}: no such file, and no folder with a hosts.yml.",
+        f"In {INVENTORIES.relative_to(ROOT)} there are: {', '.join(known)}.",
+    )
+
+
+def environment(built: Built | None = None) -> dict[str, str]:
+    """Return the environment of Ansible's commands."""
+    # Ansible as it comes: the accelerator pays off on containers, and no deploy may depend on it.
+    os.environ.setdefault("HGFLEET_MITOGEN", "0")
+    env = bootstrap.controller_environment()
+    if built is not None:
+        env.update(built.variables())
+    return env
+
+
+def read_site(said: str, limit: str | None, *, verbose: bool) -> Site:
+    """Read the inventory; DeployError if there is none, or no host."""
+    path = find_inventory(said)
+    command = ["ansible-inventory", "-i", str(path), "--list"]
+    command += ["--limit", limit] if limit else []
+    listing = bootstrap.run(
+        command, what="Reading the inventory", way_out=VAULT_HINT, env=environment()
+    )
+    hosts = decide.hosts_of(listing)
+    if not hosts:
+        where = f"--limit {limit} leaves no host of" if limit else "There is no host in"
+        raise DeployError(f"{where} {path}.", "Nothing was changed.")
+    return Site(said, path, hosts, verbose)
+
+
+def read_states(site: Site) -> dict[str, HostState]:
+    """Ask every host what it has."""
+    command = ["ansible-playbook", "-i", str(site.path), str(PLAYBOOKS / "state.yml")]
+    command += ["--limit", ",".join(site.hosts)]
+    env = {**environment(), "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"}
+    with Step("hosts", f"asking {decide.count(len(site.hosts), 'host')} what there is"):
+        done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    try:
+        return decide.states_of(done.stdout)
+    except ValueError:
+        said = (done.stderr + done.stdout).strip().splitlines()[-25:]
+        tail = "\n".join(f"  | {line}" for line in said)
+        raise DeployError(f"Asking the hosts failed:\n{tail}", VAULT_HINT) from None
+
+
+def check_registries(states: Mapping[str, HostState]) -> None:
+    """Check every registry that the inventory names, before anything costs time."""
+    for path in sorted({state.registry for state in states.values() if state.registry}):
+        python = str(bootstrap.VENV / "bin/python")
+        said = bootstrap.run(
+            [python, "-m", "hgfleet", "registry", "check", path],
+            what="Checking the registry",
+            way_out="Nothing was changed. Correct the registry, then deploy again.",
+            env=environment(),
+        )
+        Step.say("registry", said.strip())
+
+
+def check_variables(site: Site, built: Built) -> None:
+    """Run every role's preflight, which touches no host."""
+    with Step("preflight", "checking every variable of every role"):
+        bootstrap.run(
+            [
+                "ansible-playbook",
+                *("-i", str(site.path), str(PLAYBOOKS / "preflight.yml")),
+                *("--limit", decide.limit_to(site.hosts)),
+            ],
+            what="Checking the variables of the inventory",
+            way_out="Nothing was changed. Correct the inventory, then deploy again.",
+            env=environment(built),
+        )
+
+
+def take_archive(archive: Path) -> Built:
+    """Return the release in an archive that was built before."""
+    try:
+        with tarfile.open(archive) as file:
+            first = file.next()
+    except (OSError, tarfile.TarError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no tar file"
+        raise DeployError(
+            f"{archive} is not an archive of a release: {reason}.",
+            "A build leaves one in .cache/release: hgfleet-VERSION.tar.gz.",
+        ) from error
+    version = decide.version_in_archive(first.name if first else "")
+    return Built(version, archive.resolve(), find_versitygw())
+
+
+def known_release(version: str) -> Built:
+    """Return a release by its version; its archive only if the cache still has it."""
+    archive = CACHE / "release" / f"hgfleet-{version}.tar.gz"
+    return Built(version, archive if archive.is_file() else None, find_versitygw())
+
+
+def find_versitygw() -> Path | None:
+    """Return the S3 server for inventories with an object store of their own, if it was built."""
+    from pathlib import Path
+
+    named = os.environ.get("HGFLEET_VERSITYGW", "")
+    if named:
+        return Path(named)
+    found = sorted((CACHE / "release").glob("versitygw-*"), key=lambda path: path.stat().st_mtime)
+    return found[-1] if found else None
+
+
+def build() -> Built:
+    """Build the release of this checkout, or find it built."""
+    from localcluster import release
+
+    bootstrap.ensure_engine()
+    built = release.ensure()
+    Step.say("release", f"{built.version} ({built.archive.relative_to(ROOT)})")
+    return Built(built.version, built.archive, built.versitygw)
+
+
+def site_playbook(
+    site: Site, built: Built, hosts: Sequence[str], *, check: bool
+) -> tuple[dict[str, Result], int, Path]:
+    """Run site.yml on these hosts, showing what changes; return the recap, the exit code, the log.
+
+    The recap leaves out localhost, where nothing but checks runs.
+    """
+    command = ["ansible-playbook", "-i", str(site.path), str(SITE)]
+    command += ["--limit", decide.limit_to(hosts), "--diff"]
+    command += ["--check"] if check else []
+    env = environment(built)
+    env["PYTHONUNBUFFERED"] = "1"
+    env["ANSIBLE_FORCE_COLOR"] = "1" if sys.stdout.isatty() else "0"
+    if not site.verbose:
+        env["ANSIBLE_DISPLAY_OK_HOSTS"] = "0"
+    subject = "plan" if check else "apply"
+    what = "ansible/site.yml " + ("--check --diff" if check else f"on {decide.joined(hosts)}")
+    results: dict[str, Result] = {}
+    log = _log(site, subject)
+    with Step(subject, f"{what} (log: {log.relative_to(ROOT)})") as progress, log.open("w") as kept:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
+        )
+        assert process.stdout is not None
+        try:
+            shown = process.stdout if site.verbose else decide.without_includes(process.stdout)
+            for line in shown:
+                sys.stdout.write(line)
+                sys.stdout.flush()
+                kept.write(decide.plain(line))
+                play = decide.play_of(line)
+                if play:
+                    progress.what = play
+                recap = decide.recap_of(line)
+                if recap is not None and recap[0] in site.hosts:
+                    results[recap[0]] = recap[1]
+            code = process.wait()
+        except BaseException:
+            # Ctrl-C reached Ansible as well; it ends by itself, and we wait for it.
+            process.wait()
+            raise
+    return results, code, log
+
+
+def _log(site: Site, subject: str) -> Path:
+    LOGS.mkdir(parents=True, exist_ok=True)
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    log = LOGS / f"{stamp}-{site.path.parent.name}-{subject}.log"
+    # Diffs have no secrets (no_log), yet they say how the site is built.
+    log.touch(mode=0o600)
+    return log
