@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import bootstrap
 import pytest
 from localcluster import cli, client, cluster, settings
-from localsettings import Settings
+from localcluster.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
