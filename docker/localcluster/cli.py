@@ -183,21 +183,12 @@ def command_logs(arguments: argparse.Namespace) -> int:
 def command_ssh(arguments: argparse.Namespace) -> int:
     """Become an ssh client with a person's key."""
     cluster = life.require_running()
-    key = STATE / "keys" / arguments.person
     people = sorted(file.stem for file in (STATE / "keys").glob("*.pub"))
     if arguments.person not in people:
         bootstrap.fail(
             f"There is no key of {arguments.person}.", f"The people are: {', '.join(people)}."
         )
-    command = [
-        "ssh",
-        "-F",
-        str(STATE / "client/ssh_config"),
-        "-o",
-        "IdentityFile=none",
-        "-i",
-        str(key),
-    ]
+    command = shlex.split(client.ssh_command(arguments.person))
     command += ["-p", str(cluster.port("ssh")), "hg@127.0.0.1", *arguments.argv]
     return subprocess.call(command)
 

@@ -84,11 +84,10 @@ def write_client_files(cluster: Settings, hosts: Mapping[str, Host]) -> None:
     lines = [f"{names} {' '.join(line.split()[:2])}" for line in keys.splitlines()]
     (folder / "known_hosts").write_text("\n".join(lines) + "\n")
     (folder / "ssh_config").write_text(
-        "# Used by the hgrc beside it: alice's key, and only the host keys of this cluster.\n"
+        "# Names no key: ssh tries every key that it is told of. Add -i KEYS/PERSON.\n"
         "Host *\n"
         "  BatchMode yes\n"
         "  IdentitiesOnly yes\n"
-        f"  IdentityFile {STATE / 'keys/alice'}\n"
         "  StrictHostKeyChecking yes\n"
         f"  UserKnownHostsFile {folder / 'known_hosts'}\n"
         "  GlobalKnownHostsFile /dev/null\n"
@@ -98,9 +97,15 @@ def write_client_files(cluster: Settings, hosts: Mapping[str, Host]) -> None:
         "[web]\n"
         f"cacerts = {STATE / 'pki/ca.pem'}\n"
         "[ui]\n"
-        f"ssh = ssh -F {shlex.quote(str(folder / 'ssh_config'))}\n"
+        f"ssh = {ssh_command('alice')}\n"
         "username = alice <alice@hgfleet.test>\n"
     )
+
+
+def ssh_command(person: str) -> str:
+    """Return the ssh command of a person, quoted for a shell; host and command follow it."""
+    arguments = ["ssh", "-F", str(STATE / "client/ssh_config"), "-i", str(STATE / "keys" / person)]
+    return shlex.join(arguments)
 
 
 def ssh_url(cluster: Settings, path: str) -> str:
