@@ -1,0 +1,144 @@
+"""The inventories that people copy: complete, and without a variable that no role knows."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hgfleet import registry
+
+ROOT = Path(__file__).resolve().parents[2]
+INVENTORIES = ROOT / "ansible/inventories"
+ROLES = ROOT / "ansible/roles"
+
+NAMES = sorted(path.parent.name for path in INVENTORIES.glob("*/hosts.yml"))
+
+OURS = re.compile(r"(ansible|vault|cluster)_\w+")
+"""Variables that are no role's: Ansible's own, secrets by their place, what makes a container."""
+
+USED = re.compile(r"\bvault_\w+")
+
+
+@cache
+def listing(name: str) -> dict[str, Any]:
+    """What `ansible-inventory --list` says of an inventory; fails if it cannot be read."""
+    done = subprocess.run(
+        [
+            str(Path(sys.executable).parent / "ansible-inventory"),
+            *("-i", str(INVENTORIES / name / "hosts.yml"), "--list"),
+        ],
+        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible/ansible.cfg")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    data: dict[str, Any] = json.loads(done.stdout)
+    return data
+
+
+def groups_of(name: str) -> dict[str, set[str]]:
+    """Every host with the groups that it is in itself (parents are of no interest here)."""
+    data = listing(name)
+    result: dict[str, set[str]] = {host: set() for host in data["_meta"]["hostvars"]}
+    for group, content in data.items():
+        for host in content.get("hosts", ()):
+            result[host].add(group)
+    return result
+
+
+@cache
+def options(role: str) -> dict[str, dict[str, Any]]:
+    """The variables of a role."""
+    specs = yaml.safe_load((ROLES / role / "meta/argument_specs.yml").read_text())
+    found: dict[str, dict[str, Any]] = specs["argument_specs"]["main"]["options"]
+    return found
+
+
+def roles() -> list[str]:
+    return sorted(path.parents[1].name for path in ROLES.glob("*/meta/argument_specs.yml"))
+
+
+def roles_of(groups: set[str]) -> set[str]:
+    """The roles of a host in these groups, as site.yml gives them."""
+    hg = {"mercurial"} if groups & {"ssh", "web", "bundles"} else set()
+    return {"base", *hg, *(group for group in groups if group in roles())}
+
+
+def test_the_inventories_for_people_are_there() -> None:
+    assert {"cluster", "production.example", "vagrant"} <= set(NAMES)
+    assert "base" in roles()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_has_hosts_for_every_part(name: str) -> None:
+    parts = set().union(*groups_of(name).values())
+    assert {"directory", "objectstore", "proxy", "ssh", "web", "bundles"} <= parts
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_variable_is_one_of_a_role(name: str) -> None:
+    known = {option for role in roles() for option in options(role)}
+    unknown = {
+        variable
+        for variables in listing(name)["_meta"]["hostvars"].values()
+        for variable in variables
+        if variable not in known and not OURS.fullmatch(variable)
+    }
+    assert not unknown, "no role knows these: a name is misspelt, or the role has changed"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_required_variable_is_set(name: str) -> None:
+    variables = listing(name)["_meta"]["hostvars"]
+    missing = {
+        f"{host}: {option}"
+        for host, groups in groups_of(name).items()
+        for role in roles_of(groups)
+        for option, spec in options(role).items()
+        if spec.get("required") and option not in variables[host]
+    }
+    assert not missing
+
+
+@pytest.mark.parametrize(
+    "path", sorted(INVENTORIES.glob("*/registry.yml")), ids=lambda path: path.parent.name
+)
+def test_its_registry_is_right(path: Path) -> None:
+    assert registry.load(path).repositories
+
+
+def test_the_groups_of_the_example_are_those_of_its_registry() -> None:
+    example = INVENTORIES / "production.example"
+    directory = yaml.safe_load((example / "group_vars/all/directory.yml").read_text())
+    named = {group["name"] for group in directory["directory_groups"]}
+    people = {person["name"] for person in directory["directory_people"]}
+    loaded = registry.load(example / "registry.yml")
+    for repository in loaded.repositories.values():
+        read = () if repository.read == "public" else repository.read
+        assert {*repository.push, *read} <= named
+    for group in directory["directory_groups"]:
+        assert set(group["members"]) <= people
+
+
+def test_the_secrets_of_the_example_are_named_once_and_empty() -> None:
+    """An empty one is refused by a role's preflight, so nobody deploys a secret of the example."""
+    folder = INVENTORIES / "production.example/group_vars"
+    vault = yaml.safe_load((folder / "all/vault.yml").read_text())
+    used = {
+        name
+        for path in folder.rglob("*.yml")
+        if path.name != "vault.yml"
+        for name in USED.findall(path.read_text())
+    }
+    assert used == set(vault)
+    assert not any(vault.values())
