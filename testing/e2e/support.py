@@ -160,7 +160,7 @@ class Host:
         """Return what the service's units said since a time; never fails, for use in reports."""
         units = ("hgfleet-*", "slapd", "nginx", "haproxy", "ssh")
         words = ["journalctl", "--no-pager", "--output=short-precise", f"--since={since}"]
-        words += ["--lines=60", *(f"--unit={unit}" for unit in units)]
+        words += ["--lines=40", *(f"--unit={unit}" for unit in units)]
         done = self.run(*words)
         return (done.stdout or done.stderr).strip()
 
@@ -403,6 +403,8 @@ class Cluster:
         except urllib.error.HTTPError as error:
             with error:
                 return Page(error.code, error.read().decode("utf-8", "replace"), {})
+        except OSError as error:
+            raise AssertionError(f"{whole} does not answer: {error}") from None
 
     def requests(self, repository: str) -> RequestLog:
         """Begin to read the web part's log of one repository here."""

@@ -147,9 +147,22 @@ def connection(person: Person, *options: str) -> Iterator[subprocess.Popen[str]]
             assert length.strip().isdecimal(), f"no hg answers, but: {length!r}"
             yield process
         finally:
-            process.stdin.close()
-            process.terminate()
-            process.wait(timeout=20)
+            complaints(process)
+
+
+def complaints(process: subprocess.Popen[str]) -> str:
+    """End a session as a client does, and return what ssh said meanwhile.
+
+    Not by a signal: the ssh of Debian 12 may sleep over one until the server's next sign of life.
+    """
+    assert process.stdin is not None
+    assert process.stderr is not None
+    if process.stdin.closed:
+        return ""
+    process.stdin.close()
+    said = process.stderr.read()
+    process.wait(timeout=20)
+    return said
 
 
 def free_port() -> int:
@@ -179,9 +192,7 @@ def test_a_local_port_leads_nowhere(bob: Person) -> None:
         said = wait_until("the client listens", lambda: [answer_through(port)], 10)
 
         assert said == [b""], f"the admin's sshd answers: {said}"
-        process.terminate()
-        assert process.stderr is not None
-        assert "administratively prohibited" in process.stderr.read()
+        assert "open failed: " in complaints(process)
 
 
 def test_a_socks_proxy_leads_nowhere(bob: Person) -> None:
@@ -192,9 +203,7 @@ def test_a_socks_proxy_leads_nowhere(bob: Person) -> None:
         said = wait_until("the client listens", lambda: [answer_through(port, question)], 10)
 
         assert b"SSH-2.0" not in said[0]
-        process.terminate()
-        assert process.stderr is not None
-        assert "administratively prohibited" in process.stderr.read()
+        assert "open failed: " in complaints(process)
 
 
 @pytest.mark.parametrize("listen", ["0", "127.0.0.1:9999", "/tmp/owned.sock"])
@@ -219,18 +228,11 @@ def test_no_unix_socket_is_forwarded(bob: Person, tmp_path: Path) -> None:
                     return [b""]
 
         assert wait_until("the client listens", ask, 10) == [b""]
-        process.terminate()
-        assert process.stderr is not None
-        assert "administratively prohibited" in process.stderr.read()
+        assert "open failed: " in complaints(process)
 
 
 def test_no_terminal_is_given(bob: Person) -> None:
-    said = bob.ssh(options=["-tt"])
-
-    assert "PTY allocation request failed" in said.stderr
-    assert "uid=" not in said.output
-    # The same that everybody gets who just logs in.
-    assert "Hello bob" in said.stdout
+    bob.ssh(options=["-tt"]).refused("PTY allocation request failed")
 
 
 def test_no_x11_is_forwarded(bob: Person) -> None:
