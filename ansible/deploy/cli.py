@@ -55,6 +55,14 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("inventory", metavar="INVENTORY")
     parser.add_argument("--limit", metavar="HOSTS", help="only these hosts")
     parser.add_argument("--yes", action="store_true", help="apply without asking")
+    parser.add_argument(
+        "-e",
+        "--extra-vars",
+        action="append",
+        default=[],
+        metavar="VARS",
+        help="variables for this run alone, as ansible-playbook takes them; may be repeated",
+    )
     parser.add_argument("-v", "--verbose", action="store_true", help="show every task")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--check", action="store_true", help="end after the plan")
@@ -79,7 +87,9 @@ def main(arguments: Sequence[str]) -> int:
     options = build_parser().parse_args(arguments)
     try:
         bootstrap.ensure_controller()
-        site = run.read_site(options.inventory, options.limit, verbose=options.verbose)
+        site = run.read_site(
+            options.inventory, options.limit, options.extra_vars, verbose=options.verbose
+        )
         if options.status:
             print(decide.status_table(run.read_states(site), site.hosts))
             return 0

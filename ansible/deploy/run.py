@@ -55,7 +55,15 @@ class Site:
     said: str
     path: Path
     hosts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    extra_vars: Sequence[str] = ()
     verbose: bool = False
+
+    def playbook(self, book: Path, *options: str) -> list[str]:
+        """Return the command that runs a playbook on this inventory."""
+        command = ["ansible-playbook", "-i", str(self.path), str(book), *options]
+        for text in self.extra_vars:
+            command += ["--extra-vars", text]
+        return command
 
     def in_group(self, group: str) -> list[str]:
         """Return the hosts of a group."""
@@ -90,7 +98,9 @@ def environment(built: Built | None = None) -> dict[str, str]:
     return env
 
 
-def read_site(said: str, limit: str | None, *, verbose: bool) -> Site:
+def read_site(
+    said: str, limit: str | None, extra_vars: Sequence[str] = (), *, verbose: bool = False
+) -> Site:
     """Read the inventory; DeployError if there is none, or no host."""
     path = find_inventory(said)
     command = ["ansible-inventory", "-i", str(path), "--list"]
@@ -102,13 +112,12 @@ def read_site(said: str, limit: str | None, *, verbose: bool) -> Site:
     if not hosts:
         where = f"--limit {limit} leaves no host of" if limit else "There is no host in"
         raise DeployError(f"{where} {path}.", "Nothing was changed.")
-    return Site(said, path, hosts, verbose)
+    return Site(said, path, hosts, extra_vars, verbose)
 
 
 def read_states(site: Site) -> dict[str, HostState]:
     """Ask every host what it has."""
-    command = ["ansible-playbook", "-i", str(site.path), str(PLAYBOOKS / "state.yml")]
-    command += ["--limit", ",".join(site.hosts)]
+    command = site.playbook(PLAYBOOKS / "state.yml", "--limit", ",".join(site.hosts))
     env = {**environment(), "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"}
     with Step("hosts", f"asking {decide.count(len(site.hosts), 'host')} what there is"):
         done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
@@ -137,11 +146,7 @@ def check_variables(site: Site, built: Built) -> None:
     """Run every role's preflight, which touches no host."""
     with Step("preflight", "checking every variable of every role"):
         bootstrap.run(
-            [
-                "ansible-playbook",
-                *("-i", str(site.path), str(PLAYBOOKS / "preflight.yml")),
-                *("--limit", decide.limit_to(site.hosts)),
-            ],
+            site.playbook(PLAYBOOKS / "preflight.yml", "--limit", decide.limit_to(site.hosts)),
             what="Checking the variables of the inventory",
             way_out="Nothing was changed. Correct the inventory, then deploy again.",
             env=environment(built),
@@ -197,8 +202,7 @@ def site_playbook(
 
     The recap leaves out localhost, where nothing but checks runs.
     """
-    command = ["ansible-playbook", "-i", str(site.path), str(SITE)]
-    command += ["--limit", decide.limit_to(hosts), "--diff"]
+    command = site.playbook(SITE, "--limit", decide.limit_to(hosts), "--diff")
     command += ["--check"] if check else []
     env = environment(built)
     env["PYTHONUNBUFFERED"] = "1"

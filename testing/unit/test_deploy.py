@@ -50,6 +50,14 @@ def test_the_limit_never_leaves_out_the_play_that_checks_the_registry() -> None:
     assert decide.limit_to(["hg1", "hg2"]) == "hg1,hg2,localhost"
 
 
+def test_variables_of_one_run_reach_every_playbook() -> None:
+    site = run.Site("x", Path("/inv/hosts.yml"), extra_vars=("ansible_port=22", '{"a": [1]}'))
+    assert site.playbook(Path("/site.yml"), "--check") == [
+        *("ansible-playbook", "-i", "/inv/hosts.yml", "/site.yml", "--check"),
+        *("--extra-vars", "ansible_port=22", "--extra-vars", '{"a": [1]}'),
+    ]
+
+
 def test_an_inventory_is_a_file_a_folder_or_a_name(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts.yml"
     hosts.write_text("---\n")
