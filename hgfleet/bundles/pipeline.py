@@ -19,11 +19,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from hgfleet.bundles import repository as hg_side
-from hgfleet.bundles.kinds import make_key, parse_key
+from hgfleet.bundles.kinds import Key, make_key, parse_key
 from hgfleet.bundles.manifest import Entry, Manifests, object_url, render
 from hgfleet.bundles.plan import Action, Plan, State, plan
 from hgfleet.bundles.prune import StoredObject, prunable
 from hgfleet.bundles.report import size
+from hgfleet.bundles.store import MismatchError
 from hgfleet.bundles.verify import Reader, VerificationError
 from hgfleet.errors import HgfleetError, HostError, TemporaryError
 
@@ -210,7 +211,7 @@ class Pipeline:
 
     def _one(self, repository: Repository, stock: Stock, work: Path) -> Outcome:
         dead = self._dead(repository, stock)
-        decision, _ = self.plan(repository, dead=dead)
+        decision, state = self.plan(repository, dead=dead)
         self.report.step(
             "plan",
             repository.path,
@@ -220,8 +221,8 @@ class Pipeline:
         )
         if not self.dry_run:
             if dead:
-                self._withdraw_dead(repository, dead)
-            self._carry_out(repository, decision, work)
+                self._withdraw(repository, dead)
+            self._carry_out(repository, decision, state, work)
         if decision.action is not Action.SKIP:
             self._prune(repository, stock)
         return Outcome(repository.path, decision)
@@ -239,11 +240,13 @@ class Pipeline:
                 dead[entry.url] = problem
         return dead
 
-    def _withdraw_dead(self, repository: Repository, dead: Mapping[str, str]) -> None:
+    def _withdraw(self, repository: Repository, dead: Mapping[str, str]) -> None:
         """Stop sending clients to what is gone, before the time it takes to make it again."""
         published = self.manifests.read(repository.path)
         self.manifests.publish(
-            repository.path, [entry for entry in published if entry.url not in dead], self.now
+            repository.path,
+            [entry for entry in published if entry.url not in dead],
+            datetime.now(UTC),
         )
         for url, problem in dead.items():
             self.report.step(
@@ -254,13 +257,13 @@ class Pipeline:
                 reason=problem,
             )
 
-    def _carry_out(self, repository: Repository, decision: Plan, work: Path) -> None:
+    def _carry_out(self, repository: Repository, decision: Plan, seen: State, work: Path) -> None:
         entries = dict(decision.keep)
         match decision.action:
             case Action.KEEP | Action.SKIP:
                 return
             case Action.GENERATE:
-                entries |= self._make(repository, decision.build, work)
+                entries |= self._make(repository, decision.build, seen, work)
             case Action.WITHDRAW:
                 _remove(self.snapshot(repository))
         manifest = [entries[kind] for kind in decision.kinds]
@@ -274,10 +277,10 @@ class Pipeline:
         """Where the snapshot of a repository lies."""
         return self.config.scratch / "snapshots" / _file_name(repository.path)
 
-    def _refresh_snapshot(self, repository: Repository, work: Path) -> State:
+    def _refresh_snapshot(self, repository: Repository, seen: State, work: Path) -> State:
         started = time.monotonic()
         state = hg_side.refresh_snapshot(
-            self.hg, self.source(repository), self.snapshot(repository), work
+            self.hg, self.source(repository), seen, self.snapshot(repository), work
         )
         took = time.monotonic() - started
         self.report.step(
@@ -290,19 +293,25 @@ class Pipeline:
         )
         return state
 
-    def _make(self, repository: Repository, kinds: Sequence[str], work: Path) -> dict[str, Entry]:
+    def _make(
+        self, repository: Repository, kinds: Sequence[str], seen: State, work: Path
+    ) -> dict[str, Entry]:
         """Generate, upload and verify bundles of these kinds; return their manifest entries."""
-        state = self._refresh_snapshot(repository, work)
+        state = self._refresh_snapshot(repository, seen, work)
         entries = {}
         for kind in kinds:
-            entry = self._generate_and_upload(repository, state, kind, work)
-            self._verify(repository, entry, kind, state, work)
+            key, entry = self._generate_and_upload(repository, state, kind, work)
+            try:
+                self._verify(repository, entry, kind, state, work)
+            except VerificationError as error:
+                self._discard(repository, key, str(error))
+                raise
             entries[kind] = entry
         return entries
 
     def _generate_and_upload(
         self, repository: Repository, state: State, kind: str, work: Path
-    ) -> Entry:
+    ) -> tuple[Key, Entry]:
         assert self.bucket is not None
         started = time.monotonic()
         bundle = hg_side.generate(
@@ -321,7 +330,11 @@ class Pipeline:
         key = make_key(repository.path, state.tip, bundle.sha256, kind)
         started = time.monotonic()
         metadata = {"bundlespec": bundle.bundlespec, "changesets": str(state.changesets)}
-        created = self.bucket.upload(str(key), bundle.path, bundle.sha256, metadata)
+        try:
+            created = self.bucket.upload(str(key), bundle.path, bundle.sha256, metadata)
+        except MismatchError as error:
+            self._discard(repository, key, str(error))
+            created = self.bucket.upload(str(key), bundle.path, bundle.sha256, metadata)
         bundle.path.unlink()
         took = time.monotonic() - started
         self.report.step(
@@ -333,7 +346,7 @@ class Pipeline:
             size_bytes=bundle.size,
             duration_s=took,
         )
-        return Entry(
+        return key, Entry(
             url=object_url(self.config.store.public_url, key),
             bundlespec=bundle.bundlespec,
             sha256=bundle.sha256,
@@ -341,6 +354,15 @@ class Pipeline:
             changesets=state.changesets,
             made=made,
         )
+
+    def _discard(self, repository: Repository, key: Key, problem: str) -> None:
+        """Delete an object that is not what its name says, after nobody is sent to it any more.
+
+        Left there, it would be "already there" in every later run.
+        """
+        assert self.bucket is not None
+        self._withdraw(repository, {object_url(self.config.store.public_url, key): problem})
+        self.bucket.delete(str(key))
 
     def _verify(
         self, repository: Repository, entry: Entry, kind: str, state: State, work: Path
@@ -418,7 +440,8 @@ class Pipeline:
                 if not published:
                     self.report.step("unpublished", repository.path, "no bundles are published")
                     return Outcome(repository.path)
-                state = self._refresh_snapshot(repository, work)
+                seen = hg_side.look(self.hg, self.source(repository))
+                state = self._refresh_snapshot(repository, seen, work)
                 for entry in published:
                     key = entry.key(self.config.store.public_url)
                     kind = key.kind if key else "other"

@@ -97,29 +97,33 @@ def look(hg: Hg, path: Path, tips: Collection[str] = ()) -> State:
     return State(heads=frozenset(heads), tip=tip, changesets=heads[tip], covered=covered)
 
 
-def refresh_snapshot(hg: Hg, source: Path, snapshot: Path, work: Path) -> State:
+def refresh_snapshot(hg: Hg, source: Path, seen: State, snapshot: Path, work: Path) -> State:
     """Make `snapshot` an exact clone of what a reader sees in `source`; return its state.
 
-    `work` is an empty folder on the same file system. Raises TemporaryError if pushes come so fast
-    that no pull catches up, HgError if the source cannot be read.
+    `seen` is the state of the source a moment ago, `work` an empty folder on the same file system.
+    Raises TemporaryError if pushes come so fast that no pull catches up, HgError if the source
+    cannot be read.
     """
-    for attempt in ("pull", "clone"):
-        if attempt == "clone" or not (snapshot / ".hg").is_dir():
-            _clone(hg, source, snapshot, work)
+    for last in (False, True):
+        if last:
+            shutil.rmtree(snapshot, ignore_errors=True)
         # A push between the look and the pull is no harm: look again.
         for _ in range(3):
-            before = look(hg, source)
             try:
-                hg.run("pull", "--repository", snapshot, source)
+                if (snapshot / ".hg").is_dir():
+                    hg.run("pull", "--repository", snapshot, source)
+                else:
+                    _clone(hg, source, snapshot, work)
                 state = look(hg, snapshot)
             except HgError:
-                if attempt == "clone":
+                if last:
                     raise
                 # A run killed in the middle leaves an interrupted transaction; or the disk lost
                 # something. It is only a copy.
                 break
-            if state.heads == before.heads:
+            if state.heads == seen.heads:
                 return state
+            seen = look(hg, source)
         # History was removed from the source (hg strip): the snapshot still has it.
     raise TemporaryError(
         f"{source}: pushes arrive faster than they can be copied; the next run tries again"
@@ -154,9 +158,12 @@ def generate(hg: Hg, snapshot: Path, kind: str, work: Path, zstd_level: int) -> 
     if kind == "zstd":
         arguments += ["--config", f"experimental.bundlecomplevel.zstd={zstd_level}"]
     hg.run(*arguments, path)
-    bundlespec = hg.run("debugbundle", "--spec", path).strip()
-    if not bundlespec or len(bundlespec.split()) != 1:
-        raise HgError(f"hg debugbundle --spec printed {bundlespec!r}, expected one bundlespec")
+    bundlespec = KINDS[kind].hg_type
+    if kind == "stream":
+        # A client must know beforehand whether it can read the store's format.
+        bundlespec = hg.run("debugbundle", "--spec", path).strip()
+        if not bundlespec.startswith(KINDS[kind].hg_type) or len(bundlespec.split()) != 1:
+            raise HgError(f"hg debugbundle --spec printed {bundlespec!r}, expected one bundlespec")
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     return Bundle(kind, path, bundlespec, sha256, path.stat().st_size)

@@ -39,6 +39,10 @@ class StoreError(HgfleetError):
     """The store answered, and refused."""
 
 
+class MismatchError(StoreError):
+    """An object has other content than its name says: the store lost or changed something."""
+
+
 @dataclass(frozen=True, slots=True)
 class Upload:
     """A multipart upload that was begun and not completed."""
@@ -77,7 +81,10 @@ class Bucket:
         )
 
     def upload(self, key: str, path: Path, sha256: str, metadata: Mapping[str, str]) -> bool:
-        """Create an object; False if it is there already. `sha256` (hexadecimal) is of the file."""
+        """Create an object; False if it is there already. `sha256` (hexadecimal) is of the file.
+
+        Raises MismatchError if what is there is something else; nothing is ever overwritten.
+        """
         headers = {
             "Bucket": self._name,
             "Key": key,
@@ -107,9 +114,8 @@ class Bucket:
             found["ContentLength"] != path.stat().st_size
             or found["Metadata"].get("sha256") != sha256
         ):
-            raise StoreError(
-                f"{self._endpoint}: {key} is there with other content than its name says; "
-                "nothing here overwrites it, delete it by hand"
+            raise MismatchError(
+                f"{self._endpoint}: {key} is there with other content than its name says"
             )
         return True
 
@@ -167,7 +173,7 @@ class Bucket:
 
     def objects(self, prefix: str) -> Iterator[StoredObject]:
         """List all objects whose keys begin with the prefix."""
-        with self._errors(f"list {prefix}"):
+        with self._errors(f"list {prefix or 'its objects'}"):
             pages = self._client.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._name, Prefix=prefix):
                 for item in page.get("Contents", ()):
@@ -175,7 +181,7 @@ class Bucket:
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
         """List the unfinished multipart uploads whose keys begin with the prefix."""
-        with self._errors(f"list uploads to {prefix}"):
+        with self._errors("list unfinished uploads"):
             pages = self._client.get_paginator("list_multipart_uploads")
             for page in pages.paginate(Bucket=self._name, Prefix=prefix):
                 for item in page.get("Uploads", ()):

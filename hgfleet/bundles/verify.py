@@ -78,7 +78,8 @@ class Reader:
                     digest.update(chunk)
                     size += len(chunk)
         except urllib.error.HTTPError as error:
-            raise VerificationError(f"{entry.url}: the answer is {error.code}") from error
+            kind = UnavailableError if error.code >= 500 else VerificationError
+            raise kind(f"{entry.url}: the answer is {error.code} {error.reason}") from error
         except (OSError, HTTPException) as error:
             raise UnavailableError(f"{entry.url}: {_reason(error)}") from error
         if size != entry.size:

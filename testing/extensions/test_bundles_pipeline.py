@@ -1,0 +1,466 @@
+"""Whole runs of the bundle jobs: real hg on both ends, real HTTP, a store that can fail and lie."""
+
+from __future__ import annotations
+
+import fcntl
+import http.server
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from hgfleet.bundles import repository as hg_side
+from hgfleet.bundles.config import Config, Store
+from hgfleet.bundles.manifest import Entry, Manifests
+from hgfleet.bundles.pipeline import Outcome, Pipeline
+from hgfleet.bundles.plan import Action, Refresh
+from hgfleet.bundles.prune import StoredObject
+from hgfleet.bundles.report import Report
+from hgfleet.bundles.store import Bucket, Upload
+from hgfleet.errors import UnavailableError
+from hgfleet.registry import Repository
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+HG = Path(sys.executable).with_name("hg")
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+class FakeStore:
+    """A bucket in memory, and its public side over HTTP.
+
+    `lie` changes what is downloaded, `refuse` what is answered to the one who uploads.
+    """
+
+    def __init__(self) -> None:
+        self.content: dict[str, bytes] = {}
+        self.modified: dict[str, datetime] = {}
+        self.unfinished: list[Upload] = []
+        self.lie: Callable[[bytes], bytes] = lambda data: data
+        self.refuse: Exception | None = None
+        self.clock = NOW
+        store = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                data = store.content.get(self.path.removeprefix("/bundles/"))
+                if data is None:
+                    self.send_error(404)
+                    return
+                data = store.lie(data)
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                if self.command == "GET":
+                    self.wfile.write(data)
+
+            do_HEAD = do_GET  # noqa: N815
+
+            def log_message(self, *_arguments: object) -> None:
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/bundles"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    # What Bucket does.
+
+    def upload(self, key: str, path: Path, sha256: str, metadata: Any) -> bool:
+        assert len(sha256) == 64
+        assert set(metadata) == {"bundlespec", "changesets"}
+        if self.refuse:
+            raise self.refuse
+        if key in self.content:
+            return False
+        self.content[key] = path.read_bytes()
+        self.modified[key] = self.clock
+        return True
+
+    def objects(self, prefix: str) -> Iterator[StoredObject]:
+        if self.refuse:
+            raise self.refuse
+        for key, data in sorted(self.content.items()):
+            if key.startswith(prefix):
+                yield StoredObject(key, len(data), self.modified[key])
+
+    def uploads(self, prefix: str) -> Iterator[Upload]:
+        return (upload for upload in self.unfinished if upload.key.startswith(prefix))
+
+    def delete(self, key: str) -> None:
+        del self.content[key]
+
+    def abort(self, upload: Upload) -> None:
+        self.unfinished.remove(upload)
+
+
+class Site:
+    """A host with repositories and a store."""
+
+    def __init__(self, root: Path, store: FakeStore) -> None:
+        self.root, self.store = root, store
+        hgrc = root / "hgrc"
+        hgrc.write_text("[trusted]\nusers = *\n[extensions]\nclonebundles =\n[ui]\nusername = t\n")
+        self.config = Config(
+            store=Store("http://unused", "bundles", store.url),
+            refresh=Refresh(share=0.01, age=timedelta(days=7)),
+            retention=timedelta(days=7),
+            repositories=root / "repos",
+            manifests=root / "manifests",
+            scratch=root / "scratch",
+            hg=HG,
+            hgrc=hgrc,
+            # No TLS here; any certificate will do.
+            ca=Path(os.environ.get("SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt")),
+        )
+        self.config.scratch.mkdir()
+        self.manifests = Manifests(self.config.manifests)
+        self.said = StringIO()
+
+    def hg(self, *arguments: str | Path) -> str:
+        environment = {**os.environ, "HGRCPATH": str(self.config.hgrc), "HGPLAIN": "1"}
+        done = subprocess.run(
+            [HG, *map(str, arguments)], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def repository(
+        self, path: str, *, kinds: tuple[str, ...] = ("zstd",), commits: int = 2
+    ) -> Repository:
+        folder = self.config.repositories / path
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        self.hg("init", folder)
+        for _ in range(commits):
+            self.commit(path)
+        return Repository(path, "", "public", (), True, kinds)
+
+    def commit(self, path: str, *more: str) -> str:
+        folder = self.config.repositories / path
+        with (folder / "file").open("a") as file:
+            file.write("line\n")
+        said = self.hg("-R", folder, "--debug", "commit", "-A", "-m", "change", *more)
+        return said.rpartition(":")[2].strip()
+
+    def run(self, *repositories: Repository, now: datetime = NOW, **more: Any) -> list[Outcome]:
+        self.store.clock = now
+        bucket = cast("Bucket", self.store)
+        self.said = StringIO()
+        report = Report("text", self.said)
+        return Pipeline(self.config, report, bucket, now=now, **more).run(repositories)
+
+    def published(self, path: str) -> tuple[Entry, ...]:
+        return self.manifests.read(path)
+
+
+@pytest.fixture
+def store() -> Iterator[FakeStore]:
+    made = FakeStore()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+@pytest.fixture
+def site(tmp_path: Path, store: FakeStore) -> Site:
+    return Site(tmp_path, store)
+
+
+def test_every_kind_is_published_in_the_order_of_the_registry(site: Site) -> None:
+    project = site.repository("team/project", kinds=("zstd", "stream", "gzip"))
+    (outcome,) = site.run(project)
+    assert outcome.error is None
+    specs = [entry.bundlespec.split(";requirements")[0] for entry in site.published("team/project")]
+    assert specs == ["zstd-v2", "none-v2;stream=v2", "gzip-v2"]
+    assert len(site.store.content) == 3
+    # A second run finds nothing to do and touches nothing.
+    (again,) = site.run(project)
+    assert again.plan is not None
+    assert again.plan.action is Action.KEEP
+    assert not list((site.config.scratch / "work").iterdir())
+
+
+def test_a_client_with_the_published_manifest_clones_from_the_store(site: Site) -> None:
+    project = site.repository("project", kinds=("stream",))
+    site.run(project)
+    source = site.config.repositories / "project"
+    (source / ".hg/clonebundles.manifest").symlink_to(site.manifests.path("project"))
+    said = site.hg(
+        *("clone", "-U", "--config", """ui.ssh=sh -c 'eval "$2"' ssh"""),
+        *("--config", f"ui.remotecmd={HG}", f"ssh://localhost/{source}", site.root / "clone"),
+    )
+    assert f"applying clone bundle from {site.published('project')[0].url}" in said
+    assert "no changes found" in said
+    heads = ("log", "-r", "heads(all())", "-T", "{node}")
+    assert site.hg("-R", site.root / "clone", *heads) == site.hg("-R", source, *heads)
+
+
+@pytest.mark.parametrize(
+    ("lie", "said"),
+    [
+        (lambda data: data[:-1], "bytes, expected"),
+        (lambda data: data[:50] + bytes([data[50] ^ 1]) + data[51:], "got sha256"),
+        (lambda _: b"", "got 0 bytes"),
+    ],
+    ids=["truncated", "bit flipped", "empty"],
+)
+def test_a_lying_store_is_never_published(
+    site: Site, lie: Callable[[bytes], bytes], said: str
+) -> None:
+    project = site.repository("project")
+    site.store.lie = lie
+    (outcome,) = site.run(project)
+    assert said in str(outcome.error)
+    assert not site.manifests.path("project").exists()
+    # It would be "already there" for ever; so it is not left there.
+    assert site.store.content == {}
+    # Once the store tells the truth again, all is well.
+    site.store.lie = lambda data: data
+    assert site.run(project)[0].error is None
+    assert len(site.published("project")) == 1
+
+
+def test_a_lie_in_a_new_bundle_leaves_the_published_one(site: Site) -> None:
+    project = site.repository("project")
+    site.run(project)
+    before = site.published("project")
+    site.commit("project")
+    site.store.lie = lambda data: data if len(data) == before[0].size else b"x"
+    (outcome,) = site.run(project)
+    assert outcome.error is not None
+    assert site.published("project") == before
+    assert list(site.store.content) == [before[0].url.removeprefix(f"{site.store.url}/")]
+
+
+def test_what_the_store_spoilt_is_withdrawn_and_made_again(site: Site) -> None:
+    project = site.repository("project")
+    site.run(project)
+    (entry,) = site.published("project")
+    key = entry.url.removeprefix(f"{site.store.url}/")
+    spoilt = bytes(entry.size)
+    site.store.content[key] = spoilt
+    # Length and name are right, so only a look at the content finds it: --force makes the same key.
+    (outcome,) = site.run(project, force=True)
+    assert "got sha256" in str(outcome.error)
+    assert site.published("project") == ()
+    assert site.run(project)[0].error is None
+    assert site.published("project")[0].url == entry.url
+    assert site.store.content[key] != spoilt
+
+
+def test_a_failing_repository_does_not_touch_another(site: Site) -> None:
+    broken, fine = site.repository("broken"), site.repository("fine")
+    (site.config.repositories / "broken/.hg/store/00manifest.i").write_bytes(b"rubbish")
+    outcomes = site.run(broken, fine)
+    assert [outcome.error is None for outcome in outcomes] == [False, True]
+    assert "hg clone failed" in str(outcomes[0].error)
+    assert len(site.published("fine")) == 1
+    assert site.published("broken") == ()
+
+
+def test_a_store_that_is_down_stops_the_run_before_anything_happens(site: Site) -> None:
+    project = site.repository("project")
+    site.run(project)
+    before = site.published("project")
+    site.commit("project")
+    site.store.refuse = UnavailableError("connection refused")
+    with pytest.raises(UnavailableError):
+        site.run(project)
+    assert site.published("project") == before
+    site.store.refuse = None
+    assert site.run(project)[0].error is None
+    assert site.published("project")[0].changesets == 3
+
+
+def test_another_run_at_work_is_left_alone(site: Site) -> None:
+    project = site.repository("project")
+    locks = site.config.scratch / "locks"
+    locks.mkdir()
+    with (locks / "project").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        (outcome,) = site.run(project)
+    assert (outcome.error, outcome.plan) == (None, None)
+    assert "another run is at work" in site.said.getvalue()
+    assert site.run(project)[0].plan is not None
+
+
+@pytest.mark.parametrize("step", ["generate", "clone_through", "publish"])
+def test_a_run_killed_at_any_step_is_mended_by_the_next(
+    site: Site, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    project = site.repository("project", kinds=("zstd", "gzip"))
+
+    class Killed(BaseException):
+        pass
+
+    def die(*_arguments: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Manifests if step == "publish" else hg_side, step, die)
+        # A killed process cleans nothing up.
+        patched.setattr(shutil, "rmtree", lambda *_arguments, **_more: None)
+        with pytest.raises(Killed):
+            site.run(project)
+    assert site.published("project") == ()
+    (outcome,) = site.run(project)
+    assert outcome.error is None
+    assert len(site.published("project")) == 2
+    assert not list((site.config.scratch / "work").iterdir())
+    # What the killed run uploaded is what this one publishes: the same content, the same key.
+    assert len(site.store.content) == 2
+
+
+def test_an_interrupted_snapshot_is_made_again(site: Site) -> None:
+    project = site.repository("project")
+    site.run(project)
+    snapshot = site.config.scratch / "snapshots/project"
+    (snapshot / ".hg/store/journal").write_bytes(b"00changelog.i\x000\n")
+    site.commit("project")
+    assert site.run(project)[0].error is None
+    assert site.published("project")[0].changesets == 3
+    assert not (snapshot / ".hg/store/journal").exists()
+
+
+def test_the_scratch_folder_may_be_lost(site: Site) -> None:
+    project = site.repository("project")
+    site.run(project)
+    shutil.rmtree(site.config.scratch)
+    site.config.scratch.mkdir()
+    site.commit("project")
+    assert site.run(project)[0].error is None
+
+
+def test_history_that_was_removed_leaves_the_bundles(site: Site) -> None:
+    project = site.repository("project", commits=3)
+    gone = site.hg("-R", site.config.repositories / "project", "log", "-r", "tip", "-T", "{node}")
+    site.run(project)
+    source = site.config.repositories / "project"
+    site.hg("-R", source, "--config", "extensions.strip=", "strip", "--no-backup", "tip")
+    (outcome,) = site.run(project)
+    assert outcome.plan is not None
+    assert "no longer has" in outcome.plan.reasons[0]
+    (entry,) = site.published("project")
+    assert entry.changesets == 2
+    snapshot = site.config.scratch / "snapshots/project"
+    assert gone not in site.hg("-R", snapshot, "log", "-T", "{node}\n")
+
+
+def test_secret_changesets_are_in_no_bundle(site: Site) -> None:
+    project = site.repository("project", kinds=("stream", "zstd"))
+    secret = site.commit("project", "--secret")
+    site.run(project)
+    snapshot = site.config.scratch / "snapshots/project"
+    assert secret not in site.hg("-R", snapshot, "log", "-T", "{node}\n")
+    for entry in site.published("project"):
+        assert secret not in entry.url
+        assert entry.changesets == 2
+    # Committing more secrets is no reason for a new bundle.
+    before = site.published("project")
+    site.commit("project", "--secret")
+    (outcome,) = site.run(project)
+    assert outcome.plan is not None
+    assert outcome.plan.action is Action.KEEP
+    assert site.published("project") == before
+
+
+def test_drafts_of_a_repository_that_does_not_publish_stay_drafts(site: Site) -> None:
+    project = site.repository("project", commits=0)
+    hgrc = site.config.repositories / "project/.hg/hgrc"
+    hgrc.write_text("[phases]\npublish = false\n")
+    site.commit("project")
+    assert site.run(project)[0].error is None
+    snapshot = site.config.scratch / "snapshots/project"
+    assert site.hg("-R", snapshot, "log", "-T", "{phase}\n") == "draft\n"
+
+
+def test_an_empty_repository_gets_no_manifest(site: Site) -> None:
+    (outcome,) = site.run(site.repository("project", commits=0))
+    assert outcome.error is None
+    assert not site.manifests.path("project").exists()
+
+
+def test_a_deleted_object_is_withdrawn_even_if_nothing_can_replace_it(site: Site) -> None:
+    project = site.repository("project", kinds=("stream", "zstd"))
+    site.run(project)
+    stream, zstd = site.published("project")
+    del site.store.content[stream.url.removeprefix(f"{site.store.url}/")]
+    shutil.move(site.config.hgrc, site.root / "away")
+    with pytest.MonkeyPatch.context() as patched:
+
+        def full(*_arguments: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        patched.setattr(hg_side, "generate", full)
+        (outcome,) = site.run(project)
+    assert "No space left" in str(outcome.error)
+    assert site.published("project") == (zstd,)
+    shutil.move(site.root / "away", site.config.hgrc)
+    assert site.run(project)[0].error is None
+    assert [entry.sha256 for entry in site.published("project")] == [stream.sha256, zstd.sha256]
+
+
+def test_replaced_bundles_are_deleted_after_the_retention_time(site: Site) -> None:
+    project = site.repository("project")
+    site.run(project)
+    (first,) = site.published("project")
+    site.commit("project")
+    # The first bundle is old when it is replaced; a client may have been sent to it just before.
+    real_now = datetime.now(UTC)
+    site.run(project, now=real_now)
+    assert len(site.store.content) == 2
+    site.run(project, now=real_now + timedelta(days=6))
+    assert len(site.store.content) == 2
+    site.run(project, now=real_now + timedelta(days=8))
+    (second,) = site.published("project")
+    assert list(site.store.content) == [second.url.removeprefix(f"{site.store.url}/")]
+    assert second != first
+
+
+def test_a_repository_that_becomes_private_is_withdrawn_at_once(site: Site) -> None:
+    project = site.repository("project")
+    site.run(project)
+    private = Repository("project", "", ("staff",), (), True, ("zstd",))
+    (outcome,) = site.run(private, now=NOW + timedelta(seconds=1))
+    assert outcome.error is None
+    assert site.manifests.read_text("project") == ""
+    assert site.store.content == {}
+    assert not (site.config.scratch / "snapshots/project").exists()
+
+
+def test_what_killed_uploads_left_is_deleted_when_it_is_old(site: Site) -> None:
+    project = site.repository("project")
+    key = f"project/{'a' * 40}.{'b' * 16}.zstd-v2.hg"
+    site.store.unfinished = [
+        Upload(key, "old", NOW - timedelta(days=8)),
+        Upload(key, "young", NOW - timedelta(days=6)),
+        Upload("other/file", "not ours", NOW - timedelta(days=80)),
+    ]
+    site.run(project)
+    assert [upload.id for upload in site.store.unfinished] == ["young", "not ours"]
+
+
+def test_a_dry_run_changes_nothing(site: Site) -> None:
+    project = site.repository("project")
+    site.run(project, dry_run=True)
+    assert site.store.content == {}
+    assert not site.manifests.path("project").exists()
+    assert "generate: zstd: no bundle is published" in site.said.getvalue()
+
+
+def test_published_bundles_can_be_verified_again(site: Site) -> None:
+    project = site.repository("project")
+    site.run(project)
+    site.commit("project")
+    assert Pipeline(site.config, Report("text", StringIO())).verify(project).error is None
+    site.store.lie = lambda data: data[:-1] + b"?"
+    outcome = Pipeline(site.config, Report("text", StringIO())).verify(project)
+    assert "got sha256" in str(outcome.error)
+    assert len(site.published("project")) == 1
