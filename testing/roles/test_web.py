@@ -1,0 +1,251 @@
+"""What the role web promises, on any host that carries it: read with Python on the host itself."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from testinfra.host import Host
+
+    from testing.conftest import WaitFor
+
+UNIT = "hgfleet-web.service"
+LOG = "/var/log/hgfleet/web/access.log"
+
+ASK = """
+import http.client, json, socket, ssl, sys
+method, path, headers, length, port = sys.argv[1:]
+context = ssl.create_default_context(cafile="/etc/hgfleet/tls/ca.pem")
+connection = http.client.HTTPConnection("localhost")
+plain = socket.create_connection(("127.0.0.1", int(port)), timeout=30)
+connection.sock = context.wrap_socket(plain, server_hostname=socket.gethostname())
+connection.putrequest(method, path)
+for name, value in json.loads(headers).items():
+    connection.putheader(name, value)
+if int(length):
+    connection.putheader("Content-Length", length)
+connection.endheaders()
+for _ in range(int(length) // 100_000):
+    connection.send(b"x" * 100_000)
+answer = connection.getresponse()
+body = answer.read().decode("latin-1")
+print(json.dumps([answer.status, dict(answer.getheaders()), body]))
+"""
+
+
+class Reply(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: str
+
+
+@pytest.fixture
+def port(host: Host) -> int:
+    settings = host.file("/etc/nginx/nginx.conf").content_string
+    found = re.search(r"^\s*listen \S*:(\d+) ssl", settings, re.MULTILINE)
+    assert found
+    return int(found[1])
+
+
+@pytest.fixture
+def ask(host: Host, port: int) -> Any:
+    """Send one request over TLS from the host itself."""
+
+    def send(
+        path: str, method: str = "GET", headers: dict[str, str] | None = None, length: int = 0
+    ) -> Reply:
+        words = [method, path, json.dumps(headers or {}), str(length), str(port)]
+        output = host.check_output("python3 -c %s %s %s %s %s %s", ASK, *words)
+        return Reply(*json.loads(output))
+
+    return send
+
+
+@pytest.fixture
+def repository(host: Host) -> str:
+    """A repository that everybody may read."""
+    registry = json.loads(host.file("/var/lib/hgfleet/registry.json").content_string)
+    return next(
+        str(path) for path, entry in registry["repositories"].items() if entry["read"] == "public"
+    )
+
+
+def journal(host: Host) -> str:
+    return str(host.run(f"journalctl -u {UNIT} -n 50 --no-pager").stdout)
+
+
+def test_services_run_and_start_with_the_host(host: Host) -> None:
+    for name in ("hgfleet-web.socket", UNIT, "nginx.service"):
+        service = host.service(name)
+        assert service.is_running, journal(host)
+        assert service.is_enabled
+
+
+def test_certificate_names_the_host_and_only_current_tls_is_spoken(host: Host, port: int) -> None:
+    name = host.check_output("hostname")
+    base = f"openssl s_client -connect localhost:{port} -CAfile /etc/hgfleet/tls/ca.pem"
+    assert host.run(f"{base} -verify_return_error -verify_hostname {name} </dev/null").rc == 0
+    assert host.run(f"{base} -tls1_1 </dev/null").rc != 0
+
+
+def test_host_is_healthy(ask: Any) -> None:
+    reply = ask("/healthz")
+    assert reply.status == 200
+    health = json.loads(reply.body)
+    assert health["status"] == "ok"
+    assert health["unreadable"] == 0
+
+
+def test_draining_says_404_and_goes_on_serving(host: Host, ask: Any, repository: str) -> None:
+    drain = "/etc/hgfleet/web.drain"
+    assert host.run(f"touch {drain}").rc == 0
+    try:
+        assert ask("/healthz").status == 404
+        assert ask(f"/{repository}?cmd=heads").status == 200
+    finally:
+        assert host.run(f"rm -f {drain}").rc == 0
+    assert ask("/healthz").status == 200
+
+
+def test_repository_is_served_as_protocol_page_and_json(
+    host: Host, ask: Any, repository: str
+) -> None:
+    heads = ask(f"/{repository}?cmd=heads")
+    assert heads.status == 200, journal(host)
+    assert re.fullmatch(r"([0-9a-f]{40} ?)+\n", heads.body)
+    assert "clonebundles" in host.file("/etc/hgfleet/hgrc").content_string
+    page = ask(f"/{repository}/shortlog")
+    assert page.status == 200
+    assert "'nonce-" in page.headers["Content-Security-Policy"]
+    assert json.loads(ask(f"/{repository}/json-log").body)["changeset_count"] >= 0
+    assert f'href="/{repository}"' in ask("/").body
+
+
+def test_style_sheets_and_scripts_come_out_of_the_release(ask: Any, repository: str) -> None:
+    page = ask(f"/{repository}/shortlog").body
+    linked = set(re.findall(r'(?:href|src)="(/static/[^"]+)"', page))
+    assert any(path.endswith(".css") for path in linked)
+    assert any(path.endswith(".js") for path in linked)
+    for path in linked:
+        assert ask(path).status == 200, path
+
+
+def test_a_push_is_refused_without_a_worker_seeing_its_body(ask: Any, repository: str) -> None:
+    for length in (0, 100_000, 20_000_000):
+        reply = ask(f"/{repository}?cmd=unbundle", method="POST", length=length)
+        assert reply.status == 200
+        assert reply.headers["Content-Type"] == "application/hg-error"
+        assert "a push goes over SSH" in reply.body
+
+
+def test_a_body_that_is_too_large_is_refused(ask: Any, repository: str) -> None:
+    assert ask(f"/{repository}?cmd=known", method="POST", length=20_000_000).status == 413
+
+
+def test_nothing_but_registered_repositories_is_reached(ask: Any, repository: str) -> None:
+    encoded = f"%{ord(repository[0]):x}{repository[1:]}"
+    for path in ("/missing", "/" + encoded, "/static/", "/static/nothing.css"):
+        assert ask(path).status in (403, 404), path
+    for path in ("/../etc/passwd", "/static/../../../../etc/passwd", "/..%2f..%2fetc/passwd"):
+        assert ask(path).status == 400, path
+
+
+def test_a_stranger_cannot_say_who_they_are(host: Host, ask: Any, wait_for: WaitFor) -> None:
+    trusted = re.findall(
+        r"set_real_ip_from (\S+);", host.file("/etc/nginx/nginx.conf").content_string
+    )
+    assert not {"127.0.0.1", "::1", "localhost"} & set(trusted), "this test asks from there"
+    mark = uuid.uuid4().hex
+    ask(f"/{mark}", headers={"X-Forwarded-For": "203.0.113.9", "X-Real-IP": "203.0.113.9"})
+    line = wait_for("the request is logged", lambda: host.run(f"grep {mark} {LOG}").stdout)
+    assert json.loads(line)["client"] in ("127.0.0.1", "::1")
+
+
+def test_each_request_is_a_json_line(host: Host, ask: Any, repository: str) -> None:
+    mark = uuid.uuid4().hex
+    reply = ask(f"/{repository}?cmd=heads", headers={"User-Agent": mark})
+    line = json.loads(host.check_output(f"grep {mark} {LOG}"))
+    assert line["repository"] == repository
+    assert (line["command"], line["status"], line["bytes"]) == ("heads", 200, len(reply.body))
+    assert line["cache"] in ("hit", "miss")
+    assert 0 < line["duration"] < 30
+
+
+def test_log_goes_on_after_a_rotation(host: Host, ask: Any, wait_for: WaitFor) -> None:
+    done = host.run("logrotate --force /etc/logrotate.d/hgfleet-web")
+    assert done.rc == 0, done.stderr
+
+    def arrives() -> bool:
+        mark = uuid.uuid4().hex
+        ask(f"/{mark}")
+        return bool(host.run(f"grep -q {mark} {LOG}").rc == 0)
+
+    wait_for("a request in the new log", arrives)
+    assert host.file(LOG).mode == 0o640
+
+
+def test_workers_cannot_write_a_repository_and_others_cannot_read_one(
+    host: Host, repository: str
+) -> None:
+    folder = f"/srv/hg/repos/{repository}/.hg"
+    assert host.run(f"runuser -u hgweb -- ls {folder}").rc == 0
+    assert host.run(f"runuser -u hgweb -- touch {folder}/written").rc != 0
+    assert host.run(f"runuser -u www-data -- ls {folder}").rc != 0
+    assert host.run(f"runuser -u nobody -- ls {folder}").rc != 0
+
+
+def test_only_nginx_reaches_the_workers(host: Host) -> None:
+    socket = host.file("/run/hgfleet-web.sock")
+    assert (socket.user, socket.group, socket.mode) == ("root", "www-data", 0o660)
+
+
+def test_units_are_sandboxed(host: Host) -> None:
+    for name, most in ((UNIT, 1.5), ("nginx.service", 3.5)):
+        report = host.check_output(f"systemd-analyze security --no-pager {name}")
+        found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", report)
+        assert found
+        assert float(found[1]) <= most, report
+    shown = host.check_output(f"systemctl show {UNIT} -p User -p ProtectSystem -p MemoryMax")
+    assert "User=hgweb" in shown
+    assert "ProtectSystem=strict" in shown
+    assert "MemoryMax=infinity" not in shown
+
+
+@pytest.mark.disruptive
+def test_a_reload_loses_no_request(host: Host, repository: str, port: int) -> None:
+    """Requests go on while workers are replaced twice: all of them are answered."""
+    script = f"""
+import ssl, sys, threading, time, http.client, subprocess
+context = ssl._create_unverified_context()
+stop = threading.Event(); seen = []
+def work():
+    while not stop.is_set():
+        connection = http.client.HTTPSConnection("localhost", {port}, context=context, timeout=60)
+        connection.request("GET", "/{repository}?cmd=heads")
+        seen.append(connection.getresponse().status)
+        connection.close()
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads: thread.start()
+for action in ("reload", "restart"):
+    subprocess.run(["systemctl", action, "{UNIT}"], check=True)
+    done = len(seen)
+    while len(seen) < done + 20: time.sleep(0.05)
+stop.set()
+for thread in threads: thread.join()
+print(sorted(set(seen)), len(seen))
+"""
+    output = host.check_output("python3 -c %s", script)
+    assert output.startswith("[200] "), output
+
+
+@pytest.mark.disruptive
+def test_a_killed_worker_comes_back(host: Host, ask: Any, wait_for: WaitFor) -> None:
+    pid = host.check_output(f"systemctl show -P MainPID {UNIT}")
+    assert host.run(f"kill -KILL {pid}").rc == 0
+    wait_for("the host is healthy again", lambda: ask("/healthz").status == 200)
+    wait_for("the unit runs", lambda: host.service(UNIT).is_running)
