@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -134,8 +133,8 @@ class Manifests:
         if old == new:
             return False
         if old:
-            _write(self._history(repository) / f"{now.strftime(_STAMP)}{SUFFIX}", old)
-        _write(path, new)
+            _write(self._history(repository) / f"{now.strftime(_STAMP)}{SUFFIX}", ".new", old)
+        _write(path, f".{path.name}.new", new)
         return True
 
     def recent(self, repository: str, since: datetime) -> tuple[Entry, ...]:
@@ -162,21 +161,21 @@ class Manifests:
         return found
 
 
-def _write(path: Path, text: str) -> None:
-    """Write a file so that a reader, or a crash, sees the old content or the new one."""
+def _write(path: Path, temporary: str, text: str) -> None:
+    """Write a file so that a reader, or a crash, sees the old content or the new one.
+
+    `temporary` is a name in the same folder that only the holder of the repository's lock uses; a
+    killed run leaves it, and the next one writes over it.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            # Web workers and SSH sessions read it through the repository's link.
-            os.fchmod(file.fileno(), 0o644)
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    fresh = path.with_name(temporary)
+    with fresh.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        # Web workers and SSH sessions read it through the repository's link.
+        os.fchmod(file.fileno(), 0o644)
+        os.fsync(file.fileno())
+    fresh.replace(path)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
