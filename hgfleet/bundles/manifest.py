@@ -15,7 +15,6 @@ import os
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
 
@@ -23,6 +22,7 @@ from hgfleet.bundles.kinds import Key, parse_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
 SUFFIX: Final = ".manifest"
 HISTORY: Final = ".history"
