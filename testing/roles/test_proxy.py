@@ -1,0 +1,101 @@
+"""What the role proxy promises, on any host of the group proxy."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from testinfra.host import Host
+
+HERE = "https://localhost"
+
+
+def ask(host: Host, method: str, url: str, headers: dict[str, str] | None = None) -> dict[str, str]:
+    """Send one request from the host itself; return the status, the headers and the body."""
+    script = (
+        "import json, sys, urllib.request, urllib.error\n"
+        "method, url, headers = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])\n"
+        "class Stay(urllib.request.HTTPRedirectHandler):\n"
+        "    def redirect_request(self, *a): return None\n"
+        "opener = urllib.request.build_opener(Stay)\n"
+        "request = urllib.request.Request(url, method=method, headers=headers)\n"
+        "try: answer = opener.open(request, timeout=20)\n"
+        "except urllib.error.HTTPError as error: answer = error\n"
+        "found = {name.lower(): value for name, value in answer.headers.items()}\n"
+        "found['status'] = str(answer.status)\n"
+        "found['body'] = answer.read().decode('utf-8', 'replace')\n"
+        "print(json.dumps(found))\n"
+    )
+    told = host.check_output(
+        "python3 -c %s %s %s %s", script, method, url, json.dumps(headers or {})
+    )
+    answer: dict[str, str] = json.loads(told)
+    return answer
+
+
+def test_configuration_is_valid_and_the_unit_runs(host: Host) -> None:
+    assert host.run("haproxy -c -f /etc/haproxy/haproxy.cfg").rc == 0
+    assert host.service("haproxy").is_running
+    assert host.service("haproxy").is_enabled
+
+
+def test_a_web_host_answers_through_it_with_hsts(host: Host) -> None:
+    answer = ask(host, "GET", f"{HERE}/healthz")
+    assert answer["status"] == "200", answer
+    assert int(re.findall(r"max-age=(\d+)", answer["strict-transport-security"])[0]) >= 31536000
+
+
+def test_every_web_host_is_well(host: Host) -> None:
+    told = host.check_output("echo 'show stat' | socat - /run/haproxy/admin.sock")
+    servers = [line.split(",") for line in told.splitlines() if line.startswith("web,")]
+    states = {row[1]: row[17] for row in servers if row[1] != "BACKEND"}
+    assert states
+    assert set(states.values()) == {"UP"}, states
+
+
+def test_plain_http_is_redirected(host: Host) -> None:
+    answer = ask(host, "GET", "http://localhost/hgfleet?cmd=heads")
+    assert answer["status"] == "301"
+    assert re.fullmatch(r"https://localhost(:\d+)?/hgfleet\?cmd=heads", answer["location"])
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"])
+def test_methods_that_hg_does_not_need_are_refused(host: Host, method: str) -> None:
+    assert ask(host, method, f"{HERE}/")["status"] == "405"
+
+
+def test_a_large_body_is_refused_before_it_is_sent(host: Host) -> None:
+    answer = ask(host, "POST", f"{HERE}/hgfleet?cmd=unbundle", {"Content-Length": str(2**30)})
+    assert answer["status"] == "413"
+
+
+def test_old_tls_is_refused_and_new_tls_spoken(host: Host) -> None:
+    command = "echo | openssl s_client -connect localhost:443 -CAfile /etc/hgfleet/tls/ca.pem %s"
+    assert host.run(command % "-tls1_1 -cipher DEFAULT@SECLEVEL=0").rc != 0
+    assert "Verify return code: 0 (ok)" in host.run(command % "-tls1_3").stdout
+    assert host.run(command % "-tls1_2 -cipher AES128-SHA").rc != 0
+
+
+def test_admin_socket_is_for_root_alone(host: Host) -> None:
+    socket = host.file("/run/haproxy/admin.sock")
+    assert (socket.user, socket.mode) == ("root", 0o600)
+    for user in ("nobody", "haproxy"):
+        asked = host.run(
+            "echo 'show info' | runuser -u %s -- socat - /run/haproxy/admin.sock", user
+        )
+        assert asked.rc != 0, user
+
+
+def test_workers_are_not_root(host: Host) -> None:
+    owners = host.check_output("ps -o user= -C haproxy").split()
+    assert "haproxy" in owners
+
+
+def test_requests_are_logged_to_the_journal(host: Host) -> None:
+    ask(host, "GET", f"{HERE}/healthz?logged=yes")
+    lines = host.check_output("journalctl -u haproxy -n 50 --no-pager -o cat")
+    assert re.search(r'client=\S+ frontend=https\S* .*path="/healthz.*status=200', lines), lines
