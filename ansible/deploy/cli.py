@@ -13,7 +13,7 @@ import bootstrap
 from bootstrap import CACHE, ROOT, Step
 
 from deploy import decide, run
-from deploy.decide import DeployError
+from deploy.decide import UNKNOWN, DeployError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -91,8 +91,9 @@ def main(arguments: Sequence[str]) -> int:
             options.inventory, options.limit, options.extra_vars, verbose=options.verbose
         )
         if options.status:
-            print(decide.status_table(run.read_states(site), site.hosts))
-            return 0
+            states = run.read_states(site)
+            print(decide.status_table(states, site.hosts))
+            return int(any(states.get(name, UNKNOWN).problem for name in site.hosts))
         _require_answer(options)
         with _alone(site):
             return _rollback(site, options) if options.rollback else _deploy(site, options)
@@ -165,7 +166,7 @@ def _bring(
     options: argparse.Namespace,
 ) -> int:
     """Plan, ask, apply, look."""
-    new = decide.new_hosts(states, hosts)
+    new = decide.new_hosts(states, site.hosts, hosts)
     if new or options.no_plan:
         run.check_variables(site, built)
     if not options.no_plan:

@@ -45,6 +45,9 @@ class HostState:
     problem: str = ""
 
 
+UNKNOWN = HostState(problem="it gave no answer")
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """What Ansible's recap says of a host."""
@@ -151,9 +154,9 @@ def play_of(line: str) -> str | None:
 def require_reached(states: Mapping[str, HostState], hosts: Sequence[str]) -> None:
     """Refuse to go on while a host does not answer: half a fleet with a release is no deploy."""
     problems = {
-        name: states[name].problem if name in states else "it gave no answer"
+        name: states.get(name, UNKNOWN).problem
         for name in hosts
-        if name not in states or states[name].problem
+        if states.get(name, UNKNOWN).problem
     }
     if problems:
         lines = "\n".join(f"  | {name}: {text}" for name, text in problems.items())
@@ -163,12 +166,18 @@ def require_reached(states: Mapping[str, HostState], hosts: Sequence[str]) -> No
         )
 
 
-def new_hosts(states: Mapping[str, HostState], hosts: Sequence[str]) -> list[str]:
-    """Return the hosts that no run has provisioned yet.
+def new_hosts(
+    states: Mapping[str, HostState], hosts: Mapping[str, Sequence[str]], among: Iterable[str]
+) -> list[str]:
+    """Return the hosts among these that no run has provisioned to the end yet.
 
     Check mode cannot foresee what happens there: most tasks build on what the task before made.
     """
-    return [name for name in hosts if not states[name].provisioned]
+    return [
+        name
+        for name in among
+        if not states[name].provisioned or ("mercurial" in hosts[name] and not states[name].current)
+    ]
 
 
 def check_version(version: str) -> str:
@@ -259,16 +268,16 @@ def status_table(states: Mapping[str, HostState], hosts: Mapping[str, Sequence[s
     """Return what --status prints: each host, its current release and the others it has."""
     rows = [("HOST", "CURRENT RELEASE", "OTHERS, THE NEWEST FIRST")]
     for name, groups in hosts.items():
-        state = states.get(name, HostState(problem="it gave no answer"))
+        state = states.get(name, UNKNOWN)
         others = ", ".join(v for v in state.releases if v != state.current)
         if state.problem:
             rows.append((name, "?", state.problem))
-        elif not state.provisioned:
+        elif not state.provisioned or ("mercurial" in groups and not state.current):
             rows.append((name, "-", "not provisioned yet"))
         elif "mercurial" not in groups:
             rows.append((name, "-", "runs no hg, so it has no release"))
         else:
-            rows.append((name, state.current or "none", others or "-"))
+            rows.append((name, state.current, others or "-"))
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     return "\n".join(f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}" for a, b, c in rows)
 

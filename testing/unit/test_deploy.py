@@ -146,7 +146,14 @@ def test_a_host_that_does_not_answer_stops_everything() -> None:
 
 
 def test_hosts_without_certificate_are_new() -> None:
-    assert decide.new_hosts(STATES, ["hg1", "hg3"]) == ["hg3"]
+    groups = {"hg1": ["mercurial"], "hg3": ["proxy"]}
+    assert decide.new_hosts(STATES, groups, groups) == ["hg3"]
+
+
+def test_a_first_run_that_broke_off_before_the_release_leaves_a_new_host() -> None:
+    states = {"hg1": HostState(provisioned=True), "proxy1": HostState(provisioned=True)}
+    groups = {"hg1": ["mercurial"], "proxy1": ["proxy"]}
+    assert decide.new_hosts(states, groups, groups) == ["hg1"]
 
 
 def test_a_rollback_needs_the_release_on_every_host() -> None:
@@ -292,6 +299,16 @@ def test_a_deploy_checks_builds_plans_applies_and_says_how_to_go_back(
     assert cli.main(["production", "--yes"]) == 0
     assert stage.done == ["registry", "build", "plan hg1 proxy1", "apply hg1 proxy1"]
     assert f"./deploy production --rollback {OLD}" in capsys.readouterr().out
+
+
+def test_status_says_what_there_is_and_whether_all_answered(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["production", "--status"]) == 0
+    assert OLD in capsys.readouterr().out
+    stage.states["proxy1"] = HostState(problem="no route to host")
+    assert cli.main(["production", "--status"]) == 1
+    assert stage.done == []
 
 
 def test_check_ends_after_the_plan(stage: Stage) -> None:
