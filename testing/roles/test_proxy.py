@@ -37,6 +37,12 @@ def ask(host: Host, method: str, url: str, headers: dict[str, str] | None = None
     return answer
 
 
+def repository(host: Host) -> str:
+    """A repository that everybody may read, as the service itself lists it."""
+    listed = json.loads(ask(host, "GET", f"{HERE}/api/repositories")["body"])
+    return str(listed["repositories"][0]["path"])
+
+
 def test_configuration_is_valid_and_the_unit_runs(host: Host) -> None:
     assert host.run("haproxy -c -f /etc/haproxy/haproxy.cfg").rc == 0
     assert host.service("haproxy").is_running
@@ -68,9 +74,26 @@ def test_methods_that_hg_does_not_need_are_refused(host: Host, method: str) -> N
     assert ask(host, method, f"{HERE}/")["status"] == "405"
 
 
-def test_a_large_body_is_refused_before_it_is_sent(host: Host) -> None:
-    answer = ask(host, "POST", f"{HERE}/hgfleet?cmd=unbundle", {"Content-Length": str(2**30)})
-    assert answer["status"] == "413"
+def test_a_push_is_told_where_to_go_before_its_body_is_sent(host: Host) -> None:
+    size = {"Content-Length": str(2**30)}
+    answer = ask(host, "POST", f"{HERE}/hgfleet?cmd=unbundle", size)
+    assert answer["content-type"] == "application/hg-error"
+    assert "a push goes over SSH" in answer["body"]
+    assert ask(host, "POST", f"{HERE}/hgfleet?cmd=known", size)["status"] == "413"
+
+
+def test_many_headers_pass_as_hg_sends_them(host: Host) -> None:
+    """A pull that has 1,000 heads in common: nodes in headers of 1 KB."""
+    arguments = "nodes=" + "+".join(["0123456789abcdef0123456789abcdef01234567"] * 1000)
+    pieces = [arguments[start : start + 1000] for start in range(0, len(arguments), 1000)]
+    headers = {f"X-HgArg-{number}": piece for number, piece in enumerate(pieces, start=1)}
+    answer = ask(host, "GET", f"{HERE}/{repository(host)}?cmd=known", headers)
+    assert (answer["status"], answer["body"]) == ("200", "0" * 1000)
+
+
+def test_what_is_no_request_is_refused(host: Host) -> None:
+    answer = ask(host, "GET", f"{HERE}/", {"X-Long": "x" * 70_000})
+    assert answer["status"] in ("400", "414", "431")
 
 
 def test_old_tls_is_refused_and_new_tls_spoken(host: Host) -> None:
@@ -98,4 +121,8 @@ def test_workers_are_not_root(host: Host) -> None:
 def test_requests_are_logged_to_the_journal(host: Host) -> None:
     ask(host, "GET", f"{HERE}/healthz?logged=yes")
     lines = host.check_output("journalctl -u haproxy -n 50 --no-pager -o cat")
-    assert re.search(r'client=\S+ frontend=https\S* .*path="/healthz.*status=200', lines), lines
+    found = [json.loads(line) for line in lines.splitlines() if "logged=yes" in line]
+    assert found, lines
+    assert found[-1]["uri"] == "/healthz?logged=yes"
+    assert (found[-1]["status"], found[-1]["frontend"]) == (200, "https")
+    assert found[-1]["bytes"] > 0
