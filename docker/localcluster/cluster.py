@@ -86,6 +86,7 @@ def ansible_variables(cluster: Settings, built: Release | None) -> dict[str, str
         "HGFLEET_CLUSTER_NAME": cluster.name,
         "HGFLEET_CLUSTER_NETWORK": cluster.network,
         "HGFLEET_CLUSTER_STATE": str(STATE),
+        "HGFLEET_CLUSTER_SSH_URL": f"ssh://hg@127.0.0.1:{cluster.port('ssh')}",
     }
     if built is not None:
         variables["HGFLEET_RELEASE_VERSION"] = built.version
@@ -117,6 +118,8 @@ def snapshot_key(cluster: Settings, built: Release) -> str:
         built.versitygw.name,
         cluster.network,
         cluster.identity,
+        # The web part tells people where to push.
+        str(cluster.port("ssh")),
     ]
     return images.content_key([*(word.encode() for word in words), *images.tree_parts(shaped_by)])
 

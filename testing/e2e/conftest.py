@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from bootstrap import ROOT, VENV
+from bootstrap import ROOT, VENV, SetupError
+from localcluster.cluster import exclusively
 
-from testing.e2e.support import INVENTORY, Cluster, Person
+from testing.e2e.support import INVENTORY, Cluster, Person, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -48,12 +49,28 @@ def environment() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Cluster:
+def _cluster_stays() -> Iterator[None]:
+    """Hold the lock of ./cluster: nothing changes the cluster while it is tested."""
+    try:
+        with exclusively():
+            yield
+    except SetupError as problem:
+        pytest.exit(str(problem), pytest.ExitCode.USAGE_ERROR)
+
+
+@pytest.fixture(scope="session")
+def cluster(_cluster_stays: None) -> Cluster:
     """Return the running cluster."""
     for file in (VENV / "bin/hg", INVENTORY):
         if not file.exists():
             pytest.exit(f"{file} is missing: ./cluster up makes it", pytest.ExitCode.USAGE_ERROR)
-    return Cluster(environment())
+    running = Cluster(environment())
+    try:
+        wait_until("the web part answers", lambda: running.get("").status == 200)
+        wait_until("SSH lets alice in", lambda: running.person("alice").ssh("whoami").ok())
+    except AssertionError as problem:
+        pytest.exit(f"The cluster runs but does not serve: {problem}\nSee ./cluster status.", 1)
+    return running
 
 
 @pytest.fixture

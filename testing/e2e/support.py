@@ -340,7 +340,7 @@ class Clone:
 
 @dataclass(frozen=True)
 class Page:
-    """An answer of the web part."""
+    """An answer of the web part; the names of headers are in lower case."""
 
     status: int
     body: str
@@ -399,7 +399,8 @@ class Cluster:
         try:
             with self._opener.open(request, timeout=30) as answer:
                 body = answer.read().decode("utf-8", "replace")
-                return Page(answer.status, body, dict(answer.headers))
+                headers = {name.lower(): value for name, value in answer.headers.items()}
+                return Page(answer.status, body, headers)
         except urllib.error.HTTPError as error:
             with error:
                 return Page(error.code, error.read().decode("utf-8", "replace"), {})
@@ -425,7 +426,7 @@ class Cluster:
         """Return the URLs that a client is offered for a repository over HTTPS."""
         page = self.get(f"{repository}?cmd=clonebundles")
         assert page.status == 200, page
-        return [line.split()[0] for line in page.body.splitlines()]
+        return [line.split()[0] for line in page.body.splitlines() if line]
 
     def manifests(self) -> Mapping[str, str]:
         """Return all manifests on the host that writes them: path to content."""

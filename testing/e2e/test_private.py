@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from testing.e2e.support import Clone, Cluster, Person
 
 PRIVATE = "e2e/private"
-# As many letters, so that answers can be compared byte by byte.
-MISSING = "e2e/prlvate"
+# One letter differs, so that the answers can be compared; and no other name is nearer.
+MISSING = "e2e/pryvate"
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ def objects(cluster: Cluster) -> dict[str, tuple[int, str]]:
     for repository in ("hgfleet", REPOSITORY):
         for url in cluster.manifest(repository):
             page = cluster.get(url, method="HEAD")
-            found[url] = (page.status, page.headers.get("Content-Length", ""))
+            found[url] = (page.status, page.headers.get("content-length", ""))
     return found
 
 
