@@ -13,7 +13,7 @@ serve, 503 while it cannot, and 404 while it should get no new clients (HAProxy'
 
 from __future__ import annotations
 
-import io
+import itertools
 import json
 import os
 import re
@@ -25,7 +25,6 @@ import traceback
 from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from hgfleet.errors import RegistryError
 from hgfleet.registry import load_compiled
@@ -33,6 +32,7 @@ from hgfleet.web import access_log, cache, headers, pages, repositories, routing
 from hgfleet.web.execution import Execution
 from hgfleet.web.request import (
     Exchange,
+    Inputs,
     RefusedError,
     bad,
     method_not_allowed,
@@ -40,6 +40,7 @@ from hgfleet.web.request import (
     understand,
 )
 from hgfleet.web.settings import Settings, from_environment
+from hgfleet.web.state import CHANGELOG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -67,7 +68,6 @@ HEALTH_S: Final = 1.0
 """For how long an answer about the repositories' health is reused (seconds)."""
 
 _HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?|\[[0-9a-fA-F:.]{2,45}\](:[0-9]{1,5})?")
-_NUMBERED = re.compile(r"HTTP_X_HG(ARG|PROTO)_[1-9][0-9]{0,3}")
 _LOGGED_FOR_ALL: Final = ("command", "batch")
 _PUSH_REFUSED: Final = "this address is for reading; a push goes over SSH"
 _ROBOTS: Final = b"""User-agent: *
@@ -90,6 +90,8 @@ class Application:
         self._settings = settings
         self._log = access_log.AccessLog(settings.access_log)
         self._repositories = repositories.Repositories(settings.root)
+        self._process = secrets.token_hex(8)
+        self._numbers = itertools.count(1)
         self._answers = cache.AnswerCache(settings.cache_bytes, LARGEST_ANSWER)
         self._registry: Registry | None = None
         self._registry_stamp: tuple[int, ...] | None = None
@@ -108,11 +110,11 @@ class Application:
         """Answer one request; nothing that a client sends makes this raise."""
         exchange = Exchange(
             environ=environ,
-            method=str(environ.get("REQUEST_METHOD", "GET")),
-            path=str(environ.get("PATH_INFO", "")),
-            query=str(environ.get("QUERY_STRING", "")),
+            method=environ.get("REQUEST_METHOD", "GET"),
+            path=environ.get("PATH_INFO", ""),
+            query=environ.get("QUERY_STRING", ""),
             started=time.perf_counter(),
-            identity=str(environ.get("HTTP_X_REQUEST_ID", ""))[:64] or secrets.token_hex(8),
+            identity=environ.get("HTTP_X_REQUEST_ID", "")[:64] or self._new_identity(),
             entry={"cache": "off"},
         )
         try:
@@ -143,6 +145,10 @@ class Application:
                     f"Its operators find the reason as {exchange.identity}.",
                 ),
             )
+
+    def _new_identity(self) -> str:
+        """Name a request that nginx has not named."""
+        return f"{self._process}-{next(self._numbers):x}"
 
     # Where a request goes
 
@@ -261,7 +267,7 @@ class Application:
         changed: dict[str, int | None] = {}
         for path, repository in registry.repositories.items():
             if repository.is_public:
-                changelog = self._repositories.state(path).signatures[0]
+                changelog = self._repositories.state(path).signatures[CHANGELOG]
                 changed[path] = changelog[2] // 1_000_000_000 if changelog else None
         return pages.rows(registry, folder, changed)
 
@@ -312,13 +318,14 @@ class Application:
             raise method_not_allowed()
         generation = self._repositories.check_configuration()
         state = self._repositories.state(path)
-        environ = self._environ(exchange, route)
-        key = (path, generation, state, tuple(_inputs(environ)))
+        inputs = Inputs.of(exchange, route, self._base_url(exchange.environ))
+        key = (inputs, state, generation)
         if exchange.method != "POST":
             stored = self._answers.get(key)
             if stored is not None:
                 exchange.entry.update(stored.log, cache="hit")
                 return self._send_answer(exchange, start_response, stored)
+        environ = inputs.environ(exchange.method)
         request = understand(exchange, route, environ)
         if request.is_push:
             return self._refuse_push(exchange, start_response, route.repository)
@@ -358,36 +365,6 @@ class Application:
             return answer
         root = os.fsencode(self._settings.root) + b"/"
         return replace(answer, parts=tuple(part.replace(root, b"") for part in answer.parts))
-
-    def _environ(self, exchange: Exchange, route: routing.InRepository) -> Environ:
-        """What hgweb gets to see. Everything here that varies is part of the key of the answer."""
-        given = exchange.environ
-        base = urlsplit(self._base_url(given))
-        is_mercurial = "mercurial" in str(given.get("HTTP_USER_AGENT", ""))
-        environ: Environ = {
-            # A HEAD is answered from the same GET.
-            "REQUEST_METHOD": "POST" if exchange.method == "POST" else "GET",
-            "SCRIPT_NAME": "/" + route.repository.path,
-            "PATH_INFO": route.rest,
-            "QUERY_STRING": exchange.query,
-            "SERVER_NAME": base.hostname or "localhost",
-            "SERVER_PORT": str(base.port or (443 if base.scheme == "https" else 80)),
-            "HTTP_HOST": base.netloc,
-            "wsgi.url_scheme": base.scheme,
-            # hgweb shows a changeset as plain text to Mercurial itself.
-            "HTTP_USER_AGENT": "mercurial" if is_mercurial else "browser",
-            "SERVER_PROTOCOL": "HTTP/1.1",
-            "wsgi.version": (1, 0),
-            "wsgi.input": io.BytesIO(),
-            "wsgi.errors": sys.stderr,
-            "wsgi.multithread": True,
-            "wsgi.multiprocess": True,
-            "wsgi.run_once": False,
-        }
-        for name, value in given.items():
-            if name.startswith("HTTP_X_HG") and _NUMBERED.fullmatch(name):
-                environ[name] = value
-        return environ
 
     def _base_url(self, environ: Environ) -> str:
         if self._settings.public_url:
@@ -578,13 +555,6 @@ class _Stream:
         done, self._done = self._done, None
         if done is not None:
             done(self._sent, self._problem)
-
-
-def _inputs(environ: Environ) -> Iterator[tuple[str, str]]:
-    """What hgweb's answer depends on, of the environment that it is given."""
-    for name in sorted(environ):
-        if not name.startswith("wsgi.") or name == "wsgi.url_scheme":
-            yield name, environ[name]
 
 
 def _discard(environ: Environ) -> None:

@@ -149,7 +149,7 @@ class Repositories:
         files = self._files.get(path)
         if files is None:
             files = self._files[path] = state_module.paths(self._root / path / ".hg")
-        return state_module.read(files)
+        return state_module.read_repository(files)
 
     def is_readable(self, path: str) -> bool:
         """Whether this process can read the repository at all."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qsl
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import parse_qsl, urlsplit
 
 from hgfleet.web import repositories, wire
 from hgfleet.web.headers import Headers  # noqa: TC001  (an alias that is also a value)
@@ -25,6 +26,7 @@ LARGEST_BODY: Final = 4 * 1024 * 1024
 MOST_CHANGESETS: Final = 5000
 """The largest `revcount` a page may ask for: rendering 5,000 changesets takes seconds."""
 
+_NUMBERED = re.compile(r"HTTP_X_HG(ARG|PROTO)_[1-9][0-9]{0,3}")
 _WEB_COMMAND = re.compile(r"[a-z0-9_-]{0,64}")
 _STYLE = re.compile(r"[a-z0-9_]{0,32}")
 _WORD = re.compile(rb"[0-9A-Za-z]+")
@@ -62,6 +64,64 @@ class Exchange:
     def is_head(self) -> bool:
         """Whether the client wants no body."""
         return self.method == "HEAD"
+
+
+class Inputs(NamedTuple):
+    """Everything that an answer of hgweb may depend on beside the repository's state.
+
+    hgweb's environment is made of this alone, and this is the key of the stored answer.
+    """
+
+    path: str
+    rest: str
+    query: str
+    base_url: str
+    is_mercurial: bool
+    headers: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, exchange: Exchange, route: InRepository, base_url: str) -> Inputs:
+        """Pick what counts out of a request."""
+        given = exchange.environ
+        return cls(
+            path=route.repository.path,
+            rest=route.rest,
+            query=exchange.query,
+            base_url=base_url,
+            # hgweb shows a changeset as plain text to Mercurial itself.
+            is_mercurial="mercurial" in given.get("HTTP_USER_AGENT", ""),
+            headers=tuple(
+                sorted(
+                    item
+                    for item in given.items()
+                    if item[0].startswith("HTTP_X_HG") and _NUMBERED.fullmatch(item[0])
+                )
+            ),
+        )
+
+    def environ(self, method: str) -> Environ:
+        """Make the environment in which hgweb answers."""
+        base = urlsplit(self.base_url)
+        return {
+            # A HEAD is answered from the same GET.
+            "REQUEST_METHOD": "POST" if method == "POST" else "GET",
+            "SCRIPT_NAME": "/" + self.path,
+            "PATH_INFO": self.rest,
+            "QUERY_STRING": self.query,
+            "SERVER_NAME": base.hostname or "localhost",
+            "SERVER_PORT": str(base.port or (443 if base.scheme == "https" else 80)),
+            "SERVER_PROTOCOL": "HTTP/1.1",
+            "HTTP_HOST": base.netloc,
+            "HTTP_USER_AGENT": "mercurial" if self.is_mercurial else "browser",
+            "wsgi.version": (1, 0),
+            "wsgi.url_scheme": base.scheme,
+            "wsgi.input": io.BytesIO(),
+            "wsgi.errors": sys.stderr,
+            "wsgi.multithread": True,
+            "wsgi.multiprocess": True,
+            "wsgi.run_once": False,
+            **dict(self.headers),
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,48 +1,45 @@
-"""The state of a repository as the stat of the files that define it.
+"""The state of a repository as the stat of the files and folders that define it.
 
-Whatever hgweb and the cheap wire commands answer is a function of these files: each commit of a
-transaction changes the size of the changelog or replaces phases, bookmarks or obsolescence markers;
-configuration, clone bundle manifest and local tags have files of their own. Caches of Mercurial
-(.hg/cache) are derived and left out.
+Whatever hgweb and the cheap wire commands answer is a function of the repository's files, and this
+is what can happen to them:
 
-hgweb itself compares modification times in whole seconds and sizes, of four of these files: two
-moves of a bookmark within one second look the same to it. Here inode, size and both times in
-nanoseconds count.
+- A transaction adds to the changelog (and to the obsolescence markers) in place: stat of these two.
+  It replaces phases and bookmarks by renaming: that changes the folder, `.hg/store` or `.hg`. So do
+  its journal and its lock, which come and go.
+- Requirements, local tags and what else is in `.hg` are replaced, or written under a lock in `.hg`.
+- A person edits `hgrc` in place. The clone bundle manifest may be a link to a file elsewhere.
+
+Caches of Mercurial are in `.hg/cache`, a folder of its own, and do not count.
+
+hgweb itself compares modification times in whole seconds and sizes, of four files: two moves of a
+bookmark within one second look the same to it. Here inode, size and both times in nanoseconds
+count.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-FILES: Final = (
+WATCHED: Final = (
     "store/00changelog.i",
-    "store/00changelog.d",
-    "store/phaseroots",
+    "store",
     "store/obsstore",
-    "store/bookmarks",
-    "store/narrowspec",
-    "store/requires",
-    "requires",
-    "bookmarks",
-    "bookmarks.current",
-    "localtags",
-    "dirstate",
-    "branch",
+    "",
     "hgrc",
-    "hgrc-not-shared",
-    "sharedpath",
     "clonebundles.manifest",
 )
-"""Below .hg. A repository has about six of them; asking for all takes some 15 microseconds."""
+"""Below .hg. Each costs a system call, in which other threads of the process get their turn."""
+
+CHANGELOG: Final = WATCHED.index("store/00changelog.i")
+_STORE: Final = WATCHED.index("store")
 
 SETTLED_NS: Final = 100_000_000
-"""How long files must have been left alone to trust their stat (0.1 s).
+"""How long all of it must have been left alone to trust its stat (0.1 s).
 
 The kernel stamps files with a clock that ticks every 1 to 10 ms: two changes within a tick can look
 the same if the size stays. (git calls such an entry "racily clean".)
@@ -51,8 +48,7 @@ the same if the size stays. (git calls such an entry "racily clean".)
 Signature = tuple[int, int, int, int] | None
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
     """Equal states mean equal answers, if the state is settled."""
 
     signatures: tuple[Signature, ...]
@@ -65,19 +61,19 @@ class State:
 
 
 def paths(hg: Path) -> tuple[str, ...]:
-    """The files of one repository, given its .hg, to be handed to `read` again and again."""
-    return tuple(f"{hg}/{name}" for name in FILES)
+    """What to watch of one repository, given its .hg; to be handed to `read` again and again."""
+    return tuple(f"{hg}/{name}" if name else str(hg) for name in WATCHED)
 
 
-def read(files: tuple[str, ...]) -> State:
-    """Ask the file system; a file that is missing or cannot be reached counts as missing.
+def read(watched: tuple[str, ...]) -> State:
+    """Ask the file system; what is missing or cannot be reached counts as missing.
 
     The change time decides about "settled": unlike the modification time nobody can set it.
     """
     signatures: list[Signature] = []
     changed = 0
     stat = os.stat
-    for name in files:
+    for name in watched:
         try:
             found = stat(name)
         except OSError:
@@ -88,3 +84,11 @@ def read(files: tuple[str, ...]) -> State:
             changed = change
         signatures.append((found.st_ino, found.st_size, found.st_mtime_ns, change))
     return State(tuple(signatures), changed)
+
+
+def read_repository(watched: tuple[str, ...]) -> State:
+    """Read the state of a repository; one whose store lies elsewhere (a share) never settles."""
+    state = read(watched)
+    if state.signatures[_STORE] is None:
+        return State(state.signatures, time.time_ns())
+    return state

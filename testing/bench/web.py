@@ -176,6 +176,7 @@ def client(
         f"Connection: {wanted}\r\n\r\n"
     ).encode()
     count = Count()
+    known = b""
     connection: socket.socket | None = None
     time.sleep(max(0.0, start - time.time()))
     deadline = start + seconds
@@ -187,7 +188,9 @@ def client(
                 connection = connect()
             head, body, usable = exchange(connection, request)
             if head.startswith((b"HTTP/1.1 200 ", b"HTTP/1.0 200 ")):
-                count.digests.add(hashlib.sha256(body).hexdigest())
+                if body != known:
+                    known = body
+                    count.digests.add(hashlib.sha256(body).hexdigest())
             else:
                 problem = head.split(b"\r\n", 1)[0].decode("latin-1") or "no answer"
         except (OSError, ValueError) as error:

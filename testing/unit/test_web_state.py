@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,8 +30,32 @@ def test_the_same_files_are_the_same_state(hg: Path) -> None:
     assert hash(state.read(files)) == hash(state.read(files))
 
 
-@pytest.mark.parametrize("name", state.FILES)
-def test_each_file_counts_when_it_appears_grows_is_replaced_and_goes(hg: Path, name: str) -> None:
+APPENDED = ["store/00changelog.i", "store/obsstore", "hgrc", "clonebundles.manifest"]
+REPLACED = [
+    *APPENDED,
+    "store/phaseroots",
+    "store/bookmarks",
+    "store/requires",
+    "store/narrowspec",
+    "store/journal",
+    "bookmarks",
+    "bookmarks.current",
+    "branch",
+    "dirstate",
+    "hgrc-not-shared",
+    "localtags",
+    "requires",
+    "sharedpath",
+]
+
+
+def tick() -> None:
+    """Let the clock that stamps files go on, as it has between any two real changes."""
+    time.sleep(0.015)
+
+
+@pytest.mark.parametrize("name", REPLACED)
+def test_each_file_counts_when_it_appears_is_replaced_and_goes(hg: Path, name: str) -> None:
     files = state.paths(hg)
     path = hg / name
     path.unlink(missing_ok=True)
@@ -40,20 +66,48 @@ def test_each_file_counts_when_it_appears_grows_is_replaced_and_goes(hg: Path, n
         assert now not in seen
         seen.append(now)
 
+    tick()
     path.write_bytes(b"one")
     differs()
-    with path.open("ab") as file:
-        file.write(b"two")
-    differs()
     # As Mercurial replaces bookmarks and phases: same size, even the same time.
+    tick()
     stat = path.stat()
     other = path.with_name(path.name + ".new")
-    other.write_bytes(b"six..6")
+    other.write_bytes(b"two")
     os.utime(other, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     other.rename(path)
     differs()
+    tick()
     path.unlink()
-    assert state.read(files).signatures == seen[0].signatures
+    differs()
+
+
+@pytest.mark.parametrize("name", APPENDED)
+def test_files_that_are_changed_in_place_count_too(hg: Path, name: str) -> None:
+    files = state.paths(hg)
+    path = hg / name
+    path.write_bytes(b"one")
+    before = state.read(files)
+    with path.open("ab") as file:
+        file.write(b"two")
+    assert state.read(files) != before
+
+
+def test_a_repository_without_a_store_of_its_own_never_settles(hg: Path) -> None:
+    shutil.rmtree(hg / "store")
+    (hg / "sharedpath").write_text("/elsewhere/.hg")
+    found = state.read_repository(state.paths(hg))
+    assert not found.is_settled()
+    assert state.read_repository(state.paths(hg)) != found
+
+
+def test_caches_of_mercurial_do_not_count(hg: Path) -> None:
+    (hg / "cache").mkdir()
+    files = state.paths(hg)
+    before = state.read(files)
+    tick()
+    (hg / "cache" / "branch2-served").write_text("x")
+    assert state.read(files) == before
 
 
 def test_a_manifest_that_is_a_link_is_followed(hg: Path, tmp_path: Path) -> None:

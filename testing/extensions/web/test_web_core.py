@@ -40,8 +40,14 @@ def test_hgweb_gets_its_repository_where_we_give_it_ours() -> None:
 
 
 def test_the_state_includes_what_core_itself_looks_at() -> None:
-    places = {"spath": "store/", "path": ""}
-    assert {places[where] + name.decode() for where, name in hg.foi} <= set(state.FILES)
+    """Appended in place: watched itself. Replaced by renaming: its folder is watched."""
+    assert {(where, name.decode()) for where, name in hg.foi} == {
+        ("spath", "00changelog.i"),
+        ("spath", "phaseroots"),
+        ("spath", "obsstore"),
+        ("path", "bookmarks"),
+    }
+    assert {"store/00changelog.i", "store", "store/obsstore", ""} <= set(state.WATCHED)
 
 
 def test_only_the_graph_tells_ages() -> None:
