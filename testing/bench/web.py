@@ -146,6 +146,18 @@ def exchange(connection: socket.socket, request: bytes) -> tuple[bytes, bytes, b
     return head, dechunk(body) if chunked else body, not closes
 
 
+def exchange_once(connection: socket.socket, request: bytes) -> tuple[bytes, bytes]:
+    """Send a request on a connection that the server closes after its answer."""
+    connection.sendall(request)
+    data = connection.recv(262144)
+    while piece := connection.recv(262144):
+        data += piece
+    head, _, body = data.partition(b"\r\n\r\n")
+    if b"\r\nTransfer-Encoding: chunked" in head:
+        body = dechunk(body)
+    return head, body
+
+
 def dechunk(body: bytes) -> bytes:
     """Undo the chunked transfer coding."""
     result: list[bytes] = []
@@ -180,13 +192,17 @@ def client(
     connection: socket.socket | None = None
     time.sleep(max(0.0, start - time.time()))
     deadline = start + seconds
-    while (began := time.time()) < deadline:
+    ended = time.time()
+    while (began := ended) < deadline:
         problem = ""
         usable = False
         try:
             if connection is None:
                 connection = connect()
-            head, body, usable = exchange(connection, request)
+            if keepalive:
+                head, body, usable = exchange(connection, request)
+            else:
+                head, body = exchange_once(connection, request)
             if head.startswith((b"HTTP/1.1 200 ", b"HTTP/1.0 200 ")):
                 if body != known:
                     known = body
@@ -200,7 +216,8 @@ def client(
             count.first_problem = count.first_problem or problem
         else:
             count.good += 1
-        count.slowest = max(count.slowest, time.time() - began)
+        ended = time.time()
+        count.slowest = max(count.slowest, ended - began)
         if connection is not None and (problem or not usable):
             connection.close()
             connection = None
