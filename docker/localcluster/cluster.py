@@ -109,7 +109,9 @@ def for_role_tests(cluster: Settings, built: Release) -> dict[str, str]:
 
 def snapshot_key(cluster: Settings, built: Release) -> str:
     """Return what converged hosts depend on: roles, variables, release, base, own secrets."""
-    shaped_by = [ROOT / "ansible", ROOT / "docker/containers.yml", bootstrap.REQUIREMENTS]
+    parts = ("ansible.cfg", "site.yml", "playbooks", "plugins", "roles", "inventories/cluster")
+    shaped_by = [ROOT / "ansible" / part for part in parts]
+    shaped_by += [ROOT / "docker/containers.yml", bootstrap.REQUIREMENTS]
     if (STATE / "keys").exists():
         shaped_by += sorted((STATE / "keys").glob("*.pub"))
     words = [
@@ -222,6 +224,8 @@ def up(fresh: bool) -> Settings:
     converged = CONVERGED.exists() and CONVERGED.read_text() == key and set(present) == set(hosts)
     snapshots = {name: snapshot_name(cluster, name, key) for name in hosts}
     from_snapshots = not present and all(images.exists(image) for image in snapshots.values())
+    if not (present or from_snapshots):
+        Step.say("snapshots", "none fits roles, variables and release: hosts are made anew")
     chosen = {"base": base}
     if from_snapshots:
         chosen.update(snapshots)

@@ -46,18 +46,13 @@ def ensure() -> Release:
     folder.mkdir(parents=True, exist_ok=True)
     versitygw = _versitygw(folder)
     wheels = _wheels(folder)
-    sources = [
-        ROOT / "hgfleet",
-        ROOT / "hgext",
-        ROOT / "docs",
-        ROOT / "pyproject.toml",
-        ROOT / "README.md",
-    ]
-    parts = images.tree_parts([*(s for s in sources if s.exists()), SOURCES / "assemble.sh"])
+    # Units point at their runbooks; the other pages are not for hosts.
+    sources = [ROOT / name for name in ("hgfleet", "hgext", "docs/runbooks", "pyproject.toml")]
+    parts = images.tree_parts([*sources, SOURCES / "assemble.sh"])
     version = f"{project_version()}-{images.content_key([wheels.name.encode(), *parts])}"
     archive = folder / f"hgfleet-{version}.tar.gz"
     if not archive.exists():
-        mounts = [(wheels, "/wheels"), *((s, f"/src/{s.name}") for s in sources if s.exists())]
+        mounts = [(wheels, "/wheels"), *((s, f"/src/{s.name}") for s in sources)]
         with Step("release", f"assembling {version} (about 30 s)"):
             _build("assemble.sh", mounts, {"VERSION": version}, "release.tar.gz", archive)
     return Release(version, archive, versitygw)

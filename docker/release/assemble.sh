@@ -11,14 +11,15 @@ $pip install --no-index --no-deps /wheels/*.whl
 
 # setuptools writes beside the sources, which are mounted read-only.
 mkdir -p /var/tmp/src
-cp -R /src/hgfleet /src/pyproject.toml /src/README.md /var/tmp/src/
+cp -R /src/hgfleet /src/pyproject.toml /var/tmp/src/
 TMPDIR=/var/tmp python3 -m pip --disable-pip-version-check --quiet wheel --no-index --no-deps --no-build-isolation --wheel-dir /var/tmp/wheel /var/tmp/src \
     || { echo "hgfleet's own wheel did not build" >&2; exit 1; }
 $pip install --no-index --no-deps /var/tmp/wheel/*.whl
 
 cp -R /src/hgext "$release/hgext"
 "$release/bin/python" -m compileall -q "$release/hgext"
-if [ -d /src/docs ]; then cp -R /src/docs "$release/docs"; fi
+mkdir "$release/docs"
+cp -R /src/runbooks "$release/docs/runbooks"
 # A host never installs anything into a release.
 $pip uninstall --yes pip
 echo "$VERSION" > "$release/VERSION"
