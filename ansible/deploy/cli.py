@@ -197,6 +197,12 @@ def _plan(site: Site, known: Sequence[str], new: Sequence[str], built: Built) ->
     results: Mapping[str, decide.Result] = {}
     if known:
         results, code, log = run.site_playbook(site, built, known, check=True)
+        if code == run.UNREACHABLE:
+            raise DeployError(
+                "A host stopped answering during the plan. Nothing was changed.",
+                f"The whole run is in {log.relative_to(ROOT)}. When the host is back, run the same"
+                " command again.",
+            )
         if code != 0:
             raise DeployError(
                 f"The plan failed (ansible-playbook exited with {code}). Nothing was changed.",

@@ -25,6 +25,9 @@ SITE = ROOT / "ansible/site.yml"
 INVENTORIES = ROOT / "ansible/inventories"
 LOGS = CACHE / "deploy"
 
+UNREACHABLE = 4
+"""Exit code of ansible-playbook when a host did not answer and none failed otherwise."""
+
 VAULT_HINT = (
     "If secrets of the inventory are encrypted, say where the password is:"
     " ANSIBLE_VAULT_PASSWORD_FILE=FILE ./deploy ..."

@@ -373,6 +373,16 @@ def test_a_failed_plan_applies_nothing(stage: Stage, capsys: pytest.CaptureFixtu
     assert "Nothing was changed" in capsys.readouterr().err
 
 
+def test_a_host_that_vanishes_during_the_plan_is_no_reason_to_leave_the_plan_out(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.codes["plan"] = run.UNREACHABLE
+    assert cli.main(["production", "--yes"]) == 1
+    told = capsys.readouterr().err
+    assert "stopped answering" in told
+    assert "--no-plan" not in told
+
+
 def test_a_failed_run_says_how_to_go_on_and_how_to_go_back(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
