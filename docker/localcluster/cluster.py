@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from localcluster.release import Release
 
 INVENTORY = ROOT / "ansible/inventories/cluster/hosts.yml"
+# Beside it: the names of this cluster's containers. Mitogen takes them as they stand, without filling
+# in variables, so they cannot be made from the cluster's name inside the inventory.
+CONTAINER_NAMES = STATE / "hosts.yml"
 CONVERGED = STATE / "converged"
 TASK_LINE = re.compile(r"^(PLAY|TASK|RUNNING HANDLER) \[(?P<name>.*?)\]")
 
@@ -57,7 +60,7 @@ def exclusively() -> Iterator[None]:
 def read_inventory(cluster: Settings) -> dict[str, Host]:
     """Return the hosts of the cluster's inventory, by name, in the inventory's order."""
     listing = run(
-        ["ansible-inventory", "-i", str(INVENTORY), "--list"],
+        ["ansible-inventory", "--inventory", str(INVENTORY), "--list"],
         what="Reading the inventory",
         env=environment(cluster, None),
     )
@@ -78,6 +81,12 @@ def environment(cluster: Settings, built: Release | None) -> dict[str, str]:
     env.update(ansible_variables(cluster, built))
     env["ANSIBLE_FORCE_COLOR"] = "0"
     return env
+
+
+def write_container_names(cluster: Settings, hosts: Mapping[str, Host]) -> None:
+    """Write the second inventory, which names the container of each host."""
+    names = {name: {"ansible_host": f"{cluster.name}-{name}"} for name in hosts}
+    CONTAINER_NAMES.write_text(json.dumps({"all": {"hosts": names}}, indent=2) + "\n")
 
 
 def ansible_variables(cluster: Settings, built: Release | None) -> dict[str, str]:
@@ -104,6 +113,8 @@ def for_role_tests(cluster: Settings, built: Release) -> dict[str, str]:
     state = settings.state_folder("roles")
     ensure_people_keys(state / "keys")
     env.update(HGFLEET_CLUSTER_STATE=str(state), HGFLEET_BASE_IMAGE=images.ensure_base())
+    # Each scenario names its own.
+    env.pop("ANSIBLE_INVENTORY")
     return env
 
 
@@ -155,8 +166,6 @@ def playbook(
     log = settings.state_folder("logs") / f"{book.stem}.log"
     command = [
         "ansible-playbook",
-        "-i",
-        str(INVENTORY),
         str(book),
         "--extra-vars",
         json.dumps(extra),
@@ -219,6 +228,7 @@ def up(fresh: bool) -> Settings:
     base = images.ensure_base()
     built = release.ensure()
     hosts = read_inventory(cluster)
+    write_container_names(cluster, hosts)
     key = snapshot_key(cluster, built)
 
     converged = CONVERGED.exists() and CONVERGED.read_text() == key and set(present) == set(hosts)

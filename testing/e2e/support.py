@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-INVENTORY: Final = ROOT / "ansible/inventories/cluster/hosts.yml"
 SECONDS_FOR_A_COMMAND: Final = 120
 SHOWN_LINES: Final = 40
 """Of a command's output, in the message of a test that failed."""
@@ -378,7 +377,7 @@ class Cluster:
     def ansible(self, program: str, *words: str) -> Result:
         """Run a program of Ansible on the cluster's inventory, as `./cluster up` does."""
         env = {**bootstrap.controller_environment(), **self.env, "ANSIBLE_FORCE_COLOR": "0"}
-        return run([program, "-i", str(INVENTORY), *words], env=env, cwd=ROOT, seconds=300)
+        return run([program, *words], env=env, cwd=ROOT, seconds=300)
 
     def url(self, path: str) -> str:
         """Return an address of the web part, through the proxy."""

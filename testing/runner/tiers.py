@@ -235,11 +235,13 @@ def host_tests(env: Mapping[str, str]) -> list[tuple[str, str, list[str]]]:
         env={**bootstrap.controller_environment(), **env},
         cwd=ROOT,
     )
-    return tests_of_hosts(json.loads(listing), lambda name: (ROOT / name).exists())
+    return tests_of_hosts(
+        json.loads(listing), env["HGFLEET_CLUSTER_NAME"], lambda name: (ROOT / name).exists()
+    )
 
 
 def tests_of_hosts(
-    inventory: dict[str, dict[str, object]], exists: Callable[[str], bool]
+    inventory: dict[str, dict[str, object]], cluster: str, exists: Callable[[str], bool]
 ) -> list[tuple[str, str, list[str]]]:
     """Match hosts with test files: the groups of a host are its roles, and `base` is on all."""
     variables = inventory["_meta"]["hostvars"]
@@ -253,12 +255,9 @@ def tests_of_hosts(
     for host in sorted(variables):
         own = ["base", *(name for name, members in groups.items() if host in members)]
         tests = [f"testing/roles/test_{name}.py" for name in dict.fromkeys(own)]
-        container = variables[host].get("ansible_host", host)
-        if "{" in str(container):
-            container = f"{os.environ.get('HGFLEET_CLUSTER_NAME', '')}-{host}"
         present = [name for name in tests if exists(name)]
         if present:
-            result.append((host, str(container), present))
+            result.append((host, f"{cluster}-{host}", present))
     return result
 
 

@@ -326,13 +326,13 @@ def test_each_host_is_checked_for_every_role_it_has() -> None:
         "web": {"hosts": ["hg1"]},
         "directory": {"hosts": ["ldap1"]},
     }
-    assert tiers.tests_of_hosts(inventory, lambda name: "web" not in name) == [
+    assert tiers.tests_of_hosts(inventory, "c", lambda name: "web" not in name) == [
         (
             "hg1",
             "c-hg1",
             [f"testing/roles/test_{role}.py" for role in ("base", "mercurial", "ssh")],
         ),
-        ("ldap1", "ldap1", [f"testing/roles/test_{role}.py" for role in ("base", "directory")]),
+        ("ldap1", "c-ldap1", [f"testing/roles/test_{role}.py" for role in ("base", "directory")]),
     ]
 
 
