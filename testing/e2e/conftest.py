@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 from bootstrap import ROOT, VENV, SetupError
-from localcluster.cluster import exclusively
+from localcluster.cluster import INVENTORY, exclusively
 
-from testing.e2e.support import INVENTORY, Cluster, Person, wait_until
+from testing.e2e.support import Cluster, Person, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator

@@ -32,6 +32,7 @@ T = TypeVar("T")
 SECONDS_FOR_A_COMMAND: Final = 120
 SHOWN_LINES: Final = 40
 """Of a command's output, in the message of a test that failed."""
+INVENTORY: Final = ROOT / "ansible/inventories/cluster/hosts.yml"
 
 
 def wait_until(what: str, probe: Callable[[], T], seconds: float = 30, every: float = 0.2) -> T:
@@ -179,13 +180,13 @@ class RequestLog:
     def lines(self) -> list[dict[str, Any]]:
         """Return this repository's requests since the cursor was taken."""
         inode, size = self.inode_and_size.split()
-        # Rotated meanwhile: the lines are in two files.
+        # Where it was rotated meanwhile, the lines are in two files.
         script = f"""
             [ -e {self.file} ] || exit 0
             if [ "$(stat -c %i {self.file})" = {inode} ]; then
                 tail -c +$(({size} + 1)) {self.file}
             else
-                [ {inode} = 0 ] || tail -c +$(({size} + 1)) {self.file}.1
+                find "$(dirname {self.file})" -inum {inode} -exec tail -c +$(({size} + 1)) {{}} +
                 cat {self.file}
             fi"""
         found = [json.loads(line) for line in self.host.shell(script).splitlines()]
