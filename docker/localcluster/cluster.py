@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from localcluster.release import Release
 
 INVENTORY = ROOT / "ansible/inventories/cluster/hosts.yml"
-# Beside it: the names of this cluster's containers. Mitogen takes them as they stand, without filling
-# in variables, so they cannot be made from the cluster's name inside the inventory.
+# Beside it: the names of this cluster's containers. Mitogen takes them as they stand, without
+# filling in variables, so they cannot be made from the cluster's name inside the inventory.
 CONTAINER_NAMES = STATE / "hosts.yml"
 CONVERGED = STATE / "converged"
 TASK_LINE = re.compile(r"^(PLAY|TASK|RUNNING HANDLER) \[(?P<name>.*?)\]")
@@ -96,6 +96,7 @@ def ansible_variables(cluster: Settings, built: Release | None) -> dict[str, str
         "HGFLEET_CLUSTER_NETWORK": cluster.network,
         "HGFLEET_CLUSTER_STATE": str(STATE),
         "HGFLEET_CLUSTER_SSH_URL": f"ssh://hg@127.0.0.1:{cluster.port('ssh')}",
+        "ANSIBLE_INVENTORY": f"{INVENTORY},{CONTAINER_NAMES}",
     }
     if built is not None:
         variables["HGFLEET_RELEASE_VERSION"] = built.version
