@@ -80,7 +80,9 @@ def test_a_write_without_a_person_is_refused(
         path,
     )
     assert tried.rc == 255, tried.stdout
-    assert tried.stderr.startswith("abort: "), tried.stderr
+    assert "abort: " in tried.stderr, tried.stderr
+    assert "HGFLEET_USER" in tried.stderr, tried.stderr
+    assert "Traceback" not in tried.stderr
 
 
 def test_second_application_of_the_registry_changes_nothing(host: Host) -> None:

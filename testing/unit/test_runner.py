@@ -247,8 +247,10 @@ def test_stopping_ends_whole_process_groups_and_cleans_up(
 
 
 def test_ctrl_c_ends_the_run_with_130_and_leaves_nothing(tmp_path: Path, wait_for: WaitFor) -> None:
+    # Whatever runs in the background of a shell inherits that SIGINT is ignored.
     program = f"""
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path[0:0] = [{str(ROOT)!r}, {str(ROOT / "docker")!r}]
 import bootstrap
 from pathlib import Path
