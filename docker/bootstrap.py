@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -112,6 +113,9 @@ def run(
 ) -> str:
     """Run a command and return its standard output; SetupError shows its last lines if it fails."""
     done = subprocess.run(list(command), input=stdin, capture_output=True, env=env, cwd=cwd)
+    if done.returncode in (-signal.SIGINT, 128 + signal.SIGINT):
+        # Ctrl-C reaches the command as it reaches us; whoever hears of it first, it is no failure.
+        raise KeyboardInterrupt
     if done.returncode != 0:
         output = (done.stdout + done.stderr).decode("utf-8", "replace").strip()
         tail = "\n".join("  | " + line for line in output.splitlines()[-25:])

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ INVENTORY = ROOT / "ansible/inventories/cluster/hosts.yml"
 # filling in variables, so they cannot be made from the cluster's name inside the inventory.
 CONTAINER_NAMES = STATE / "hosts.yml"
 CONVERGED = STATE / "converged"
+SECONDS_FOR_REMOVAL = 60
 TASK_LINE = re.compile(r"^(PLAY|TASK|RUNNING HANDLER) \[(?P<name>.*?)\]")
 
 
@@ -155,6 +157,19 @@ def containers(cluster: Settings) -> dict[str, str]:
     return dict(line.split(" ", 1) for line in listed.splitlines())
 
 
+def settled_containers(cluster: Settings) -> dict[str, str]:
+    """Return the containers once none is being removed, as an interrupted `down` leaves them."""
+    deadline = time.monotonic() + SECONDS_FOR_REMOVAL
+    while "removing" in (found := containers(cluster)).values():
+        if time.monotonic() > deadline:
+            bootstrap.fail(
+                "The Docker Engine does not finish removing containers.",
+                "See docker ps --all; restarting the engine helps.",
+            )
+        time.sleep(0.2)
+    return found
+
+
 def playbook(
     cluster: Settings,
     built: Release,
@@ -223,7 +238,7 @@ def up(fresh: bool) -> Settings:
     known = settings.load()
     if fresh and known is not None:
         remove(known, snapshots=True)
-    present = containers(known) if known is not None else {}
+    present = settled_containers(known) if known is not None else {}
     cluster = settings.ensure(running="running" in present.values())
     ensure_people_keys(STATE / "keys")
     base = images.ensure_base()
