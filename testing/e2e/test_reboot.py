@@ -61,7 +61,7 @@ def test_a_host_comes_back_by_itself_with_all_it_had(
 
     assert alice.ssh("whoami").ok().stdout == whoami
     assert {name: cluster.remote_heads(name) for name in heads} == heads
-    assert objects(cluster) == stored
+    wait_until("all bundles answer as before", lambda: objects(cluster) == stored)
     for number, source in enumerate((cluster.url(REPOSITORY), alice.ssh_url(REPOSITORY))):
         clone = alice.clone(source, tmp_path / str(number))
         assert "applying clone bundle from" in clone.made.output
