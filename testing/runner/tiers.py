@@ -105,7 +105,9 @@ def lint(_words: str) -> list[Step]:
         Step(
             "lint",
             "mypy testing",
-            tool("mypy", "--strict", *cached, "testing/runner", "testing/tools"),
+            tool(
+                "mypy", "--strict", *cached, *(f"testing/{n}" for n in ("runner", "tools", "e2e"))
+            ),
             env={"MYPYPATH": "docker"},
         ),
         Step(
