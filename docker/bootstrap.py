@@ -329,11 +329,27 @@ def _install_engine() -> None:
         ensure_debian_packages(["docker-cli"], "talking to the Docker Engine")
 
 
+def forget_dead(pid_file: Path, program: str, processes: Path = Path("/proc")) -> None:
+    """Remove a pid file that names no process of `program`.
+
+    An engine that was killed leaves its pid files behind, and believes them at the next start even
+    if the number belongs to another process by then.
+    """
+    try:
+        running = (processes / pid_file.read_text().strip() / "comm").read_text().strip()
+    except OSError:
+        running = ""
+    if running != program:
+        pid_file.unlink(missing_ok=True)
+
+
 def _start_engine() -> None:
     if Path("/run/systemd/system").exists():
         with Step("engine", "starting the Docker Engine (systemctl start docker)"):
             run(["systemctl", "start", "docker"], what="Starting the Docker Engine")
         return
+    forget_dead(Path("/var/run/docker.pid"), "dockerd")
+    forget_dead(Path("/var/run/docker/containerd/containerd.pid"), "containerd")
     STATE.mkdir(exist_ok=True)
     log = STATE / "engine.log"
     cgroup_v2 = uses_cgroup_v2()

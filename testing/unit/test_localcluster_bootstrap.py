@@ -341,3 +341,18 @@ def test_client_files_trust_this_cluster_and_nothing_else(
     ]
     assert "StrictHostKeyChecking yes" in (folder / "ssh_config").read_text()
     assert f"cacerts = {no_cluster / 'pki/ca.pem'}" in (folder / "hgrc").read_text()
+
+
+@pytest.mark.parametrize(
+    ("content", "command", "stays"),
+    [("7\n", "dockerd", True), ("7\n", "bash", False), ("8\n", "dockerd", False), ("", "", False)],
+)
+def test_pid_file_of_a_dead_engine_is_forgotten(
+    tmp_path: Path, content: str, command: str, stays: bool
+) -> None:
+    pid_file = tmp_path / "docker.pid"
+    pid_file.write_text(content)
+    (tmp_path / "proc/7").mkdir(parents=True)
+    (tmp_path / "proc/7/comm").write_text(f"{command}\n")
+    bootstrap.forget_dead(pid_file, "dockerd", tmp_path / "proc")
+    assert pid_file.exists() is stays
