@@ -118,13 +118,19 @@ def https_url(cluster: Settings, path: str) -> str:
     return f"https://127.0.0.1:{cluster.port('https')}/{path}"
 
 
-def hg(arguments: list[str], what: str, cwd: Path | None = None) -> str:
-    """Run the controller's hg with the cluster's client settings."""
+def hg_environment() -> dict[str, str]:
+    """Return the environment of the controller's hg, with the cluster's client settings."""
     env = bootstrap.controller_environment()
     env.update(HGRCPATH=str(STATE / "client/hgrc"), HGPLAIN="1", HGENCODING="UTF-8")
     # PYTHONPATH is for Ansible; Mercurial must run from its own environment.
     env.pop("PYTHONPATH", None)
-    return run([str(bootstrap.VENV / "bin/hg"), *arguments], what=what, cwd=cwd, env=env)
+    return env
+
+
+def hg(arguments: list[str], what: str, cwd: Path | None = None) -> str:
+    """Run the controller's hg with the cluster's client settings."""
+    command = [str(bootstrap.VENV / "bin/hg"), *arguments]
+    return run(command, what=what, cwd=cwd, env=hg_environment())
 
 
 def import_own_history(cluster: Settings) -> None:
@@ -144,15 +150,12 @@ def import_own_history(cluster: Settings) -> None:
 
 def push(repository: Path, url: str) -> None:
     """Push everything to `url`; nothing new to push is fine."""
-    env = bootstrap.controller_environment()
-    env.update(HGRCPATH=str(STATE / "client/hgrc"), HGPLAIN="1")
-    env.pop("PYTHONPATH", None)
     done = subprocess.run(
         [str(bootstrap.VENV / "bin/hg"), "-R", str(repository), "push", "--quiet", "--force", url],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=env,
+        env=hg_environment(),
     )
     if done.returncode not in (0, 1):  # 1 means that there was nothing to push
         bootstrap.fail(
