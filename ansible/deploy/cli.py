@@ -145,11 +145,9 @@ def _deploy(site: Site, options: argparse.Namespace) -> int:
 def _rollback(site: Site, options: argparse.Namespace) -> int:
     """Move the symlink back, by the same role and with the same plan; nothing is built."""
     version = decide.check_version(options.rollback)
-    hosts = site.in_group("mercurial")
+    hosts = site.in_group("release")
     if not hosts:
-        raise DeployError(
-            "None of these hosts runs hg, so none has a release.", "Nothing was changed."
-        )
+        raise DeployError("None of these hosts is in the group release.", "Nothing was changed.")
     states = run.read_states(site)
     decide.require_reached(states, hosts)
     built = run.known_release(version)
@@ -175,7 +173,7 @@ def _bring(
             return 0
     if not options.yes:
         _ask(f"Apply release {built.version} to {decide.joined(hosts)}?")
-    running = [name for name in site.in_group("mercurial") if name in hosts]
+    running = [name for name in site.in_group("release") if name in hosts]
     before = decide.previous(states, running, built.version)
     back = decide.way_back(site.said, before)
     _results, code, log = run.site_playbook(site, built, hosts, check=False)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+-]{0,63}")
-"""What the role `mercurial` takes for a version: the name of a folder."""
+"""What the role `release` takes for a version: the name of a folder."""
 
 STATE_TASK = "State of the host"
 """The task of playbooks/state.yml whose message is the state."""
@@ -176,7 +176,7 @@ def new_hosts(
     return [
         name
         for name in among
-        if not states[name].provisioned or ("mercurial" in hosts[name] and not states[name].current)
+        if not states[name].provisioned or ("release" in hosts[name] and not states[name].current)
     ]
 
 
@@ -229,7 +229,7 @@ def require_current(version: str, states: Mapping[str, HostState], hosts: Sequen
         raise DeployError(
             f"The run went well, and yet {version} is not the current release of"
             f" {joined(others)}:\n{lines}",
-            "Does the inventory set mercurial_release_version to a fixed value? It should look up"
+            "Does the inventory set release_version to a fixed value? It should look up"
             " HGFLEET_RELEASE_VERSION, as ansible/inventories/production.example does.",
         )
 
@@ -272,10 +272,10 @@ def status_table(states: Mapping[str, HostState], hosts: Mapping[str, Sequence[s
         others = ", ".join(v for v in state.releases if v != state.current)
         if state.problem:
             rows.append((name, "?", state.problem))
-        elif not state.provisioned or ("mercurial" in groups and not state.current):
+        elif not state.provisioned or ("release" in groups and not state.current):
             rows.append((name, "-", "not provisioned yet"))
-        elif "mercurial" not in groups:
-            rows.append((name, "-", "runs no hg, so it has no release"))
+        elif "release" not in groups:
+            rows.append((name, "-", "not in the group release, so it has none"))
         else:
             rows.append((name, state.current, others or "-"))
     widths = [max(len(row[column]) for row in rows) for column in range(2)]

@@ -22,17 +22,6 @@ def registry(host: Host) -> dict[str, dict[str, object]]:
     return content["repositories"]
 
 
-def test_current_release_is_complete_and_nobody_but_root_can_change_it(host: Host) -> None:
-    release = host.check_output("readlink -f /opt/hgfleet/current")
-    assert release.startswith("/opt/hgfleet/releases/")
-    version = host.file(f"{release}/VERSION").content_string.strip()
-    assert release.endswith(f"/{version}")
-    changeable = host.check_output(
-        "find -L %s ! -user root -o -perm /022 ! -type l | head -3", release
-    )
-    assert changeable == ""
-
-
 def test_mercurial_is_the_locked_one_with_its_c_modules(host: Host) -> None:
     told = host.check_output(f"{HG} debuginstall -T '{{hgver}} {{hgmodulepolicy}}'")
     assert told.startswith("7.2.4 c"), told

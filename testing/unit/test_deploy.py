@@ -30,8 +30,8 @@ RECAP = (
 def test_a_host_is_in_the_parents_of_its_groups() -> None:
     listing = {
         "_meta": {"hostvars": {"hg1": {}, "proxy1": {}, "alone": {}}},
-        "all": {"children": ["ungrouped", "mercurial", "proxy"]},
-        "mercurial": {"children": ["ssh", "web"]},
+        "all": {"children": ["ungrouped", "release", "proxy"]},
+        "release": {"children": ["ssh", "web"]},
         "ssh": {"hosts": ["hg1"]},
         "web": {"hosts": ["hg1"]},
         "proxy": {"hosts": ["proxy1"]},
@@ -39,11 +39,11 @@ def test_a_host_is_in_the_parents_of_its_groups() -> None:
     hosts = decide.hosts_of(json.dumps(listing))
     assert hosts == {
         "alone": [],
-        "hg1": ["all", "mercurial", "ssh", "web"],
+        "hg1": ["all", "release", "ssh", "web"],
         "proxy1": ["all", "proxy"],
     }
     site = run.Site("x", Path("x"), hosts)
-    assert site.in_group("mercurial") == ["hg1"]
+    assert site.in_group("release") == ["hg1"]
 
 
 def test_the_limit_never_leaves_out_the_play_that_checks_the_registry() -> None:
@@ -146,13 +146,13 @@ def test_a_host_that_does_not_answer_stops_everything() -> None:
 
 
 def test_hosts_without_certificate_are_new() -> None:
-    groups = {"hg1": ["mercurial"], "hg3": ["proxy"]}
+    groups = {"hg1": ["release"], "hg3": ["proxy"]}
     assert decide.new_hosts(STATES, groups, groups) == ["hg3"]
 
 
 def test_a_first_run_that_broke_off_before_the_release_leaves_a_new_host() -> None:
     states = {"hg1": HostState(provisioned=True), "proxy1": HostState(provisioned=True)}
-    groups = {"hg1": ["mercurial"], "proxy1": ["proxy"]}
+    groups = {"hg1": ["release"], "proxy1": ["proxy"]}
     assert decide.new_hosts(states, groups, groups) == ["hg1"]
 
 
@@ -198,7 +198,7 @@ def test_the_plan_is_summed_up() -> None:
 
 
 def test_the_table_of_releases_says_where_nothing_is_known() -> None:
-    groups = {"hg1": ["mercurial"], "hg3": ["mercurial"], "dead": ["web"], "lost": ["web"]}
+    groups = {"hg1": ["release"], "hg3": ["release"], "dead": ["web"], "lost": ["web"]}
     rows = decide.status_table(STATES, groups).splitlines()
     assert rows[1].split() == ["hg1", NEW, OLD]
     assert "not provisioned yet" in rows[2]
@@ -260,7 +260,7 @@ class Stage:
         self.plan = {"hg1": Result(2, False), "proxy1": Result(0, False)}
         self.codes = {"plan": 0, "apply": 0}
         self.versions: list[str] = []
-        hosts = {"hg1": ["mercurial"], "proxy1": ["proxy"]}
+        hosts = {"hg1": ["release"], "proxy1": ["proxy"]}
         site = run.Site("production", tmp_path / "production/hosts.yml", hosts)
         monkeypatch.setattr(cli, "CACHE", tmp_path)
         monkeypatch.setattr(cli.bootstrap, "ensure_controller", lambda: None)
@@ -398,7 +398,7 @@ def test_a_release_that_did_not_become_current_is_a_failure(
 ) -> None:
     stage.after = None
     assert cli.main(["production", "--yes"]) == 1
-    assert "mercurial_release_version" in capsys.readouterr().err
+    assert "release_version" in capsys.readouterr().err
 
 
 def test_a_rollback_builds_nothing_and_touches_only_hosts_with_releases(stage: Stage) -> None:
