@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles.kinds import Key, make_key, parse_key
+from hgfleet.bundles.known import Known
 from hgfleet.bundles.manifest import Entry, Manifests, object_url, render
 from hgfleet.bundles.plan import Action, Plan, State, plan
 from hgfleet.bundles.prune import StoredObject, prunable
@@ -27,6 +28,7 @@ from hgfleet.bundles.report import size
 from hgfleet.bundles.store import MismatchError
 from hgfleet.bundles.verify import Reader, VerificationError
 from hgfleet.errors import HgfleetError, HostError, TemporaryError
+from hgfleet.web import state as files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -186,16 +188,20 @@ class Pipeline:
     # -- one repository --------------------------------------------------------------------------
 
     def plan(
-        self, repository: Repository, *, dead: Mapping[str, str] | None = None
+        self,
+        repository: Repository,
+        *,
+        dead: Mapping[str, str] | None = None,
+        remember: bool = False,
     ) -> tuple[Plan, State]:
-        """Look at a repository and decide; reads only."""
+        """Look at a repository and decide; reads only, but for what it may `remember`."""
         published = self.manifests.read(repository.path)
         public_url = self.config.store.public_url
         state = State()
         if repository.is_public and repository.bundles:
             keys = [entry.key(public_url) for entry in published]
             tips = {key.tip for key in keys if key is not None}
-            state = hg_side.look(self.hg, self.source(repository), tips)
+            state = self._look(repository, tips, remember)
         decision = plan(
             repository,
             state,
@@ -209,9 +215,21 @@ class Pipeline:
         )
         return decision, state
 
+    def _look(self, repository: Repository, tips: set[str], remember: bool) -> State:
+        """Ask hg, unless nothing has changed since it was asked the same."""
+        known, name = Known(self.config.scratch / "known"), _file_name(repository.path)
+        source = self.source(repository)
+        seen = files.read_repository(files.paths(source / ".hg"))
+        state = known.recall(name, seen, tips)
+        if state is None:
+            state = hg_side.look(self.hg, source, tips)
+            if remember:
+                known.remember(name, seen, tips, state)
+        return state
+
     def _one(self, repository: Repository, stock: Stock, work: Path) -> Outcome:
         dead = self._dead(repository, stock)
-        decision, state = self.plan(repository, dead=dead)
+        decision, state = self.plan(repository, dead=dead, remember=not self.dry_run)
         self.report.step(
             "plan",
             repository.path,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import http.server
+import itertools
 import os
 import shutil
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
@@ -26,9 +28,12 @@ from hgfleet.bundles.report import Report
 from hgfleet.bundles.store import Bucket, Upload
 from hgfleet.errors import UnavailableError
 from hgfleet.registry import Repository
+from hgfleet.web import state as files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from testing.conftest import WaitFor
 
 HG = Path(sys.executable).with_name("hg")
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -351,6 +356,86 @@ def test_history_that_was_removed_leaves_the_bundles(site: Site) -> None:
     assert entry.changesets == 2
     snapshot = site.config.scratch / "snapshots/project"
     assert gone not in site.hg("-R", snapshot, "log", "-T", "{node}\n")
+
+
+@pytest.fixture
+def asked(site: Site, tmp_path: Path) -> Path:
+    """Have the site's hg note each of its runs in this file, a line each."""
+    notes, program = tmp_path / "asked", tmp_path / "hg"
+    program.write_text(f'#!/bin/sh\necho "$@" >> {notes}\nexec {HG} "$@"\n')
+    program.chmod(0o755)
+    site.config = replace(site.config, hg=program)
+    return notes
+
+
+def settle(site: Site, path: str, wait_for: WaitFor) -> None:
+    """Wait until the files of a repository are old enough for their stat to be trusted."""
+    watched = files.paths(site.config.repositories / path / ".hg")
+    wait_for("files to settle", lambda: files.read(watched).is_settled())
+
+
+def test_an_untouched_repository_is_not_asked_twice(
+    site: Site, asked: Path, wait_for: WaitFor
+) -> None:
+    project = site.repository("project")
+    site.run(project)
+    settle(site, "project", wait_for)
+    site.run(project)
+    asked.write_text("")
+    (outcome,) = site.run(project)
+    assert outcome.plan is not None
+    assert outcome.plan.action is Action.KEEP
+    assert asked.read_text() == ""
+
+
+@pytest.mark.parametrize("damage", ["", "{", '{"for": 1}', "[]"])
+def test_a_damaged_memory_is_as_good_as_none(
+    site: Site, asked: Path, wait_for: WaitFor, damage: str
+) -> None:
+    project = site.repository("project")
+    site.run(project)
+    settle(site, "project", wait_for)
+    site.run(project)
+    (site.config.scratch / "known/project").write_text(damage)
+    asked.write_text("")
+    assert site.run(project)[0].error is None
+    assert "log" in asked.read_text()
+
+
+def test_whatever_changes_a_repository_is_noticed(site: Site, wait_for: WaitFor) -> None:
+    project = site.repository("project", commits=3)
+    source = site.config.repositories / "project"
+    site.run(project)
+    pipeline = Pipeline(site.config, Report("text", site.said))
+
+    def heads() -> frozenset[str]:
+        settle(site, "project", wait_for)
+        _, seen = pipeline.plan(project, remember=True)
+        assert pipeline.plan(project)[1] == seen
+        return seen.heads
+
+    seen = [heads()]
+    site.commit("project")
+    seen.append(heads())
+    # Neither adds to the changelog: a phase, and a marker of obsolescence.
+    site.hg("-R", source, "phase", "--force", "--secret", "tip")
+    seen.append(heads())
+    site.hg("-R", source, "phase", "--draft", "tip")
+    seen.append(heads())
+    tip = site.hg("-R", source, "log", "-r", "tip", "-T", "{node}")
+    evolution = ("--config", "experimental.evolution=all")
+    site.hg("-R", source, "update", "--rev", "tip^", *evolution)
+    site.hg("-R", source, "debugobsolete", tip, *evolution)
+    with site.config.hgrc.open("a") as file:
+        file.write("[experimental]\nevolution = all\n")
+    seen.append(heads())
+    site.hg("-R", source, "--config", "extensions.strip=", "strip", "--no-backup", "--hidden", tip)
+    site.commit("project")
+    seen.append(heads())
+    for before, after in itertools.pairwise(seen):
+        assert before != after
+    assert seen[0] == seen[2] == seen[4]
+    assert seen[1] == seen[3]
 
 
 def test_secret_changesets_are_in_no_bundle(site: Site) -> None:

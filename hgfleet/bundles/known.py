@@ -1,0 +1,80 @@
+"""What hg said of a repository, reused for as long as the repository's files are untouched.
+
+Asking hg costs a process, 0.2 s; asking the file system costs microseconds. A run over a thousand
+repositories of which a few were pushed to should cost what those few cost.
+
+The state is a function of the files that `hgfleet.web.state` watches and of the published tips that
+were asked about. Both are stored with it; whatever does not fit is as good as nothing stored, so
+the folder may be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.bundles.plan import State
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from hgfleet.web import state as files
+
+FORMAT: Final = 1
+"""Raised whenever `State`, or the question that hg is asked for it, changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The folder of what is known, a file for each repository."""
+
+    folder: Path
+
+    def recall(self, name: str, seen: files.State, tips: Collection[str]) -> State | None:
+        """Return the state that was remembered for exactly these files and tips, if any was."""
+        try:
+            stored = json.loads((self.folder / name).read_text("utf-8"))
+            if stored["for"] != _question(seen, tips):
+                return None
+            return State(
+                heads=frozenset(stored["heads"]),
+                tip=stored["tip"],
+                changesets=stored["changesets"],
+                covered=stored["covered"],
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            # Never stored, not ours to read, or half of it on the disk after a power cut.
+            return None
+
+    def remember(self, name: str, seen: files.State, tips: Collection[str], state: State) -> None:
+        """Store what hg said; `seen` are the files as they were before it was asked.
+
+        A change while hg was looking is in the answer already, or makes the files look different
+        next time. Only one within the clock's tick before it would go unnoticed, and files that
+        young are not remembered.
+        """
+        if not seen.is_settled() or not state.exists:
+            return
+        self.folder.mkdir(exist_ok=True)
+        fresh = self.folder / f".{name}.new"
+        fresh.write_text(
+            json.dumps(
+                {
+                    "for": _question(seen, tips),
+                    "heads": sorted(state.heads),
+                    "tip": state.tip,
+                    "changesets": state.changesets,
+                    "covered": dict(state.covered),
+                }
+            ),
+            "utf-8",
+        )
+        fresh.replace(self.folder / name)
+
+
+def _question(seen: files.State, tips: Collection[str]) -> list[object]:
+    """What an answer belongs to, in the form it has after a round trip through JSON."""
+    signatures = [None if one is None else list(one) for one in seen.signatures]
+    return [FORMAT, signatures, sorted(tips)]
