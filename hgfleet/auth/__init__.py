@@ -1,0 +1,14 @@
+"""The auth part: who somebody is that sends a name and a secret over HTTPS.
+
+Web workers have no network and never see the directory. They ask a small daemon, `hgfleet-auth`,
+over a unix socket, and it answers with a person and groups, or a refusal:
+
+protocol       questions and answers as lines of JSON, bounded in size
+limits         how often a secret may be tried (pure)
+tokens         the file of access tokens, and the commands of the SSH shell that write it
+directory      people, passwords and groups, asked of the directory by LDAP
+authenticator  the decision: tokens, passwords, limits and short caches together
+config         auth.toml
+daemon         the socket, threads, signals, the log
+client         the other end, inside the web workers
+"""

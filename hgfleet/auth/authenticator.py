@@ -1,0 +1,219 @@
+"""The decision: tokens, passwords, limits and short caches together.
+
+Two answers are reused for a moment:
+
+- that a person exists, is enabled and has these groups: for 1 s, so whoever was disabled is out
+  with the first request after that;
+- that a password was right: for 60 s, so a clone, which is several requests, costs one bind. A
+  password that was replaced lives that long.
+
+A password that was right is remembered as an HMAC under a key that this process made and that dies
+with it. What was wrong is not remembered: it costs the same each time.
+
+A refusal takes as long whether the person exists or not: the directory is asked to bind in both
+cases, and what remains of a fixed time is waited for.
+"""
+
+from __future__ import annotations
+
+import hmac
+import math
+import os
+import re
+import threading
+import time
+from collections import OrderedDict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from hgfleet.auth import limits, protocol, tokens
+from hgfleet.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Protocol
+
+    class Directory(Protocol):
+        """People and their passwords."""
+
+        def person(self, name: str) -> Entry | None:
+            """Find an enabled person; raise UnavailableError."""
+
+        def is_password(self, name: str, entry: Entry | None, password: str) -> bool:
+            """Check a password, also of nobody; raise UnavailableError."""
+
+    class TokenStore(Protocol):
+        """Where tokens are looked up."""
+
+        def find(self, secret: str) -> tuple[str, tokens.Token] | None:
+            """Find id and token of a secret; raise TokensError."""
+
+
+PERSON_S: Final = 1.0
+PASSWORD_S: Final = 60.0
+REFUSAL_S: Final = 0.3
+"""How long a refusal takes at least; more than the directory needs on a good day."""
+
+MOST_REMEMBERED: Final = 10_000
+"""People, and passwords that were right."""
+
+_NAME = re.compile(r"[a-z][a-z0-9._-]{0,31}")
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Entry(NamedTuple):
+    """An enabled person of the directory."""
+
+    name: str
+    dn: str
+    groups: frozenset[str]
+
+
+class Decision(NamedTuple):
+    """The answer for the worker, and what only the log says."""
+
+    answer: protocol.Answer
+    reason: str
+    person: str | None = None
+    token: str | None = None
+
+
+class Authenticator:
+    """Answers questions. Safe in threads."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        store: TokenStore,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        today: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._directory = directory
+        self._store = store
+        self._clock = clock
+        self._sleep = sleep
+        self._today = today
+        self._limits = limits.Limits()
+        self._key = os.urandom(32)
+        self._lock = threading.Lock()
+        self._people: OrderedDict[str, tuple[float, Entry | None]] = OrderedDict()
+        self._passwords: OrderedDict[bytes, float] = OrderedDict()
+
+    def answer(self, question: protocol.Question) -> Decision:
+        """Decide. Never raises for what a client or the directory does."""
+        started = self._clock()
+        try:
+            decision = self._decide(question)
+        except UnavailableError as error:
+            return Decision(protocol.Unavailable(), f"directory: {error}")
+        except tokens.TokensError as error:
+            return Decision(protocol.Unavailable(), f"tokens: {error}")
+        if isinstance(decision.answer, protocol.Refused):
+            self._sleep(max(0.0, REFUSAL_S - (self._clock() - started)))
+        return decision
+
+    def _decide(self, question: protocol.Question) -> Decision:
+        address = limits.source(question.client)
+        if tokens.looks_like_token(question.secret):
+            return self._by_token(question, address)
+        return self._by_password(question, address)
+
+    # Tokens
+
+    def _by_token(self, question: protocol.Question, address: str) -> Decision:
+        found = self._store.find(question.secret)
+        if found is not None:
+            identity, token = found
+            if hmac.compare_digest(token.owner.encode(), question.user.encode("utf-8", "replace")):
+                if not token.is_valid(self._today()):
+                    return Decision(protocol.Refused(), "expired", token.owner, identity)
+                entry = self._person(token.owner)
+                if entry is None:
+                    return Decision(protocol.Refused(), "disabled", token.owner, identity)
+                answer = protocol.Person(entry.name, entry.groups, "token")
+                return Decision(answer, "ok", entry.name, identity)
+        with self._lock:
+            attempt = self._limits.begin_token(address, self._clock())
+        if isinstance(attempt, float):
+            return _throttled(attempt)
+        return Decision(protocol.Refused(), "token")
+
+    # Passwords
+
+    def _by_password(self, question: protocol.Question, address: str) -> Decision:
+        name, password = question.user, question.secret
+        remembered = hmac.digest(
+            self._key, f"{name}\0{password}".encode("utf-8", "surrogatepass"), "sha256"
+        )
+        if self._was_right(remembered):
+            entry = self._person(name)
+            if entry is None:
+                return Decision(protocol.Refused(), "disabled", name)
+            return _is(entry)
+        with self._lock:
+            attempt = self._limits.begin(name, address, self._clock())
+        if isinstance(attempt, float):
+            return _throttled(attempt, self._known(name))
+        try:
+            # Nobody has a name of another shape; the directory need not see it.
+            entry = self._person(name) if _NAME.fullmatch(name) else None
+            # Not even an empty password reaches a bind: it would be anonymous, and succeed.
+            is_right = bool(password) and self._directory.is_password(name, entry, password)
+        except UnavailableError:
+            with self._lock:
+                self._limits.undone(attempt)
+            raise
+        if entry is None or not is_right:
+            # Names that nobody has are not logged: people type passwords there.
+            return Decision(protocol.Refused(), "password", entry.name if entry else None)
+        now = self._clock()
+        with self._lock:
+            self._limits.succeeded(attempt, now)
+            _remember(self._passwords, remembered, now)
+        return _is(entry)
+
+    def _was_right(self, remembered: bytes) -> bool:
+        with self._lock:
+            when = self._passwords.get(remembered)
+            if when is not None and self._clock() - when > PASSWORD_S:
+                del self._passwords[remembered]
+                return False
+            return when is not None
+
+    # People
+
+    def _person(self, name: str) -> Entry | None:
+        now = self._clock()
+        with self._lock:
+            known = self._people.get(name)
+        if known is not None and now - known[0] <= PERSON_S:
+            return known[1]
+        entry = self._directory.person(name)
+        with self._lock:
+            # Its age counts from before the question.
+            _remember(self._people, name, (now, entry))
+        return entry
+
+    def _known(self, name: str) -> str | None:
+        """The name, if the directory has lately said that somebody has it."""
+        with self._lock:
+            known = self._people.get(name)
+        return name if known is not None and known[1] is not None else None
+
+
+def _remember(memory: OrderedDict[K, V], key: K, value: V) -> None:
+    memory.pop(key, None)
+    memory[key] = value
+    while len(memory) > MOST_REMEMBERED:
+        memory.popitem(last=False)
+
+
+def _is(entry: Entry) -> Decision:
+    return Decision(protocol.Person(entry.name, entry.groups, "password"), "ok", entry.name)
+
+
+def _throttled(wait: float, person: str | None = None) -> Decision:
+    return Decision(protocol.Throttled(max(1, math.ceil(wait))), "throttled", person)

@@ -1,0 +1,225 @@
+"""hgfleet-auth: tell the web workers who somebody is that sends a name and a secret.
+
+systemd hands it the socket (/run/hgfleet-auth/socket, for the group hgweb) and the password of its
+directory account ($CREDENTIALS_DIRECTORY/bind); the rest is in /etc/hgfleet/auth.toml. One line in
+the journal for each question:
+
+    event=auth decision=allow reason=ok person=alice via=token token=k3v9x2ab client=192.0.2.7 ...
+
+| reason | means |
+| --- | --- |
+| ok | a person; `via` says by what |
+| password | a wrong password, or nobody has this name (which is then not written down) |
+| token | no such token, or of somebody else |
+| expired | a token past its time |
+| disabled | a right secret of somebody who is disabled or gone |
+| throttled | not looked at: too many wrong ones before |
+| directory: ..., tokens: ... | it could not be known |
+
+For operators: `hgfleet-auth --check FILE` checks a configuration; `hgfleet-auth --probe` asks every
+server, with the password in the file that --password-file names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hgfleet import events
+from hgfleet.auth import config, protocol, tokens
+from hgfleet.auth.authenticator import Authenticator
+from hgfleet.auth.directory import LdapDirectory
+from hgfleet.errors import ConfigurationError, HgfleetError, UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+
+    from hgfleet.auth.authenticator import Decision
+
+MOST_CONNECTIONS: Final = 128
+"""At a time; each has a thread. Workers ask fewer."""
+
+QUESTION_S: Final = 2.0
+"""A worker sends its question at once (seconds)."""
+
+STOP_S: Final = 5.0
+"""At the end, questions under way get that long (seconds)."""
+
+_FIRST_SOCKET: Final = 3
+_DECISIONS: Final = {
+    protocol.Person: "allow",
+    protocol.Refused: "refuse",
+    protocol.Throttled: "throttle",
+    protocol.Unavailable: "unavailable",
+}
+
+
+class Server:
+    """Answers on a listening socket until told to stop."""
+
+    def __init__(
+        self, listening: socket.socket, authenticator: Authenticator, log: events.Log
+    ) -> None:
+        self._listening = listening
+        self._authenticator = authenticator
+        self._log = log
+        self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._threads: set[threading.Thread] = set()
+        self._stopped = threading.Event()
+
+    def serve(self) -> None:
+        """Accept connections until `stop`."""
+        # accept() is woken by a signal, and looks at the flag now and then besides.
+        self._listening.settimeout(0.5)
+        while not self._stopped.is_set():
+            try:
+                connection, _ = self._listening.accept()
+            except TimeoutError:
+                continue
+            except OSError as error:
+                if self._stopped.is_set():
+                    break
+                self._log(events.line("accept", error=error))
+                self._stopped.wait(0.1)
+                continue
+            if not self._places.acquire(blocking=False):
+                # The worker takes the end of the connection for "unavailable".
+                connection.close()
+                self._log(events.line("busy", connections=MOST_CONNECTIONS))
+                continue
+            thread = threading.Thread(target=self._converse, args=(connection,), daemon=True)
+            self._threads.add(thread)
+            thread.start()
+        deadline = time.monotonic() + STOP_S
+        for thread in list(self._threads):
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def stop(self) -> None:
+        """Let `serve` end."""
+        self._stopped.set()
+
+    def _converse(self, connection: socket.socket) -> None:
+        try:
+            with connection:
+                connection.settimeout(QUESTION_S)
+                line = protocol.receive_line(connection, protocol.LONGEST_QUESTION)
+                connection.sendall(self._answer(line))
+        except (OSError, protocol.ProtocolError) as error:
+            self._log(events.line("protocol", error=error))
+        except Exception:
+            # A defect. A traceback has no values of variables, so no secret.
+            self._log(events.line("crash", error=traceback.format_exc()[-events.MAX_VALUE :]))
+        finally:
+            self._places.release()
+            self._threads.discard(threading.current_thread())
+
+    def _answer(self, line: bytes) -> bytes:
+        started = time.monotonic()
+        question = protocol.read_question(line)
+        decision = self._authenticator.answer(question)
+        self._log(describe(decision, question.client, time.monotonic() - started))
+        return protocol.write_answer(decision.answer)
+
+
+def describe(decision: Decision, client: str, seconds: float) -> str:
+    """Write the line of one question; nothing in it is secret."""
+    answer = decision.answer
+    return events.line(
+        "auth",
+        decision=_DECISIONS[type(answer)],
+        reason=decision.reason,
+        person=decision.person,
+        via=answer.via if isinstance(answer, protocol.Person) else None,
+        token=decision.token,
+        client=client,
+        wait=answer.seconds if isinstance(answer, protocol.Throttled) else None,
+        seconds=seconds,
+    )
+
+
+def notify(state: str) -> None:
+    """Tell systemd (sd_notify(3)); nobody listens when it is run by hand."""
+    path = os.environ.get("NOTIFY_SOCKET", "")
+    if path:
+        address = f"\0{path[1:]}" if path.startswith("@") else path
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+            sender.sendto(state.encode(), address)
+
+
+def _password(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8").rstrip("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{file}: {type(error).__name__}") from error
+
+
+def _listening() -> socket.socket:
+    """The socket that systemd opened (sd_listen_fds(3))."""
+    if os.environ.get("LISTEN_PID") != str(os.getpid()) or os.environ.get("LISTEN_FDS") != "1":
+        raise ConfigurationError("hgfleet-auth is started by its socket unit, hgfleet-auth.socket")
+    return socket.socket(fileno=_FIRST_SOCKET)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def serve() -> None:
+    """Run the daemon until SIGTERM."""
+    settings = config.load()
+    folder = os.environ.get("CREDENTIALS_DIRECTORY", "")
+    directory = LdapDirectory(settings, _password(Path(folder, "bind")))
+    server = Server(_listening(), Authenticator(directory, tokens.Watched(settings.tokens)), _say)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        server.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    notify("READY=1")
+    server.serve()
+
+
+def probe(password_file: Path) -> None:
+    """Ask every server, and say how long it took; raises UnavailableError if none answers."""
+    results = LdapDirectory(config.load(), _password(password_file)).probe()
+    for uri, problem, seconds in results:
+        print(f"{uri} {problem or 'answers'} after {seconds:.3f} s")
+    # One dead replica is a matter for monitoring; that none answers stops a deploy.
+    if all(problem for _, problem, _ in results):
+        raise UnavailableError("no server of the directory answers")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the daemon, or a check for an operator."""
+    parser = argparse.ArgumentParser(prog="hgfleet-auth", description="Who is this?")
+    parser.add_argument("--check", metavar="FILE", type=Path, help="check a configuration")
+    parser.add_argument("--probe", action="store_true", help="ask every server of the directory")
+    parser.add_argument(
+        "--password-file",
+        type=Path,
+        default=Path("/etc/hgfleet/secrets/auth-bind"),
+        help="for --probe: the file with the password of the directory account",
+    )
+    options = parser.parse_args(arguments)
+    try:
+        if options.check is not None:
+            config.load(options.check)
+        elif options.probe:
+            probe(options.password_file)
+        else:
+            serve()
+    except HgfleetError as error:
+        _say(str(error))
+        return error.exit_code
+    return 0

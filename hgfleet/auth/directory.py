@@ -1,0 +1,241 @@
+"""People, passwords and groups, asked of the directory by LDAP.
+
+The daemon binds as its own account, which may see who is enabled and in which groups, and binds
+once more as the person to check a password, over a connection of its own that ends with it. It
+reads no password, and neither does the directory give one out.
+
+Servers are asked in their order; one that did not answer is asked last for a few seconds, so that a
+dead one does not cost each request its timeout. The first that answers decides, be it yes or no.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from hgfleet import keys
+from hgfleet.auth.authenticator import Entry
+from hgfleet.errors import ConfigurationError, UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hgfleet.auth.config import Config
+
+    T = TypeVar("T")
+    Found = list[tuple[str, dict[str, list[bytes]]]]
+
+AVOIDED_S: Final = 5.0
+"""How long a server that did not answer is asked last (seconds)."""
+
+BUDGET_S: Final = 6.0
+"""No further server is asked after that time (seconds); the worker waits a little longer."""
+
+IDLE_S: Final = 30.0
+"""A connection that was not used for so long is not used again: servers close idle ones."""
+
+MOST_IDLE: Final = 16
+
+
+class LdapDirectory:
+    """The directory as the daemon sees it. Safe in threads."""
+
+    def __init__(
+        self, config: Config, password: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        if not password:
+            # A bind with a name and an empty password is anonymous and succeeds (RFC 4513 5.1.2).
+            raise ConfigurationError("the password of the directory account is empty")
+        # ldap.conf and ~/.ldaprc must not be able to weaken what is set here.
+        os.environ["LDAPNOINIT"] = "1"
+        # libldap's timeouts do not cover the resolver, which waits 10 s for a dead name server.
+        os.environ["RES_OPTIONS"] = "timeout:1 attempts:1"
+        import ldap
+
+        self._ldap: Any = ldap
+        self._config = config
+        self._password = password
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._idle: dict[str, list[tuple[float, Any]]] = {uri: [] for uri in config.uris}
+        self._failed: dict[str, float] = {}
+
+    def person(self, name: str) -> Entry | None:
+        """Find an enabled person with groups; raise UnavailableError."""
+        return self._ask(lambda uri: self._person_at(uri, name))
+
+    def is_password(self, name: str, entry: Entry | None, password: str) -> bool:
+        """Bind as the person, or as somebody who does not exist; raise UnavailableError."""
+        dn = f"uid={_in_dn(name)},{self._config.people_base}" if entry is None else entry.dn
+        is_right = self._ask(lambda uri: self._binds(uri, dn, password))
+        return is_right and entry is not None
+
+    def probe(self) -> list[tuple[str, str | None, float]]:
+        """Ask every server for nobody; return URI, problem or None, and seconds."""
+        results = []
+        for uri in self._config.uris:
+            started = self._clock()
+            problem = None
+            try:
+                self._person_at(uri, "nobody-has-this-name")
+            except UnavailableError as error:
+                problem = str(error)
+            results.append((uri, problem, self._clock() - started))
+        return results
+
+    # One server
+
+    def _person_at(self, uri: str, name: str) -> Entry | None:
+        found = self._search(
+            uri,
+            self._config.people_base,
+            f"(&(objectClass=person)(uid={keys.escape(name)}))",
+            ["uid", "pwdAccountLockedTime"],
+        )
+        person = person_of(found, name)
+        if person is None:
+            return None
+        groups = self._search(uri, self._config.groups_base, keys.group_filter(person), ["cn"])
+        try:
+            names, _ = keys.groups_of(groups)
+        except keys.DeniedError:
+            return None
+        return Entry(name, person, frozenset(names))
+
+    def _binds(self, uri: str, dn: str, password: str) -> bool:
+        ldap = self._ldap
+        connection = self._connect(uri)
+        try:
+            connection.simple_bind_s(dn, password)
+        except (
+            ldap.INVALID_CREDENTIALS,
+            ldap.INVALID_DN_SYNTAX,
+            ldap.INAPPROPRIATE_AUTH,
+            ldap.NO_SUCH_OBJECT,
+            ldap.CONSTRAINT_VIOLATION,
+            ldap.UNWILLING_TO_PERFORM,
+        ):
+            return False
+        except ldap.LDAPError as error:
+            raise UnavailableError(_problem("password", error)) from error
+        finally:
+            with contextlib.suppress(ldap.LDAPError):
+                connection.unbind_s()
+        return True
+
+    def _search(self, uri: str, base: str, filter_: str, attributes: list[str]) -> Found:
+        ldap = self._ldap
+        connection = self._take_idle(uri)
+        if connection is not None:
+            try:
+                return self._search_with(connection, uri, base, filter_, attributes)
+            except ldap.LDAPError:
+                # The server may have closed it meanwhile; a new one tells.
+                connection = None
+        try:
+            connection = self._connect(uri)
+            connection.simple_bind_s(self._config.bind_dn, self._password)
+            return self._search_with(connection, uri, base, filter_, attributes)
+        except ldap.LDAPError as error:
+            raise UnavailableError(_problem("search", error)) from error
+
+    def _search_with(
+        self, connection: Any, uri: str, base: str, filter_: str, attributes: list[str]
+    ) -> Found:
+        timeout = self._config.timeout
+        result = connection.search_ext_s(
+            base, self._ldap.SCOPE_ONELEVEL, filter_, attributes, timeout=timeout
+        )
+        with self._lock:
+            if len(self._idle[uri]) < MOST_IDLE:
+                self._idle[uri].append((self._clock(), connection))
+        # Without a DN: a referral to another server, which is not followed.
+        return [(dn, entry) for dn, entry in result if dn is not None]
+
+    def _take_idle(self, uri: str) -> Any:
+        with self._lock:
+            waiting = self._idle[uri]
+            while waiting:
+                when, connection = waiting.pop()
+                if self._clock() - when < IDLE_S:
+                    return connection
+        return None
+
+    def _connect(self, uri: str) -> Any:
+        ldap = self._ldap
+        connection = ldap.initialize(uri, bytes_mode=False)
+        option = connection.set_option
+        option(ldap.OPT_PROTOCOL_VERSION, ldap.VERSION3)
+        option(ldap.OPT_REFERRALS, 0)
+        option(ldap.OPT_NETWORK_TIMEOUT, self._config.timeout)
+        option(ldap.OPT_TIMEOUT, self._config.timeout)
+        if uri.startswith("ldaps:"):
+            option(ldap.OPT_X_TLS_CACERTFILE, self._config.ca_file)
+            option(ldap.OPT_X_TLS_REQUIRE_CERT, ldap.OPT_X_TLS_DEMAND)
+            option(ldap.OPT_X_TLS_PROTOCOL_MIN, 0x303)  # TLS 1.2
+            try:
+                # Without this, libldap goes on with the options of its global context.
+                option(ldap.OPT_X_TLS_NEWCTX, 0)
+            except ValueError as error:
+                problem = f"{self._config.ca_file} has no certificate to trust"
+                raise UnavailableError(problem) from error
+        return connection
+
+    # All servers
+
+    def _ask(self, ask: Callable[[str], T]) -> T:
+        started = self._clock()
+        problems: list[str] = []
+        for uri in self._order(started):
+            if problems and self._clock() - started > BUDGET_S:
+                break
+            try:
+                answer = ask(uri)
+            except UnavailableError as error:
+                problems.append(f"{uri} {error}")
+                with self._lock:
+                    self._failed[uri] = self._clock()
+                continue
+            with self._lock:
+                self._failed.pop(uri, None)
+            return answer
+        raise UnavailableError("; ".join(problems))
+
+    def _order(self, now: float) -> list[str]:
+        with self._lock:
+            failed = {uri for uri, when in self._failed.items() if now - when < AVOIDED_S}
+        is_stale = os.path.exists(self._config.stale_file)  # noqa: PTH110
+        return order(self._config.uris, failed, is_stale=is_stale)
+
+
+def order(uris: Sequence[str], failed: set[str], *, is_stale: bool) -> list[str]:
+    """The servers in the order to ask: as configured, what is likely to be no use behind."""
+    return sorted(
+        uris, key=lambda uri: (uri in failed, is_stale and uri.startswith("ldapi:"))
+    )  # sorted() is stable
+
+
+def person_of(found: Found, name: str) -> str | None:
+    """The DN of the one enabled person of exactly this name, or None."""
+    if len(found) != 1:
+        return None
+    dn, raw = found[0]
+    attributes = {key.lower(): values for key, values in raw.items()}
+    if attributes.get("uid") != [name.encode()]:
+        return None
+    if keys.DISABLED.encode() in attributes.get("pwdaccountlockedtime", ()):
+        return None
+    return dn
+
+
+def _in_dn(name: str) -> str:
+    """A name that cannot leave its place in a DN; one with other signs is nobody's."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "x" for c in name) or "x"
+
+
+def _problem(what: str, error: Exception) -> str:
+    info = error.args[0] if error.args and isinstance(error.args[0], dict) else {}
+    return f"({what}: {info.get('info') or info.get('desc') or type(error).__name__})"

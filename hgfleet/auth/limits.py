@@ -1,0 +1,163 @@
+"""How often a secret may be tried: arithmetic over a clock that the caller reads.
+
+Only wrong secrets count: a try is charged before the directory is asked, so that many at a time
+cannot slip through, and given back if the secret was right.
+
+- A person at an address where their password was right in the last 30 days: to that person at that
+  address.
+- Anybody else: to the address, and to the person.
+
+So a flood against one person, from however many addresses, uses up what strangers may try for that
+person, and no more: the person still gets in from where they usually work, and everywhere with a
+token, because a right token is never throttled (160 random bits cannot be guessed, and checking one
+costs nothing). What remains: during such a flood, a person at a new address needs a token.
+
+Likewise one address that many people share: a colleague's broken script uses up what strangers may
+try from there, which those who usually work there do not need.
+
+A bucket is one number, the time at which it will be full again (the generic cell rate algorithm).
+The least recently used ones are forgotten: to make this forget one name, an attacker has to try ten
+thousand others, each of which is charged to an address.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+
+class Rate(NamedTuple):
+    """`burst` tries at once, then one more every `seconds`."""
+
+    burst: int
+    seconds: float
+
+
+ADDRESS: Final = Rate(burst=20, seconds=6)
+"""Strangers at one address, whomever they try: enough for an office where some mistype."""
+
+PERSON: Final = Rate(burst=20, seconds=30)
+"""Strangers at all addresses that try one person: 2,900 guesses a day."""
+
+FAMILIAR: Final = Rate(burst=10, seconds=15)
+"""A person at an address of theirs."""
+
+MOST_BUCKETS: Final = 10_000
+"""Of each kind, about 2 MB."""
+
+MOST_PEOPLE: Final = 20_000
+MOST_ADDRESSES: Final = 8
+"""Familiar addresses that are remembered of one person, and of how many people."""
+
+FAMILIAR_S: Final = 30 * 86400.0
+
+
+class Buckets:
+    """Buckets of one rate, by key. Not safe in threads."""
+
+    def __init__(self, rate: Rate, most: int = MOST_BUCKETS) -> None:
+        self._rate = rate
+        self._most = most
+        self._full_at: OrderedDict[Hashable, float] = OrderedDict()
+
+    def wait(self, key: Hashable, now: float) -> float:
+        """Seconds until a try may be taken; 0: at once."""
+        full_at = self._full_at.get(key, now)
+        return max(0.0, full_at - now - (self._rate.burst - 1) * self._rate.seconds)
+
+    def take(self, key: Hashable, now: float) -> None:
+        """Charge one try."""
+        full_at = max(self._full_at.pop(key, now), now)
+        self._full_at[key] = full_at + self._rate.seconds
+        while len(self._full_at) > self._most:
+            self._full_at.popitem(last=False)
+
+    def give_back(self, key: Hashable) -> None:
+        """Undo one charge."""
+        if key in self._full_at:
+            self._full_at[key] -= self._rate.seconds
+
+    def __len__(self) -> int:
+        return len(self._full_at)
+
+
+class Attempt(NamedTuple):
+    """A try that was charged."""
+
+    person: str
+    address: str
+    charged: tuple[tuple[Buckets, Hashable], ...]
+
+
+class Limits:
+    """All limits of the daemon. Not safe in threads: the caller holds a lock."""
+
+    def __init__(self) -> None:
+        self._addresses = Buckets(ADDRESS)
+        self._people = Buckets(PERSON)
+        self._pairs = Buckets(FAMILIAR)
+        self._familiar: OrderedDict[str, OrderedDict[str, float]] = OrderedDict()
+
+    def begin(self, person: str, address: str, now: float) -> Attempt | float:
+        """Charge a try of a password; or say in how many seconds one may be made."""
+        if self.is_familiar(person, address, now):
+            charged: tuple[tuple[Buckets, Hashable], ...] = ((self._pairs, (person, address)),)
+        else:
+            charged = ((self._addresses, address), (self._people, person))
+        return _charge(Attempt(person, address, charged), now)
+
+    def begin_token(self, address: str, now: float) -> Attempt | float:
+        """Charge a token that is not right: to the address alone, for it names nobody."""
+        return _charge(Attempt("", address, ((self._addresses, address),)), now)
+
+    def succeeded(self, attempt: Attempt, now: float) -> None:
+        """Give the charge back, and remember from where the person works."""
+        self.undone(attempt)
+        addresses = self._familiar.pop(attempt.person, OrderedDict())
+        addresses.pop(attempt.address, None)
+        addresses[attempt.address] = now
+        while len(addresses) > MOST_ADDRESSES:
+            addresses.popitem(last=False)
+        self._familiar[attempt.person] = addresses
+        while len(self._familiar) > MOST_PEOPLE:
+            self._familiar.popitem(last=False)
+
+    def undone(self, attempt: Attempt) -> None:
+        """Give the charge back: the try was not decided."""
+        for buckets, key in attempt.charged:
+            buckets.give_back(key)
+
+    def is_familiar(self, person: str, address: str, now: float) -> bool:
+        """Whether the person's password was right from there lately."""
+        addresses = self._familiar.get(person)
+        last = None if addresses is None else addresses.get(address)
+        return last is not None and now - last < FAMILIAR_S
+
+
+def _charge(attempt: Attempt, now: float) -> Attempt | float:
+    wait = max(buckets.wait(key, now) for buckets, key in attempt.charged)
+    if wait > 0:
+        return wait
+    for buckets, key in attempt.charged:
+        buckets.take(key, now)
+    return attempt
+
+
+def source(address: str) -> str:
+    """What counts as one address: an IPv4 address, an IPv6 /64 (what one customer gets).
+
+    What is no address counts as one, all of it together.
+    """
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return "unknown"
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        return str(ipaddress.ip_network((int(parsed) >> 64 << 64, 64)))
+    return str(parsed)

@@ -1,0 +1,177 @@
+r"""What web workers and the daemon say to each other: one line of JSON each way, then the end.
+
+    {"user": "alice", "secret": "...", "client": "192.0.2.7"}
+    {"answer": "person", "name": "alice", "groups": ["maintainers"], "via": "token"}
+    {"answer": "refused"}                         a wrong name or secret, or a disabled person
+    {"answer": "throttled", "seconds": 12}        not looked at; may be tried again then
+    {"answer": "unavailable"}                     the directory cannot be asked right now
+
+Both ends belong to the service, yet each checks what the other says: a question carries what a
+stranger wrote, and the answer decides who may read.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import socket
+
+SOCKET: Final = "/run/hgfleet-auth/socket"
+
+LONGEST_QUESTION: Final = 8192
+"""Bytes of a line; JSON writes a character of a secret in up to 6 bytes."""
+
+LONGEST_ANSWER: Final = 32768
+"""Bytes of a line: 200 groups with names of 64 characters are 14 KB."""
+
+MOST_SECRET: Final = 1024
+MOST_USER: Final = 256
+MOST_CLIENT: Final = 64
+"""Characters."""
+
+
+class ProtocolError(ValueError):
+    """The other end said something else; the message holds nothing of what it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a stranger says: a name, a secret, and from where."""
+
+    user: str
+    secret: str
+    client: str
+
+    def __repr__(self) -> str:
+        # A secret must not come into a traceback or a log by accident.
+        return f"Question(user={self.user!r}, client={self.client!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """An enabled person, with the groups of the directory; `via` is "password" or "token"."""
+
+    name: str
+    groups: frozenset[str]
+    via: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Not right; there is one answer, whatever was wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Throttled:
+    """Not looked at; may be tried again after that many seconds."""
+
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """It cannot be known right now."""
+
+
+Answer = Person | Refused | Throttled | Unavailable
+
+
+def write_question(question: Question) -> bytes:
+    """Render a question. Raises ProtocolError for one that is longer than any right one."""
+    if (
+        len(question.user) > MOST_USER
+        or len(question.secret) > MOST_SECRET
+        or len(question.client) > MOST_CLIENT
+    ):
+        raise ProtocolError("the question is too long")
+    return _line({"user": question.user, "secret": question.secret, "client": question.client})
+
+
+def read_question(line: bytes) -> Question:
+    """Check a line of a worker; raises ProtocolError."""
+    data = _parse(line, LONGEST_QUESTION)
+    question = Question(_text(data, "user"), _text(data, "secret"), _text(data, "client"))
+    if set(data) != {"user", "secret", "client"}:
+        raise ProtocolError("a question with other fields")
+    if len(question.user) > MOST_USER or len(question.secret) > MOST_SECRET:
+        raise ProtocolError("a question that is too long")
+    return question
+
+
+def write_answer(answer: Answer) -> bytes:
+    """Render an answer."""
+    match answer:
+        case Person(name, groups, via):
+            return _line({"answer": "person", "name": name, "groups": sorted(groups), "via": via})
+        case Throttled(seconds):
+            return _line({"answer": "throttled", "seconds": seconds})
+        case Refused():
+            return _line({"answer": "refused"})
+        case Unavailable():
+            return _line({"answer": "unavailable"})
+
+
+def read_answer(line: bytes) -> Answer:
+    """Check a line of the daemon; raises ProtocolError."""
+    data = _parse(line, LONGEST_ANSWER)
+    match data.get("answer"):
+        case "person":
+            groups = data.get("groups")
+            if not isinstance(groups, list) or not all(isinstance(name, str) for name in groups):
+                raise ProtocolError("groups are no list of names")
+            name = _text(data, "name")
+            if not name:
+                raise ProtocolError("a person without a name")
+            return Person(name, frozenset(groups), _text(data, "via"))
+        case "refused":
+            return Refused()
+        case "throttled":
+            seconds = data.get("seconds")
+            if isinstance(seconds, bool) or not isinstance(seconds, int) or seconds < 0:
+                raise ProtocolError("seconds are no number")
+            return Throttled(seconds)
+        case "unavailable":
+            return Unavailable()
+    raise ProtocolError("an unknown answer")
+
+
+def receive_line(connection: socket.socket, most: int) -> bytes:
+    """Read up to the end of a line. Raises ProtocolError if there is none within `most` bytes."""
+    received = b""
+    while len(received) <= most:
+        piece = connection.recv(4096)
+        if not piece:
+            raise ProtocolError("the other end went away")
+        received += piece
+        line, newline, rest = received.partition(b"\n")
+        if newline:
+            if rest:
+                raise ProtocolError("more than one line")
+            return line
+    raise ProtocolError("the line is too long")
+
+
+def _line(data: dict[str, object]) -> bytes:
+    return json.dumps(data, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def _parse(line: bytes, most: int) -> dict[str, Any]:
+    if len(line) > most:
+        raise ProtocolError("the line is too long")
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError):
+        raise ProtocolError("the line is no JSON") from None
+    if not isinstance(data, dict):
+        raise ProtocolError("the line is no JSON object")
+    return data
+
+
+def _text(data: dict[str, Any], name: str) -> str:
+    value = data.get(name)
+    if not isinstance(value, str):
+        raise ProtocolError(f"{name} is no text")
+    return value
