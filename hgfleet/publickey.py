@@ -7,14 +7,20 @@ Stricter than sshd, which accepts options before a key: a key that came out of a
 from __future__ import annotations
 
 import binascii
-import hashlib
-import re
-from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hgfleet.errors import HgfleetError
 
+# `re`, `typing` and `hashlib` would take longer to import than the rest of a login's key lookup
+# takes to run; `_sha2` is the part of hashlib that does not load OpenSSL.
+try:
+    from _sha2 import sha256
+except ImportError:  # Python 3.11
+    from hashlib import sha256
+
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
+    from typing import Final, NoReturn
 
 KEY_TYPES: Final = (
     "ssh-ed25519",
@@ -34,9 +40,7 @@ MAX_RSA_BITS: Final = 16384
 MAX_TEXT: Final = 8192
 """Characters of a key line; an RSA key of 16384 bits has about 2,800."""
 
-_FINGERPRINT: Final = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
-# The comment is not looked at, but one line is one line: no control characters.
-_LINE: Final = re.compile(r"(\S+) +([A-Za-z0-9+/]+={0,2})(?: +[^\x00-\x1f\x7f]*)?")
+_BASE64: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
 
 _POINT_BYTES: Final = {"nistp256": 65, "nistp384": 97, "nistp521": 133}
 
@@ -51,35 +55,59 @@ class BadKeyError(HgfleetError):
         self.reason = reason
 
 
-class PublicKey(NamedTuple):
+class PublicKey:
     """A key that passed every check; `blob` is base64 as it stood in the text."""
 
-    type: str
-    blob: str
-    fingerprint: str
+    __slots__ = ("blob", "fingerprint", "type")
+
+    def __init__(self, key_type: str, blob: str, fingerprint: str) -> None:
+        self.type = key_type
+        self.blob = blob
+        self.fingerprint = fingerprint
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PublicKey):
+            return NotImplemented
+        return (self.type, self.blob) == (other.type, other.blob)
+
+    def __hash__(self) -> int:
+        return hash(self.blob)
+
+    def __repr__(self) -> str:
+        return f"PublicKey({self.type!r}, {self.blob!r})"
 
 
 def is_fingerprint(text: str) -> bool:
     """Whether this is a fingerprint as sshd writes it (%f): `SHA256:` and 43 base64 characters."""
-    return _FINGERPRINT.fullmatch(text) is not None
+    return len(text) == 50 and text.startswith("SHA256:") and _BASE64.issuperset(text[7:])
 
 
 def parse(text: str, allowed: Collection[str] = KEY_TYPES) -> PublicKey:
     """Read one line `type base64 [comment]`; raise BadKeyError for everything else."""
     if len(text) > MAX_TEXT:
         raise BadKeyError("too-long", f"got a key of {len(text)} characters, at most {MAX_TEXT}")
-    text = text.strip(" ")
+    # Blanks are the only white space that is printable.
     if not text.isprintable():
         raise BadKeyError("not-one-line", "got a key with line breaks or control characters in it")
-    match = _LINE.fullmatch(text)
-    if match is None or match[1] not in KEY_TYPES:
+    words = text.split(maxsplit=2)
+    if len(words) < 2 or words[0] not in KEY_TYPES or not _looks_like_base64(words[1]):
         _explain(text)
-    assert match is not None
-    return check(match[1], match[2], allowed)
+    return check(words[0], words[1], allowed)
 
 
-def _explain(text: str) -> None:
-    first, *rest = text.split(" ")
+def comment(text: str) -> str:
+    """Return what stands after a key that `parse` accepts, or nothing."""
+    words = text.split(maxsplit=2)
+    return words[2].strip() if len(words) == 3 else ""
+
+
+def _looks_like_base64(text: str) -> bool:
+    stripped = text.rstrip("=")
+    return bool(stripped) and len(text) - len(stripped) <= 2 and _BASE64.issuperset(stripped)
+
+
+def _explain(text: str) -> NoReturn:
+    first, *rest = text.strip().split(" ")
     if any(word in KEY_TYPES for word in rest):
         raise BadKeyError(
             "options", f"got options before the key ({first[:40]}); a key stands alone on its line"
@@ -95,20 +123,39 @@ def check(key_type: str, blob: str, allowed: Collection[str] = KEY_TYPES) -> Pub
         raise BadKeyError("type", f"keys of type {key_type[:60]} are not allowed here")
     if len(blob) > MAX_TEXT:
         raise BadKeyError("too-long", f"got a key of {len(blob)} characters, at most {MAX_TEXT}")
-    try:
-        data = binascii.a2b_base64(blob.encode("ascii"), strict_mode=True)
-    except (binascii.Error, UnicodeEncodeError) as error:
-        raise BadKeyError("base64", f"the key is not base64 ({error})") from error
-    # One key, one spelling: otherwise two texts would have the same fingerprint.
-    if binascii.b2a_base64(data, newline=False).decode("ascii") != blob:
-        raise BadKeyError("base64", "the key is base64 of an unusual spelling")
+    data = decode(blob)
     _check_blob(key_type, data)
     return PublicKey(key_type, blob, fingerprint(data))
 
 
+def decode(text: str) -> bytes:
+    """Undo base64. One key, one spelling: else two texts would have the same fingerprint."""
+    try:
+        data = binascii.a2b_base64(text.encode("ascii"), strict_mode=True)
+    except (binascii.Error, UnicodeEncodeError) as error:
+        raise BadKeyError("base64", f"the key is not base64 ({error})") from error
+    if binascii.b2a_base64(data, newline=False).decode("ascii") != text:
+        raise BadKeyError("base64", "the key is base64 of an unusual spelling")
+    return data
+
+
+def parts_of(key_type: str) -> int:
+    """How many parts follow the type in the binary form."""
+    return 1 + ("ed25519" not in key_type) + key_type.startswith("sk-")
+
+
+def from_parts(
+    key_type: str, parts: Iterable[bytes], allowed: Collection[str] = KEY_TYPES
+) -> PublicKey:
+    """Put a key together from its parts, and check it."""
+    fields = (key_type.encode("ascii"), *parts)
+    data = b"".join(len(field).to_bytes(4, "big") + field for field in fields)
+    return check(key_type, binascii.b2a_base64(data, newline=False).decode("ascii"), allowed)
+
+
 def fingerprint(data: bytes) -> str:
     """The fingerprint of a key's binary form, as `ssh-keygen -l` prints it."""
-    digest = binascii.b2a_base64(hashlib.sha256(data).digest(), newline=False)
+    digest = binascii.b2a_base64(sha256(data).digest(), newline=False)
     return f"SHA256:{digest.decode('ascii').rstrip('=')}"
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +16,6 @@ from hgfleet.errors import ConfigurationError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 KEY = "AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
 OTHER = "AAAAC3NzaC1lZDI1NTE5AAAAIAEBAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
@@ -271,6 +274,33 @@ def test_nobody_gets_in_when_no_server_answers(ask: Callable[..., Any]) -> None:
     assert "ldaps://far" in log
 
 
+def test_a_server_that_was_passed_over_is_in_the_log(ask: Callable[..., Any]) -> None:
+    busy = UnavailableError("(search: Server is busy)")
+    _, log = ask(connect=servers(near=busy, far=FakeDirectory([entry()]))[0])
+    assert 'passed_over="ldaps://near (search: Server is busy)"' in log
+
+
+def test_a_refusal_names_the_server_that_decided(ask: Callable[..., Any]) -> None:
+    _, log = ask()
+    assert "source=ldaps://near" in log
+
+
+def test_a_replica_that_is_behind_is_asked_last(tmp_path: Path) -> None:
+    stale_file = tmp_path / "stale"
+    uris = ["ldapi://%2Frun%2Fslapd%2Fldapi", "ldaps://one", "ldaps://two"]
+    config = keys.parse_config({**SETTINGS, "uris": uris, "stale_file": str(stale_file)})
+    away = UnavailableError("(away)")
+    connect, tried = servers(**{uri.removeprefix("ldaps://"): away for uri in uris})
+
+    with pytest.raises(keys.DeniedError, match="unavailable"):
+        keys.lookup(config, ASKED, connect)
+    stale_file.touch()
+    with pytest.raises(keys.DeniedError, match="unavailable"):
+        keys.lookup(config, "alice", connect)
+
+    assert tried == [*uris, uris[1], uris[2], uris[0]]
+
+
 @pytest.mark.parametrize("error", [OSError("no file"), RuntimeError("bug"), MemoryError()])
 def test_whatever_breaks_is_a_no_and_in_the_log(ask: Callable[..., Any], error: Exception) -> None:
     line, log = ask(connect=servers(near=error)[0])
@@ -350,6 +380,9 @@ def test_a_dn_with_signs_of_the_filter_language_cannot_widen_the_search() -> Non
         ("key_types", []),
         ("key_types", ["ssh-dss"]),
         ("password", "secret"),
+        ("stale_file", "relative"),
+        ("stale_file", ""),
+        ("stale_file", 1),
     ],
 )
 def test_a_wrong_setting_is_named(name: str, value: object) -> None:
@@ -363,6 +396,85 @@ def test_a_broken_file_is_named(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(ConfigurationError, match=r"keys\.toml"):
         keys.load_config(str(path))
+
+
+ROLES = Path(__file__).resolve().parents[2] / "ansible/roles"
+
+
+def test_what_the_role_writes_is_read_without_tomllib() -> None:
+    template = (ROLES / "ssh/templates/keys.toml.j2").read_text()
+    text = re.sub(r"{{.*}}", '"x"', template)
+    assert keys.read_simple(text) == tomllib.loads(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "# comment\n\n  # another\n",
+        'a = "x"\nb=2\nc = 2.5\nd = 0\ne = 0.5\n',
+        'a = ["x", "y"]\nb = ["x=y#z"]',
+        'a_b = "dc=x,dc=y"',
+        'ä = "x"',
+        'a = "x" # comment',
+        'a = ["x",]',
+        'a = ["x, y"]',
+        "a = []",
+        'a = "x\\n"',
+        "a = 'x'",
+        'a = """x"""',
+        'a = """\nx"""',
+        "a = 02",
+        "a = 1.",
+        "a = .5",
+        "a = 1e3",
+        "a = 1_000",
+        "a = -1",
+        "a = 1.2.3",
+        "a = true",
+        "a",
+        "a =",
+        "= 1",
+        "a.b = 1",
+        "a-b = 1",
+        "a b = 1",
+        "[a]\nb = 1",
+        "a = 1\na = 2",
+        'a = "x\ty"',
+        'a = "x"\r\n',
+        'a = "x\u2028y"',
+        'a = "\0"',
+        "a = ²",
+    ],
+)
+def test_the_quick_way_reads_what_tomllib_reads_or_leaves_it_to_tomllib(text: str) -> None:
+    quick = keys.read_simple(text)
+    if quick is not None:
+        slow = tomllib.loads(text)
+        assert quick == slow
+        assert [type(v) for v in quick.values()] == [type(v) for v in slow.values()]
+
+
+def test_other_toml_is_read_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    lines = [f"{name} = {value!r}" for name, value in SETTINGS.items()]
+    path.write_text("\n".join(lines) + "  # a comment that takes tomllib\n")
+    assert keys.load_config(str(path)).uris == CONFIG.uris
+
+
+def test_a_login_does_not_wait_for_imports() -> None:
+    # What these import takes longer than the lookup itself: `re` alone 5 ms.
+    script = "import sys; sys.path.append({!r}); import hgfleet.keys; print(*sys.modules)"
+    root = str(Path(keys.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-IS", "-c", script.format(root)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = done.stdout.split()
+    assert "hgfleet.publickey" in loaded
+    assert {"re", "typing", "collections", "enum", "os", "ssl", "tomllib"}.isdisjoint(loaded)
 
 
 def test_the_checker_says_what_is_wrong(
