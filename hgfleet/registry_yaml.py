@@ -12,16 +12,21 @@ import difflib
 import os
 import stat
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import yaml
 
 from hgfleet.errors import RegistryError
+from hgfleet.policies import POLICIES
+from hgfleet.policies.globs import glob_problem
+from hgfleet.policies.options import EXPECTED, Kind, count, pattern_problem, size
 from hgfleet.registry import (
     BUNDLE_KINDS,
+    QUOTA,
     Namespace,
     Read,
     Registry,
+    Rule,
     Settings,
     build,
     group_problem,
@@ -37,7 +42,7 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 """Size of a registry; 10,000 repositories with long descriptions are under 2 MiB."""
 
 MAX_DEPTH: Final = 8
-"""Nested lists and mappings; a registry has 4."""
+"""Nested lists and mappings; a registry has 6 (the patterns of a policy)."""
 
 MAX_DESCRIPTION: Final = 200
 """Characters; it is one line in the web pages' lists."""
@@ -46,9 +51,14 @@ VERSION: Final = 1
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is faster
 
-_TOP_FIELDS = ("version", "defaults", "namespaces", "repositories")
-_SETTING_FIELDS = ("read", "push", "publishing", "bundles")
-_ENTRY_FIELDS = ("description", *_SETTING_FIELDS)
+MAX_RULES: Final = 100
+"""Rules of one entry: each is compared with every changeset of a push."""
+
+_TOP_FIELDS = ("version", "read-only", "defaults", "namespaces", "repositories")
+_SETTING_FIELDS = ("read", "push", "publishing", "bundles", "policies", "rules")
+_ENTRY_FIELDS = ("description", *_SETTING_FIELDS, "read-only")
+_NAMESPACE_FIELDS = (*_ENTRY_FIELDS, "create", "personal", "quota")
+_RULE_FIELDS = ("branches", "paths", "push")
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +239,7 @@ class _Checker:
             self.missing(document, "version", f"version: {VERSION}")
         elif version.kind != "bad" and (version.kind, version.text) != ("number", str(VERSION)):
             self.problem(version, _describe(version), f"the number {VERSION}")
+        read_only = self.reason(fields["read-only"]) if "read-only" in fields else None
         defaults = Settings()
         if "defaults" in fields:
             own = self.mapping(fields["defaults"], "the defaults", _SETTING_FIELDS)
@@ -236,9 +247,8 @@ class _Checker:
         namespaces: dict[str, Namespace] = {}
         places: dict[str, Node] = {}
         for key, value in self.entries(fields.get("namespaces"), "namespaces"):
-            own = self.mapping(value, "a namespace", _ENTRY_FIELDS)
-            text = self.description(own["description"]) if "description" in own else ""
-            namespaces[key.text] = Namespace(key.text, text, self.settings(own))
+            own = self.mapping(value, "a namespace", _NAMESPACE_FIELDS)
+            namespaces[key.text] = self.namespace(key.text, own)
             places[key.text] = key
         repositories: dict[str, tuple[str, Settings]] = {}
         if "repositories" not in fields:
@@ -260,7 +270,30 @@ class _Checker:
             repositories[key.text] = (text, settings)
             places["repository " + key.text] = key
         self.overlaps(repositories, namespaces, places)
-        return build(repositories, namespaces, defaults)
+        return build(repositories, namespaces, defaults, read_only)
+
+    def namespace(self, path: str, fields: dict[str, Node]) -> Namespace:
+        text = self.description(fields["description"]) if "description" in fields else ""
+        create: tuple[str, ...] | None = ()
+        if (node := fields.get("create")) is not None:
+            create = self.names(node, "a list of groups ([] for nobody)", group_problem)
+        personal = self.boolean(fields["personal"]) if "personal" in fields else False
+        quota: int | None = QUOTA
+        if (node := fields.get("quota")) is not None and node.kind != "bad":
+            quota = count(node.text) if node.kind == "number" else None
+            if quota is None:
+                self.problem(node, _describe(node), EXPECTED["count"])
+        if not create:
+            for name in ("personal", "quota"):
+                if name in fields and not self.problems:
+                    self.problem(
+                        fields[name],
+                        f"{name} where nobody may create repositories",
+                        "create: a list of groups beside it",
+                    )
+        return Namespace(
+            path, text, self.settings(fields), create or (), bool(personal), quota or QUOTA
+        )
 
     def overlaps(
         self,
@@ -350,15 +383,113 @@ class _Checker:
             read = self.read(node)
         if (node := fields.get("push")) is not None:
             push = self.names(node, "a list of groups ([] for nobody)", group_problem)
-        if (node := fields.get("publishing")) is not None and node.kind != "bad":
-            # YAML 1.1 knows 22 ways to write a boolean; a registry knows two.
-            if node.kind == "boolean" and node.text in ("true", "false"):
-                publishing = node.text == "true"
-            else:
-                self.problem(node, _describe(node), "true or false")
+        if (node := fields.get("publishing")) is not None:
+            publishing = self.boolean(node)
         if (node := fields.get("bundles")) is not None:
             bundles = self.bundles(node)
-        return Settings(read, push, publishing, bundles)
+        return Settings(
+            read,
+            push,
+            publishing,
+            bundles,
+            self.policies(fields["policies"]) if "policies" in fields else None,
+            self.rules(fields["rules"]) if "rules" in fields else (),
+            self.reason(fields["read-only"]) if "read-only" in fields else None,
+        )
+
+    def boolean(self, node: Node) -> bool | None:
+        # YAML 1.1 knows 22 ways to write a boolean; a registry knows two.
+        if node.kind == "boolean" and node.text in ("true", "false"):
+            return node.text == "true"
+        if node.kind != "bad":
+            self.problem(node, _describe(node), "true or false")
+        return None
+
+    def policies(self, node: Node) -> dict[str, dict[str, Any] | None]:
+        result: dict[str, dict[str, Any] | None] = {}
+        known = tuple(POLICIES)
+        for name, value in self.mapping(node, "policies", known).items():
+            if value.kind == "boolean" and value.text == "false":
+                result[name] = None
+                continue
+            policy = POLICIES[name]
+            if value.kind != "mapping":
+                if value.kind != "bad":
+                    words = _list(tuple(policy.options)) or "{}"
+                    self.problem(
+                        value, _describe(value), f"false, or the options of {name}: {words}"
+                    )
+                continue
+            before = len(self.problems)
+            options: dict[str, Any] = {}
+            for key, option in self.mapping(value, name, tuple(policy.options)).items():
+                options[key] = self.option(option, policy.options[key].kind)
+            for key, declared in policy.options.items():
+                if declared.required and key not in options:
+                    self.missing(value, key, f"{key}: {EXPECTED[declared.kind]}")
+            if len(self.problems) == before and (expected := policy.problem(options)):
+                self.problem(value, "no options", expected)
+            result[name] = options
+        return result
+
+    def option(self, node: Node, kind: Kind) -> object:
+        """Go through the value of one option; what is not right is None."""
+        expected = EXPECTED[kind]
+        if kind in ("globs", "groups"):
+            names = self.names(node, expected, glob_problem if kind == "globs" else group_problem)
+            if names == () and not node.items:
+                self.problem(node, "an empty list", expected)
+            return None if names is None else list(names)
+        if kind == "text":
+            return self.description(node)
+        if kind in ("size", "count"):
+            value = (size if kind == "size" else count)(node.text)
+            if node.kind in ("number", "text") and value is not None:
+                return value
+            if node.kind != "bad":
+                self.problem(node, _describe(node), expected)
+            return None
+        if node.kind != "text":
+            if node.kind != "bad":
+                self.problem(node, _describe(node), expected)
+        elif problem := pattern_problem(node.text):
+            self.problem(node, f"'{_short(node.text)}'", problem)
+        return node.text
+
+    def rules(self, node: Node) -> tuple[Rule, ...]:
+        expected = "a list of rules: {branches: [...], paths: [...], push: [groups]}"
+        if node.kind != "list":
+            if node.kind != "bad":
+                self.problem(node, _describe(node), expected)
+            return ()
+        if len(node.items) > MAX_RULES:
+            self.problem(node, f"{len(node.items)} rules", f"at most {MAX_RULES}")
+            return ()
+        return tuple(self.rule(item) for item in node.items)
+
+    def rule(self, node: Node) -> Rule:
+        fields = self.mapping(node, "a rule", _RULE_FIELDS)
+        lists: dict[str, tuple[str, ...]] = {}
+        for name in ("branches", "paths"):
+            if name in fields:
+                value = self.option(fields[name], "globs")
+                lists[name] = tuple(value) if isinstance(value, list) else ()
+        push: tuple[str, ...] | None = ()
+        if "push" in fields:
+            push = self.names(fields["push"], "a list of groups ([] for nobody)", group_problem)
+        if node.kind == "mapping":
+            if "push" not in fields:
+                self.missing(node, "push", "push: the groups that may ([] for nobody)")
+            if not lists:
+                self.missing(node, "branches and no paths", "what the rule is about")
+        return Rule(push or (), **lists)
+
+    def reason(self, node: Node) -> str | None:
+        """Go through the reason of read-only, a text for everybody who meets it."""
+        if node.kind == "boolean":
+            self.problem(node, _describe(node), "the reason, in words (people are shown it)")
+            return None
+        return self.description(node) or None
 
     def description(self, node: Node) -> str:
         text = node.text.strip()

@@ -304,7 +304,9 @@ def prepare(folder: Path, changesets: int, seed: int) -> dict[str, dict[str, str
     (folder / "stock.py").write_text(STOCK.format(config=bytes(folder / "hgweb.config")))
     entry = {"description": "made up", "read": "public", "push": [], "publishing": True}
     compiled = {
-        "format": 1,
+        "format": 2,
+        "read_only": None,
+        "defaults": {},
         "namespaces": {},
         "repositories": {name: {**entry, "bundles": []} for name in made},
     }

@@ -130,7 +130,7 @@ def test_a_byte_order_mark_is_no_problem(tmp_path: Path) -> None:
     [
         ("", "1:1: got an empty file, expected a registry"),
         ("# nothing\n", "1:1: got an empty file, expected a registry"),
-        ("- a\n", "1:1: got a list, expected the registry: a mapping with version, defaults"),
+        ("- a\n", "1:1: got a list, expected the registry: a mapping with version, read-only"),
         ("hello", "1:1: got 'hello', expected the registry: a mapping"),
         ("repositories: {}\n", "1:1: got no version, expected version: 1"),
         ("version: 1\n", "1:1: got no repositories, expected repositories: a mapping of paths"),
@@ -142,7 +142,7 @@ def test_a_byte_order_mark_is_no_problem(tmp_path: Path) -> None:
         (HEAD + "repositories: [a]\n", "2:15: got a list, expected a mapping of paths"),
         (
             HEAD + "repositores: {}\nrepositories: {}",
-            "2:1: got the unknown key 'repositores', expected version, defaults, namespaces, repos",
+            "2:1: got the unknown key 'repositores', expected version, read-only, defaults, na",
         ),
         (
             HEAD + "repositores: {}\nrepositories: {}",
@@ -478,8 +478,15 @@ def test_the_compiled_form_says_the_same_and_is_stable() -> None:
 
 def compiled(path: str, **fields: object) -> str:
     good = {"description": "", "read": "public", "push": [], "publishing": True, "bundles": []}
-    data = {"format": 1, "namespaces": {}, "repositories": {path: {**good, **fields}}}
-    return json.dumps(data)
+    return json.dumps(
+        {
+            "format": 2,
+            "read_only": None,
+            "defaults": {},
+            "namespaces": {},
+            "repositories": {path: {**good, **fields}},
+        }
+    )
 
 
 def test_the_good_one_of_the_following_is_good() -> None:
@@ -494,21 +501,30 @@ def test_the_good_one_of_the_following_is_good() -> None:
         "null",
         "{}",
         "{" * 5000,
-        '{"format": 1}',
-        '{"format": 2, "repositories": {}, "namespaces": {}}',
-        '{"format": 1, "repositories": [], "namespaces": {}}',
-        '{"format": 1, "repositories": {"a": {}}, "namespaces": {}}',
+        '{"format": 2}',
+        '{"format": 1, "repositories": {}, "namespaces": {}}',
+        '{"format": 2, "repositories": [], "namespaces": {}, "defaults": {}, "read_only": null}',
+        '{"format": 2, "repositories": {}, "namespaces": {"n": {}}, "defaults": {}}',
+        '{"format": 2, "repositories": {}, "namespaces": {}, "defaults": {}, "read_only": 1}',
+        '{"format": 2, "repositories": {}, "namespaces": {}, "defaults": [], "read_only": null}',
         compiled("../x"),
         compiled("x", read="staff"),
         compiled("x", push="abc"),
         compiled("x", push=[1]),
         compiled("x", publishing="no"),
         compiled("x", bundles=None),
+        compiled("x", policies=["no-merges"]),
+        compiled("x", rules=[{}]),
+        compiled("x", rules=[{"push": "staff"}]),
+        compiled("x", rules="none"),
+        compiled("x", read_only=True),
+        compiled("x", owner=1),
     ],
 )
 def test_a_damaged_compiled_registry_is_refused_with_the_way_out(text: str) -> None:
     with pytest.raises(RegistryError, match="hgfleet registry apply"):
-        registry.parse_compiled(text, "registry.json")
+        # Each repository is looked at when it is asked for: a session asks for one of thousands.
+        dict(registry.parse_compiled(text, "registry.json").repositories)
 
 
 def test_a_missing_compiled_registry_is_refused_with_the_way_out(tmp_path: Path) -> None:

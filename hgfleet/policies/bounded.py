@@ -1,0 +1,61 @@
+r"""Regular expressions over text of strangers, with an end.
+
+The expression is an operator's, but even an innocent one (`(\w+ ?)+:`) can take years on a text
+that was made for it. So only the beginning of a long text is looked at, and an alarm clock ends a
+search that has not come to an end by then; Python's engine looks at signals while it works.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+MAX_TEXT: Final = 10_000
+"""Characters that are looked at. A long commit message has 2,000."""
+
+SECONDS: Final = 1.0
+"""A search for an honest text takes microseconds."""
+
+
+class SearchTimeoutError(Exception):
+    """The search did not come to an end; whatever asked must not take that for a yes."""
+
+
+class Pattern:
+    """A compiled expression whose search is bounded; dot fits line ends too."""
+
+    __slots__ = ("_compiled",)
+
+    def __init__(self, expression: str) -> None:
+        self._compiled = re.compile(expression, re.DOTALL)
+
+    def fits(self, text: str) -> bool:
+        """Whether the beginning of the text matches; for patterns that end by themselves."""
+        return _bounded(self._compiled.match, text)
+
+    def is_in(self, text: str) -> bool:
+        """Whether the expression is found anywhere in the first MAX_TEXT characters."""
+        return _bounded(self._compiled.search, text[:MAX_TEXT])
+
+
+def _bounded(search: object, text: str) -> bool:
+    assert callable(search)
+    # A signal handler belongs to the main thread; there a session of hg runs its hooks.
+    if threading.current_thread() is not threading.main_thread():
+        return search(text) is not None
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise SearchTimeoutError
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    try:
+        return search(text) is not None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,195 @@
+"""Policies about the files that changesets bring."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hgfleet.policies import globs
+from hgfleet.policies.contract import AppliesTo, Policy, Push
+from hgfleet.policies.options import Option
+from hgfleet.policies.words import amount, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+_SUBREPOSITORIES = frozenset({".hgsub", ".hgsubstate"})
+
+
+class FileSize(Policy):
+    """A large file is in every clone for ever, also when the next changeset removes it."""
+
+    name: ClassVar[str] = "file-size"
+    summary: ClassVar[str] = "no file is larger"
+    applies_to: ClassVar[AppliesTo] = "added changesets"
+    options: ClassVar[Mapping[str, Option]] = {
+        "max": Option("size", "the largest file that may be pushed", required=True),
+    }
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._max = int(options["max"])
+
+    def check(self, push: Push) -> Iterator[str]:
+        """Look at each revision of a file, also at one that a later changeset replaces."""
+        for changeset in push.added:
+            for entry in push.entries(changeset):
+                size = push.size(entry)
+                if size > self._max:
+                    yield (
+                        f"{changeset} has {shown(entry.path)} with {amount(size)}, more than "
+                        f"{amount(self._max)}: keep it elsewhere, and take it out of the history "
+                        "(hg histedit, hg commit --amend)"
+                    )
+
+
+class Paths(Policy):
+    """Names that some system cannot have, or that have no business in a repository."""
+
+    name: ClassVar[str] = "paths"
+    summary: ClassVar[str] = "limits to the names of files"
+    applies_to: ClassVar[AppliesTo] = "added changesets"
+    options: ClassVar[Mapping[str, Option]] = {
+        "max-length": Option("count", "bytes of a path; Windows has 260 for all of it"),
+        "forbidden": Option("globs", "paths that are refused"),
+    }
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._max = options.get("max-length")
+        self._forbidden = options.get("forbidden", ())
+        self._pattern = globs.paths(self._forbidden) if self._forbidden else None
+
+    @classmethod
+    def problem(cls, _options: Mapping[str, Any]) -> str | None:
+        """Ask for something to check."""
+        return None if _options else "max-length, forbidden, or both"
+
+    def check(self, push: Push) -> Iterator[str]:
+        """Look at what is added or changed; a file with a bad name may always be removed."""
+        for changeset in push.added:
+            for entry in push.entries(changeset):
+                length = len(entry.path.encode("utf-8", "surrogateescape"))
+                if self._max is not None and length > self._max:
+                    yield (
+                        f"{changeset} has {shown(entry.path)}, a path of {length} bytes, more than "
+                        f"{self._max}: rename it (hg rename, then fold with hg histedit)"
+                    )
+                elif self._pattern is not None and self._pattern.fits(entry.path):
+                    yield (
+                        f"{changeset} has {shown(entry.path)}, which is forbidden here "
+                        f"({', '.join(self._forbidden[:5])}"
+                        f"{', ...' if len(self._forbidden) > 5 else ''}): take it out of the "
+                        "history (hg forget, then hg commit --amend)"
+                    )
+
+
+class NoCaseCollisions(Policy):
+    """Two names that differ by upper and lower case are one file on Windows and macOS.
+
+    There a changeset that has both cannot even be checked out. Looked at are the heads of what is
+    pushed: a collision that a later changeset of the same push resolves harms nobody for long, and
+    one that was there before is nothing that this push brings.
+    """
+
+    name: ClassVar[str] = "no-case-collisions"
+    summary: ClassVar[str] = "no two paths that differ by upper and lower case alone"
+    applies_to: ClassVar[AppliesTo] = "added changesets"
+
+    def check(self, push: Push) -> Iterator[str]:
+        """Compare what arrived with all of each head."""
+        arrived: dict[str, None] = {}
+        for changeset in push.added:
+            arrived.update(dict.fromkeys(push.arrived(changeset)))
+        if not arrived:
+            return
+        for head in push.added_heads:
+            for path, other in collisions(arrived, push.manifest(head)):
+                yield (
+                    f"{head} has both {shown(path)} and {shown(other)}, one file on Windows and "
+                    "macOS: rename one of them (hg rename)"
+                )
+
+
+def collisions(arrived: Iterable[str], manifest: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Find the arrived paths that are in the manifest beside another of the same folded name.
+
+    A file also collides with a directory. Two directories (`Doc/a`, `doc/b`) do not: they become
+    one, and nothing is lost.
+    """
+    wanted = {}
+    for path in arrived:
+        wanted[fold(path)] = path
+    # The directories above what arrived: a file may have the name of one of them.
+    above = {folder for folded in wanted for folder in _folders(folded)}
+    found: dict[str, list[str]] = {}
+    files_as_folders: dict[str, str] = {}
+    folders_as_files: dict[str, str] = {}
+    for path in manifest:
+        folded = fold(path)
+        if folded in wanted:
+            found.setdefault(folded, []).append(path)
+        elif folded in above:
+            files_as_folders[folded] = path
+        for folder in _folders(folded):
+            if folder in wanted:
+                folders_as_files[folder] = path
+    for paths in found.values():
+        yield from ((other, paths[0]) for other in paths[1:])
+    for folded, path in wanted.items():
+        if folded not in found:
+            continue  # it is not in this head any more
+        if folded in folders_as_files:
+            yield path, folders_as_files[folded]
+        for folder in _folders(folded):
+            if folder in files_as_folders:
+                yield path, files_as_folders[folder]
+
+
+def fold(path: str) -> str:
+    """Return what a file system that does not tell upper from lower case makes of a path."""
+    if path.isascii():
+        return path.lower()
+    # macOS also takes both ways to write an accented letter for the same name.
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
+
+
+def _folders(path: str) -> Iterator[str]:
+    end = path.find("/")
+    while end != -1:
+        yield path[:end]
+        end = path.find("/", end + 1)
+
+
+class NoSymlinks(Policy):
+    """A link may point out of the working copy, and Windows has none."""
+
+    name: ClassVar[str] = "no-symlinks"
+    summary: ClassVar[str] = "no symbolic links"
+    applies_to: ClassVar[AppliesTo] = "added changesets"
+
+    def check(self, push: Push) -> Iterator[str]:
+        """Look at the flags in the manifest."""
+        for changeset in push.added:
+            for entry in push.entries(changeset):
+                if entry.kind == "link":
+                    yield (
+                        f"{changeset} has {shown(entry.path)}, a symbolic link: replace it by a "
+                        "file (hg commit --amend)"
+                    )
+
+
+class NoSubrepositories(Policy):
+    """A subrepository makes every clone depend on another server."""
+
+    name: ClassVar[str] = "no-subrepositories"
+    summary: ClassVar[str] = "no subrepositories (.hgsub, .hgsubstate)"
+    applies_to: ClassVar[AppliesTo] = "added changesets"
+
+    def check(self, push: Push) -> Iterator[str]:
+        """Look for the two files that hg keeps them in."""
+        for changeset in push.added:
+            for entry in push.entries(changeset):
+                if entry.path in _SUBREPOSITORIES:
+                    yield (
+                        f"{changeset} has {entry.path}: no subrepositories here; take the file "
+                        "out of the history (hg forget, then hg commit --amend)"
+                    )

@@ -1,0 +1,84 @@
+"""Patterns for branches and paths, as the registry has them.
+
+==========  ====================================================================================
+`*`, `?`    any characters, one character; in a path not a slash
+`**`        in a path: any characters, slashes included
+`[a-z]`     one of these; `[!a-z]` one but these
+a slash     a path pattern with one is compared with the path from the top, one without with each
+            segment: `*.exe` is a file anywhere, `docs/*.pdf` only those
+==========  ====================================================================================
+
+A pattern that fits a directory covers all that is below it. Upper and lower case differ.
+
+`*` in the name of a branch fits a slash as well: nothing in a branch name is a directory.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.policies.bounded import Pattern
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MAX_GLOB: Final = 200
+"""Characters. Patterns are written by operators; this only keeps a mistake readable."""
+
+
+def branches(globs: Sequence[str]) -> Pattern:
+    """Compile patterns for the names of branches; none at all fit every branch."""
+    if not globs:
+        return Pattern("")
+    return Pattern(rf"(?:{'|'.join(_regex(glob, is_path=False) for glob in globs)})\Z")
+
+
+def paths(globs: Sequence[str]) -> Pattern:
+    """Compile patterns for paths; none at all fit every path."""
+    if not globs:
+        return Pattern("")
+    return Pattern(rf"(?:{'|'.join(_path_regex(glob) for glob in globs)})(?:/.*)?\Z")
+
+
+def glob_problem(glob: str) -> str | None:
+    """Say what a pattern should look like, or None if it is one."""
+    expected = f"a pattern like 'release-*' or 'docs/**': printable, at most {MAX_GLOB} characters"
+    if not glob.strip() or not glob.isprintable() or len(glob) > MAX_GLOB:
+        return expected
+    if glob.strip("/") != glob or "//" in glob:
+        return f"{expected}, slashes only between segments"
+    return None
+
+
+def _path_regex(glob: str) -> str:
+    anywhere = "" if "/" in glob else "(?:.*/)?"
+    return anywhere + _regex(glob, is_path=True)
+
+
+def _regex(glob: str, *, is_path: bool) -> str:
+    one = "[^/]" if is_path else "."
+    result = []
+    position = 0
+    while position < len(glob):
+        rest = glob[position:]
+        if is_path and rest.startswith("**/"):
+            result.append("(?:.*/)?")
+            position += 3
+        elif is_path and rest.startswith("**"):
+            result.append(".*")
+            position += 2
+        elif rest[0] == "*":
+            result.append(f"{one}*")
+            position += 1
+        elif rest[0] == "?":
+            result.append(one)
+            position += 1
+        elif found := re.match(r"\[(!?)(\]?[^]/]*)\]", rest):
+            inside = re.sub(r"([\\\[\]^&~|])", r"\\\1", found[2])
+            result.append(f"[{'^/' if found[1] else ''}{inside}]" if inside else "(?!)")
+            position += found.end()
+        else:
+            result.append(re.escape(rest[0]))
+            position += 1
+    return "".join(result)

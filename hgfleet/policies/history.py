@@ -1,0 +1,132 @@
+"""Policies about the shape of the history and about what the log says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hgfleet.policies import globs
+from hgfleet.policies.bounded import Pattern, SearchTimeoutError
+from hgfleet.policies.contract import AppliesTo, Changeset, Policy, Push
+from hgfleet.policies.options import Option
+from hgfleet.policies.words import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_BRANCHES = Option("globs", "branches it applies to; all of them without it")
+
+
+class SingleHead(Policy):
+    """A branch has one open head, so that "the newest of the branch" means something.
+
+    A branch that had several when the policy came may keep them and lose them one by one; what is
+    refused is one more.
+    """
+
+    name: ClassVar[str] = "single-head"
+    summary: ClassVar[str] = "a branch has one open head"
+    applies_to: ClassVar[AppliesTo] = "heads"
+    options: ClassVar[Mapping[str, Option]] = {"branches": _BRANCHES}
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._branches = globs.branches(options.get("branches", ()))
+
+    def check(self, push: Push) -> Iterator[str]:
+        """Count the heads of each branch that changes."""
+        touched = {changeset.branch: None for changeset in (*push.added, *push.moved)}
+        for branch in touched:
+            if not self._branches.fits(branch):
+                continue
+            heads = push.branch_heads(branch)
+            if len(heads) > 1 and len(heads) > push.heads_before(branch):
+                some = ", ".join(head[:12] for head in heads[:4]) + (
+                    f" and {len(heads) - 4} more" if len(heads) > 4 else ""
+                )
+                yield (
+                    f"the branch {shown(branch)} would have {len(heads)} heads ({some}): pull, "
+                    "then merge or rebase onto what is there, and push one"
+                )
+
+
+class NoMerges(Policy):
+    """A branch gets its changesets one after the other, each of them rebased."""
+
+    name: ClassVar[str] = "no-merges"
+    summary: ClassVar[str] = "no merge on a protected branch"
+    applies_to: ClassVar[AppliesTo] = "added changesets"
+    options: ClassVar[Mapping[str, Option]] = {"branches": _BRANCHES}
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._branches = globs.branches(options.get("branches", ()))
+
+    def check(self, push: Push) -> Iterator[str]:
+        """Look at the second parent of what is on a protected branch."""
+        for changeset in push.added:
+            if changeset.is_merge and self._branches.fits(changeset.branch):
+                yield (
+                    f"{changeset} is a merge on the branch {shown(changeset.branch)}: "
+                    "rebase instead (hg rebase)"
+                )
+
+
+class _Text(Policy):
+    """A pattern that something of each changeset has to fit, and a hint that says so for people."""
+
+    applies_to: ClassVar[AppliesTo] = "added changesets"
+    options: ClassVar[Mapping[str, Option]] = {
+        "pattern": Option("pattern", "what has to be found in it", required=True),
+        "hint": Option("text", "what a person is told, instead of the pattern"),
+    }
+    what: ClassVar[str]
+    way_out: ClassVar[str]
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._pattern = Pattern(options["pattern"])
+        self._expected = options.get("hint") or f"expected the pattern {options['pattern']}"
+
+    def text(self, changeset: Changeset) -> str:
+        """Return what has to fit."""
+        raise NotImplementedError
+
+    def check(self, push: Push) -> Iterator[str]:
+        """Search each; a search that does not end is a no."""
+        for changeset in push.added:
+            text = self.text(changeset)
+            line = shown(text.partition("\n")[0])
+            try:
+                if self._pattern.is_in(text):
+                    continue
+            except SearchTimeoutError:
+                yield (
+                    f'{changeset} has the {self.what} "{line}", and comparing it with the pattern '
+                    "takes too long: use a plainer one, and tell an operator"
+                )
+                # The others would take as long, while nobody else can push.
+                return
+            yield f'{changeset} has the {self.what} "{line}": {self._expected}; {self.way_out}'
+
+
+class CommitMessage(_Text):
+    """The message says what the people of a project agreed on, such as the number of a bug."""
+
+    name: ClassVar[str] = "commit-message"
+    summary: ClassVar[str] = "the pattern is found in each commit message"
+    what: ClassVar[str] = "message"
+    way_out: ClassVar[str] = "change it with hg commit --amend or hg histedit"
+
+    def text(self, changeset: Changeset) -> str:
+        """Return the message."""
+        return changeset.message
+
+
+class Author(_Text):
+    """The author is written in one way, such as "Name <mail address>"."""
+
+    name: ClassVar[str] = "author"
+    summary: ClassVar[str] = "the pattern is found in each author"
+    what: ClassVar[str] = "author"
+    way_out: ClassVar[str] = "set ui.username and use hg commit --amend --user"
+
+    def text(self, changeset: Changeset) -> str:
+        """Return the author."""
+        return changeset.user
