@@ -26,15 +26,18 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
+from hgfleet.access import may_read
 from hgfleet.errors import RegistryError
 from hgfleet.registry import load_compiled
-from hgfleet.web import access_log, cache, headers, pages, repositories, routing
+from hgfleet.web import access_log, cache, headers, pages, repositories, routing, signin
 from hgfleet.web.execution import Execution
 from hgfleet.web.request import (
     Exchange,
     Inputs,
     RefusedError,
     bad,
+    client_address,
+    is_wire,
     method_not_allowed,
     not_found,
     understand,
@@ -45,6 +48,7 @@ from hgfleet.web.state import CHANGELOG
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from hgfleet.access import Principal
     from hgfleet.registry import Registry, Repository
     from hgfleet.web.headers import Headers
 
@@ -93,6 +97,7 @@ class Application:
         self._process = secrets.token_hex(8)
         self._numbers = itertools.count(1)
         self._answers = cache.AnswerCache(settings.cache_bytes, LARGEST_ANSWER)
+        self._sign_in = signin.SignIn(settings)
         self._registry: Registry | None = None
         self._registry_stamp: tuple[int, ...] | None = None
         self._registry_lock = threading.Lock()
@@ -165,12 +170,24 @@ class Application:
                 "This server does not know its repositories yet; try again in a minute.",
                 (("Retry-After", "60"),),
             )
+        # First as for everybody: what is public is served without a look at who asks.
         route = routing.resolve(path, registry)
+        principal = None
+        if not isinstance(route, routing.InRepository):
+            principal = self._sign_in.principal(exchange)
+            if principal is not None:
+                route = routing.resolve(path, registry, principal)
         if isinstance(route, routing.InRepository):
             raw = str(exchange.environ.get("RAW_URI", path))
             if raw.startswith("/") and not routing.is_canonical(raw, route):
                 raise not_found()
             return self._repository(exchange, start_response, route)
+        if (
+            self._sign_in.is_on
+            and principal is None
+            and (path == "/login" or is_wire(exchange.query))
+        ):
+            raise self._sign_in.refused(exchange)
         if exchange.method not in ("GET", "HEAD"):
             raise method_not_allowed()
         if path == "/robots.txt":
@@ -179,9 +196,15 @@ class Application:
                 exchange, start_response, HTTPStatus.OK, (headers.PLAIN_TEXT,), _ROBOTS
             )
         if isinstance(route, routing.Index):
-            return self._index(exchange, start_response, registry, route.folder)
+            return self._index(exchange, start_response, registry, route.folder, principal)
         if path == "/api/repositories" or path.startswith("/api/repositories/"):
-            return self._api(exchange, start_response, registry)
+            return self._api(exchange, start_response, registry, principal)
+        if path == "/login" and principal is not None:
+            exchange.entry["command"] = "login"
+            final = (headers.PLAIN_TEXT, ("Location", f"{self._base_url(exchange.environ)}/"))
+            return self._send(exchange, start_response, HTTPStatus.SEE_OTHER, final, b"")
+        if self._sign_in.is_on and principal is None:
+            raise self._sign_in.not_found()
         raise not_found()
 
     def _current_registry(self) -> Registry | None:
@@ -263,16 +286,23 @@ class Application:
         self._health = (now, found)
         return found
 
-    def _rows(self, registry: Registry, folder: str) -> list[pages.Row]:
+    def _rows(
+        self, registry: Registry, folder: str, principal: Principal | None
+    ) -> list[pages.Row]:
         changed: dict[str, int | None] = {}
         for path, repository in registry.repositories.items():
-            if repository.is_public:
+            if may_read(repository, principal):
                 changelog = self._repositories.state(path).signatures[CHANGELOG]
                 changed[path] = changelog[2] // 1_000_000_000 if changelog else None
-        return pages.rows(registry, folder, changed)
+        return pages.rows(registry, folder, changed, principal)
 
     def _index(
-        self, exchange: Exchange, start_response: StartResponse, registry: Registry, folder: str
+        self,
+        exchange: Exchange,
+        start_response: StartResponse,
+        registry: Registry,
+        folder: str,
+        principal: Principal | None,
     ) -> Iterable[bytes]:
         exchange.entry["command"] = "index"
         body = pages.index_html(
@@ -281,29 +311,40 @@ class Application:
             self._settings.ssh_url,
             folder,
             registry,
-            self._rows(registry, folder),
+            self._rows(registry, folder, principal),
+            principal.name if principal else "" if self._sign_in.is_on else None,
         )
         final = (
             headers.HTML,
             ("Content-Security-Policy", pages.CONTENT_SECURITY_POLICY),
             headers.REVALIDATE,
+            *self._vary,
             *headers.FOR_PAGES,
         )
         tag = headers.etag(body)
         return self._send(exchange, start_response, HTTPStatus.OK, final, body, tag)
 
+    @property
+    def _vary(self) -> Headers:
+        """For a list that is another one for those who sign in."""
+        return (headers.DEPENDS_ON_WHO,) if self._sign_in.is_on else ()
+
     def _api(
-        self, exchange: Exchange, start_response: StartResponse, registry: Registry
+        self,
+        exchange: Exchange,
+        start_response: StartResponse,
+        registry: Registry,
+        principal: Principal | None,
     ) -> Iterable[bytes]:
         exchange.entry["command"] = "api"
         folder = exchange.path.removeprefix("/api/repositories").strip("/")
-        listed = self._rows(registry, folder)
+        listed = self._rows(registry, folder, principal)
         if folder and not listed:
             raise not_found()
         body = pages.index_json(
             self._base_url(exchange.environ), self._settings.ssh_url, registry, listed
         )
-        final = (headers.JSON, headers.REVALIDATE)
+        final = (headers.JSON, headers.REVALIDATE, *self._vary)
         tag = headers.etag(body)
         return self._send(exchange, start_response, HTTPStatus.OK, final, body, tag)
 
@@ -320,7 +361,9 @@ class Application:
         state = self._repositories.state(path)
         inputs = Inputs.of(exchange, route, self._base_url(exchange.environ))
         key = (inputs, state, generation)
-        if exchange.method != "POST":
+        # What not everybody may read is worked out anew each time, and kept nowhere.
+        is_public = route.repository.is_public
+        if is_public and exchange.method != "POST":
             stored = self._answers.get(key)
             if stored is not None:
                 exchange.entry.update(stored.log, cache="hit")
@@ -329,11 +372,12 @@ class Application:
         request = understand(exchange, route, environ)
         if request.is_push:
             return self._refuse_push(exchange, start_response, route.repository)
-        if request.is_storable:
+        is_storable = is_public and request.is_storable
+        if is_storable:
             exchange.entry["cache"] = "miss"
         else:
             # What such an answer holds may depend on who asks (the order of clone bundles).
-            environ["REMOTE_ADDR"] = _client(exchange.environ)
+            environ["REMOTE_ADDR"] = client_address(exchange.environ)
         execution = Execution(self._repositories.acquire(path, state), self._repositories.release)
         try:
             if request.is_archive:
@@ -352,7 +396,7 @@ class Application:
             _tell("arguments", cause[:500], exchange.identity)
             raise bad("This request makes no sense for this repository.") from problem
         execution.close()
-        if request.is_storable and state.is_settled() and self._repositories.state(path) == state:
+        if is_storable and state.is_settled() and self._repositories.state(path) == state:
             log: dict[str, object] = {
                 name: exchange.entry[name] for name in _LOGGED_FOR_ALL if name in exchange.entry
             }
@@ -410,6 +454,8 @@ class Application:
     ) -> Iterable[bytes]:
         """Send a complete response and log it."""
         condition = str(exchange.environ.get("HTTP_IF_NONE_MATCH", ""))
+        if exchange.is_personal:
+            tag = ""
         if tag:
             final = (*final, ("ETag", tag))
         if tag and condition and headers.etag_matches(condition, tag):
@@ -484,6 +530,8 @@ class Application:
         self, exchange: Exchange, start_response: StartResponse, status: HTTPStatus, final: Headers
     ) -> Callable[[bytes], object]:
         exchange.is_started = True
+        if exchange.is_personal:
+            final = headers.personal(final)
         write: Callable[[bytes], object] = start_response(
             f"{status.value} {status.phrase}", [*final, *headers.ALWAYS]
         )
@@ -513,7 +561,7 @@ class Application:
             {
                 "event": "request",
                 "id": exchange.identity,
-                "client": _client(exchange.environ),
+                "client": client_address(exchange.environ),
                 "method": exchange.method[:16],
                 "path": exchange.path[:256],
                 **exchange.entry,
@@ -565,11 +613,6 @@ def _discard(environ: Environ) -> None:
         if not piece:
             return
         left -= len(piece)
-
-
-def _client(environ: Environ) -> str:
-    """The client's address: nginx sets X-Real-IP, and only nginx can reach the socket."""
-    return str(environ.get("HTTP_X_REAL_IP") or environ.get("REMOTE_ADDR", ""))[:64]
 
 
 def _tell(event: str, message: str, identity: str = "") -> None:

@@ -24,6 +24,15 @@ HTML: Final = ("Content-Type", "text/html; charset=utf-8")
 JSON: Final = ("Content-Type", "application/json")
 REVALIDATE: Final = ("Cache-Control", "no-cache")
 KEEP_NOWHERE: Final = ("Cache-Control", "no-store")
+DEPENDS_ON_WHO: Final = ("Vary", "Authorization")
+PERSONAL: Final[Headers] = (("Cache-Control", "private, no-store"), DEPENDS_ON_WHO)
+"""For what one client alone may see, and for what it is told about its password."""
+
+
+def personal(final: Headers) -> Headers:
+    """The headers of an answer that nobody but this client may keep or get."""
+    replaced = {name for name, _ in PERSONAL} | {"ETag"}
+    return (*(item for item in final if item[0] not in replaced), *PERSONAL)
 
 
 def is_page(content_type: str) -> bool:

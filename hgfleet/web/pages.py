@@ -15,9 +15,12 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+from hgfleet.access import may_read
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from hgfleet.access import Principal
     from hgfleet.registry import Registry
 
 _STYLE: Final = """
@@ -64,8 +67,13 @@ class Row:
     changed: int | None
 
 
-def rows(registry: Registry, folder: str, changed: dict[str, int | None]) -> list[Row]:
-    """The public repositories in a folder ("" for all), by namespace and path."""
+def rows(
+    registry: Registry,
+    folder: str,
+    changed: dict[str, int | None],
+    principal: Principal | None = None,
+) -> list[Row]:
+    """What a person (None: everybody) may read in a folder ("" for all), by namespace and path."""
     prefix = folder + "/" if folder else ""
     found = [
         Row(
@@ -75,7 +83,7 @@ def rows(registry: Registry, folder: str, changed: dict[str, int | None]) -> lis
             changed=changed.get(path),
         )
         for path, repository in registry.repositories.items()
-        if repository.is_public and path.startswith(prefix)
+        if path.startswith(prefix) and may_read(repository, principal)
     ]
     return sorted(found, key=lambda row: (row.namespace, row.path))
 
@@ -92,9 +100,18 @@ def namespace_of(path: str, namespaces: Iterable[str]) -> str:
 
 
 def index_html(
-    title: str, base_url: str, ssh_url: str, folder: str, registry: Registry, listed: Sequence[Row]
+    title: str,
+    base_url: str,
+    ssh_url: str,
+    folder: str,
+    registry: Registry,
+    listed: Sequence[Row],
+    reader: str | None = None,
 ) -> bytes:
-    """Render the index of a folder for people."""
+    """Render the index of a folder for people.
+
+    `reader` is the person who reads it, "" for somebody who may sign in, None where nobody can.
+    """
     heading = _crumbs(title, folder)
     about = registry.namespaces[folder].description if folder in registry.namespaces else ""
     example = listed[0].path if listed else "PATH"
@@ -128,7 +145,12 @@ def index_html(
         parts.append("</ul>")
     json_url = "/api/repositories" + ("/" + quote(folder) if folder else "")
     count = "1 repository" if len(listed) == 1 else f"{len(listed)} repositories"
-    parts.append(f'<footer>{count}. The same <a href="{json_url}">as JSON</a>.</footer>')
+    who = ""
+    if reader:
+        who = f" As {escape(reader)} may read them."
+    elif reader is not None:
+        who = ' <a href="/login">Sign in</a> to see what is yours.'
+    parts.append(f'<footer>{count}.{who} The same <a href="{json_url}">as JSON</a>.</footer>')
     page_title = f"{folder}/ - {title}" if folder else title
     return _page(page_title, "\n".join(parts))
 

@@ -59,6 +59,8 @@ class Exchange:
     identity: str
     entry: dict[str, object] = field(default_factory=dict)
     is_started: bool = False
+    is_personal: bool = False
+    """Whether the answer is for this client alone."""
 
     @property
     def is_head(self) -> bool:
@@ -132,6 +134,16 @@ class Request:
     is_storable: bool = False
     is_stream: bool = False
     is_archive: bool = False
+
+
+def is_wire(query: str) -> bool:
+    """Whether a request speaks the wire protocol, whatever its path is."""
+    try:
+        parameters = dict(parse_qsl(query.encode("ascii"), keep_blank_values=True))
+    except (UnicodeError, ValueError):
+        return False
+    command = parameters.get(b"cmd", b"").decode("latin-1")
+    return bool(command) and repositories.permission(command) is not None
 
 
 def understand(exchange: Exchange, route: InRepository, environ: Environ) -> Request:
@@ -244,6 +256,11 @@ def _post_arguments(exchange: Exchange, environ: Environ) -> bytes:
     environ["HTTP_X_HGARGS_POST"] = stated
     environ["wsgi.input"] = io.BytesIO(body)
     return body[:length]
+
+
+def client_address(environ: Environ) -> str:
+    """The client's address: nginx sets X-Real-IP, and only nginx can reach the socket."""
+    return str(environ.get("HTTP_X_REAL_IP") or environ.get("REMOTE_ADDR", ""))[:64]
 
 
 def bad(sentence: str) -> RefusedError:

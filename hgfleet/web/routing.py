@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hgfleet.access import may_read
 from hgfleet.registry import MAX_SEGMENTS
 
 if TYPE_CHECKING:
+    from hgfleet.access import Principal
     from hgfleet.registry import Registry, Repository
 
 
 @dataclass(frozen=True, slots=True)
 class InRepository:
-    """The path leads into a public repository; `rest` is what follows: "" or "/..."."""
+    """The path leads into a repository that may be read; `rest` is what follows: "" or "/..."."""
 
     repository: Repository
     rest: str
@@ -21,38 +23,41 @@ class InRepository:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The path is a folder with public repositories below it; "" is the top."""
+    """The path is a folder with such repositories below it; "" is the top."""
 
     folder: str
 
 
-def resolve(path: str, registry: Registry) -> InRepository | Index | None:
-    """Decide on whole segments; None is "not found".
+def resolve(
+    path: str, registry: Registry, principal: Principal | None = None
+) -> InRepository | Index | None:
+    """Decide on whole segments, for a person or (None) for everybody; None is "not found".
 
     Nothing is normalised: a path with empty, `.` or `..` segments before the end of a repository's
-    name names no repository. A repository that not everybody may read is "not found", and so is a
-    folder that has only such ones: nobody learns here what exists.
+    name names no repository. A repository that this person may not read is "not found", and so is a
+    folder that has only such ones: nobody learns here what exists, nor by how long it takes.
     """
     if not path.startswith("/"):
         return None
+    is_hidden = False
     segments = path[1:].split("/", MAX_SEGMENTS)
     for count in range(1, min(len(segments), MAX_SEGMENTS) + 1):
         name = "/".join(segments[:count])
         repository = registry.repositories.get(name)
         if repository is not None:
-            if not repository.is_public:
-                return None
-            return InRepository(repository, path[1 + len(name) :])
+            if may_read(repository, principal):
+                return InRepository(repository, path[1 + len(name) :])
+            is_hidden = True
+            break
     folder = path[1:].removesuffix("/")
     if not folder:
         return Index("") if path == "/" else None
     below = folder + "/"
-    if any(
-        name.startswith(below) and repository.is_public
+    has_any = any(
+        name.startswith(below) and may_read(repository, principal)
         for name, repository in registry.repositories.items()
-    ):
-        return Index(folder)
-    return None
+    )
+    return Index(folder) if has_any and not is_hidden else None
 
 
 def is_canonical(raw_path: str, route: InRepository) -> bool:

@@ -32,6 +32,8 @@ class Settings:
     title: str = "Mercurial repositories"  # HGFLEET_WEB_TITLE
     cache_bytes: int = 64 * 1024 * 1024  # HGFLEET_WEB_CACHE_BYTES, per worker process
     drain: Path = Path("/etc/hgfleet/web.drain")  # HGFLEET_WEB_DRAIN: exists: take no new clients
+    auth_socket: Path | None = None  # HGFLEET_WEB_AUTH_SOCKET; unset: nobody can sign in
+    auth_calls: int = 4  # HGFLEET_WEB_AUTH_CALLS: questions at a time, of the threads of a process
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
@@ -52,7 +54,13 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         raise ConfigurationError(
             f"HGFLEET_WEB_CACHE_BYTES: got {cache_bytes!r}, expected a number of bytes"
         )
+    auth_calls = environment.get("HGFLEET_WEB_AUTH_CALLS", str(default.auth_calls))
+    if not auth_calls.isdecimal() or int(auth_calls) < 1:
+        raise ConfigurationError(
+            f"HGFLEET_WEB_AUTH_CALLS: got {auth_calls!r}, expected a number of 1 or more"
+        )
     access_log = environment.get("HGFLEET_WEB_ACCESS_LOG", "")
+    auth_socket = environment.get("HGFLEET_WEB_AUTH_SOCKET", "")
     return Settings(
         registry=Path(environment.get("HGFLEET_WEB_REGISTRY", default.registry)),
         root=Path(environment.get("HGFLEET_WEB_ROOT", default.root)),
@@ -62,4 +70,6 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         title=environment.get("HGFLEET_WEB_TITLE", "") or default.title,
         cache_bytes=int(cache_bytes),
         drain=Path(environment.get("HGFLEET_WEB_DRAIN", default.drain)),
+        auth_socket=Path(auth_socket) if auth_socket else None,
+        auth_calls=int(auth_calls),
     )

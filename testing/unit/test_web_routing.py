@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from hgfleet.access import Principal
 from hgfleet.registry import Registry, Repository
 from hgfleet.web.routing import Index, InRepository, is_canonical, resolve
 
@@ -86,6 +87,19 @@ def test_anything_else_is_not_found(path: str) -> None:
 def test_what_not_everybody_may_read_does_not_exist(path: str) -> None:
     assert resolve(path, REGISTRY) is None
     assert resolve("/team", REGISTRY) == Index("team")
+
+
+def test_for_a_person_exists_what_the_groups_may_read() -> None:
+    staff = Principal("alice", frozenset({"staff", "others"}))
+    other = Principal("bob", frozenset({"others"}))
+
+    for path in ("/secret", "/secret/log", "/team/closed"):
+        found = resolve(path, REGISTRY, staff)
+        assert isinstance(found, InRepository), path
+        assert resolve(path, REGISTRY, other) is None, path
+    assert resolve("/staff/", REGISTRY, staff) == Index("staff")
+    assert resolve("/staff/", REGISTRY, other) is None
+    assert resolve("/hgfleet", REGISTRY, other) == resolve("/hgfleet", REGISTRY)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,8 @@ def test_every_variable_is_read() -> None:
             "HGFLEET_WEB_TITLE": "Ours",
             "HGFLEET_WEB_CACHE_BYTES": "1000",
             "HGFLEET_WEB_DRAIN": "/drain",
+            "HGFLEET_WEB_AUTH_SOCKET": "/auth/socket",
+            "HGFLEET_WEB_AUTH_CALLS": "2",
         }
     )
     assert settings == Settings(
@@ -36,6 +38,8 @@ def test_every_variable_is_read() -> None:
         title="Ours",
         cache_bytes=1000,
         drain=Path("/drain"),
+        auth_socket=Path("/auth/socket"),
+        auth_calls=2,
     )
 
 
@@ -46,6 +50,8 @@ def test_every_variable_is_read() -> None:
         ("HGFLEET_WEB_PUBLIC_URL", "https://hg.example.org/path"),
         ("HGFLEET_WEB_SSH_URL", "https://hg.example.org"),
         ("HGFLEET_WEB_CACHE_BYTES", "64M"),
+        ("HGFLEET_WEB_AUTH_CALLS", "0"),
+        ("HGFLEET_WEB_AUTH_CALLS", "all"),
     ],
 )
 def test_a_wrong_value_is_named(name: str, value: str) -> None:

@@ -121,6 +121,7 @@ def ask(
     headers: dict[str, str] | None = None,
     body: bytes = b"",
     raw: str | None = None,
+    scheme: str = "http",
 ) -> Reply:
     """Send one request the way a WSGI server does."""
     environ: dict[str, Any] = {
@@ -135,7 +136,7 @@ def ask(
         "HTTP_HOST": "localhost",
         "REMOTE_ADDR": "192.0.2.7",
         "wsgi.version": (1, 0),
-        "wsgi.url_scheme": "http",
+        "wsgi.url_scheme": scheme,
         "wsgi.input": io.BytesIO(body),
         "wsgi.errors": sys.stderr,
         "wsgi.multithread": True,

@@ -1,0 +1,403 @@
+"""Private repositories: workers, the real daemon, its real socket; the directory is made up."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import socket
+import threading
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet.auth import authenticator, client, tokens
+from hgfleet.auth.authenticator import Authenticator, Entry
+from hgfleet.auth.daemon import Server
+from hgfleet.errors import UnavailableError
+from hgfleet.web.app import Application
+from testing.extensions.web.support import Reply, Site, ask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SECRET = "/team/secret"
+# One letter differs, so that answers can be compared.
+MISSING = "/team/secred"
+RESTS = (
+    "",
+    "/",
+    "/log",
+    "/json-log",
+    "/rev/tip",
+    "/raw-file/tip/plan.txt",
+    "/archive/tip.tar.gz",
+    "/nonsense",
+    "/..",
+)
+QUERIES = (
+    "cmd=capabilities",
+    "cmd=heads",
+    "cmd=batch",
+    "cmd=getbundle",
+    "cmd=listkeys&namespace=x",
+)
+
+
+@dataclass
+class Directory:
+    """alice is staff and may read the secret; bob is not."""
+
+    passwords: dict[str, str] = field(default_factory=lambda: {"alice": "wonder", "bob": "builder"})
+    groups: dict[str, frozenset[str]] = field(
+        default_factory=lambda: {"alice": frozenset({"staff"}), "bob": frozenset({"sandbox"})}
+    )
+    is_down: bool = False
+    asked: int = 0
+
+    def person(self, name: str) -> Entry | None:
+        self.asked += 1
+        if self.is_down:
+            raise UnavailableError("ldaps://ldap1 (search: Can't contact LDAP server)")
+        return Entry(name, f"uid={name}", self.groups[name]) if name in self.passwords else None
+
+    def is_password(self, name: str, entry: Entry | None, password: str) -> bool:
+        return entry is not None and self.passwords[name] == password
+
+
+@dataclass
+class Fleet:
+    """A site whose workers ask a daemon."""
+
+    site: Site
+    directory: Directory
+    lines: list[str]
+
+    def __post_init__(self) -> None:
+        self.tokens = str(self.site.folder / "tokens.json")
+        self.web = Application(
+            replace(self.site.settings, auth_socket=self.site.folder / "auth.socket")
+        )
+
+    def ask(
+        self,
+        path: str,
+        query: str = "",
+        who: tuple[str, str] | str | None = None,
+        *,
+        scheme: str = "https",
+        method: str = "GET",
+        headers: dict[str, str] | None = None,
+    ) -> Reply:
+        given = dict(headers or {})
+        if isinstance(who, tuple):
+            encoded = base64.b64encode(":".join(who).encode()).decode()
+            given["Authorization"] = f"Basic {encoded}"
+        elif who is not None:
+            given["Authorization"] = who
+        return ask(self.web, path, query, method=method, headers=given, scheme=scheme)
+
+    def token(self, person: str) -> str:
+        words = ["create", "tests"]
+        return tokens.command(words, person, self.tokens, datetime.now(UTC)).split("\n")[0]
+
+
+ALICE = ("alice", "wonder")
+BOB = ("bob", "builder")
+
+
+@pytest.fixture
+def fleet(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
+    """The site with its daemon, which forgets people at once and refuses without waiting."""
+    monkeypatch.setattr(authenticator, "PERSON_S", 0.0)
+    monkeypatch.setattr(authenticator, "REFUSAL_S", 0.0)
+    site.commit("team/secret", "plan.txt", "the plan\n")
+    directory = Directory()
+    lines: list[str] = []
+    made = Fleet(site, directory, lines)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(site.folder / "auth.socket"))
+        listening.listen(64)
+        watched = tokens.Watched(made.tokens)
+        server = Server(listening, Authenticator(directory, watched), lines.append)
+        thread = threading.Thread(target=server.serve)
+        thread.start()
+        try:
+            yield made
+        finally:
+            server.stop()
+            thread.join()
+
+
+def test_who_may_read_it_reads_it_by_password_and_by_token(fleet: Fleet) -> None:
+    for who in (ALICE, ("alice", fleet.token("alice"))):
+        heads = fleet.ask(SECRET, "cmd=heads", who)
+        assert heads.status == 200
+        node = fleet.site.hg("team/secret", "log", "-r", "tip", "-T", "{node}")
+        assert heads.text.strip() == node
+        assert fleet.ask(f"{SECRET}/raw-file/tip/plan.txt", "", who).text == "the plan\n"
+
+
+def shown(reply: Reply, path: str) -> tuple[int, str, dict[str, str]]:
+    """What a client can compare, with the path and what is random taken out."""
+    body = re.sub(r"nonce-[^']+", "nonce", reply.text).replace(path.strip("/"), "PATH")
+    return reply.status, body, {**reply.headers, "Content-Length": ""}
+
+
+@pytest.mark.parametrize("who", [None, BOB], ids=["anonymous", "bob"])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
+@pytest.mark.parametrize("accept", ["*/*", "text/html"])
+def test_for_everybody_else_it_is_a_missing_one(
+    fleet: Fleet, who: tuple[str, str] | None, method: str, accept: str
+) -> None:
+    asked = [(rest, "") for rest in RESTS] + [("", query) for query in QUERIES]
+    for rest, query in asked:
+        private, missing = (
+            shown(
+                fleet.ask(path + rest, query, who, method=method, headers={"Accept": accept}), path
+            )
+            for path in (SECRET, MISSING)
+        )
+        assert private == missing, (rest, query)
+        assert private[0] in (401, 404, 405), (rest, query)
+        assert private[0] != 401 or who is None, (rest, query)
+    assert all("repository" not in line for line in fleet.site.log())
+
+
+def test_hg_is_asked_who_it_is_and_a_browser_is_not(fleet: Fleet) -> None:
+    for path in (SECRET, MISSING):
+        asked = fleet.ask(path, "cmd=capabilities")
+        assert asked.status == 401
+        assert asked.headers["WWW-Authenticate"].startswith('Basic realm="Mercurial repositories"')
+        page = fleet.ask(path)
+        assert page.status == 404
+        assert "/login" in page.text
+        assert "WWW-Authenticate" not in page.headers
+
+
+def test_private_answers_are_kept_nowhere(fleet: Fleet) -> None:
+    for path, query in ((SECRET, "cmd=heads"), (f"{SECRET}/json-log", ""), (SECRET, ""), ("/", "")):
+        first, second = (fleet.ask(path, query, ALICE) for _ in range(2))
+        for reply in (first, second):
+            assert reply.status == 200
+            assert reply.headers["Cache-Control"] == "private, no-store"
+            assert reply.headers["Vary"] == "Authorization"
+            assert "ETag" not in reply.headers
+        if path != "/":
+            assert fleet.site.log()[-1]["cache"] == "off"
+    assert len(fleet.web._answers) == 0
+    assert fleet.ask(f"{SECRET}/json-log", "", BOB).status == 404
+    assert fleet.ask(f"{SECRET}/json-log").status == 404
+
+
+def test_a_stored_condition_gives_nothing_away(fleet: Fleet) -> None:
+    assert fleet.ask(SECRET, "", ALICE, headers={"If-None-Match": "*"}).status == 200
+    assert fleet.ask(SECRET, "", BOB, headers={"If-None-Match": "*"}).status == 404
+
+
+def test_public_repositories_never_ask_the_daemon(fleet: Fleet) -> None:
+    fleet.directory.is_down = True
+    for who in (None, ALICE, ("alice", "wrong"), "nonsense"):
+        assert fleet.ask("/team/project", "cmd=heads", who).status == 200
+        assert fleet.ask("/team/project/json-log", "", who).status == 200
+    assert fleet.ask("/").status == 200
+    assert fleet.lines == []
+
+
+def test_lists_have_what_the_reader_may_read(fleet: Fleet) -> None:
+    for path in ("/", "/team/", "/api/repositories", "/api/repositories/team"):
+        public, bobs, alices = (fleet.ask(path, "", who) for who in (None, BOB, ALICE))
+        for reply in (public, bobs, alices):
+            assert reply.status == 200
+            assert reply.headers["Vary"] == "Authorization"
+            assert "team/project" in reply.text
+        assert "team/secret" not in public.text + bobs.text
+        assert "team/secret" in alices.text
+        assert fleet.ask(path, "", ("alice", "wrong")).status == 401
+
+
+def test_a_folder_of_private_ones_is_a_missing_one(fleet: Fleet) -> None:
+    fleet.site.create("vault/one", public=False)
+    assert fleet.ask("/vault/", "", ALICE).status == 200
+    assert shown(fleet.ask("/vault/"), "vault") == shown(fleet.ask("/vaulx/"), "vaulx")
+    assert fleet.ask("/vault/", "", BOB).status == 404
+    assert fleet.ask("/api/repositories/vault", "", BOB).status == 404
+
+
+def test_browsers_sign_in_at_login(fleet: Fleet) -> None:
+    assert fleet.ask("/login").status == 401
+    assert fleet.ask("/login", "", ("alice", "wrong")).status == 401
+    done = fleet.ask("/login", "", ALICE)
+    assert (done.status, done.headers["Location"]) == (303, "https://hg.example.org/")
+    assert "/login" in fleet.ask("/").text
+    assert "As alice" in fleet.ask("/", "", ALICE).text
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Basic",
+        "Basic ",
+        "Basic !!!!",
+        "Basic YWxpY2U=",  # alice, without a colon
+        "Basic YWxpY2U6/w==",  # not UTF-8
+        "Bearer YWxpY2U6d29uZGVy",
+        "Negotiate abc",
+        "Basic " + "A" * 5000,
+        "Basic " + base64.b64encode(b"alice:" + b"x" * 2000).decode(),
+        "Basic " + base64.b64encode(b"a" * 1000 + b":wonder").decode(),
+        "Basic " + base64.b64encode(b"alice\n:wonder").decode(),
+        "Basic " + base64.b64encode(b"alice:wonder\0").decode(),
+        "\xff\xfe",
+    ],
+)
+def test_what_is_no_name_and_secret_is_refused(fleet: Fleet, header: str) -> None:
+    reply = fleet.ask(SECRET, "cmd=heads", header)
+    assert reply.status == 401
+    assert reply.headers["Cache-Control"] == "private, no-store"
+
+
+def test_a_password_in_clear_is_refused_unseen(fleet: Fleet) -> None:
+    for who in (ALICE, ("alice", "wrong")):
+        reply = fleet.ask(SECRET, "cmd=heads", who, scheme="http")
+        assert reply.status == 403
+        assert "HTTPS only" in reply.text
+    assert fleet.lines == []
+
+
+def test_guessing_is_throttled_and_said_so(fleet: Fleet) -> None:
+    secret = fleet.token("alice")
+    replies = [fleet.ask(SECRET, "cmd=heads", ("alice", f"guess{n}")) for n in range(40)]
+    assert replies[0].status == 401
+    last = replies[-1]
+    assert last.status == 429
+    assert int(last.headers["Retry-After"]) >= 1
+    assert "Too many wrong passwords" in last.text
+    assert fleet.ask(SECRET, "cmd=heads", ("alice", secret)).status == 200
+    assert fleet.ask("/team/project", "cmd=heads").status == 200
+
+
+def test_a_client_cannot_choose_the_address_that_it_is_counted_as(fleet: Fleet) -> None:
+    for number in range(40):
+        given = {"X-Forwarded-For": f"198.51.100.{number}", "Forwarded": f"for=198.51.100.{number}"}
+        reply = fleet.ask(SECRET, "cmd=heads", (f"person{number}", "guess"), headers=given)
+    assert reply.status == 429
+
+
+def test_who_is_disabled_is_out_with_the_next_request(fleet: Fleet) -> None:
+    secret = fleet.token("alice")
+    for who in (ALICE, ("alice", secret)):
+        assert fleet.ask(SECRET, "cmd=heads", who).status == 200
+    del fleet.directory.passwords["alice"]
+    for who in (ALICE, ("alice", secret)):
+        assert fleet.ask(SECRET, "cmd=heads", who).status == 401
+
+
+def test_who_leaves_the_group_no_longer_sees_it(fleet: Fleet) -> None:
+    assert fleet.ask(SECRET, "cmd=heads", ALICE).status == 200
+    fleet.directory.groups["alice"] = frozenset()
+    assert fleet.ask(SECRET, "cmd=heads", ALICE).status == 404
+
+
+def test_without_the_directory_private_answers_503(fleet: Fleet) -> None:
+    fleet.directory.is_down = True
+    for path in (SECRET, MISSING):
+        reply = fleet.ask(path, "cmd=heads", ALICE)
+        assert reply.status == 503
+        assert "public repositories are served" in reply.text
+        assert reply.headers["Retry-After"] == "60"
+    assert fleet.ask("/team/project", "cmd=heads", ALICE).status == 200
+
+
+@pytest.mark.parametrize("way", ["missing", "deaf", "nonsense", "somebody else", "silent"])
+def test_without_the_daemon_private_answers_503(
+    site: Site, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "ANSWER_S", 0.2)
+    fleet = Fleet(site, Directory(), [])
+    path = str(site.folder / "auth.socket")
+    said = {
+        "nonsense": b"nonsense\n",
+        "somebody else": b'{"answer":"person","name":"root","groups":["staff"],"via":"token"}\n',
+        "silent": b"",
+    }
+    with socket.socket(socket.AF_UNIX) as listening:
+        if way != "missing":
+            listening.bind(path)
+        if way in said:
+            listening.listen()
+
+            def converse() -> None:
+                connection, _ = listening.accept()
+                with connection:
+                    connection.recv(10000)
+                    connection.sendall(said[way])
+
+            thread = threading.Thread(target=converse)
+            thread.start()
+        assert fleet.ask(SECRET, "cmd=heads", ALICE).status == 503
+        if way in said:
+            thread.join()
+        assert fleet.ask("/team/project", "cmd=heads").status == 200
+
+
+def test_where_nobody_can_sign_in_private_ones_do_not_exist(site: Site) -> None:
+    web = site.application()
+    header = {"Authorization": "Basic " + base64.b64encode(b"alice:wonder").decode()}
+    for headers in ({}, header):
+        for query in ("", "cmd=heads"):
+            reply = ask(web, SECRET, query, headers=headers, scheme="https")
+            assert reply.status == 404
+            assert "login" not in reply.text
+    assert ask(web, "/login", scheme="https").status == 404
+    assert "Vary" not in ask(web, "/", scheme="https").headers
+
+
+def test_logs_have_the_person_and_no_secret(
+    fleet: Fleet, capfd: pytest.CaptureFixture[str]
+) -> None:
+    secret = fleet.token("alice")
+    for who in (ALICE, ("alice", secret), ("alice", "mistyped")):
+        fleet.ask(SECRET, "cmd=heads", who)
+    fleet.directory.is_down = True
+    fleet.ask(SECRET, "cmd=heads", ALICE)
+
+    log = fleet.site.log()
+    assert [entry.get("user") for entry in log] == ["alice", "alice", None, None]
+    assert [entry.get("via") for entry in log] == ["password", "token", None, None]
+    assert [entry.get("refused") for entry in log] == [None, None, "signin", "unavailable"]
+    said = json.dumps(log) + "\n".join(fleet.lines) + "".join(capfd.readouterr())
+    for word in ("wonder", secret, "mistyped", base64.b64encode(b"alice:wonder").decode()):
+        assert word not in said
+
+
+def test_questions_leave_threads_for_public_requests(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two questions wait for a daemon that says nothing; the third is not even asked."""
+    monkeypatch.setattr(client, "ANSWER_S", 5.0)
+    fleet = Fleet(replace(site), Directory(), [])
+    fleet.web = Application(
+        replace(site.settings, auth_socket=site.folder / "auth.socket", auth_calls=2)
+    )
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(site.folder / "auth.socket"))
+        listening.listen()
+        replies: list[Reply] = []
+
+        def question() -> None:
+            replies.append(fleet.ask(SECRET, "cmd=heads", ALICE))
+
+        threads = [threading.Thread(target=question) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        waiting = [listening.accept()[0] for _ in threads]
+        assert fleet.ask(SECRET, "cmd=heads", ALICE).status == 503
+        assert replies == []
+        for connection in waiting:
+            connection.close()
+        for thread in threads:
+            thread.join()
+    assert [reply.status for reply in replies] == [503, 503]
