@@ -1,0 +1,93 @@
+"""The filters that publish host keys: what OpenSSH's own tools say of the same keys."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+from pathlib import Path
+
+import pytest
+from ansible.errors import AnsibleFilterError
+
+PLUGIN = Path(__file__).resolve().parents[2] / "ansible/plugins/filter/hostkeys.py"
+_spec = importlib.util.spec_from_file_location("filter_hostkeys", PLUGIN)
+assert _spec is not None
+assert _spec.loader is not None
+hostkeys = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(hostkeys)
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Public keys of both types that the role makes."""
+    folder = tmp_path_factory.mktemp("keys")
+    for kind in ("ed25519", "rsa"):
+        words = ["ssh-keygen", "-q", "-t", kind, "-N", "", "-C", "hg1", "-f", str(folder / kind)]
+        subprocess.run(words, check=True)
+    return [folder / "ed25519.pub", folder / "rsa.pub"]
+
+
+def run(*words: str) -> str:
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+
+def test_records_are_those_of_ssh_keygen_without_sha1(files: list[Path]) -> None:
+    expected = [
+        # `hg.example.org IN SSHFP 4 2 ...`; a zone file wants the dot, or adds its own name.
+        line.replace("hg.example.org ", "hg.example.org. ")
+        for file in files
+        for line in run("ssh-keygen", "-r", "hg.example.org", "-f", str(file)).splitlines()
+        if line.split()[4] == "2"
+    ]
+
+    keys = [file.read_text() for file in files]
+
+    assert len(expected) == 2
+    assert hostkeys.sshfp(keys, ["hg.example.org"]) == expected
+
+
+def test_an_address_has_no_records_but_a_place_in_known_hosts() -> None:
+    names = ["hg1", "192.0.2.40", "2001:db8::1"]
+
+    assert [line.split()[0] for line in hostkeys.sshfp([KEY], names)] == ["hg1."]
+    assert hostkeys.known_hosts([KEY], names) == [f"hg1,192.0.2.40,2001:db8::1 {KEY}"]
+
+
+@pytest.mark.parametrize(("port", "asked"), [(22, "hg1"), ("22", "hg1"), (2022, "[hg1]:2022")])
+def test_ssh_finds_each_key_under_its_name_and_port(
+    files: list[Path], tmp_path: Path, port: int | str, asked: str
+) -> None:
+    keys = [file.read_text() for file in files]
+    place = tmp_path / "known_hosts"
+    place.write_text("\n".join(hostkeys.known_hosts(keys, ["hg1", "192.0.2.40"], port)) + "\n")
+
+    found = run("ssh-keygen", "-F", asked, "-f", str(place))
+
+    assert [line.split()[1:3] for line in found.splitlines() if not line.startswith("#")] == [
+        key.split()[:2] for key in keys
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("", "hg1"),
+        ("ssh-ed25519", "hg1"),
+        ("ecdsa-sha2-nistp256 AAAA", "hg1"),
+        (KEY, "hg1 evil"),
+        (KEY, "hg1\nevil"),
+        (KEY, "*"),
+        (KEY, ""),
+    ],
+)
+def test_what_is_no_host_key_or_no_name_is_refused(key: str, name: str) -> None:
+    for make in (hostkeys.sshfp, hostkeys.known_hosts):
+        with pytest.raises(AnsibleFilterError, match=r"^got .*expected"):
+            make([key], [name])
+
+
+def test_a_damaged_key_has_no_record() -> None:
+    with pytest.raises(AnsibleFilterError, match="not base64"):
+        hostkeys.sshfp(["ssh-ed25519 AAA"], ["hg1"])
