@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 SMOKE_REPOSITORY = "sandbox/smoke"
 OWN_REPOSITORY = "hgfleet"
-SSH_FOLDER = "/etc/hgfleet/ssh"
+SSH_FOLDERS = {"ssh": "/etc/hgfleet/ssh", "admin_ssh": "/etc/ssh"}
+"""Where the two SSH servers have their host keys, by the name of the published port."""
 
 
 def first_in(hosts: Mapping[str, Host], group: str) -> str:
@@ -44,6 +45,7 @@ def contract(cluster: Settings) -> dict[str, str]:
         "HGFLEET_HTTP_URL": f"https://127.0.0.1:{cluster.port('https')}",
         "HGFLEET_SSH_HOST": "127.0.0.1",
         "HGFLEET_SSH_PORT": str(cluster.port("ssh")),
+        "HGFLEET_ADMIN_SSH_PORT": str(cluster.port("admin_ssh")),
         "HGFLEET_CA_CERT": str(STATE / "pki/ca.pem"),
         "HGFLEET_KNOWN_HOSTS": str(STATE / "client/known_hosts"),
         "HGFLEET_KEYS": str(STATE / "keys"),
@@ -74,14 +76,17 @@ def write_client_files(cluster: Settings, hosts: Mapping[str, Host]) -> None:
     """Write known_hosts, an ssh configuration and an hgrc that trusts the cluster's CA."""
     folder = settings.state_folder("client")
     ssh_host = first_in(hosts, "ssh")
-    keys = life.on_host(
-        cluster,
-        ssh_host,
-        ["sh", "-c", f"cat {SSH_FOLDER}/*.pub"],
-        what="Reading the host keys of the SSH service",
-    )
-    names = f"[127.0.0.1]:{cluster.port('ssh')},{ssh_host}"
-    lines = [f"{names} {' '.join(line.split()[:2])}" for line in keys.splitlines()]
+    lines = []
+    for port, keys_folder in SSH_FOLDERS.items():
+        keys = life.on_host(
+            cluster,
+            ssh_host,
+            ["sh", "-c", f"cat {keys_folder}/*.pub"],
+            what="Reading the host keys of SSH",
+        )
+        inside = f",{ssh_host}" if port == "ssh" else ""
+        names = f"[127.0.0.1]:{cluster.port(port)}{inside}"
+        lines += [f"{names} {' '.join(line.split()[:2])}" for line in keys.splitlines()]
     (folder / "known_hosts").write_text("\n".join(lines) + "\n")
     (folder / "ssh_config").write_text(
         "# Names no key: ssh tries every key that it is told of. Add -i KEYS/PERSON.\n"

@@ -363,12 +363,14 @@ def remove(cluster: Settings, snapshots: bool = False, only: str | None = None) 
 
 
 PEOPLE_KEYS = ("alice", "bob", "carol", "carol-second", "mallory")
+OTHER_KEYS = ("admin", "user-ca")
+"""Of the break-glass account, and of the CA whose certificates the SSH service trusts."""
 
 
 def ensure_people_keys(folder: Path) -> None:
-    """Make a key pair for each person of the cluster's inventory."""
+    """Make the key pairs that the cluster's inventory names."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for name in PEOPLE_KEYS:
+    for name in PEOPLE_KEYS + OTHER_KEYS:
         if not (folder / f"{name}.pub").exists():
             (folder / name).unlink(missing_ok=True)
             run(

@@ -315,7 +315,7 @@ def test_env_prints_the_whole_contract() -> None:
     assert names >= {
         *("HGFLEET_HTTP_URL", "HGFLEET_SSH_HOST", "HGFLEET_SSH_PORT", "HGFLEET_CA_CERT"),
         *("HGFLEET_KNOWN_HOSTS", "HGFLEET_KEYS", "HGFLEET_LDAP_URL", "HGFLEET_LDAP_BASE"),
-        *("HGFLEET_S3_URL", "HGFLEET_BUNDLE_URL", "HGFLEET_HGRC"),
+        *("HGFLEET_S3_URL", "HGFLEET_BUNDLE_URL", "HGFLEET_HGRC", "HGFLEET_ADMIN_SSH_PORT"),
     }
     assert client.contract(CLUSTER)["HGFLEET_SSH_PORT"] == "21002"
 
@@ -338,6 +338,8 @@ def test_client_files_trust_this_cluster_and_nothing_else(
     assert (folder / "known_hosts").read_text().splitlines() == [
         "[127.0.0.1]:21002,hg1 ssh-ed25519 AAAAC3",
         "[127.0.0.1]:21002,hg1 ssh-rsa AAAAB3",
+        "[127.0.0.1]:21006 ssh-ed25519 AAAAC3",
+        "[127.0.0.1]:21006 ssh-rsa AAAAB3",
     ]
     assert "StrictHostKeyChecking yes" in (folder / "ssh_config").read_text()
     assert f"cacerts = {no_cluster / 'pki/ca.pem'}" in (folder / "hgrc").read_text()

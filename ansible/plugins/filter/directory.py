@@ -39,14 +39,15 @@ _GROUP = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 def ssh_key_fingerprint(text: str) -> str:
     """Return the fingerprint (`SHA256:...`) of a public key, as `ssh-keygen -l` prints it."""
-    problem = _key_problem(text)
+    problem = ssh_key_problem(text)
     if problem:
         raise AnsibleFilterError(f"ssh_key_fingerprint: {problem}")
     digest = hashlib.sha256(base64.b64decode(text.split()[1])).digest()
     return "SHA256:" + base64.b64encode(digest).decode("ascii").rstrip("=")
 
 
-def _key_problem(text: object) -> str | None:
+def ssh_key_problem(text: object) -> str | None:
+    """Return what is wrong with the text of one public key without options, or None."""
     if not isinstance(text, str):
         return f"got {text!r}, expected a public key as text"
     if len(text.strip().splitlines()) != 1:
@@ -89,7 +90,7 @@ def directory_problems(people: list[dict[str, Any]], groups: list[dict[str, Any]
                 "beginning with a letter"
             )
         for key in person.get("keys") or []:
-            problem = _key_problem(key)
+            problem = ssh_key_problem(key)
             if problem:
                 problems.append(f"directory_people: key of {name}: {problem}")
                 continue
@@ -196,6 +197,7 @@ class FilterModule:
         """Return the filters by name."""
         return {
             "ssh_key_fingerprint": ssh_key_fingerprint,
+            "ssh_key_problem": ssh_key_problem,
             "directory_problems": directory_problems,
             "directory_people_entries": directory_people_entries,
             "directory_group_entries": directory_group_entries,
