@@ -15,6 +15,10 @@ Who may push is in the hgrc of the repository, written from the registry by
   push = maintainers sandbox
   # "public", or the groups whose members may read: who may not read may not push
   read = public
+  # the person who created it over SSH, and so may push
+  owner = bob
+  # why nobody may push at the moment
+  read-only = moving to another host until noon
 
 Who asks is in the environment, set by ``hgfleet-shell`` for each session and by nothing that a
 client sends:
@@ -30,7 +34,9 @@ client sends:
 state                           answer
 ==============================  ==============================================================
 person in one of the groups     may write
+the owner                       may write
 person in none of them          refused; the sentence names the groups
+``read-only`` has a reason      refused for everybody but operators; the sentence has the reason
 no ``HGFLEET_USER``             refused (a web worker, a forgotten job, a plain shell)
 ``operator:NAME``               may write, logged; NAME has to be a name
 no ``path`` or ``read``         refused for everybody but operators: ``registry apply`` has not
@@ -47,12 +53,12 @@ Enable it for everything that runs on the server::
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mercurial import encoding, error, registrar
+from mercurial import encoding, registrar
 
-from hgfleet.access import Principal, may_push, push_refusal
+from hgfleet.access import Principal, may_push, owns, push_refusal
+from hgfleet.hghooks import OPERATOR, refuse, text, writer
 from hgfleet.registry import Repository
 
 if TYPE_CHECKING:
@@ -64,23 +70,11 @@ buglink = b"the issue tracker of hgfleet"
 
 configtable: dict[bytes, Any] = {}
 configitem = registrar.configitem(configtable)
+configitem(b"hgfleet", b"owner", default=None)
 configitem(b"hgfleet", b"path", default=None)
 configitem(b"hgfleet", b"push", default=list)
 configitem(b"hgfleet", b"read", default=list)
-
-OPERATOR = re.compile(r"operator:[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
-
-
-class WriteRefusedError(error.Abort):  # type: ignore[misc]  # core has no published types
-    """The refusal that the client sees, also with --quiet.
-
-    Core (mercurial.hook.pythonhook) first prints "hook failed:" with the first argument of the
-    exception, and then the message; the sentence once is enough.
-    """
-
-    def __init__(self, message: bytes) -> None:
-        super().__init__(message)
-        self.args = (b"write refused",)
+configitem(b"hgfleet", b"read-only", default=None)
 
 
 class Answer(NamedTuple):
@@ -111,24 +105,32 @@ def decide(user: str, groups: Iterable[str], repository: Repository | None) -> A
             "an operator has to declare it and run the play",
         )
     principal = Principal(user, frozenset(groups))
-    if may_push(repository, principal):
-        return Answer(True, "groups")
-    return Answer(False, "groups", push_refusal(repository, principal))
+    allowed = may_push(repository, principal)
+    if repository.read_only is not None:
+        reason = "read-only"
+    else:
+        reason = "owner" if owns(repository, principal) else "groups"
+    return Answer(allowed, reason, "" if allowed else push_refusal(repository, principal))
 
 
 def registered(ui: Any) -> Repository | None:
     """Return what the generated hgrc says of the repository, None if there is none."""
     path = ui.config(b"hgfleet", b"path")
-    read = tuple(_text(word) for word in ui.configlist(b"hgfleet", b"read"))
-    if not path or not read:
+    # An empty list is an answer (the owner alone reads it), a missing one is none.
+    if not path or not ui.hasconfig(b"hgfleet", b"read"):
         return None
+    read = tuple(text(word) for word in ui.configlist(b"hgfleet", b"read"))
+    owner = ui.config(b"hgfleet", b"owner")
+    reason = ui.config(b"hgfleet", b"read-only")
     return Repository(
-        path=_text(path),
+        path=text(path),
         description="",
         read="public" if read == ("public",) else read,
-        push=tuple(_text(word) for word in ui.configlist(b"hgfleet", b"push")),
+        push=tuple(text(word) for word in ui.configlist(b"hgfleet", b"push")),
         publishing=True,
         bundles=(),
+        read_only=text(reason) if reason else None,
+        owner=text(owner) if owner else None,
     )
 
 
@@ -141,20 +143,15 @@ def reposetup(_ui: Any, repo: Any) -> None:
 
 def check(ui: Any, txnname: bytes = b"", **_kwargs: object) -> None:
     """Refuse the transaction unless whoever opens it may (a hook)."""
-    user = _text(encoding.environ.get(b"HGFLEET_USER", b""))
-    groups = [g for g in _text(encoding.environ.get(b"HGFLEET_GROUPS", b"")).split(",") if g]
-    answer = decide(user, groups, registered(ui))
+    principal = writer()
+    answer = decide(principal.name, principal.groups, registered(ui))
     ui.log(
         b"hgfleet_access",
         b"%s: user=%s reason=%s transaction=%s\n",
         b"allowed" if answer.allowed else b"refused",
-        encoding.strtolocal(user) or b"-",
+        encoding.strtolocal(principal.name) or b"-",
         answer.reason.encode("ascii"),
         txnname.split(b"\n")[0],
     )
     if not answer.allowed:
-        raise WriteRefusedError(encoding.strtolocal(answer.message))
-
-
-def _text(value: bytes) -> str:
-    return value.decode("utf-8", "replace")
+        refuse(ui, answer.message)

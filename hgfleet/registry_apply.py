@@ -16,6 +16,7 @@ import difflib
 import errno
 import fcntl
 import grp
+import json
 import os
 import pwd
 import shutil
@@ -77,11 +78,20 @@ def owner(user: str, group: str) -> Owner:
 
 
 def hgrc(repository: Repository) -> str:
-    """Render the .hg/hgrc of a repository.
+    """Render the .hg/hgrc of a repository, of the inventory or of a person.
 
-    Paths, groups and descriptions were checked to be single-line printable text, so nothing in
-    them can begin a line, a section or an include.
+    Paths, groups, reasons and descriptions were checked to be single-line printable text, so
+    nothing in them can begin a line, a section or an include.
     """
+    protection = ""
+    if repository.owner is not None:
+        protection += f"owner = {repository.owner}\n"
+    if repository.read_only is not None:
+        protection += f"read-only = {repository.read_only}\n"
+    if repository.policies:
+        protection += f"policies = {_json(dict(repository.policies))}\n"
+    if repository.rules:
+        protection += f"rules = {_json([rule.to_json() for rule in repository.rules])}\n"
     read = "public" if repository.read == "public" else " ".join(repository.read)
     return f"""\
 # Written by `hgfleet registry apply` from the entry of this repository in registry.yml of the
@@ -99,7 +109,12 @@ contact = {", ".join(repository.push) or "nobody"}
 path = {repository.path}
 read = {read}
 push = {" ".join(repository.push)}
-""".replace(" \n", "\n")
+{protection}""".replace(" \n", "\n")
+
+
+def _json(value: object) -> str:
+    """One line, the same for the same value; ASCII, so that no reader can split it elsewhere."""
+    return json.dumps(value, sort_keys=True)
 
 
 def apply(

@@ -36,6 +36,8 @@ class Pattern:
 
     def fits(self, text: str) -> bool:
         """Whether the beginning of the text matches; for patterns that end by themselves."""
+        if not self._compiled.pattern:
+            return True
         return _bounded(self._compiled.match, text)
 
     def is_in(self, text: str) -> bool:

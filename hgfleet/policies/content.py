@@ -33,7 +33,7 @@ class FileSize(Policy):
         """Look at each revision of a file, also at one that a later changeset replaces."""
         for changeset in push.added:
             for entry in push.entries(changeset):
-                size = push.size(entry)
+                size = push.size(entry, self._max)
                 if size > self._max:
                     yield (
                         f"{changeset} has {shown(entry.path)} with {amount(size)}, more than "

@@ -96,8 +96,8 @@ class Push(Protocol):
     def touched_on_branch(self, changeset: Changeset) -> Iterable[str]:
         """Return the paths that its branch has differently now: a merge brings what it merges."""
 
-    def size(self, entry: Entry) -> int:
-        """Return the bytes of a file."""
+    def size(self, entry: Entry, limit: int) -> int:
+        """Return the bytes of a file; exactly, if that may be more than the limit."""
 
     def arrived(self, changeset: Changeset) -> Iterable[str]:
         """Return the paths that its first parent has not."""

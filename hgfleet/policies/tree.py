@@ -58,10 +58,12 @@ class ClosedTree(Policy):
             way_out = f"wait, or ask one of {names(self._except)} to push"
         else:
             way_out = "wait until it opens"
-        where = f"the branch {shown(closed[0])}" if len(closed) == 1 else "the tree"
-        if len(closed) > 1 and self._globs:
-            where = f"the branches {', '.join(shown(branch) for branch in closed[:5])}"
-        yield f"{where} is closed: {self._reason}; {way_out}".replace("branches", "branches", 1)
+        if self._globs:
+            listed = ", ".join(shown(branch) for branch in closed[:5])
+            where = f"the branch {listed} is" if len(closed) == 1 else f"branches ({listed}) are"
+        else:
+            where = "the tree is"
+        yield f"{where} closed: {self._reason}; {way_out}"
 
 
 class Rules(Policy):
@@ -85,25 +87,17 @@ class Rules(Policy):
         for rule, branches, paths in self._rules:
             if not push.principal.groups.isdisjoint(rule.push):
                 continue
-            who = f"members of {names(rule.push)}" if rule.push else "nobody"
-            way_out = "ask one of them" if rule.push else "ask an operator"
+            who = f"only members of {names(rule.push)}" if rule.push else "nobody"
+            so = f"{who} may push; ask {'one of them' if rule.push else 'an operator'}"
             for changeset in (*push.added, *push.moved):
                 if not branches.fits(changeset.branch):
                     continue
+                branch = f"the branch {shown(changeset.branch)}"
                 if not rule.paths:
-                    yield (
-                        f"{changeset} is on the branch {shown(changeset.branch)}, where only "
-                        f"{who} may push; {way_out}"
-                        if rule.push
-                        else f"{changeset} is on the branch {shown(changeset.branch)}, where "
-                        f"{who} may push; {way_out}"
-                    )
+                    yield f"{changeset} is on {branch}, where {so}"
                     continue
                 touched = push.touched_on_branch if rule.branches else push.touched
                 covered = next((path for path in touched(changeset) if paths.fits(path)), None)
                 if covered is not None:
-                    where = f" on the branch {shown(changeset.branch)}" if rule.branches else ""
-                    yield (
-                        f"{changeset} changes {shown(covered)}{where}, where "
-                        f"{'only ' if rule.push else ''}{who} may push; {way_out}"
-                    )
+                    where = f" on {branch}" if rule.branches else ""
+                    yield f"{changeset} changes {shown(covered)}{where}, where {so}"

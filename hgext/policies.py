@@ -1,0 +1,139 @@
+"""refuse changesets that a repository's policies and rules do not allow.
+
+This extension runs in the hg that serves a repository and looks at every transaction just before
+it would become permanent. At that moment all is there to be seen (changesets, phases, bookmarks,
+markers), whichever way it came: a push over SSH, old pushkey requests, a bundle that is unbundled,
+a commit on the server. If something is wrong, the transaction is rolled back and the client reads
+everything that is wrong, each with a way out.
+
+Which policies a repository has is in its hgrc, written from the registry by
+``hgfleet registry apply``, each value one line of JSON::
+
+  [hgfleet]
+  # the path of the repository in the registry, for messages
+  path = team/tool
+  # the options of each policy, by its name
+  policies = {"no-symlinks": {}, "file-size": {"max": 10485760}}
+  # who may push to some branches and paths
+  rules = [{"branches": ["stable"], "push": ["release"]}]
+
+What the policies are and what they can be told is in the handbook of the operators; the decisions
+are in the package ``hgfleet.policies``, where each policy is a class with a small contract.
+
+==============================  ==============================================================
+state                           answer
+==============================  ==============================================================
+no policies and no rules        nothing is looked at
+nothing wrong                   stored
+something wrong                 refused; the first 10 problems are named, the others counted
+``operator:NAME``               stored without a look, logged (NAME as in the extension access)
+a policy this hg does not know  refused: what cannot be checked has not been checked
+a check that breaks             refused, and the operators have the traceback in their log
+==============================  ==============================================================
+
+What counts are the changesets that the transaction adds, secret and obsolete ones included: they
+can be pulled by their hash one day. Changesets that change their phase, that become obsolete, and
+bookmarks count for closed trees and rules.
+
+Each answer is one line of the system log (``event=policy``), with the seconds each policy took,
+and has the event ``hgfleet_policy`` (see :hg:`help -e blackbox`).
+
+A person whom a closed tree excepts says ``hg push --pushvars CLOSED_TREE=yes``; the server listens
+to that with ``[push] pushvars.server = yes``.
+
+Enable it for everything that runs on the server::
+
+  [extensions]
+  hgfleet_policies = /opt/hgfleet/current/hgext/policies.py
+"""
+
+from __future__ import annotations
+
+import json
+import syslog
+import time
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from mercurial import encoding, registrar
+
+from hgfleet import events
+from hgfleet.hghooks import OPERATOR, refuse, text, writer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hgfleet.policies.contract import Policy
+
+testedwith = b"7.2"
+minimumhgversion = b"7.2"
+buglink = b"the issue tracker of hgfleet"
+
+configtable: dict[bytes, Any] = {}
+configitem = registrar.configitem(configtable)
+configitem(b"hgfleet", b"policies", default=b"")
+configitem(b"hgfleet", b"rules", default=b"")
+
+
+def reposetup(_ui: Any, repo: Any) -> None:
+    """Put the check at the end of every transaction of a repository on this host's disk."""
+    if repo.local():
+        # The overlay wins over every hgrc, so no configuration file can take the hook out.
+        repo.ui.setconfig(b"hooks", b"pretxnclose.hgfleet_policies", check, b"hgfleet_policies")
+
+
+def check(ui: Any, repo: Any, **_kwargs: object) -> None:
+    """Refuse the transaction if a policy or rule finds something wrong (a hook)."""
+    if not ui.config(b"hgfleet", b"policies") and not ui.config(b"hgfleet", b"rules"):
+        return
+    start = time.perf_counter()
+    # Here, and not above: every session loads this extension, and few of them push.
+    from hgfleet.policies import judge
+    from hgfleet.policies.repository import RepositoryPush
+
+    principal = writer()
+    path = text(ui.config(b"hgfleet", b"path") or b"") or "this repository"
+    transaction = repo.currenttransaction()
+    fields: dict[str, object] = {"user": principal.name or None, "repo": path}
+    refused: tuple[str, Sequence[str]] | None = None
+    try:
+        if OPERATOR.fullmatch(principal.name):
+            fields["decision"] = "bypass"
+        else:
+            push = RepositoryPush(repo, transaction, principal)
+            findings = judge.judge(_policies(ui), push)
+            refused = judge.refusal(findings, principal.name, path)
+            fields["decision"] = "refuse" if refused else "allow"
+            fields["changesets"] = len(push.added)
+            fields["problems"] = sum(len(finding.problems) for finding in findings)
+            fields["policies"] = ",".join(f"{f.policy}:{f.seconds:.3f}" for f in findings)
+            fields["detail"] = "; ".join(refused[1]) or refused[0] if refused else None
+    except Exception as error:
+        # Whatever breaks here must not let anything through, nor show a traceback to a stranger.
+        fields["decision"] = "fail"
+        fields["detail"] = "".join(traceback.format_exception(error))[-events.MAX_VALUE :]
+        sentence = (
+            f"{principal.name} may not push this to {path}: its policies could not be checked, and "
+            "nothing was changed; the operators can see why in their log"
+        )
+        refused = (sentence, ())
+    fields["seconds"] = time.perf_counter() - start
+    _log(ui, fields)
+    if refused:
+        refuse(ui, *refused)
+
+
+def _policies(ui: Any) -> list[Policy]:
+    from hgfleet.policies import judge
+    from hgfleet.registry import Rule
+
+    policies = json.loads(ui.config(b"hgfleet", b"policies") or b"{}")
+    rules = json.loads(ui.config(b"hgfleet", b"rules") or b"[]")
+    return judge.build(policies, [Rule.from_json(rule) for rule in rules])
+
+
+def _log(ui: Any, fields: dict[str, object]) -> None:
+    line = events.line("policy", **fields)
+    ui.log(b"hgfleet_policy", b"%s\n", encoding.strtolocal(line))
+    # The session's own name and connection to the log: hgfleet-shell opened it.
+    syslog.syslog(syslog.LOG_AUTHPRIV | syslog.LOG_INFO, line)
