@@ -29,7 +29,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO
 
-from hgfleet import access, events, registry
+from hgfleet import access, dynamic, events, registry
 from hgfleet.errors import AccessDeniedError, ConfigurationError, HgfleetError, RegistryError
 
 if TYPE_CHECKING:
@@ -203,12 +203,13 @@ class Options:
 
     principal: access.Principal
     registry: str = REGISTRY
+    dynamic: str = dynamic.PATH
     root: str = ROOT
     hgrc: str = HGRC
 
 
 def parse_arguments(arguments: Sequence[str]) -> Options:
-    """Read `--user U [--groups G,H] [--registry FILE] [--root DIRECTORY] [--hgrc FILE]`.
+    """Read `--user U [--groups G,H]`, and for tests `--registry`, `--dynamic`, `--root`, `--hgrc`.
 
     By hand, because argparse would cost every session 10 ms. Raises ConfigurationError: whoever
     wrote a wrong command line, it was not the client.
@@ -223,6 +224,7 @@ def parse_arguments(arguments: Sequence[str]) -> Options:
     options = Options(
         access.Principal(user, frozenset(groups)),
         given.pop("--registry", REGISTRY),
+        given.pop("--dynamic", dynamic.PATH),
         given.pop("--root", ROOT),
         given.pop("--hgrc", HGRC),
     )
@@ -282,7 +284,11 @@ def session(arguments: Sequence[str], environment: Mapping[str, str], log: event
     name = options.principal.name
     client = environment.get("SSH_CONNECTION", "").partition(" ")[0] or None
     command = environment.get("SSH_ORIGINAL_COMMAND")
-    known = registry.load_compiled(options.registry)
+    known = dynamic.load_effective(
+        options.registry,
+        options.dynamic,
+        lambda problem: log(events.line("session-registry", user=name, detail=problem)),
+    )
     decision = decide(command, options.principal, known)
     match decision:
         case Say(text, reason):

@@ -10,7 +10,6 @@ from hgfleet.bundles import config as settings
 from hgfleet.bundles.pipeline import Outcome, Pipeline
 from hgfleet.bundles.report import FORMATS, Report, size
 from hgfleet.errors import HgfleetError, UsageError
-from hgfleet.registry import load_compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -135,20 +134,25 @@ def _pipeline(options: argparse.Namespace, **more: Any) -> Pipeline:
     return Pipeline(config, Report(options.format), bucket, **more)
 
 
-def _repositories(pipeline: Pipeline, options: argparse.Namespace) -> list[Repository]:
-    registry = load_compiled(pipeline.config.registry)
+def _repositories(
+    pipeline: Pipeline, options: argparse.Namespace, *, and_archived: bool = False
+) -> list[Repository]:
+    """Return the named repositories, or all; with the archived ones, whose bundles have to go."""
+    registry, archived = pipeline.known()
     unknown = [path for path in options.repositories if path not in registry.repositories]
     if unknown:
         raise UsageError(
             f"not in the registry: {', '.join(unknown)}; "
             f"it has {', '.join(registry.repositories) or 'no repositories'}"
         )
-    return [registry.repositories[path] for path in options.repositories or registry.repositories]
+    if options.repositories:
+        return [registry.repositories[path] for path in options.repositories]
+    return [*registry.repositories.values(), *(archived if and_archived else ())]
 
 
 def _run(options: argparse.Namespace) -> int:
     pipeline = _pipeline(options, writes=True, force=options.force, dry_run=options.dry_run)
-    repositories = _repositories(pipeline, options)
+    repositories = _repositories(pipeline, options, and_archived=True)
     return _summary(pipeline, pipeline.run(repositories))
 
 
@@ -176,7 +180,7 @@ def _summary(pipeline: Pipeline, outcomes: Sequence[Outcome]) -> int:
 def _plan(options: argparse.Namespace) -> int:
     pipeline = _pipeline(options)
     worst = 0
-    for repository in _repositories(pipeline, options):
+    for repository in _repositories(pipeline, options, and_archived=True):
         try:
             decision, state = pipeline.plan(repository)
         except HgfleetError as error:

@@ -51,6 +51,7 @@ class Config:
     refresh: Refresh
     retention: timedelta
     registry: Path = Path("/var/lib/hgfleet/registry.json")
+    dynamic: Path = Path("/var/lib/hgfleet/dynamic/registry.json")
     repositories: Path = Path("/srv/hg/repos")
     manifests: Path = Path("/var/lib/hgfleet/manifests")
     scratch: Path = Path("/var/cache/hgfleet/bundles")
@@ -109,6 +110,7 @@ class _Reader:
             ),
             retention=timedelta(days=self._number(data, "retention_days", 7, 0, 3650)),
             registry=self._file(data, "registry", Config.registry),
+            dynamic=self._file(data, "dynamic", Config.dynamic),
             repositories=self._file(data, "repositories", Config.repositories),
             manifests=self._file(data, "manifests", Config.manifests),
             scratch=self._file(data, "scratch", Config.scratch),

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from hgfleet import dynamic
 from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles.kinds import Key, make_key, parse_key
 from hgfleet.bundles.known import Known
@@ -27,7 +28,8 @@ from hgfleet.bundles.prune import StoredObject, prunable
 from hgfleet.bundles.report import size
 from hgfleet.bundles.store import MismatchError
 from hgfleet.bundles.verify import Reader, VerificationError
-from hgfleet.errors import HgfleetError, HostError, TemporaryError
+from hgfleet.errors import HgfleetError, HostError, RegistryError, TemporaryError
+from hgfleet.registry import load_compiled
 from hgfleet.web import state as files
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from hgfleet.bundles.config import Config
     from hgfleet.bundles.report import Report
     from hgfleet.bundles.store import Bucket, Upload
-    from hgfleet.registry import Repository
+    from hgfleet.registry import Registry, Repository
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,20 @@ class Pipeline:
     def source(self, repository: Repository) -> Path:
         """Where a repository lies on this host."""
         return self.config.repositories / repository.path
+
+    def known(self) -> tuple[Registry, list[Repository]]:
+        """Read the registry; return it and the archived repositories, as nobody's to read.
+
+        Raises RegistryError. A damaged dynamic part is reported, and nothing is said of what it
+        would have had: its bundles stay as they are.
+        """
+        static = load_compiled(self.config.registry)
+        try:
+            entries = dynamic.load(self.config.dynamic)
+        except RegistryError as problem:
+            self.report.step("registry", "-", f"left out: {problem}", error=problem)
+            return static, []
+        return dynamic.merged(static, entries), dynamic.withdrawn(static, entries)
 
     # -- all repositories ------------------------------------------------------------------------
 

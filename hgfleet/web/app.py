@@ -26,9 +26,9 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
+from hgfleet import dynamic
 from hgfleet.access import may_read
 from hgfleet.errors import RegistryError
-from hgfleet.registry import load_compiled
 from hgfleet.web import access_log, cache, headers, pages, repositories, routing, signin
 from hgfleet.web.execution import Execution
 from hgfleet.web.request import (
@@ -47,6 +47,7 @@ from hgfleet.web.state import CHANGELOG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from hgfleet.access import Principal
     from hgfleet.registry import Registry, Repository
@@ -208,18 +209,11 @@ class Application:
         raise not_found()
 
     def _current_registry(self) -> Registry | None:
-        """The registry as its file is now; the last good one while the file makes no sense."""
-        try:
-            found = self._settings.registry.stat()
-        except OSError:
+        """The registry as its files are now; the last good one while they make no sense."""
+        stamp = _stamp(self._settings.registry)
+        if not stamp:
             return self._registry
-        stamp = (
-            found.st_dev,
-            found.st_ino,
-            found.st_size,
-            found.st_mtime_ns,
-            found.st_ctime_ns,
-        )
+        stamp += _stamp(self._settings.dynamic)
         if stamp != self._registry_stamp:
             with self._registry_lock:
                 if stamp != self._registry_stamp:
@@ -228,7 +222,11 @@ class Application:
 
     def _load_registry(self, stamp: tuple[int, ...] | None) -> None:
         try:
-            registry = load_compiled(self._settings.registry)
+            registry = dynamic.load_effective(
+                self._settings.registry,
+                self._settings.dynamic,
+                lambda problem: _tell("registry", problem),
+            )
         except RegistryError as problem:
             _tell("registry", str(problem))
         else:
@@ -613,6 +611,15 @@ def _discard(environ: Environ) -> None:
         if not piece:
             return
         left -= len(piece)
+
+
+def _stamp(file: Path) -> tuple[int, ...]:
+    """What changes when a file does; nothing if it is not there."""
+    try:
+        found = file.stat()
+    except OSError:
+        return ()
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def _tell(event: str, message: str, identity: str = "") -> None:

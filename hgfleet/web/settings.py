@@ -25,6 +25,7 @@ class Settings:
     """
 
     registry: Path = Path("/var/lib/hgfleet/registry.json")  # HGFLEET_WEB_REGISTRY
+    dynamic: Path = Path("/var/lib/hgfleet/dynamic/registry.json")  # HGFLEET_WEB_DYNAMIC
     root: Path = Path("/srv/hg/repos")  # HGFLEET_WEB_ROOT
     access_log: Path | None = None  # HGFLEET_WEB_ACCESS_LOG; unset: standard error
     public_url: str = ""  # HGFLEET_WEB_PUBLIC_URL, https://host
@@ -63,6 +64,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     auth_socket = environment.get("HGFLEET_WEB_AUTH_SOCKET", "")
     return Settings(
         registry=Path(environment.get("HGFLEET_WEB_REGISTRY", default.registry)),
+        dynamic=Path(environment.get("HGFLEET_WEB_DYNAMIC", default.dynamic)),
         root=Path(environment.get("HGFLEET_WEB_ROOT", default.root)),
         access_log=Path(access_log) if access_log else None,
         public_url=public_url,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from hgfleet import dynamic
 from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles.config import Config, Store
 from hgfleet.bundles.manifest import Entry, Manifests
@@ -27,7 +28,7 @@ from hgfleet.bundles.prune import StoredObject
 from hgfleet.bundles.report import Report
 from hgfleet.bundles.store import Bucket, Upload
 from hgfleet.errors import UnavailableError
-from hgfleet.registry import Repository
+from hgfleet.registry import Namespace, Repository, Settings, build, dump_compiled
 from hgfleet.web import state as files
 
 if TYPE_CHECKING:
@@ -119,6 +120,8 @@ class Site:
             retention=timedelta(days=7),
             repositories=root / "repos",
             manifests=root / "manifests",
+            registry=root / "registry.json",
+            dynamic=root / "dynamic/registry.json",
             scratch=root / "scratch",
             hg=HG,
             hgrc=hgrc,
@@ -549,3 +552,37 @@ def test_published_bundles_can_be_verified_again(site: Site) -> None:
     outcome = Pipeline(site.config, Report("text", StringIO())).verify(project)
     assert "got sha256" in str(outcome.error)
     assert len(site.published("project")) == 1
+
+
+# --- repositories that people create --------------------------------------------------------
+
+
+def test_a_repository_that_is_archived_loses_its_bundles_in_the_next_run(site: Site) -> None:
+    site.repository("people/bob/x", commits=3)
+    static = build({}, {"people": Namespace("people")}, Settings(bundles=("zstd",)))
+    site.config.registry.write_text(dump_compiled(static))
+    site.config.dynamic.parent.mkdir()
+    entry = dynamic.Entry("bob", "", "2026-11-20T00:00:00Z")
+    with dynamic.update(site.config.dynamic) as entries:
+        entries["people/bob/x"] = entry
+    pipeline = Pipeline(site.config, Report("text", site.said))
+    known, archived = pipeline.known()
+    site.run(*known.repositories.values(), *archived)
+    assert site.published("people/bob/x")
+    assert site.store.content
+    with dynamic.update(site.config.dynamic) as entries:
+        entries["people/bob/x"] = replace(entry, archived="2026-11-20T12:00:00Z")
+    known, archived = pipeline.known()
+    assert list(known.repositories) == []
+    site.run(*archived, now=NOW + timedelta(hours=1))
+    assert site.published("people/bob/x") == ()
+    assert site.store.content == {}
+
+
+def test_a_damaged_dynamic_registry_withdraws_nothing(site: Site) -> None:
+    site.config.registry.write_text(dump_compiled(build({}, {}, Settings())))
+    site.config.dynamic.parent.mkdir()
+    site.config.dynamic.write_text("half of it")
+    known, archived = Pipeline(site.config, Report("text", site.said)).known()
+    assert (list(known.repositories), archived) == ([], [])
+    assert "not a dynamic registry" in site.said.getvalue()

@@ -312,7 +312,8 @@ class Site:
             "#!/bin/sh\n"
             'shift; SSH_ORIGINAL_COMMAND="$*"; export SSH_ORIGINAL_COMMAND\n'
             f"PYTHONPATH={TOP} exec {sys.executable} -c {shlex.quote(start)}"
-            f" --user bob --groups sandbox --registry {path}/registry.json --root {path}/repos"
+            f" --user bob --groups sandbox --registry {path}/registry.json"
+            f" --dynamic {path}/dynamic/registry.json --root {path}/repos"
             f" --hgrc {path}/hgrc\n"
         )
         ssh.chmod(0o755)

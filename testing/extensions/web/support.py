@@ -58,6 +58,7 @@ class Site:
     def settings(self) -> Settings:
         return Settings(
             registry=self.folder / "registry.json",
+            dynamic=self.folder / "dynamic/registry.json",
             root=self.folder / "repos",
             access_log=self.folder / "access.log",
             public_url="https://hg.example.org",

@@ -6,10 +6,12 @@ import json
 import os
 import re
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from hgfleet import dynamic
 from hgfleet.web.state import SETTLED_NS
 from testing.extensions.web.support import Reply, Site, ask
 
@@ -291,6 +293,29 @@ def test_a_registry_that_makes_no_sense_leaves_the_last_good_one_in_effect(
     assert "not a compiled registry" in capfd.readouterr().err
     site.write_registry()
     assert ask(web, PROJECT, "cmd=heads").status == 200
+
+
+def test_what_people_create_and_archive_takes_effect_without_a_restart(
+    site: Site, web: Application, capfd: pytest.CaptureFixture[str]
+) -> None:
+    site.create("people/bob/x")
+    site.public.remove("people/bob/x")
+    site.write_registry()
+    assert ask(web, "/people/bob/x", "cmd=heads").status == 404
+    site.settings.dynamic.parent.mkdir()
+    entry = dynamic.Entry("bob", "", "2026-11-21T00:00:00Z")
+    with dynamic.update(site.settings.dynamic) as entries:
+        entries["people/bob/x"] = entry
+    assert ask(web, "/people/bob/x", "cmd=heads").status == 200
+    assert "/people/bob/x" in ask(web, "/").text
+    with dynamic.update(site.settings.dynamic) as entries:
+        entries["people/bob/x"] = replace(entry, archived="2026-11-21T00:00:00Z")
+    gone = ask(web, "/people/bob/x", "cmd=heads")
+    missing = ask(web, "/people/bob/y", "cmd=heads")
+    assert (gone.status, gone.headers, gone.body) == (404, missing.headers, missing.body)
+    site.settings.dynamic.write_text("{")
+    assert ask(web, PROJECT, "cmd=heads").status == 200
+    assert "not a dynamic registry" in capfd.readouterr().err
 
 
 def test_before_there_is_a_registry_the_server_says_so_and_then_serves(site: Site) -> None:
