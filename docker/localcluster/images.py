@@ -143,3 +143,14 @@ def ensure_builder() -> str:
         with Step("image", "adding compilers to the base image for the builder (about 1 min)"):
             _commit_with_packages(base, read_packages(packages), image)
     return image
+
+
+def ensure_client() -> str:
+    """Return the name of the image of the tests' client host: the base image with other clients."""
+    base = ensure_base()
+    packages = ROOT / "docker/client-packages.txt"
+    image = f"{PREFIX}/client:{content_key([base.encode(), packages.read_bytes()])}"
+    if not exists(image):
+        with Step("image", "adding other SSH clients to the base image for tests (about 1 min)"):
+            _commit_with_packages(base, read_packages(packages), image)
+    return image

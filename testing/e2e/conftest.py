@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 from bootstrap import ROOT, VENV, SetupError
+from localcluster import images
 from localcluster.cluster import INVENTORY, exclusively
 
-from testing.e2e.support import Cluster, Person, wait_until
+from testing.e2e.support import Cluster, Host, Person, run, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -89,6 +90,18 @@ def bob(cluster: Cluster) -> Person:
 def carol(cluster: Cluster) -> Person:
     """Has two keys; this is with the first."""
     return cluster.person("carol")
+
+
+@pytest.fixture(scope="session")
+def client_host(cluster: Cluster) -> Iterator[Host]:
+    """A host in the cluster's network with other clients than this machine has; gone afterwards."""
+    container = f"{cluster.env['HGFLEET_CLUSTER_NAME']}-client"
+    run(["docker", "rm", "--force", container])
+    words = ["docker", "run", "--detach", "--rm", "--init", "--hostname=client"]
+    words += [f"--name={container}", f"--network={cluster.env['HGFLEET_CLUSTER_NAME']}"]
+    run([*words, images.ensure_client(), "sleep", "infinity"]).ok()
+    yield Host("client", container)
+    run(["docker", "rm", "--force", container]).ok()
 
 
 @pytest.fixture
