@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 PARTS: Final[dict[str, tuple[str, str]]] = {
     "registry": ("hgfleet.registry_cli", "check, show and apply the registry of repositories"),
     "bundles": ("hgfleet.bundles.cli", "make, publish and prune clone bundles"),
+    "person": ("hgfleet.person_cli", "add, change and show people, on the directory's host"),
+    "keys": ("hgfleet.keys_index", "index the SSH keys of a directory"),
 }
 
 _EPILOG = """\
