@@ -49,6 +49,7 @@ def contract(cluster: Settings) -> dict[str, str]:
         "HGFLEET_CA_CERT": str(STATE / "pki/ca.pem"),
         "HGFLEET_KNOWN_HOSTS": str(STATE / "client/known_hosts"),
         "HGFLEET_KEYS": str(STATE / "keys"),
+        "HGFLEET_PASSWORDS": str(STATE / "passwords"),
         "HGFLEET_LDAP_URL": f"ldaps://127.0.0.1:{cluster.port('ldap')}",
         "HGFLEET_LDAP_BASE": "dc=hgfleet,dc=test",
         "HGFLEET_S3_URL": f"https://127.0.0.1:{cluster.port('s3')}",

@@ -18,10 +18,7 @@ CONFIG: Final = Path("/etc/hgfleet/auth.toml")
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The contents of auth.toml; `timeout` in seconds, for each step of a conversation.
-
-    While `stale_file` exists, the replica of this host is known to be behind, and is asked last.
-    """
+    """The contents of auth.toml; `timeout` in seconds, for each step of a conversation."""
 
     uris: tuple[str, ...]
     people_base: str
@@ -29,7 +26,6 @@ class Config:
     bind_dn: str
     ca_file: str
     timeout: float = 2.0
-    stale_file: str = "/run/hgfleet/directory-stale"
     tokens: str = TOKENS
 
 
@@ -56,7 +52,7 @@ def parse(data: Mapping[str, Any]) -> Config:
         if not isinstance(uri, str) or not uri.startswith(("ldaps://", "ldapi://")):
             raise ValueError(f"uris: got {uri!r}, expected ldaps://HOST or ldapi://PATH")
     texts = {}
-    for name in ("people_base", "groups_base", "bind_dn", "ca_file", "stale_file", "tokens"):
+    for name in ("people_base", "groups_base", "bind_dn", "ca_file", "tokens"):
         value = data.get(name, _DEFAULTS.get(name))
         if not isinstance(value, str) or not value or not value.isprintable():
             raise ValueError(f"{name}: got {value!r}, expected a text")

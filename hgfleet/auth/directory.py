@@ -207,15 +207,12 @@ class LdapDirectory:
     def _order(self, now: float) -> list[str]:
         with self._lock:
             failed = {uri for uri, when in self._failed.items() if now - when < AVOIDED_S}
-        is_stale = os.path.exists(self._config.stale_file)  # noqa: PTH110
-        return order(self._config.uris, failed, is_stale=is_stale)
+        return order(self._config.uris, failed)
 
 
-def order(uris: Sequence[str], failed: set[str], *, is_stale: bool) -> list[str]:
-    """The servers in the order to ask: as configured, what is likely to be no use behind."""
-    return sorted(
-        uris, key=lambda uri: (uri in failed, is_stale and uri.startswith("ldapi:"))
-    )  # sorted() is stable
+def order(uris: Sequence[str], failed: set[str]) -> list[str]:
+    """The servers in the order to ask: as configured, those that just failed behind."""
+    return sorted(uris, key=failed.__contains__)  # which is stable
 
 
 def person_of(found: Found, name: str) -> str | None:

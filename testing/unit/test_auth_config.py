@@ -75,16 +75,11 @@ def test_the_daemon_is_started_by_its_socket(
     assert "missing.toml" in capsys.readouterr().err
 
 
-def test_servers_that_failed_and_a_stale_replica_are_asked_last() -> None:
+def test_servers_that_failed_are_asked_last() -> None:
     uris = ("ldapi:///", "ldaps://one", "ldaps://two")
-    assert order(uris, set(), is_stale=False) == list(uris)
-    assert order(uris, set(), is_stale=True) == ["ldaps://one", "ldaps://two", "ldapi:///"]
-    assert order(uris, {"ldaps://one"}, is_stale=True) == [
-        "ldaps://two",
-        "ldapi:///",
-        "ldaps://one",
-    ]
-    assert order(uris, set(uris), is_stale=False) == list(uris)
+    assert order(uris, set()) == list(uris)
+    assert order(uris, {"ldapi:///", "ldaps://one"}) == ["ldaps://two", "ldapi:///", "ldaps://one"]
+    assert order(uris, set(uris)) == list(uris)
 
 
 BOB = "uid=bob,ou=people,dc=example,dc=org"

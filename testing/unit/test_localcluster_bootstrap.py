@@ -314,7 +314,8 @@ def test_env_prints_the_whole_contract() -> None:
 
     assert names >= {
         *("HGFLEET_HTTP_URL", "HGFLEET_SSH_HOST", "HGFLEET_SSH_PORT", "HGFLEET_CA_CERT"),
-        *("HGFLEET_KNOWN_HOSTS", "HGFLEET_KEYS", "HGFLEET_LDAP_URL", "HGFLEET_LDAP_BASE"),
+        *("HGFLEET_KNOWN_HOSTS", "HGFLEET_KEYS", "HGFLEET_PASSWORDS"),
+        *("HGFLEET_LDAP_URL", "HGFLEET_LDAP_BASE"),
         *("HGFLEET_S3_URL", "HGFLEET_BUNDLE_URL", "HGFLEET_HGRC", "HGFLEET_ADMIN_SSH_PORT"),
     }
     assert client.contract(CLUSTER)["HGFLEET_SSH_PORT"] == "21002"
