@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # name -> (module with add_parser, what the overview says)
 PARTS: Final[dict[str, tuple[str, str]]] = {
     "registry": ("hgfleet.registry_cli", "check, show and apply the registry of repositories"),
+    "replica": ("hgfleet.replica", "compare this host's copy of the directory with the provider"),
+    "directory": ("hgfleet.directory_access", "check the access rules of the directory"),
     "bundles": ("hgfleet.bundles.cli", "make, publish and prune clone bundles"),
     "person": ("hgfleet.person_cli", "add, change and show people, on the directory's host"),
     "keys": ("hgfleet.keys_index", "index the SSH keys of a directory"),

@@ -175,3 +175,31 @@ def test_only_what_differs_is_written(found: dict[str, Any], different: dict[str
 def test_what_nobody_declared_is_extra() -> None:
     found = [{"dn": "uid=b,dc=x", "cn": "B"}]
     assert directory.ldap_changes(found, {})["extra"] == ["uid=b,dc=x"]
+
+
+# --- replicas -------------------------------------------------------------------------------
+
+SYNCREPL = (
+    'rid=001 provider=ldaps://ldap1 bindmethod=simple binddn="cn=replica,ou=services,dc=a"'
+    ' credentials="s3#cret" attrs="uid,cn"'
+)
+
+
+def test_slapd_may_say_the_same_in_other_words() -> None:
+    found = (
+        '{0}rid=001 provider=ldaps://ldap1 bindmethod=simple timeout=0 attrs="uid,cn"'
+        ' retry="1 60 5 +" binddn="cn=replica,ou=services,dc=a" credentials=s3#cret'
+    )
+    assert directory.directory_follows(found, SYNCREPL)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("s3#cret", "other"), ("ldap1", "ldap2"), ('attrs="uid,cn"', 'attrs="uid"'), ("rid=001", "")],
+)
+def test_another_meaning_is_a_difference(old: str, new: str) -> None:
+    assert not directory.directory_follows("{0}" + SYNCREPL.replace(old, new), SYNCREPL)
+
+
+def test_a_server_that_follows_nobody_differs() -> None:
+    assert not directory.directory_follows("", SYNCREPL)

@@ -10,6 +10,7 @@ import base64
 import binascii
 import hashlib
 import re
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from ansible.errors import AnsibleFilterError
@@ -183,6 +184,22 @@ def ldap_changes(
     return changes
 
 
+def directory_follows(found: str, wanted: str) -> bool:
+    """Tell whether slapd's `olcSyncrepl` means what is wanted.
+
+    slapd writes the settings down in an order and in words of its own, and adds some.
+    """
+    if not found:
+        return False
+    return _settings(wanted).items() <= _settings(found).items()
+
+
+def _settings(text: str) -> dict[str, str]:
+    words = shlex.split(re.sub(r"^\{\d+\}", "", text))
+    pairs = (word.partition("=") for word in words)
+    return {name.lower(): value for name, _, value in pairs}
+
+
 def _values(value: Any) -> list[str]:
     # The module returns a single value as text instead of as a list.
     if value is None:
@@ -202,4 +219,5 @@ class FilterModule:
             "directory_people_entries": directory_people_entries,
             "directory_group_entries": directory_group_entries,
             "ldap_changes": ldap_changes,
+            "directory_follows": directory_follows,
         }
