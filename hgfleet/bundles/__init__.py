@@ -5,9 +5,10 @@ For every public repository of the registry one run does this, and may be killed
 1. *plan*: compare the repository with its published manifest and say what is missing, and why.
 2. *generate*: bring a private snapshot (a clone in the scratch folder) up to date and let hg write
    the bundles from it. The repository itself is only read; no push ever waits for a bundle.
-3. *upload*: create-only, under a key that names the content, so that nothing is ever overwritten.
-4. *verify*: download through the public URL like anybody would, compare the sha256, and let hg
-   make a real clone from that URL; its heads must be the snapshot's.
+3. *upload*: to every store at once, create-only, under a key that names the content, so that
+   nothing is ever overwritten. A store that fails is left out, and mended by a later run.
+4. *verify*: ask each public URL for headers and a range, like anybody would, and let hg make a real
+   clone from it; its heads must be the snapshot's.
 5. *publish*: replace the manifest atomically. Nothing is advertised before this.
 6. *prune*: delete objects that no manifest of the retention time names.
 
@@ -16,13 +17,16 @@ the scratch folder can be deleted at any time.
 
 | module       | what it holds                                             |
 | ------------ | --------------------------------------------------------- |
-| `config`     | `bundles.toml`, and the credentials of the store          |
+| `config`     | `bundles.toml`, and the credentials of the stores         |
+| `budget`     | how much is done at the same time (pure, and a gate)      |
+| `hgserver`   | hg as a server of commands                                |
+| `known`      | what hg said last time, and when `hg verify` ran          |
 | `kinds`      | the kinds of bundles, and the keys of their objects       |
 | `manifest`   | the manifest as clients read it, on disk and its history  |
 | `plan`       | the decision what to do for a repository (pure)           |
 | `prune`      | the decision what to delete (pure)                        |
 | `repository` | what hg says about a repository, the snapshot, bundling   |
-| `store`      | the object store, as the one who may write to it          |
-| `verify`     | the object store, as everybody sees it                    |
+| `store`      | a store, as the one who may write to it                   |
+| `verify`     | a store, as everybody sees it                             |
 | `pipeline`   | the steps in their order, for one repository and for all  |
 """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hgfleet.bundles import config as settings
 from hgfleet.bundles.pipeline import Outcome, Pipeline
 from hgfleet.bundles.report import FORMATS, Report, size
-from hgfleet.errors import HgfleetError, UsageError
+from hgfleet.errors import HgfleetError, UnavailableError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -126,12 +126,15 @@ def _check(options: argparse.Namespace) -> int:
 
 def _pipeline(options: argparse.Namespace, **more: Any) -> Pipeline:
     config = settings.load(options.config)
-    bucket = None
+    buckets = {}
     if more.pop("writes", False):
         from hgfleet.bundles.store import Bucket
 
-        bucket = Bucket(config, settings.credentials())
-    return Pipeline(config, Report(options.format), bucket, **more)
+        buckets = {
+            store.name: Bucket(store, settings.credentials(store.name), config.ca, config.timeout)
+            for store in config.stores
+        }
+    return Pipeline(config, Report(options.format), buckets, **more)
 
 
 def _repositories(
@@ -166,12 +169,19 @@ def _verify(options: argparse.Namespace) -> int:
 def _summary(pipeline: Pipeline, outcomes: Sequence[Outcome]) -> int:
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     names = ", ".join(outcome.repository for outcome in failed)
+    degraded = [outcome for outcome in outcomes if outcome.lacking and outcome.error is None]
+    stores = ", ".join(sorted({store for outcome in degraded for store in outcome.lacking}))
     pipeline.report.summary(
-        f"{len(outcomes)} repositories, {len(failed)} failed{': ' if failed else ''}{names}",
+        f"{len(outcomes)} repositories, {len(failed)} failed{': ' if failed else ''}{names}"
+        + (f", {len(degraded)} not in every store (lacking: {stores})" if degraded else ""),
         repositories=len(outcomes),
         failed=len(failed),
         failures=names or None,
+        degraded=len(degraded),
+        lacking=stores or None,
     )
+    if degraded and not failed:
+        return UnavailableError.exit_code
     codes = {outcome.error.exit_code for outcome in failed if outcome.error is not None}
     # Several kinds of failure have no code in common but 1.
     return codes.pop() if len(codes) == 1 else len(codes) and 1

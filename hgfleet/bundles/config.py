@@ -7,6 +7,7 @@ at a terminal from the environment.
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from dataclasses import dataclass
 from datetime import timedelta
@@ -24,30 +25,48 @@ DEFAULT_PATH: Final = Path("/etc/hgfleet/bundles.toml")
 
 # credential file of systemd, environment variable (the names every S3 tool knows)
 CREDENTIALS: Final = (
-    ("s3-access-key-id", "AWS_ACCESS_KEY_ID"),
-    ("s3-secret-access-key", "AWS_SECRET_ACCESS_KEY"),
+    ("access-key-id", "AWS_ACCESS_KEY_ID"),
+    ("secret-access-key", "AWS_SECRET_ACCESS_KEY"),
 )
+
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 
 
 @dataclass(frozen=True)
 class Store:
-    """An S3 bucket: where to write to it, and where everybody reads from it."""
+    """An S3 bucket: where to write to it, and where everybody reads from it.
 
+    `name` is ours, for messages and credentials. `location` says where the store is, in the words
+    of the site's table of networks; clients there will be sent to it first. `region` is what
+    requests are signed for.
+    """
+
+    name: str
     endpoint: str
     bucket: str
     public_url: str
     region: str = "us-east-1"
+    location: str = ""
 
 
 @dataclass(frozen=True)
 class Config:
     """Everything that a run has to know; the defaults are the paths of a host.
 
-    `ca` is a file of PEM certificates that both ways to the store are verified with. `zstd_level`
-    is that of the zstd library, 1 to 22; `timeout` (seconds) bounds each wait for the store.
+    `stores` are in the order in which a manifest names them. `ca` is a file of PEM certificates
+    that both ways to a store are verified with. `zstd_level` is that of the zstd library, 1 to 22;
+    `timeout` (seconds) bounds each wait for a store.
+
+    `jobs` processes of hg work at the same time, and `memory` (bytes) bounds the sum of what they
+    are expected to take. In the folder `scratch_ram`, if it is there, a run may use
+    `scratch_ram_size` bytes.
+
+    Bundles of repositories that match a pattern of `digest_only` are downloaded and compared, but
+    not cloned: that is for giants. `hg verify` checks a clone of each other repository every
+    `verify_age`; zero means never.
     """
 
-    store: Store
+    stores: tuple[Store, ...]
     refresh: Refresh
     retention: timedelta
     registry: Path = Path("/var/lib/hgfleet/registry.json")
@@ -58,9 +77,19 @@ class Config:
     hg: Path = Path("/opt/hgfleet/current/bin/hg")
     hgrc: Path = Path("/etc/hgfleet/bundles.hgrc")
     ca: Path = Path("/etc/ssl/certs/ca-certificates.crt")
+    scratch_ram: Path = Path("/run/hgfleet-bundles")
+    scratch_ram_size: int = 0
     jobs: int = 1
+    memory: int = 2 * 1024**3
+    digest_only: tuple[str, ...] = ()
+    verify_age: timedelta = timedelta(days=30)
     zstd_level: int = 10
     timeout: float = 30.0
+
+    @property
+    def public_urls(self) -> dict[str, str]:
+        """Where everybody reads from each store, by its name, in the order of a manifest."""
+        return {store.name: store.public_url for store in self.stores}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +124,9 @@ class _Reader:
         self._path = path
 
     def config(self, data: dict[str, Any]) -> Config:
-        store = self._table(data, "store")
         refresh = self._table(data, "refresh")
         config = Config(
-            store=Store(
-                endpoint=self._url(store, "store.endpoint"),
-                bucket=self._string(store, "store.bucket"),
-                public_url=self._url(store, "store.public_url").rstrip("/"),
-                region=self._string(store, "store.region", Store.region),
-            ),
+            stores=self._stores(data),
             refresh=Refresh(
                 share=self._number(refresh, "refresh.share", 0.01, 0, 1),
                 age=timedelta(days=self._number(refresh, "refresh.age_days", 7, 0, 3650)),
@@ -117,14 +140,61 @@ class _Reader:
             hg=self._file(data, "hg", Config.hg),
             hgrc=self._file(data, "hgrc", Config.hgrc),
             ca=self._file(data, "ca", Config.ca),
+            scratch_ram=self._file(data, "scratch_ram", Config.scratch_ram),
+            scratch_ram_size=int(self._number(data, "scratch_ram_size", 0, 0, 2**50)),
             jobs=int(self._number(data, "jobs", Config.jobs, 1, 64)),
+            memory=int(self._number(data, "memory", Config.memory, 1, 2**50)),
+            digest_only=self._patterns(data, "digest_only"),
+            verify_age=timedelta(days=self._number(data, "verify_days", 30, 0, 3650)),
             zstd_level=int(self._number(data, "zstd_level", Config.zstd_level, 1, 22)),
             timeout=self._number(data, "timeout", Config.timeout, 1, 3600),
         )
-        for prefix, table in (("", data), ("store.", store), ("refresh.", refresh)):
-            for name in table:
-                raise ConfigurationError(f"{self._path}: {prefix}{name}: no such setting")
+        self._refuse_rest("", data)
+        self._refuse_rest("refresh.", refresh)
         return config
+
+    def _stores(self, data: dict[str, Any]) -> tuple[Store, ...]:
+        tables = self._take(data, "store", None)
+        if not isinstance(tables, list) or not tables:
+            raise self._wrong("store", tables, "one table [[store]] or more")
+        stores: list[Store] = []
+        for table in tables:
+            if not isinstance(table, dict):
+                raise self._wrong("store", table, "a table [[store]]")
+            name = self._string(table := dict(table), "store.name")
+            if not _NAME.fullmatch(name) or name in {store.name for store in stores}:
+                raise self._wrong("store.name", name, "a name of a-z 0-9 - that no other store has")
+            region = self._string(table, "store.region", Store.region)
+            stores.append(
+                Store(
+                    name=name,
+                    endpoint=self._url(table, "store.endpoint"),
+                    bucket=self._string(table, "store.bucket"),
+                    public_url=self._url(table, "store.public_url").rstrip("/"),
+                    region=region,
+                    location=self._string(table, "store.location", region),
+                )
+            )
+            if self._take(table, "store.private", default=False) is not False:
+                raise self._wrong(
+                    "store.private", True, "false: only public repositories have bundles so far"
+                )
+            self._refuse_rest("store.", table)
+        urls = [store.public_url for store in stores]
+        for url in urls:
+            if sum(other == url or other.startswith(f"{url}/") for other in urls) > 1:
+                raise self._wrong("store.public_url", url, "a URL that is in no other store's")
+        return tuple(stores)
+
+    def _patterns(self, table: dict[str, Any], name: str) -> tuple[str, ...]:
+        value = self._take(table, name, [])
+        if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
+            raise self._wrong(name, value, 'a list of patterns like ["team/*"]')
+        return tuple(value)
+
+    def _refuse_rest(self, prefix: str, table: dict[str, Any]) -> None:
+        for name in table:
+            raise ConfigurationError(f"{self._path}: {prefix}{name}: no such setting")
 
     def _wrong(self, name: str, got: object, expected: str) -> ConfigurationError:
         found = "got nothing" if got is None else f"got {got!r}"
@@ -169,18 +239,22 @@ class _Reader:
         return float(value)
 
 
-def credentials(environment: Mapping[str, str] = os.environ) -> Credentials:
-    """Find the credentials. Raises ConfigurationError that says where they were looked for."""
+def credentials(store: str, environment: Mapping[str, str] = os.environ) -> Credentials:
+    """Find the credentials of a store; a person's environment has the same ones for all stores.
+
+    Raises ConfigurationError that says where they were looked for.
+    """
     folder = environment.get("CREDENTIALS_DIRECTORY")
     values = []
-    for name, variable in CREDENTIALS:
+    for suffix, variable in CREDENTIALS:
+        name = f"{store}-{suffix}"
         value = environment.get(variable, "")
         if folder and (Path(folder) / name).exists():
             value = (Path(folder) / name).read_text("utf-8").strip()
         if not value:
             raise ConfigurationError(
-                f"no credentials for the object store: neither the systemd credential {name} nor "
-                f"the variable {variable} is there. The unit has them: "
+                f"no credentials for the object store {store}: neither the systemd credential "
+                f"{name} nor the variable {variable} is there. The unit has them: "
                 "`systemctl start hgfleet-bundles.service`"
             )
         values.append(value)

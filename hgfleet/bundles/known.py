@@ -10,8 +10,12 @@ the folder may be deleted at any time.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import threading
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.bundles.plan import State
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 """Raised whenever `State`, or the question that hg is asked for it, changes."""
+
+_TAKING: Final = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +84,51 @@ def _question(seen: files.State, tips: Collection[str]) -> list[object]:
     """What an answer belongs to, in the form it has after a round trip through JSON."""
     signatures = [None if one is None else list(one) for one in seen.signatures]
     return [FORMAT, signatures, sorted(tips)]
+
+
+def first_mark(name: str, age: timedelta, now: datetime) -> datetime:
+    """Say when a repository shall count as checked of which nothing is remembered. Pure.
+
+    It depends on the name, so that not all are due at once when the scratch folder is new.
+    """
+    share = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") / 2**32
+    return now - share * age
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """When a clone of each repository was last checked by `hg verify`: the mtime of a file each.
+
+    `age` is the time from one check to the next; zero means that there are none.
+    """
+
+    folder: Path
+    age: timedelta
+
+    def due(self, name: str, now: datetime) -> bool:
+        """Whether it is time to check a repository."""
+        if not self.age:
+            return False
+        try:
+            last = datetime.fromtimestamp((self.folder / name).stat().st_mtime, UTC)
+        except OSError:
+            last = first_mark(name, self.age, now)
+            self._mark(name, last)
+        return now >= last + self.age
+
+    def take(self, name: str, now: datetime) -> bool:
+        """Whether it is time; if so, it no longer is for any other thread."""
+        with _TAKING:
+            if not self.due(name, now):
+                return False
+            self._mark(name, now)
+            return True
+
+    def again(self, name: str, now: datetime) -> None:
+        """Make a check due at once: it was not carried through."""
+        self._mark(name, now - self.age)
+
+    def _mark(self, name: str, when: datetime) -> None:
+        self.folder.mkdir(exist_ok=True)
+        (self.folder / name).touch()
+        os.utime(self.folder / name, (when.timestamp(), when.timestamp()))

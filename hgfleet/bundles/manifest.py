@@ -21,7 +21,7 @@ from urllib.parse import quote, unquote
 from hgfleet.bundles.kinds import Key, parse_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
 SUFFIX: Final = ".manifest"
@@ -66,6 +66,14 @@ class Entry:
 def object_url(public_url: str, key: Key | str) -> str:
     """Return the URL under which everybody can download an object."""
     return f"{public_url.rstrip('/')}/{quote(str(key), safe='/')}"
+
+
+def locate(entry: Entry, public_urls: Mapping[str, str]) -> tuple[str, Key] | None:
+    """Tell in which store an entry lies, and under which key; None if in none of ours."""
+    for store, public_url in public_urls.items():
+        if key := entry.key(public_url):
+            return store, key
+    return None
 
 
 def render(entries: Iterable[Entry]) -> str:

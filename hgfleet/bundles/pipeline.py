@@ -8,32 +8,41 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import fnmatch
 import os
 import shutil
 import time
 import traceback
-from collections import defaultdict
+from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from hgfleet import dynamic
 from hgfleet.bundles import repository as hg_side
+from hgfleet.bundles.budget import CLONE, SNAPSHOT, Bounds, Gate, Room, estimate, room_needed
+from hgfleet.bundles.hgserver import Hg, HgError
 from hgfleet.bundles.kinds import Key, make_key, parse_key
-from hgfleet.bundles.known import Known
-from hgfleet.bundles.manifest import Entry, Manifests, object_url, render
-from hgfleet.bundles.plan import Action, Plan, State, plan
+from hgfleet.bundles.known import Checks, Known
+from hgfleet.bundles.manifest import Entry, Manifests, locate, object_url, render
+from hgfleet.bundles.plan import Action, Plan, State, Stores, order, plan
 from hgfleet.bundles.prune import StoredObject, prunable
 from hgfleet.bundles.report import size
 from hgfleet.bundles.store import MismatchError
 from hgfleet.bundles.verify import Reader, VerificationError
-from hgfleet.errors import HgfleetError, HostError, RegistryError, TemporaryError
+from hgfleet.errors import (
+    HgfleetError,
+    HostError,
+    RegistryError,
+    TemporaryError,
+    UnavailableError,
+)
 from hgfleet.registry import load_compiled
 from hgfleet.web import state as files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from hgfleet.bundles.config import Config
@@ -42,48 +51,84 @@ if TYPE_CHECKING:
     from hgfleet.registry import Registry, Repository
 
 
+T = TypeVar("T")
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one repository ended; `error` is None unless something failed."""
+    """How one repository ended; `error` is None unless something failed.
+
+    `lacking` has, by store, why some of its bundles are not there although they are elsewhere: the
+    repository is served, and the next run tries again.
+    """
 
     repository: str
     plan: Plan | None = None
     error: HgfleetError | None = None
+    lacking: Mapping[str, HgfleetError] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """What the bucket holds for one repository, as listed when the run began."""
+    """What the bucket of a store holds for one repository, as listed when the run began."""
 
     objects: tuple[StoredObject, ...] = ()
     uploads: tuple[Upload, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the threads that work on one repository share.
+
+    `folder` is empty at first, and gone at the end; `snapshot` is the clone to make bundles from,
+    `state` what is in it, and `store` the size of its store in bytes.
+    """
+
+    repository: Repository
+    folder: Path
+    snapshot: Path
+    state: State
+    store: int
+    lacking: dict[str, HgfleetError] = field(default_factory=dict)
+
+
+GIVE_UP: Final = 3
+"""Failures in a row after which a store is left alone for the rest of a run: each costs its time
+limit and its retries, and there may be a thousand repositories."""
+
+
 class Pipeline:
-    """One run. `bucket` is None for what needs no credentials (`plan`, `status`, `verify`)."""
+    """One run. `buckets` is empty for what needs no credentials (`plan`, `status`, `verify`)."""
 
-    config: Config
-    report: Report
-    bucket: Bucket | None = None
-    force: bool = False
-    dry_run: bool = False
-    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+    def __init__(
+        self,
+        config: Config,
+        report: Report,
+        buckets: Mapping[str, Bucket] | None = None,
+        *,
+        force: bool = False,
+        dry_run: bool = False,
+        now: datetime | None = None,
+    ) -> None:
+        self.config, self.report, self.buckets = config, report, buckets or {}
+        self.force, self.dry_run = force, dry_run
+        self.now = now or datetime.now(UTC)
+        self.hg = Hg(config.hg, config.hgrc)
+        self.manifests = Manifests(config.manifests)
+        self.reader = Reader(config.ca, config.timeout)
+        self._gate = Gate(Bounds(config.jobs, config.memory))
+        self._room = Room(config.scratch_ram_size if config.scratch_ram.is_dir() else 0)
+        self._checks = Checks(config.scratch / "checked", config.verify_age)
+        self._down: dict[str, HgfleetError] = {}
+        self._failures: Counter[str] = Counter()
+        self._silent: dict[str, str] = {}
 
     @property
-    def hg(self) -> hg_side.Hg:
-        """How to run hg."""
-        return hg_side.Hg(self.config.hg, self.config.hgrc)
-
-    @property
-    def manifests(self) -> Manifests:
-        """The folder of manifests."""
-        return Manifests(self.config.manifests)
-
-    @property
-    def reader(self) -> Reader:
-        """The store as everybody sees it."""
-        return Reader(self.config.ca, self.config.timeout)
+    def stores(self) -> Stores:
+        """The stores, and which of them have given up."""
+        return Stores(
+            self.config.public_urls, {name: str(error) for name, error in self._down.items()}
+        )
 
     def source(self, repository: Repository) -> Path:
         """Where a repository lies on this host."""
@@ -108,12 +153,16 @@ class Pipeline:
     def run(self, repositories: Sequence[Repository]) -> list[Outcome]:
         """Bring the bundles of these repositories up to date.
 
-        Raises UnavailableError, having changed nothing, if the store does not even list its
-        objects. Whatever else fails is in the outcome of its repository.
+        Raises UnavailableError, having changed nothing, if no store even lists its objects.
+        Whatever else fails is in the outcome of its repository.
         """
         self.check_scratch()
-        stock = self._stock(repositories)
-        with ThreadPoolExecutor(self.config.jobs, "bundles") as pool:
+        stock = self._stocks(repositories)
+        # More than work at the same time: some of them wait for a store.
+        with (
+            contextlib.closing(self.hg),
+            ThreadPoolExecutor(2 * self.config.jobs + 2, "bundles") as pool,
+        ):
             try:
                 return list(pool.map(lambda one: self._guarded(one, stock), repositories))
             except BaseException:
@@ -135,31 +184,49 @@ class Pipeline:
                 "use `systemctl start hgfleet-bundles.service`, which runs as the right one"
             )
 
-    def _stock(self, repositories: Sequence[Repository]) -> Mapping[str, Stock]:
-        """List the bucket: whole in a few requests, or the part of the one repository."""
-        if self.bucket is None:
-            return {}
+    def _stocks(self, repositories: Sequence[Repository]) -> Mapping[str, Mapping[str, Stock]]:
+        """List the buckets: whole in a few requests, or the part of the one repository.
+
+        A store that does not answer is left out, and out of the run.
+        """
         prefix = f"{repositories[0].path}/" if len(repositories) == 1 else ""
+        stocks = {}
+        for store, stock in each(
+            self.buckets, lambda store: self._stock(self.buckets[store], prefix)
+        ).items():
+            if isinstance(stock, HgfleetError):
+                self._down[store] = stock
+                self.report.note("store-down", f"left out: {stock}", store=store, error=stock)
+            else:
+                stocks[store] = stock
+        if self.buckets and not stocks:
+            raise next(iter(self._down.values()))
+        return stocks
+
+    def _stock(self, bucket: Bucket, prefix: str) -> Mapping[str, Stock]:
         objects: dict[str, list[StoredObject]] = defaultdict(list)
         uploads: dict[str, list[Upload]] = defaultdict(list)
-        for item in self.bucket.objects(prefix):
+        for item in bucket.objects(prefix):
             if key := parse_key(item.key):
                 objects[key.repository].append(item)
-        for upload in self.bucket.uploads(prefix):
+        for upload in bucket.uploads(prefix):
             if key := parse_key(upload.key):
                 uploads[key.repository].append(upload)
         return {
             path: Stock(tuple(objects[path]), tuple(uploads[path])) for path in {*objects, *uploads}
         }
 
-    def _guarded(self, repository: Repository, stock: Mapping[str, Stock]) -> Outcome:
+    def _guarded(
+        self, repository: Repository, stocks: Mapping[str, Mapping[str, Stock]]
+    ) -> Outcome:
         started = time.monotonic()
         try:
-            with self._locked(repository) as work:
-                if work is None:
+            with self._locked(repository) as mine:
+                if not mine:
                     self.report.step("busy", repository.path, "another run is at work on it")
                     return Outcome(repository.path)
-                return self._one(repository, stock.get(repository.path, Stock()), work)
+                stock = {store: one.get(repository.path, Stock()) for store, one in stocks.items()}
+                return self._one(repository, stock)
         except Exception as problem:
             return self._failed(repository, problem, time.monotonic() - started)
 
@@ -179,27 +246,64 @@ class Pipeline:
         return Outcome(repository.path, error=error)
 
     @contextlib.contextmanager
-    def _locked(self, repository: Repository) -> Iterator[Path | None]:
-        """Hold the repository's lock and give an empty folder; None if another run holds it.
+    def _locked(self, repository: Repository) -> Iterator[bool]:
+        """Hold the repository's lock; False if another run holds it.
 
         The kernel frees the lock of a killed run.
         """
-        name = _file_name(repository.path)
-        locks, work = self.config.scratch / "locks", self.config.scratch / "work" / name
+        locks = self.config.scratch / "locks"
         locks.mkdir(parents=True, exist_ok=True)
-        with (locks / name).open("w") as file:
+        with (locks / _file_name(repository.path)).open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                yield None
+                yield False
                 return
             # What a killed run left.
-            _remove(work)
-            work.mkdir(parents=True)
+            self._sweep(repository)
             try:
-                yield work
+                yield True
             finally:
-                _remove(work)
+                self._sweep(repository)
+
+    def _sweep(self, repository: Repository) -> None:
+        for scratch in (self.config.scratch, self.config.scratch_ram):
+            _remove(scratch / "work" / _file_name(repository.path))
+
+    @contextlib.contextmanager
+    def _at_work(self, repository: Repository, seen: State, copies: int) -> Iterator[Work]:
+        """Bring the snapshot up to date and give a folder to work in.
+
+        Both are in RAM if all that will be made there fits, else on disk, where the snapshot stays
+        for the next run. `copies` is the number of bundles that will be made or cloned.
+        """
+        name, size = _file_name(repository.path), hg_side.store_size(self.source(repository))
+        room = room_needed(size, copies, len(self.config.stores))
+        in_ram = self._room.take(room)
+        folder = (self.config.scratch_ram if in_ram else self.config.scratch) / "work" / name
+        snapshot = folder / "source" if in_ram else self.snapshot(repository)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            started = time.monotonic()
+            with self._gate.enter(estimate(SNAPSHOT, size)):
+                state = hg_side.refresh_snapshot(
+                    self.hg, self.source(repository), seen, snapshot, folder
+                )
+            took = time.monotonic() - started
+            self.report.step(
+                "snapshot",
+                repository.path,
+                f"snapshot of {state.changesets:,} changesets in {took:.1f} s",
+                changesets=state.changesets,
+                tip=state.tip,
+                scratch="ram" if in_ram else "disk",
+                duration_s=took,
+            )
+            yield Work(repository, folder, snapshot, state, size)
+        finally:
+            if in_ram:
+                _remove(folder)
+                self._room.give(room)
 
     # -- one repository --------------------------------------------------------------------------
 
@@ -212,17 +316,15 @@ class Pipeline:
     ) -> tuple[Plan, State]:
         """Look at a repository and decide; reads only, but for what it may `remember`."""
         published = self.manifests.read(repository.path)
-        public_url = self.config.store.public_url
         state = State()
         if repository.is_public and repository.bundles:
-            keys = [entry.key(public_url) for entry in published]
-            tips = {key.tip for key in keys if key is not None}
-            state = self._look(repository, tips, remember)
+            places = [locate(entry, self.config.public_urls) for entry in published]
+            state = self._look(repository, {place[1].tip for place in places if place}, remember)
         decision = plan(
             repository,
             state,
             published,
-            public_url=public_url,
+            stores=self.stores,
             refresh=self.config.refresh,
             now=self.now,
             dead=dead,
@@ -243,7 +345,7 @@ class Pipeline:
                 known.remember(name, seen, tips, state)
         return state
 
-    def _one(self, repository: Repository, stock: Stock, work: Path) -> Outcome:
+    def _one(self, repository: Repository, stock: Mapping[str, Stock]) -> Outcome:
         dead = self._dead(repository, stock)
         decision, state = self.plan(repository, dead=dead, remember=not self.dry_run)
         self.report.step(
@@ -253,26 +355,43 @@ class Pipeline:
             action=decision.action.value,
             reason="; ".join(decision.reasons),
         )
+        lacking: Mapping[str, HgfleetError] = {}
         if not self.dry_run:
             if dead:
                 self._withdraw(repository, dead)
-            self._carry_out(repository, decision, state, work)
+            lacking = self._carry_out(repository, decision, state)
         if decision.action is not Action.SKIP:
             self._prune(repository, stock)
-        return Outcome(repository.path, decision)
+        if decision.kinds:
+            lacking = {**self._down, **lacking}
+        return Outcome(repository.path, decision, lacking=lacking)
 
-    def _dead(self, repository: Repository, stock: Stock) -> dict[str, str]:
-        """Find published bundles that are gone, or not whole."""
-        sizes = {item.key: item.size for item in stock.objects}
+    def _dead(self, repository: Repository, stock: Mapping[str, Stock]) -> dict[str, str]:
+        """Find published bundles that are gone, or not whole, or do not answer."""
+        sizes = {
+            store: {item.key: item.size for item in one.objects} for store, one in stock.items()
+        }
         dead = {}
         for entry in self.manifests.read(repository.path):
-            key = entry.key(self.config.store.public_url)
-            if key is None or sizes.get(str(key)) == entry.size:
+            place = locate(entry, self.config.public_urls)
+            if place is None or not self.buckets:
                 continue
+            store, key = place
             # The list was made when the run began; another run may have published since.
-            if problem := self.reader.problem(entry):
+            if sizes.get(store, {}).get(str(key)) != entry.size and (
+                problem := self._problem(store, entry)
+            ):
                 dead[entry.url] = problem
         return dead
+
+    def _problem(self, store: str, entry: Entry) -> str:
+        """Ask everybody's side of a store for an entry; once silent, it is not asked again."""
+        if store not in self._silent:
+            try:
+                return self.reader.problem(entry)
+            except UnavailableError as error:
+                self._silent[store] = str(error)
+        return self._silent[store]
 
     def _withdraw(self, repository: Repository, dead: Mapping[str, str]) -> None:
         """Stop sending clients to what is gone, before the time it takes to make it again."""
@@ -291,175 +410,306 @@ class Pipeline:
                 reason=problem,
             )
 
-    def _carry_out(self, repository: Repository, decision: Plan, seen: State, work: Path) -> None:
-        entries = dict(decision.keep)
+    def _carry_out(
+        self, repository: Repository, decision: Plan, seen: State
+    ) -> Mapping[str, HgfleetError]:
+        """Do what was decided; say what could not be brought to which store."""
+        entries = {kind: dict(kept) for kind, kept in decision.keep.items()}
+        lacking: dict[str, HgfleetError] = {}
         match decision.action:
-            case Action.KEEP | Action.SKIP:
-                return
-            case Action.GENERATE:
-                entries |= self._make(repository, decision.build, seen, work)
+            case Action.KEEP:
+                self._verify_history(repository, decision, seen)
+                return lacking
+            case Action.SKIP:
+                return lacking
+            case Action.GENERATE | Action.COPY:
+                for kind, made in self._make(repository, decision, seen, lacking).items():
+                    entries.setdefault(kind, {}).update(made)
             case Action.WITHDRAW:
                 _remove(self.snapshot(repository))
-        manifest = [entries[kind] for kind in decision.kinds]
+        manifest = order(decision.kinds, list(self.config.public_urls), entries)
         if self.manifests.publish(repository.path, manifest, datetime.now(UTC)):
             what = ", ".join(decision.kinds) or "no bundles"
             self.report.step(
-                "published", repository.path, f"published: {what}", kinds=",".join(decision.kinds)
+                "published",
+                repository.path,
+                f"published: {what}",
+                kinds=",".join(decision.kinds),
+                entries=len(manifest),
             )
+        return lacking
 
     def snapshot(self, repository: Repository) -> Path:
         """Where the snapshot of a repository lies."""
         return self.config.scratch / "snapshots" / _file_name(repository.path)
 
-    def _refresh_snapshot(self, repository: Repository, seen: State, work: Path) -> State:
-        started = time.monotonic()
-        state = hg_side.refresh_snapshot(
-            self.hg, self.source(repository), seen, self.snapshot(repository), work
-        )
-        took = time.monotonic() - started
-        self.report.step(
-            "snapshot",
-            repository.path,
-            f"snapshot of {state.changesets:,} changesets in {took:.1f} s",
-            changesets=state.changesets,
-            tip=state.tip,
-            duration_s=took,
-        )
-        return state
-
     def _make(
-        self, repository: Repository, kinds: Sequence[str], seen: State, work: Path
-    ) -> dict[str, Entry]:
-        """Generate, upload and verify bundles of these kinds; return their manifest entries."""
-        state = self._refresh_snapshot(repository, seen, work)
-        entries = {}
-        for kind in kinds:
-            key, entry = self._generate_and_upload(repository, state, kind, work)
-            try:
-                self._verify(repository, entry, kind, state, work)
-            except VerificationError as error:
-                self._discard(repository, key, str(error))
-                raise
-            entries[kind] = entry
-        return entries
+        self,
+        repository: Repository,
+        decision: Plan,
+        seen: State,
+        lacking: dict[str, HgfleetError],
+    ) -> Mapping[str, Mapping[str, Entry]]:
+        """Generate and copy what was decided, all kinds at once; return the new entries."""
+        kinds = [kind for kind in decision.kinds if kind in {*decision.build, *decision.copy}]
+        with self._at_work(repository, seen, len(kinds)) as work:
 
-    def _generate_and_upload(
-        self, repository: Repository, state: State, kind: str, work: Path
-    ) -> tuple[Key, Entry]:
-        assert self.bucket is not None
+            def make(kind: str) -> Mapping[str, Entry]:
+                if kind in decision.build:
+                    return self._generate(work, kind)
+                return self._copy(work, kind, decision)
+
+            made = each(kinds, make)
+            lacking.update(work.lacking)
+            for result in made.values():
+                if isinstance(result, HgfleetError):
+                    raise result
+            return {kind: one for kind, one in made.items() if not isinstance(one, HgfleetError)}
+
+    def _generate(self, work: Work, kind: str) -> Mapping[str, Entry]:
+        """Generate one bundle and bring it to every store that is up."""
         started = time.monotonic()
-        bundle = hg_side.generate(
-            self.hg, self.snapshot(repository), kind, work, self.config.zstd_level
-        )
-        made = datetime.now(UTC).replace(microsecond=0)
+        with self._gate.enter(estimate(kind, work.store, self.config.zstd_level)):
+            bundle = hg_side.generate(
+                self.hg, work.snapshot, kind, work.folder, self.config.zstd_level
+            )
         took = time.monotonic() - started
         self.report.step(
             "generated",
-            repository.path,
+            work.repository.path,
             f"{kind}: {size(bundle.size)} in {took:.1f} s",
             kind=kind,
             size_bytes=bundle.size,
             duration_s=took,
         )
-        key = make_key(repository.path, state.tip, bundle.sha256, kind)
-        started = time.monotonic()
-        metadata = {"bundlespec": bundle.bundlespec, "changesets": str(state.changesets)}
-        try:
-            created = self.bucket.upload(str(key), bundle.path, bundle.sha256, metadata)
-        except MismatchError as error:
-            self._discard(repository, key, str(error))
-            created = self.bucket.upload(str(key), bundle.path, bundle.sha256, metadata)
-        bundle.path.unlink()
-        took = time.monotonic() - started
-        self.report.step(
-            "uploaded" if created else "present",
-            repository.path,
-            f"{kind}: {'uploaded' if created else 'already there'} as {key} in {took:.1f} s",
-            kind=kind,
-            key=key,
-            size_bytes=bundle.size,
-            duration_s=took,
-        )
-        return key, Entry(
-            url=object_url(self.config.store.public_url, key),
+        entry = Entry(
+            url="",
             bundlespec=bundle.bundlespec,
             sha256=bundle.sha256,
             size=bundle.size,
-            changesets=state.changesets,
-            made=made,
+            changesets=work.state.changesets,
+            made=datetime.now(UTC).replace(microsecond=0),
+        )
+        key = make_key(work.repository.path, work.state.tip, bundle.sha256, kind)
+        made = self._spread(work, key, entry, self.stores.up, bundle.path)
+        bundle.path.unlink()
+        if not made:
+            # Nothing to publish: a failure, and not a matter of one store.
+            raise next(iter({**self._down, **work.lacking}.values()))
+        return made
+
+    def _copy(self, work: Work, kind: str, decision: Plan) -> Mapping[str, Entry]:
+        """Bring a published bundle to the stores that lack it, from one that has it."""
+        kept = decision.keep[kind]
+        path = work.folder / f"{kind}-copy.hg"
+        problem: HgfleetError | None = None
+        for entry in kept.values():
+            place = locate(entry, self.config.public_urls)
+            assert place is not None
+            try:
+                self.reader.check(entry, path)
+            except (UnavailableError, VerificationError) as error:
+                problem = error
+                continue
+            made = self._spread(work, place[1], entry, decision.copy[kind], path)
+            path.unlink()
+            return made
+        assert problem is not None
+        work.lacking.update(dict.fromkeys(decision.copy[kind], problem))
+        return {}
+
+    def _spread(
+        self, work: Work, key: Key, entry: Entry, stores: Sequence[str], path: Path
+    ) -> Mapping[str, Entry]:
+        """Upload a bundle to these stores, all at once, and verify it in each.
+
+        What fails is noted in `work.lacking`, and the store does without.
+        """
+
+        def bring(store: str) -> Entry:
+            there = replace(entry, url=object_url(self.config.public_urls[store], key))
+            self._upload(work, store, key, there, path)
+            try:
+                self._verify(work, store, there, path)
+            except VerificationError as error:
+                self._discard(work.repository, store, key, str(error))
+                raise
+            return there
+
+        done = {}
+        for store, result in each(stores, bring).items():
+            if not isinstance(result, HgfleetError):
+                self._failures[store] = 0
+                done[store] = result
+                continue
+            work.lacking[store] = result
+            self._failures[store] += 1
+            if self._failures[store] >= GIVE_UP and isinstance(result, UnavailableError):
+                self._down[store] = result
+            self.report.step(
+                "lacking",
+                work.repository.path,
+                f"{key.kind}: not in {store}: {result}",
+                kind=key.kind,
+                store=store,
+                error=result,
+            )
+        return done
+
+    def _upload(self, work: Work, store: str, key: Key, entry: Entry, path: Path) -> None:
+        started = time.monotonic()
+        bucket = self.buckets[store]
+        metadata = {
+            "bundlespec": entry.bundlespec,
+            "changesets": str(entry.changesets),
+            "made": entry.made.isoformat(),
+        }
+        try:
+            created = bucket.upload(str(key), path, entry.sha256, metadata)
+        except MismatchError as error:
+            self._discard(work.repository, store, key, str(error))
+            created = bucket.upload(str(key), path, entry.sha256, metadata)
+        took = time.monotonic() - started
+        self.report.step(
+            "uploaded" if created else "present",
+            work.repository.path,
+            f"{key.kind}: {'uploaded to' if created else 'already in'} {store} as {key}"
+            f" in {took:.1f} s",
+            kind=key.kind,
+            store=store,
+            key=key,
+            size_bytes=entry.size,
+            duration_s=took,
         )
 
-    def _discard(self, repository: Repository, key: Key, problem: str) -> None:
+    def _discard(self, repository: Repository, store: str, key: Key, problem: str) -> None:
         """Delete an object that is not what its name says, after nobody is sent to it any more.
 
         Left there, it would be "already there" in every later run.
         """
-        assert self.bucket is not None
-        self._withdraw(repository, {object_url(self.config.store.public_url, key): problem})
-        self.bucket.delete(str(key))
+        self._withdraw(repository, {object_url(self.config.public_urls[store], key): problem})
+        self.buckets[store].delete(str(key))
 
-    def _verify(
-        self, repository: Repository, entry: Entry, kind: str, state: State, work: Path
-    ) -> None:
-        """Download, compare, and make a real clone; raises what is wrong."""
+    def _verify(self, work: Work, store: str, entry: Entry, content: Path | None = None) -> None:
+        """Look at an object from outside, and make a real clone through it; raises what is wrong.
+
+        `content` is the file that was uploaded, where there is one.
+        """
         started = time.monotonic()
-        self.reader.check(entry)
-        clone = work / f"{kind}-clone"
-        try:
-            heads = hg_side.clone_through(self.hg, self.snapshot(repository), entry.line(), clone)
-        finally:
-            _remove(clone)
-        if heads != state.heads:
-            raise VerificationError(
-                f"{entry.url}: a clone through it has {len(heads)} heads that are not the "
-                f"{len(state.heads)} of the repository"
-            )
+        place = locate(entry, self.config.public_urls)
+        assert place is not None
+        kind, path = place[1].kind, work.repository.path
+        self.reader.probe(entry, content)
+        if any(fnmatch.fnmatchcase(path, pattern) for pattern in self.config.digest_only):
+            self.reader.check(entry)
+            how = "compared"
+        else:
+            self._clone(work, kind, entry, work.folder / f"{kind}-{store}-clone")
+            how = "verified by a clone"
         took = time.monotonic() - started
         self.report.step(
             "verified",
-            repository.path,
-            f"{kind}: verified by a clone from {entry.url} in {took:.1f} s",
+            path,
+            f"{kind}: {how} from {entry.url} in {took:.1f} s",
             kind=kind,
+            store=store,
             url=entry.url,
             duration_s=took,
         )
 
-    def _prune(self, repository: Repository, stock: Stock) -> None:
-        """Delete what no manifest of the retention time names. Only called when all went well."""
-        if self.bucket is None:
+    def _clone(self, work: Work, kind: str, entry: Entry, clone: Path) -> None:
+        """Make a clone and compare its heads, and now and then all of it; leaves nothing."""
+        name = _file_name(work.repository.path)
+        try:
+            with self._gate.enter(estimate(CLONE, work.store)):
+                try:
+                    heads = hg_side.clone_through(self.hg, work.snapshot, entry.line(), clone)
+                except HgError:
+                    # Is it hg, or is it what was downloaded?
+                    self.reader.check(entry)
+                    raise
+                if heads != work.state.heads:
+                    raise VerificationError(
+                        f"{entry.url}: a clone through it has {len(heads)} heads that are not the "
+                        f"{len(work.state.heads)} of the repository"
+                    )
+                if self._checks.take(name, self.now):
+                    self._verify_clone(work, kind, clone, name)
+        finally:
+            _remove(clone)
+
+    def _verify_clone(self, work: Work, kind: str, clone: Path, name: str) -> None:
+        started = time.monotonic()
+        try:
+            hg_side.verify_clone(self.hg, clone)
+        except BaseException:
+            self._checks.again(name, self.now)
+            raise
+        took = time.monotonic() - started
+        self.report.step(
+            "checked",
+            work.repository.path,
+            f"{kind}: hg verify found nothing wrong with a clone in {took:.1f} s",
+            kind=kind,
+            duration_s=took,
+        )
+
+    def _verify_history(self, repository: Repository, decision: Plan, seen: State) -> None:
+        """Clone again, with `hg verify`, what has been published for long."""
+        entries = order(decision.kinds, list(self.config.public_urls), decision.keep)
+        if not entries or not self.buckets:
             return
+        if not self._checks.due(_file_name(repository.path), self.now):
+            return
+        with self._at_work(repository, seen, 1) as work:
+            place = locate(entries[0], self.config.public_urls)
+            assert place is not None
+            self._verify(work, place[0], entries[0])
+
+    def _prune(self, repository: Repository, stock: Mapping[str, Stock]) -> None:
+        """Delete what no manifest of the retention time names. Only called when all went well."""
         before = self.now - self.config.retention
-        public_url = self.config.store.public_url
         named = [*self.manifests.read(repository.path)]
         if repository.is_public:
             named += self.manifests.recent(repository.path, before)
         else:
             # Anybody who knows a URL could still read what is to be private now.
             before = self.now
-        keys = {str(entry.key(public_url)) for entry in named}
-        for item in prunable(repository.path, stock.objects, keys, before):
+        places = {locate(entry, self.config.public_urls) for entry in named}
+        for store, one in stock.items():
+            keys = {str(place[1]) for place in places if place and place[0] == store}
+            self._prune_store(repository.path, store, one, keys, before)
+        if stock and not self.dry_run:
+            self.manifests.forget(repository.path, before)
+
+    def _prune_store(
+        self, path: str, store: str, stock: Stock, keys: Collection[str], before: datetime
+    ) -> None:
+        would = "would delete" if self.dry_run else "deleted"
+        for item in prunable(path, stock.objects, keys, before):
             if not self.dry_run:
-                self.bucket.delete(item.key)
+                self.buckets[store].delete(item.key)
             self.report.step(
                 "pruned",
-                repository.path,
-                f"{'would delete' if self.dry_run else 'deleted'} {item.key} ({size(item.size)})",
+                path,
+                f"{would} {item.key} ({size(item.size)}) of {store}",
+                store=store,
                 key=item.key,
                 size_bytes=item.size,
                 dry_run=self.dry_run,
             )
-        if self.dry_run:
-            return
         for upload in stock.uploads:
             if upload.begun < before:
-                self.bucket.abort(upload)
+                if not self.dry_run:
+                    self.buckets[store].abort(upload)
                 self.report.step(
                     "aborted",
-                    repository.path,
-                    f"deleted the unfinished upload of {upload.key}",
+                    path,
+                    f"{would} the unfinished upload of {upload.key} to {store}",
+                    store=store,
                     key=upload.key,
+                    dry_run=self.dry_run,
                 )
-        self.manifests.forget(repository.path, before)
 
     # -- what is published -----------------------------------------------------------------------
 
@@ -467,22 +717,39 @@ class Pipeline:
         """Verify every published bundle again, as before its publication; changes nothing."""
         started = time.monotonic()
         try:
-            with self._locked(repository) as work:
-                if work is None:
+            with self._locked(repository) as mine:
+                if not mine:
                     raise TemporaryError("another run is at work on it")
                 published = self.manifests.read(repository.path)
                 if not published:
                     self.report.step("unpublished", repository.path, "no bundles are published")
                     return Outcome(repository.path)
                 seen = hg_side.look(self.hg, self.source(repository))
-                state = self._refresh_snapshot(repository, seen, work)
-                for entry in published:
-                    key = entry.key(self.config.store.public_url)
-                    kind = key.kind if key else "other"
-                    self._verify(repository, entry, kind, state, work)
+                with self._at_work(repository, seen, 1) as work:
+                    for entry in published:
+                        place = locate(entry, self.config.public_urls)
+                        if place is None:
+                            raise VerificationError(f"{entry.url}: lies in no store of ours")
+                        self._verify(work, place[0], entry)
         except Exception as problem:
             return self._failed(repository, problem, time.monotonic() - started)
         return Outcome(repository.path)
+
+
+def each(items: Iterable[str], work: Callable[[str], T]) -> dict[str, T | HgfleetError]:
+    """Do the same for several items, each in a thread; an error of ours is its item's result."""
+
+    def guarded(item: str) -> T | HgfleetError:
+        try:
+            return work(item)
+        except HgfleetError as error:
+            return error
+
+    items = list(items)
+    if len(items) == 1:
+        return {items[0]: guarded(items[0])}
+    with ThreadPoolExecutor(max(1, len(items)), "bundles") as pool:
+        return dict(zip(items, pool.map(guarded, items), strict=True))
 
 
 def _file_name(repository: str) -> str:

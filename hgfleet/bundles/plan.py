@@ -9,6 +9,8 @@ import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hgfleet.bundles.manifest import locate
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime, timedelta
@@ -51,9 +53,26 @@ class Action(enum.Enum):
 
     KEEP = "keep"
     GENERATE = "generate"
+    COPY = "copy"
     REPUBLISH = "republish"
     WITHDRAW = "withdraw"
     SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """The stores of a run: where everybody reads from each (`urls`, in the order of a manifest).
+
+    `down` says why nothing can be written to some of them at the moment.
+    """
+
+    urls: Mapping[str, str]
+    down: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def up(self) -> tuple[str, ...]:
+        """Names of the stores that can be written to, in their order."""
+        return tuple(name for name in self.urls if name not in self.down)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +80,8 @@ class Plan:
     """The decision for one repository.
 
     `kinds` are all kinds the manifest will have, in its order; `build` those to be generated, and
-    `keep` the published entries that stay, by kind. `reasons` are sentences for people.
+    `keep` the published entries that stay, by kind and store. `copy` names, by kind, the stores to
+    which a bundle that stays has to be brought. `reasons` are sentences for people.
     """
 
     repository: str
@@ -69,7 +89,17 @@ class Plan:
     reasons: tuple[str, ...]
     kinds: tuple[str, ...] = ()
     build: tuple[str, ...] = ()
-    keep: Mapping[str, Entry] = field(default_factory=dict)
+    copy: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    keep: Mapping[str, Mapping[str, Entry]] = field(default_factory=dict)
+
+
+def order(
+    kinds: Sequence[str], stores: Sequence[str], entries: Mapping[str, Mapping[str, Entry]]
+) -> list[Entry]:
+    """Put entries into the order of a manifest: kinds first, then stores."""
+    return [
+        entries[kind][store] for kind in kinds for store in stores if store in entries.get(kind, {})
+    ]
 
 
 def plan(
@@ -77,7 +107,7 @@ def plan(
     state: State,
     published: Sequence[Entry],
     *,
-    public_url: str,
+    stores: Stores,
     refresh: Refresh,
     now: datetime,
     dead: Mapping[str, str] | None = None,
@@ -90,7 +120,7 @@ def plan(
     answered instead; such an entry is replaced. `foreign` says that the manifest has lines which
     are not among the published entries; they go. `force` replaces everything.
     """
-    path = repository.path
+    path, dead = repository.path, dead or {}
     if not repository.is_public:
         # Objects in the bucket are for everybody.
         return _none(
@@ -103,66 +133,111 @@ def plan(
     if not state.heads:
         return _none(path, bool(published) or foreign, "empty: there is nothing to bundle")
 
-    keep: dict[str, Entry] = {}
+    living, problems = _sort(path, state, repository.bundles, published, stores.urls, dead)
+    keep: dict[str, Mapping[str, Entry]] = {}
+    copy: dict[str, tuple[str, ...]] = {}
+    build: list[str] = []
     reasons: list[str] = []
-    for entry in published:
-        key = entry.key(public_url)
-        if key is not None and key.repository == path and key.kind in repository.bundles:
-            keep.setdefault(key.kind, entry)
-    build = []
-    for kind in repository.bundles:
-        reason = _stale(keep.get(kind), state, public_url, refresh, now, dead or {}, force)
-        if reason:
+    covered = state.changesets
+    for kind, here in living.items():
+        newest = max(
+            here.values(), key=lambda one: (one.covered or 0, one.entry.made), default=None
+        )
+        reason = _stale(newest, problems[kind], state, refresh, now, force)
+        if reason or newest is None:
             build.append(kind)
-            keep.pop(kind, None)
             reasons.append(f"{kind}: {reason}")
-    if build:
-        return Plan(path, Action.GENERATE, tuple(reasons), repository.bundles, tuple(build), keep)
-    wanted = [keep[kind] for kind in repository.bundles]
+            continue
+        covered = min(covered, newest.covered or 0)
+        # Everywhere the same content: whichever URL a client is sent to, it gets the same.
+        digest = newest.entry.sha256
+        keep[kind] = {store: one.entry for store, one in here.items() if one.entry.sha256 == digest}
+        lacking = tuple(store for store in stores.up if store not in keep[kind])
+        if lacking:
+            copy[kind] = lacking
+        for store in lacking:
+            said = problems[kind].get(store)
+            reasons.append(f"{kind}: not in {store}" + (f" ({said})" if said else ""))
+    if build or copy:
+        action = Action.GENERATE if build else Action.COPY
+        return Plan(path, action, tuple(reasons), repository.bundles, tuple(build), copy, keep)
+    wanted = order(repository.bundles, list(stores.urls), keep)
     if foreign or wanted != list(published):
-        reason = "the manifest has other lines, or another order, than the registry wants"
+        reason = "the manifest has other lines, or another order, than it should have"
         return Plan(path, Action.REPUBLISH, (reason,), repository.bundles, keep=keep)
-    newer = state.changesets - min(_covered(entry, state, public_url) or 0 for entry in wanted)
-    reason = f"covers all but {newer:,} of {state.changesets:,} changesets" if newer else "current"
-    return Plan(path, Action.KEEP, (reason,), repository.bundles, keep=keep)
+    newer = state.changesets - covered
+    reasons = [
+        f"covers all but {newer:,} of {state.changesets:,} changesets" if newer else "current"
+    ]
+    reasons += [
+        f"not in {store}, which is down: {stores.down[store]}"
+        for store in stores.urls
+        if store in stores.down and any(store not in keep[kind] for kind in repository.bundles)
+    ]
+    return Plan(path, Action.KEEP, tuple(reasons), repository.bundles, keep=keep)
 
 
 def _none(path: str, published: bool, reason: str) -> Plan:
     return Plan(path, Action.WITHDRAW if published else Action.KEEP, (reason,))
 
 
-def _covered(entry: Entry, state: State, public_url: str) -> int | None:
-    key = entry.key(public_url)
-    return None if key is None else state.covered.get(key.tip)
+@dataclass(frozen=True, slots=True)
+class _Living:
+    """A published entry that answers; `covered` as in State, None if its tip is gone."""
+
+    entry: Entry
+    covered: int | None
+
+
+def _sort(
+    path: str,
+    state: State,
+    kinds: Sequence[str],
+    published: Sequence[Entry],
+    urls: Mapping[str, str],
+    dead: Mapping[str, str],
+) -> tuple[dict[str, dict[str, _Living]], dict[str, dict[str, str]]]:
+    """Sort the living entries, and what is wrong with the dead ones, by kind and store."""
+    living: dict[str, dict[str, _Living]] = {kind: {} for kind in kinds}
+    problems: dict[str, dict[str, str]] = {kind: {} for kind in kinds}
+    for entry in published:
+        place = locate(entry, urls)
+        if place is None or place[1].repository != path or place[1].kind not in living:
+            continue
+        store, key = place
+        if entry.url in dead:
+            problems[key.kind][store] = dead[entry.url]
+        else:
+            living[key.kind].setdefault(store, _Living(entry, state.covered.get(key.tip)))
+    return living, problems
 
 
 def _stale(
-    entry: Entry | None,
+    newest: _Living | None,
+    problems: Mapping[str, str],
     state: State,
-    public_url: str,
     refresh: Refresh,
     now: datetime,
-    dead: Mapping[str, str],
     force: bool,
 ) -> str:
     """Say why a kind needs a new bundle, or "" if the published one will do."""
-    if entry is None:
+    if newest is None:
+        if problems:
+            said = "; ".join(dict.fromkeys(problems.values()))
+            return f"the published bundle cannot be downloaded ({said})"
         return "no bundle is published"
-    if entry.url in dead:
-        return f"the published bundle cannot be downloaded ({dead[entry.url]})"
     if force:
         return "a new bundle was asked for"
-    covered = _covered(entry, state, public_url)
-    if covered is None:
+    if newest.covered is None:
         return "the published bundle has changesets that the repository no longer has"
-    newer = state.changesets - covered
+    newer = state.changesets - newest.covered
     share = newer / state.changesets
     if share > refresh.share:
         return (
             f"{newer:,} of {state.changesets:,} changesets ({share:.1%}) are newer than the bundle"
             f" (limit {refresh.share:.1%})"
         )
-    age = now - entry.made
+    age = now - newest.entry.made
     if newer and age >= refresh.age:
         return (
             f"{newer:,} changesets are newer than the bundle, and it is {age.days} days old"

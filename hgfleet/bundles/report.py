@@ -36,6 +36,10 @@ class Report:
             line = events.line(f"bundles.{event}", repository=repository, **fields)
         self._write(line)
 
+    def note(self, event: str, text: str, **fields: object) -> None:
+        """Report what concerns no one repository."""
+        self._write(events.line(f"bundles.{event}", **fields) if self._events else text)
+
     def summary(self, text: str, **fields: object) -> None:
         """Report the end of a run."""
         self._write(events.line("bundles.done", **fields) if self._events else text)

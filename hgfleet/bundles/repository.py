@@ -1,4 +1,4 @@
-"""What hg does for the bundle jobs, as processes of their own.
+"""What hg does for the bundle jobs, in processes of their own.
 
 Bundles are made from a *snapshot*, a clone in the scratch folder that a run brings up to date:
 
@@ -16,64 +16,24 @@ import contextlib
 import hashlib
 import os
 import shutil
-import subprocess
+import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
 
+from hgfleet.bundles.hgserver import MAX_ERROR, Hg, HgError
 from hgfleet.bundles.kinds import KINDS
 from hgfleet.bundles.plan import State
-from hgfleet.errors import HgfleetError, TemporaryError
+from hgfleet.errors import TemporaryError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-    from pathlib import Path
 
-MAX_ERROR: Final = 2000
-"""Characters of hg's complaint that are worth repeating; the last ones."""
+CHUNK: Final = 1024 * 1024
+"""Bytes read at a time."""
 
 _HEADS: Final = "heads(not secret())"
 _STATE: Final = "{rev} {node} {ifcontains(rev, revset('" + _HEADS + "'), 'head', 'covered')}\n"
-
-
-class HgError(HgfleetError):
-    """hg did not do what it was asked to; the message has its own words."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hg:
-    """How to run hg: the executable and its HGRCPATH (configuration of no user, no repository)."""
-
-    executable: Path
-    hgrc: Path
-
-    def environment(self) -> dict[str, str]:
-        """Return the environment of every hg that is started here."""
-        kept = {name: os.environ[name] for name in ("PATH", "TMPDIR", "HOME") if name in os.environ}
-        return kept | {"HGRCPATH": str(self.hgrc), "HGPLAIN": "1", "LC_ALL": "C.UTF-8"}
-
-    def run(self, *arguments: str | Path) -> str:
-        """Run hg to its end and return its output. Raises HgError with what it said instead."""
-        command = [str(self.executable), "--noninteractive", *map(str, arguments)]
-        try:
-            done = subprocess.run(
-                command,
-                env=self.environment(),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
-            )
-        except OSError as error:
-            raise HgError(f"{self.executable}: cannot run hg ({error.strerror})") from error
-        if done.returncode:
-            said = (done.stderr.strip() or done.stdout.strip())[-MAX_ERROR:]
-            how = f"exit code {done.returncode}"
-            if done.returncode < 0:
-                how = f"killed by signal {-done.returncode}"
-            raise HgError(f"hg {arguments[0]} failed ({how}): {said}")
-        return done.stdout
 
 
 def look(hg: Hg, path: Path, tips: Collection[str] = ()) -> State:
@@ -150,6 +110,17 @@ class Bundle:
     size: int
 
 
+def store_size(path: Path) -> int:
+    """Add up the sizes of what a repository stores, in bytes."""
+    total = 0
+    for folder, _, names in os.walk(path / ".hg" / "store"):
+        for name in names:
+            # A push may rename or remove files meanwhile; this is for an estimate.
+            with contextlib.suppress(OSError):
+                total += (Path(folder) / name).lstat().st_size
+    return total
+
+
 def generate(hg: Hg, snapshot: Path, kind: str, work: Path, zstd_level: int) -> Bundle:
     """Let hg write one bundle with everything in the snapshot into the folder `work`."""
     path = work / f"{kind}.hg"
@@ -157,40 +128,82 @@ def generate(hg: Hg, snapshot: Path, kind: str, work: Path, zstd_level: int) -> 
     arguments += ["--type", KINDS[kind].hg_type]
     if kind == "zstd":
         arguments += ["--config", f"experimental.bundlecomplevel.zstd={zstd_level}"]
-    hg.run(*arguments, path)
+    with _Tee(work / f"{kind}.pipe", path) as tee:
+        hg.run(*arguments, tee.pipe)
     bundlespec = KINDS[kind].hg_type
     if kind == "stream":
         # A client must know beforehand whether it can read the store's format.
         bundlespec = hg.run("debugbundle", "--spec", path).strip()
         if not bundlespec.startswith(KINDS[kind].hg_type) or len(bundlespec.split()) != 1:
             raise HgError(f"hg debugbundle --spec printed {bundlespec!r}, expected one bundlespec")
-    with path.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return Bundle(kind, path, bundlespec, sha256, path.stat().st_size)
+    return Bundle(kind, path, bundlespec, tee.digest.hexdigest(), tee.size)
+
+
+class _Tee:
+    """A pipe that hg takes for a file; what comes out of it is hashed and written to a file.
+
+    The digest is of what hg wrote, and not of what a disk gives back later.
+    """
+
+    def __init__(self, pipe: Path, target: Path) -> None:
+        self.pipe, self._target = pipe, target
+        self.digest, self.size = hashlib.sha256(), 0
+        self._problem: OSError | None = None
+        self._thread = threading.Thread(target=self._copy, name="tee", daemon=True)
+
+    def _copy(self) -> None:
+        with self.pipe.open("rb", buffering=0) as source:
+            try:
+                with self._target.open("wb") as target:
+                    while chunk := source.read(CHUNK):
+                        self.digest.update(chunk)
+                        self.size += len(chunk)
+                        target.write(chunk)
+            except OSError as error:
+                # A full disk. hg gets a broken pipe, and its complaint would hide the reason.
+                self._problem = error
+
+    def __enter__(self) -> _Tee:
+        os.mkfifo(self.pipe, 0o600)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: object, *_rest: object) -> None:
+        # If hg never opened the pipe, the thread still waits for somebody to do so.
+        with contextlib.suppress(OSError):
+            os.close(os.open(self.pipe, os.O_WRONLY | os.O_NONBLOCK))
+        self._thread.join()
+        # hg removes what it takes for a half-written file.
+        self.pipe.unlink(missing_ok=True)
+        if self._problem is not None:
+            raise self._problem
 
 
 def clone_through(hg: Hg, snapshot: Path, manifest_line: str, target: Path) -> frozenset[str]:
-    """Make a real clone through one manifest line, the way every client does; return its heads.
+    """Make a real clone through one manifest line, as every client does; return its heads.
 
-    hg runs on both ends: the one end serves the snapshot with a manifest of just this line, the
-    other downloads and applies what the line names, with hg's own checks of certificate and DIGEST,
-    and would pull what the bundle lacks. Raises HgError if hg fails or goes another way.
+    The snapshot offers just this line (hgext/trialbundle.py); the client's side is hg's own: it
+    downloads what the line names, with its checks of certificate and DIGEST, applies it, and would
+    pull what the bundle lacks. Raises HgError if hg fails or goes another way.
     """
-    manifest = snapshot / ".hg" / "clonebundles.manifest"
-    manifest.write_text(manifest_line + "\n", "utf-8")
-    try:
-        output = hg.run(
+    # With --pull, hg takes no stream unless it is asked to.
+    stream = ["--stream"] if ";stream=" in manifest_line else []
+    output = hg.run(
+        *(
             "clone",
+            *stream,
+            "--pull",
             "--noupdate",
-            # Both ends are on this host: what ssh would run there, a shell runs here.
-            *("--config", """ui.ssh=sh -c 'eval "$2"' ssh"""),
-            *("--config", f"ui.remotecmd={hg.executable}"),
-            f"ssh://localhost/{quote(str(snapshot))}",
-            target,
-        )
-    finally:
-        with contextlib.suppress(OSError):
-            manifest.unlink()
+            "--config",
+            f"trialbundle.entry={manifest_line}",
+        ),
+        *(snapshot, target),
+    )
     if "finished applying clone bundle" not in output:
         raise HgError(f"hg clone did not use the bundle, it said: {output[-MAX_ERROR:].strip()}")
     return look(hg, target).heads
+
+
+def verify_clone(hg: Hg, clone: Path) -> None:
+    """Let hg check every revision of a clone. Raises HgError with what it found."""
+    hg.run("verify", "--repository", clone, "--quiet")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import ssl
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
-from http.client import HTTPException
-from typing import TYPE_CHECKING, Final
+from http import HTTPStatus
+from http.client import HTTPException, IncompleteRead
+from typing import TYPE_CHECKING, BinaryIO, Final
 
-from hgfleet.errors import HgfleetError, UnavailableError
+from hgfleet.errors import HgfleetError, HostError, UnavailableError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
     from http.client import HTTPResponse
     from pathlib import Path
 
@@ -22,8 +26,22 @@ CHUNK: Final = 1024 * 1024
 """Bytes read at a time."""
 
 
+TAIL: Final = 64 * 1024
+"""Bytes of the range that is read to probe an object."""
+
+
 class VerificationError(HgfleetError):
     """What can be downloaded is not what was made."""
+
+
+@functools.cache
+def _opener(ca: Path) -> urllib.request.OpenerDirector:
+    """Return an opener; reading the certificates of a system takes 20 ms each time."""
+    try:
+        context = ssl.create_default_context(cafile=str(ca))
+    except OSError as error:
+        raise HgfleetError(f"{ca}: cannot read the certificates: {error}") from error
+    return urllib.request.build_opener(urllib.request.HTTPSHandler(context=context))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +54,10 @@ class Reader:
     ca: Path
     timeout: float
 
-    def _open(self, url: str, method: str) -> HTTPResponse:
-        try:
-            context = ssl.create_default_context(cafile=str(self.ca))
-        except OSError as error:
-            raise HgfleetError(f"{self.ca}: cannot read the certificates: {error}") from error
+    def _open(self, url: str, method: str, headers: Mapping[str, str]) -> HTTPResponse:
         # S310: the configuration accepts http and https only.
-        request = urllib.request.Request(url, method=method)  # noqa: S310
-        opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context))
-        response: HTTPResponse = opener.open(request, timeout=self.timeout)
+        request = urllib.request.Request(url, method=method, headers=dict(headers))  # noqa: S310
+        response: HTTPResponse = _opener(self.ca).open(request, timeout=self.timeout)
         return response
 
     def problem(self, entry: Entry) -> str:
@@ -53,7 +66,7 @@ class Reader:
         Raises UnavailableError if nobody answers: then nothing is known about the object.
         """
         try:
-            with self._open(entry.url, "HEAD") as response:
+            with self._open(entry.url, "HEAD", {}) as response:
                 length = int(response.headers.get("Content-Length", -1))
         except urllib.error.HTTPError as error:
             if error.code >= 500:
@@ -65,29 +78,75 @@ class Reader:
             return f"it has {length:,} bytes instead of {entry.size:,}"
         return ""
 
-    def check(self, entry: Entry) -> None:
-        """Download everything and compare length and sha256.
+    def probe(self, entry: Entry, content: Path | None = None) -> None:
+        """Ask for the headers and read the last bytes; `content` is the file they come from.
+
+        Cheap, and finds what a real clone finds late: an object cut short, an old one in a cache, a
+        server that ignores ranges, which a client that resumes would need.
+        Raises like `check`.
+        """
+        if problem := self.problem(entry):
+            raise VerificationError(f"{entry.url}: {problem}")
+        first = max(0, entry.size - TAIL)
+        asked = {"Range": f"bytes={first}-{entry.size - 1}"}
+        with self._answer(entry, asked) as response:
+            told = response.headers.get("Content-Range", "")
+            if response.status != HTTPStatus.PARTIAL_CONTENT:
+                raise VerificationError(
+                    f"{entry.url}: asked for a range, got status {response.status}, expected 206"
+                )
+            if told != f"bytes {first}-{entry.size - 1}/{entry.size}":
+                raise VerificationError(f"{entry.url}: asked for its last bytes, got {told!r}")
+            got = response.read(TAIL + 1)
+        if content is not None:
+            with content.open("rb") as file:
+                file.seek(first)
+                if file.read() != got:
+                    raise VerificationError(f"{entry.url}: its last bytes are not those uploaded")
+
+    def check(self, entry: Entry, target: Path | None = None) -> None:
+        """Download everything, into `target` if given, and compare length and sha256.
 
         Raises VerificationError if it is something else or not there, UnavailableError if nobody
         answers.
         """
         digest, size = hashlib.sha256(), 0
-        try:
-            with self._open(entry.url, "GET") as response:
-                while chunk := response.read(CHUNK):
-                    digest.update(chunk)
-                    size += len(chunk)
-        except urllib.error.HTTPError as error:
-            kind = UnavailableError if error.code >= 500 else VerificationError
-            raise kind(f"{entry.url}: the answer is {error.code} {error.reason}") from error
-        except (OSError, HTTPException) as error:
-            raise UnavailableError(f"{entry.url}: {_reason(error)}") from error
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(target.open("wb")) if target else None
+            response = stack.enter_context(self._answer(entry, {}))
+            while chunk := response.read(CHUNK):
+                digest.update(chunk)
+                size += len(chunk)
+                if file:
+                    _write(file, chunk)
         if size != entry.size:
             raise VerificationError(f"{entry.url}: got {size:,} bytes, expected {entry.size:,}")
         if digest.hexdigest() != entry.sha256:
             raise VerificationError(
                 f"{entry.url}: got sha256 {digest.hexdigest()}, expected {entry.sha256}"
             )
+
+    @contextlib.contextmanager
+    def _answer(self, entry: Entry, headers: Mapping[str, str]) -> Iterator[HTTPResponse]:
+        """Download; what is wrong with the network or the answer gets our own errors."""
+        try:
+            with self._open(entry.url, "GET", headers) as response:
+                yield response
+        except urllib.error.HTTPError as error:
+            kind = UnavailableError if error.code >= 500 else VerificationError
+            raise kind(f"{entry.url}: the answer is {error.code} {error.reason}") from error
+        except IncompleteRead as error:
+            raise VerificationError(f"{entry.url}: the answer ends early") from error
+        except (OSError, HTTPException) as error:
+            raise UnavailableError(f"{entry.url}: {_reason(error)}") from error
+
+
+def _write(file: BinaryIO, chunk: bytes) -> None:
+    try:
+        file.write(chunk)
+    except OSError as error:
+        # Not to be taken for trouble with the network.
+        raise HostError(f"{file.name}: {error.strerror}") from error
 
 
 def _reason(error: Exception) -> str:

@@ -6,6 +6,7 @@ import fcntl
 import http.server
 import itertools
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,8 +21,10 @@ import pytest
 
 from hgfleet import dynamic
 from hgfleet.bundles import repository as hg_side
+from hgfleet.bundles import verify
 from hgfleet.bundles.config import Config, Store
-from hgfleet.bundles.manifest import Entry, Manifests
+from hgfleet.bundles.hgserver import HgError
+from hgfleet.bundles.manifest import Entry, Manifests, locate
 from hgfleet.bundles.pipeline import Outcome, Pipeline
 from hgfleet.bundles.plan import Action, Refresh
 from hgfleet.bundles.prune import StoredObject
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from testing.conftest import WaitFor
 
 HG = Path(sys.executable).with_name("hg")
+EXTENSION = Path(__file__).resolve().parents[2] / "hgext/trialbundle.py"
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
@@ -46,12 +50,16 @@ class FakeStore:
     `lie` changes what is downloaded, `refuse` what is answered to the one who uploads.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "main") -> None:
+        self.name = name
         self.content: dict[str, bytes] = {}
         self.modified: dict[str, datetime] = {}
         self.unfinished: list[Upload] = []
         self.lie: Callable[[bytes], bytes] = lambda data: data
         self.refuse: Exception | None = None
+        self.silent = False
+        self.ranges = True
+        self.asked: list[str] = []
         self.clock = NOW
         store = self
 
@@ -61,8 +69,19 @@ class FakeStore:
                 if data is None:
                     self.send_error(404)
                     return
+                store.asked.append(f"{self.command} {self.path}")
+                if store.silent:
+                    self.close_connection = True
+                    return
                 data = store.lie(data)
-                self.send_response(200)
+                asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+                if asked and store.ranges:
+                    whole, first, last = len(data), int(asked[1]), int(asked[2])
+                    data = data[first : last + 1]
+                    self.send_response(206)
+                    self.send_header("Content-Range", f"bytes {first}-{last}/{whole}")
+                else:
+                    self.send_response(200)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 if self.command == "GET":
@@ -81,7 +100,7 @@ class FakeStore:
 
     def upload(self, key: str, path: Path, sha256: str, metadata: Any) -> bool:
         assert len(sha256) == 64
-        assert set(metadata) == {"bundlespec", "changesets"}
+        assert set(metadata) == {"bundlespec", "changesets", "made"}
         if self.refuse:
             raise self.refuse
         if key in self.content:
@@ -90,12 +109,14 @@ class FakeStore:
         self.modified[key] = self.clock
         return True
 
-    def objects(self, prefix: str) -> Iterator[StoredObject]:
+    def objects(self, prefix: str) -> list[StoredObject]:
         if self.refuse:
             raise self.refuse
-        for key, data in sorted(self.content.items()):
-            if key.startswith(prefix):
-                yield StoredObject(key, len(data), self.modified[key])
+        return [
+            StoredObject(key, len(data), self.modified[key])
+            for key, data in sorted(self.content.items())
+            if key.startswith(prefix)
+        ]
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
         return (upload for upload in self.unfinished if upload.key.startswith(prefix))
@@ -108,14 +129,17 @@ class FakeStore:
 
 
 class Site:
-    """A host with repositories and a store."""
+    """A host with repositories and stores; `store` is the first of them."""
 
-    def __init__(self, root: Path, store: FakeStore) -> None:
-        self.root, self.store = root, store
+    def __init__(self, root: Path, *stores: FakeStore) -> None:
+        self.root, self.store, self.stores = root, stores[0], stores
         hgrc = root / "hgrc"
-        hgrc.write_text("[trusted]\nusers = *\n[extensions]\nclonebundles =\n[ui]\nusername = t\n")
+        hgrc.write_text(
+            "[trusted]\nusers = *\n[extensions]\nclonebundles =\n"
+            f"trialbundle = {EXTENSION}\n[ui]\nusername = t\n"
+        )
         self.config = Config(
-            store=Store("http://unused", "bundles", store.url),
+            stores=tuple(Store(one.name, "http://unused", "bundles", one.url) for one in stores),
             refresh=Refresh(share=0.01, age=timedelta(days=7)),
             retention=timedelta(days=7),
             repositories=root / "repos",
@@ -158,11 +182,12 @@ class Site:
         return said.rpartition(":")[2].strip()
 
     def run(self, *repositories: Repository, now: datetime = NOW, **more: Any) -> list[Outcome]:
-        self.store.clock = now
-        bucket = cast("Bucket", self.store)
+        for store in self.stores:
+            store.clock = now
+        buckets = {store.name: cast("Bucket", store) for store in self.stores}
         self.said = StringIO()
         report = Report("text", self.said)
-        return Pipeline(self.config, report, bucket, now=now, **more).run(repositories)
+        return Pipeline(self.config, report, buckets, now=now, **more).run(repositories)
 
     def published(self, path: str) -> tuple[Entry, ...]:
         return self.manifests.read(path)
@@ -179,6 +204,22 @@ def store() -> Iterator[FakeStore]:
 @pytest.fixture
 def site(tmp_path: Path, store: FakeStore) -> Site:
     return Site(tmp_path, store)
+
+
+@pytest.fixture
+def regions(tmp_path: Path) -> Iterator[Site]:
+    """A host with two stores: `eu`, which comes first, and `us`."""
+    stores = FakeStore("eu"), FakeStore("us")
+    yield Site(tmp_path, *stores)
+    for one in stores:
+        one.server.shutdown()
+        one.server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def short_tail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the probe see a few bytes only: bundles here are tiny, and the rest is hg's to find."""
+    monkeypatch.setattr(verify, "TAIL", 8)
 
 
 def test_every_kind_is_published_in_the_order_of_the_registry(site: Site) -> None:
@@ -213,11 +254,12 @@ def test_a_client_with_the_published_manifest_clones_from_the_store(site: Site) 
 @pytest.mark.parametrize(
     ("lie", "said"),
     [
-        (lambda data: data[:-1], "bytes, expected"),
+        (lambda data: data[:-1], "bytes instead of"),
         (lambda data: data[:50] + bytes([data[50] ^ 1]) + data[51:], "got sha256"),
-        (lambda _: b"", "got 0 bytes"),
+        (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "its last bytes are not those uploaded"),
+        (lambda _: b"", "it has 0 bytes"),
     ],
-    ids=["truncated", "bit flipped", "empty"],
+    ids=["truncated", "bit flipped", "last bit flipped", "empty"],
 )
 def test_a_lying_store_is_never_published(
     site: Site, lie: Callable[[bytes], bytes], said: str
@@ -252,9 +294,10 @@ def test_what_the_store_spoilt_is_withdrawn_and_made_again(site: Site) -> None:
     site.run(project)
     (entry,) = site.published("project")
     key = entry.url.removeprefix(f"{site.store.url}/")
-    spoilt = bytes(entry.size)
+    spoilt = bytes(entry.size - 8) + site.store.content[key][-8:]
     site.store.content[key] = spoilt
-    # Length and name are right, so only a look at the content finds it: --force makes the same key.
+    # Length, name and last bytes are right, so only a look at the whole content finds it;
+    # --force makes the same key.
     (outcome,) = site.run(project, force=True)
     assert "got sha256" in str(outcome.error)
     assert site.published("project") == ()
@@ -402,7 +445,7 @@ def test_a_damaged_memory_is_as_good_as_none(
     (site.config.scratch / "known/project").write_text(damage)
     asked.write_text("")
     assert site.run(project)[0].error is None
-    assert "log" in asked.read_text()
+    assert "serve" in asked.read_text()
 
 
 def test_whatever_changes_a_repository_is_noticed(site: Site, wait_for: WaitFor) -> None:
@@ -548,7 +591,7 @@ def test_published_bundles_can_be_verified_again(site: Site) -> None:
     site.run(project)
     site.commit("project")
     assert Pipeline(site.config, Report("text", StringIO())).verify(project).error is None
-    site.store.lie = lambda data: data[:-1] + b"?"
+    site.store.lie = lambda data: data[:50] + b"?" + data[51:]
     outcome = Pipeline(site.config, Report("text", StringIO())).verify(project)
     assert "got sha256" in str(outcome.error)
     assert len(site.published("project")) == 1
@@ -586,3 +629,158 @@ def test_a_damaged_dynamic_registry_withdraws_nothing(site: Site) -> None:
     known, archived = Pipeline(site.config, Report("text", site.said)).known()
     assert (list(known.repositories), archived) == ([], [])
     assert "not a dynamic registry" in site.said.getvalue()
+
+
+# --- several stores ------------------------------------------------------------------------
+
+
+def kinds_and_stores(site: Site, path: str) -> list[tuple[str, str]]:
+    """What is published, in the order of the manifest: kind and store of each entry."""
+    urls = {store.name: store.url for store in site.stores}
+    places = [locate(entry, urls) for entry in site.published(path)]
+    return [(place[1].kind, place[0]) for place in places if place]
+
+
+def test_every_store_gets_every_bundle_and_kinds_come_first(regions: Site) -> None:
+    project = regions.repository("team/project", kinds=("zstd", "stream"))
+    (outcome,) = regions.run(project)
+    assert (outcome.error, outcome.lacking) == (None, {})
+    both = [("zstd", "eu"), ("zstd", "us"), ("stream", "eu"), ("stream", "us")]
+    assert kinds_and_stores(regions, "team/project") == both
+    eu, us = regions.stores
+    assert eu.content == us.content
+    # Each was cloned from under the URL that is published.
+    for store in regions.stores:
+        assert len([line for line in store.asked if line.startswith("GET")]) >= 4
+    assert regions.run(project)[0].plan.action is Action.KEEP  # type: ignore[union-attr]
+
+
+def test_a_store_that_is_down_is_left_out_and_mended_by_the_next_run(regions: Site) -> None:
+    project = regions.repository("project", kinds=("zstd", "gzip"))
+    eu, us = regions.stores
+    us.refuse, us.silent = UnavailableError("connection refused"), True
+    (outcome,) = regions.run(project)
+    assert outcome.error is None
+    assert set(outcome.lacking) == {"us"}
+    assert kinds_and_stores(regions, "project") == [("zstd", "eu"), ("gzip", "eu")]
+    # It is back: what the others have is copied, nothing is generated.
+    us.refuse, us.silent = None, False
+    (outcome,) = regions.run(project)
+    assert outcome.lacking == {}
+    assert outcome.plan is not None
+    assert outcome.plan.action is Action.COPY
+    assert outcome.plan.reasons == ("zstd: not in us", "gzip: not in us")
+    assert "generated" not in regions.said.getvalue()
+    assert len(regions.published("project")) == 4
+    assert eu.content == us.content
+
+
+def test_a_store_that_dies_takes_its_entries_with_it(regions: Site) -> None:
+    project = regions.repository("project")
+    regions.run(project)
+    eu = regions.stores[0]
+    eu.refuse, eu.silent = UnavailableError("connection refused"), True
+    (outcome,) = regions.run(project)
+    assert set(outcome.lacking) == {"eu"}
+    assert kinds_and_stores(regions, "project") == [("zstd", "us")]
+    # Back with all its objects: they are verified again, and not uploaded.
+    eu.refuse, eu.silent = None, False
+    regions.run(project)
+    assert "already in eu" in regions.said.getvalue()
+    assert kinds_and_stores(regions, "project") == [("zstd", "eu"), ("zstd", "us")]
+
+
+def test_a_store_that_takes_no_uploads_but_answers_keeps_its_entries(regions: Site) -> None:
+    project = regions.repository("project")
+    regions.run(project)
+    regions.stores[0].refuse = UnavailableError("connection refused")
+    (outcome,) = regions.run(project)
+    assert len(regions.published("project")) == 2
+    assert set(outcome.lacking) == {"eu"}
+
+
+def test_one_lying_store_does_not_keep_the_other_from_publishing(regions: Site) -> None:
+    project = regions.repository("project")
+    eu = regions.stores[0]
+    eu.lie = lambda data: data[:50] + bytes([data[50] ^ 1]) + data[51:]
+    (outcome,) = regions.run(project)
+    assert "got sha256" in str(outcome.lacking["eu"])
+    assert kinds_and_stores(regions, "project") == [("zstd", "us")]
+    assert eu.content == {}
+    eu.lie = lambda data: data
+    regions.run(project)
+    assert kinds_and_stores(regions, "project") == [("zstd", "eu"), ("zstd", "us")]
+
+
+def test_a_new_store_gets_what_is_published(regions: Site) -> None:
+    project = regions.repository("project")
+    both = regions.config
+    regions.config = replace(both, stores=both.stores[:1])
+    regions.run(project)
+    regions.commit("project")
+    regions.config = replace(both, refresh=Refresh(share=0.9, age=timedelta(days=7)))
+    (outcome,) = regions.run(project)
+    assert outcome.plan is not None
+    # Even if it is a little behind: making all of them anew is no reason to wait for.
+    assert outcome.plan.action is Action.COPY
+    first, second = regions.published("project")
+    assert first.changesets == second.changesets == 2
+
+
+def test_a_store_that_ignores_ranges_is_not_published(site: Site) -> None:
+    site.store.ranges = False
+    (outcome,) = site.run(site.repository("project"))
+    assert "asked for a range, got status 200" in str(outcome.error)
+
+
+def test_giants_are_compared_and_not_cloned(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.config = replace(site.config, digest_only=("big/*",))
+    giant = site.repository("big/one")
+    with monkeypatch.context() as patched:
+        patched.setattr(hg_side, "clone_through", None)
+        assert site.run(giant)[0].error is None
+    site.store.lie = lambda data: data[:50] + bytes([data[50] ^ 1]) + data[51:]
+    assert "got sha256" in str(site.run(giant, force=True)[0].error)
+
+
+def test_a_run_in_ram_leaves_nothing_on_disk_or_in_ram(site: Site, tmp_path: Path) -> None:
+    ram = tmp_path / "ram"
+    ram.mkdir()
+    site.config = replace(site.config, scratch_ram=ram, scratch_ram_size=64 * 1024 * 1024)
+    project = site.repository("project", kinds=("stream", "zstd", "gzip"))
+    assert site.run(project)[0].error is None
+    assert not (site.config.scratch / "snapshots").exists()
+    assert not list((ram / "work").iterdir())
+    # What does not fit goes to the disk.
+    site.config = replace(site.config, scratch_ram_size=1000)
+    assert site.run(project, force=True)[0].error is None
+    assert (site.config.scratch / "snapshots/project").exists()
+
+
+def test_hg_verify_checks_a_clone_on_schedule(site: Site) -> None:
+    site.config = replace(site.config, verify_age=timedelta(days=30))
+    project = site.repository("project")
+    site.run(project)
+    said = []
+    for days in (31, 32, 62):
+        site.run(project, now=NOW + timedelta(days=days))
+        said.append("hg verify found nothing wrong" in site.said.getvalue())
+    assert said == [True, False, True]
+
+
+def test_what_hg_verify_finds_fails_the_repository(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = site.repository("project")
+    site.run(project)
+
+    def find(*_arguments: object) -> None:
+        raise HgError("hg verify failed: data/file.i@0: broken revlog")
+
+    later = NOW + timedelta(days=31)
+    with monkeypatch.context() as patched:
+        patched.setattr(hg_side, "verify_clone", find)
+        for _ in range(2):
+            (outcome,) = site.run(project, now=later)
+            assert "broken revlog" in str(outcome.error)
+    assert site.run(project, now=later)[0].error is None

@@ -22,13 +22,22 @@ if TYPE_CHECKING:
 SERVICE = "hgfleet-bundles.service"
 TIMER = "hgfleet-bundles.timer"
 HG = "/opt/hgfleet/current/bin/hg"
-SECRETS = ("s3-access-key-id", "s3-secret-access-key")
 
 
 @pytest.fixture(scope="module")
 def settings(host: Host) -> dict[str, Any]:
     """The settings of the host's jobs."""
     return tomllib.loads(host.file("/etc/hgfleet/bundles.toml").content_string)
+
+
+@pytest.fixture(scope="module")
+def secrets(settings: dict[str, Any]) -> list[str]:
+    """The names of all credentials."""
+    return [
+        f"{store['name']}-{what}"
+        for store in settings["store"]
+        for what in ("access-key-id", "secret-access-key")
+    ]
 
 
 def journal(host: Host) -> str:
@@ -71,13 +80,27 @@ def test_job_cannot_write_repositories(host: Host) -> None:
     assert done.stdout == ""
 
 
-def test_credentials_are_closed_and_in_no_list_of_processes(host: Host) -> None:
-    for name in SECRETS:
+def test_credentials_are_closed_and_in_no_list_of_processes(host: Host, secrets: list[str]) -> None:
+    for name in secrets:
         file = host.file(f"/etc/hgfleet/secrets/bundles-{name}")
         assert (file.user, file.group, file.mode) == ("root", "root", 0o600)
-    secret = host.file("/etc/hgfleet/secrets/bundles-s3-secret-access-key").content_string.strip()
-    assert secret not in host.check_output("systemctl show %s", SERVICE)
-    assert secret not in host.file("/etc/hgfleet/bundles.toml").content_string
+        if name.endswith("secret-access-key"):
+            secret = file.content_string.strip()
+            assert secret not in host.check_output("systemctl show %s", SERVICE)
+            assert secret not in host.file("/etc/hgfleet/bundles.toml").content_string
+
+
+def test_there_are_no_credentials_of_stores_that_are_gone(host: Host, secrets: list[str]) -> None:
+    found = host.check_output("ls /etc/hgfleet/secrets").split()
+    ours = [name.removeprefix("bundles-") for name in found if name.startswith("bundles-")]
+    assert sorted(ours) == sorted(secrets)
+
+
+def test_scratch_folder_in_ram_is_gone_with_the_run(host: Host, settings: dict[str, Any]) -> None:
+    assert settings["scratch_ram_size"] > 0
+    shown = host.check_output("systemctl show -P TemporaryFileSystem %s", SERVICE)
+    assert f"size={settings['scratch_ram_size'] // 1024**2}M" in shown
+    assert host.run("findmnt /run/hgfleet-bundles").rc != 0
 
 
 def test_settings_are_fine_for_the_installed_release(host: Host) -> None:
@@ -93,8 +116,8 @@ def test_without_credentials_a_run_says_how_to_start_one(host: Host) -> None:
 class Trial:
     """A repository of its own, with the host's store."""
 
-    def __init__(self, host: Host, settings: dict[str, Any]) -> None:
-        self.host = host
+    def __init__(self, host: Host, settings: dict[str, Any], secrets: list[str]) -> None:
+        self.host, self.secrets = host, secrets
         self.path = f"hgfleet-test/{uuid.uuid4()}"
         self.root = host.check_output("mktemp -d /var/tmp/hgfleet-test.XXXXXX")
         self.repository = f"{self.root}/repos/{self.path}"
@@ -141,15 +164,16 @@ class Trial:
             )
         ]
         lines += [f"retention_days = {retention}", f"ca = {json.dumps(self.settings['ca'])}"]
-        lines += ["[store]"]
-        lines += [f"{name} = {json.dumps(value)}" for name, value in self.settings["store"].items()]
+        for store in self.settings["store"]:
+            lines += ["[[store]]"]
+            lines += [f"{name} = {json.dumps(value)}" for name, value in store.items()]
         for name, text in (
             ("registry.json", json.dumps(registry)),
             ("bundles.toml", "\n".join(lines)),
         ):
             self.host.check_output("printf %%s %s > %s", text, f"{self.root}/{name}")
         credentials = " ".join(
-            f"-p LoadCredential={name}:/etc/hgfleet/secrets/bundles-{name}" for name in SECRETS
+            f"-p LoadCredential={name}:/etc/hgfleet/secrets/bundles-{name}" for name in self.secrets
         )
         return self.host.run(
             f"systemd-run --quiet --pipe --wait -p User=hgbundles {credentials} "
@@ -162,8 +186,8 @@ class Trial:
 
 
 @pytest.fixture
-def trial(host: Host, settings: dict[str, Any]) -> Iterator[Trial]:
-    made = Trial(host, settings)
+def trial(host: Host, settings: dict[str, Any], secrets: list[str]) -> Iterator[Trial]:
+    made = Trial(host, settings, secrets)
     yield made
     # Withdraws everything, and with no retention deletes it from the bucket.
     done = made.run(kinds=(), retention=0)
@@ -181,8 +205,11 @@ def test_a_repository_gets_bundles_from_which_hg_clones(host: Host, trial: Trial
     done = trial.run(kinds=("stream", "zstd", "gzip"))
     assert done.rc == 0, done.stdout + done.stderr
     entries = trial.entries()
+    stores = trial.settings["store"]
     specs = [entry.split(" BUNDLESPEC=")[1].split(";")[0].split()[0] for entry in entries]
-    assert specs == ["none-v2", "zstd-v2", "gzip-v2"]
+    assert specs == [spec for spec in ("none-v2", "zstd-v2", "gzip-v2") for _ in stores]
+    for entry, store in zip(entries, stores * 3, strict=True):
+        assert entry.startswith(f"{store['public_url']}/")
     assert "stream=v2;requirements%3D" in entries[0]
     assert all(" DIGEST=sha256:" in entry for entry in entries)
 
@@ -214,5 +241,5 @@ def test_new_changesets_get_new_bundles_and_old_ones_stay_for_a_while(trial: Tri
     assert "event=bundles.pruned" not in done.stdout
     # Without a retention time, only what is named stays.
     pruned = trial.run(kinds=("zstd",), retention=0)
-    assert pruned.stdout.count("event=bundles.pruned") == 1
+    assert pruned.stdout.count("event=bundles.pruned") == len(before)
     assert before[0].split()[0].rpartition("/")[2] in pruned.stdout

@@ -10,7 +10,8 @@ from hgfleet.bundles.config import Credentials
 from hgfleet.errors import ConfigurationError
 
 STORE = """
-[store]
+[[store]]
+name = "eu"
 endpoint = "https://s3.example:7443"
 bucket = "bundles"
 public_url = "https://cdn.example/bundles/"
@@ -25,20 +26,31 @@ def load(tmp_path: Path, text: str) -> config.Config:
 
 def test_only_the_store_has_no_default(tmp_path: Path) -> None:
     loaded = load(tmp_path, STORE)
-    assert loaded.store.public_url == "https://cdn.example/bundles"
-    assert loaded.store.region == "us-east-1"
+    assert loaded.stores[0].public_url == "https://cdn.example/bundles"
+    assert loaded.stores[0].region == "us-east-1"
     assert loaded.scratch == Path("/var/cache/hgfleet/bundles")
     assert loaded.retention == timedelta(days=7)
 
 
+def test_stores_keep_their_order_and_have_a_location(tmp_path: Path) -> None:
+    second = STORE.replace("eu", "us").replace("cdn", "us") + 'location = "us-west"\nregion = "r"\n'
+    loaded = load(tmp_path, STORE + second)
+    assert [store.name for store in loaded.stores] == ["eu", "us"]
+    assert [store.location for store in loaded.stores] == ["us-east-1", "us-west"]
+    assert list(loaded.public_urls) == ["eu", "us"]
+
+
 def test_every_setting_can_be_given(tmp_path: Path) -> None:
     text = (
-        'scratch = "/x"\njobs = 3\nretention_days = 0.5\nzstd_level = 19\ntimeout = 2'
+        'scratch = "/x"\nscratch_ram_size = 1000\nmemory = 5\ndigest_only = ["big/*"]\n'
+        "verify_days = 0\njobs = 3\nretention_days = 0.5\nzstd_level = 19\ntimeout = 2"
         + STORE
         + "[refresh]\nshare = 0.5\nage_days = 1\n"
     )
     loaded = load(tmp_path, text)
     assert (loaded.scratch, loaded.jobs, loaded.zstd_level) == (Path("/x"), 3, 19)
+    assert (loaded.scratch_ram_size, loaded.memory) == (1000, 5)
+    assert (loaded.digest_only, loaded.verify_age) == (("big/*",), timedelta(0))
     assert loaded.retention == timedelta(hours=12)
     assert loaded.refresh.share == 0.5
     assert loaded.refresh.age == timedelta(days=1)
@@ -47,8 +59,14 @@ def test_every_setting_can_be_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "store.endpoint: got nothing, expected a string"),
-        ("store = 3", "store: got 3, expected a table [store]"),
+        ("", "store: got nothing, expected one table [[store]] or more"),
+        ("store = 3", "store: got 3, expected one table [[store]] or more"),
+        ("[[store]]\nname = 'eu'", "store.endpoint: got nothing, expected a string"),
+        (STORE.replace('"eu"', '"E U"'), "store.name: got 'E U'"),
+        (STORE + STORE, "store.name: got 'eu', expected a name of a-z 0-9 - that no other"),
+        (STORE + STORE.replace("eu", "us"), "expected a URL that is in no other store's"),
+        (STORE + "private = true", "false: only public repositories have bundles so far"),
+        ("digest_only = 'big'" + STORE, "digest_only: got 'big', expected a list of patterns"),
         (STORE.replace("https://s3", "file://s3"), "expected a URL like https://host:port/path"),
         ("jobs = 0" + STORE, "jobs: got 0, expected a number from 1 to 64"),
         ("jobs = true" + STORE, "jobs: got True"),
@@ -71,21 +89,21 @@ def test_no_file_names_the_role_that_writes_it(tmp_path: Path) -> None:
 
 
 def test_credentials_come_from_systemd_before_the_environment(tmp_path: Path) -> None:
-    (tmp_path / "s3-access-key-id").write_text("bundles\n")
-    (tmp_path / "s3-secret-access-key").write_text("from systemd\n")
+    (tmp_path / "eu-access-key-id").write_text("bundles\n")
+    (tmp_path / "eu-secret-access-key").write_text("from systemd\n")
     environment = {
         "CREDENTIALS_DIRECTORY": str(tmp_path),
         "AWS_ACCESS_KEY_ID": "me",
         "AWS_SECRET_ACCESS_KEY": "from the environment",
     }
-    assert config.credentials(environment) == Credentials("bundles", "from systemd")
+    assert config.credentials("eu", environment) == Credentials("bundles", "from systemd")
     del environment["CREDENTIALS_DIRECTORY"]
-    assert config.credentials(environment) == Credentials("me", "from the environment")
+    assert config.credentials("eu", environment) == Credentials("me", "from the environment")
 
 
 def test_missing_credentials_say_how_the_service_gets_them() -> None:
     with pytest.raises(ConfigurationError, match=r"systemctl start hgfleet-bundles\.service"):
-        config.credentials({"AWS_ACCESS_KEY_ID": "me"})
+        config.credentials("eu", {"AWS_ACCESS_KEY_ID": "me"})
 
 
 def test_a_secret_is_not_in_a_traceback() -> None:

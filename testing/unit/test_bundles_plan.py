@@ -4,19 +4,24 @@ from datetime import UTC, datetime, timedelta
 
 from hgfleet.bundles.kinds import make_key
 from hgfleet.bundles.manifest import Entry, object_url
-from hgfleet.bundles.plan import Action, Plan, Refresh, State, plan
+from hgfleet.bundles.plan import Action, Plan, Refresh, State, Stores, order, plan
 from hgfleet.registry import Repository
 
 PUBLIC = "https://store.example/bundles"
+US = "https://us.example/bundles"
+ONE = Stores({"main": PUBLIC})
+TWO = Stores({"eu": PUBLIC, "us": US})
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 OLD_TIP, TIP = "a" * 40, "b" * 40
 REFRESH = Refresh(share=0.01, age=timedelta(days=7))
 PROJECT = Repository("team/project", "", "public", (), True, ("stream", "zstd", "gzip"))
 
 
-def entry(kind: str, *, tip: str = TIP, days: float = 1, path: str = "team/project") -> Entry:
+def entry(
+    kind: str, *, tip: str = TIP, days: float = 1, path: str = "team/project", at: str = PUBLIC
+) -> Entry:
     sha256 = {"stream": "1", "zstd": "2", "gzip": "3"}[kind] * 64
-    url = object_url(PUBLIC, make_key(path, tip, sha256, kind))
+    url = object_url(at, make_key(path, tip, sha256, kind))
     return Entry(url, f"{kind}-v2", sha256, 10, 100, NOW - timedelta(days=days))
 
 
@@ -33,12 +38,13 @@ def decide(
     dead: dict[str, str] | None = None,
     foreign: bool = False,
     force: bool = False,
+    stores: Stores = ONE,
 ) -> Plan:
     return plan(
         repository,
         now,
         published,
-        public_url=PUBLIC,
+        stores=stores,
         refresh=REFRESH,
         now=NOW,
         dead=dead,
@@ -65,7 +71,7 @@ def test_only_the_missing_kind_is_made() -> None:
     published = [entry("stream"), entry("gzip")]
     decision = decide(published, state(tip=1000))
     assert decision.build == ("zstd",)
-    assert decision.keep == {"stream": published[0], "gzip": published[1]}
+    assert decision.keep == {"stream": {"main": published[0]}, "gzip": {"main": published[1]}}
     assert decision.kinds == ("stream", "zstd", "gzip")
 
 
@@ -73,7 +79,7 @@ def test_another_order_in_the_registry_needs_no_new_bundle() -> None:
     published = [entry("zstd"), entry("stream"), entry("gzip")]
     decision = decide(published, state(tip=1000))
     assert decision.action is Action.REPUBLISH
-    assert [decision.keep[kind] for kind in decision.kinds] == [
+    assert order(decision.kinds, ["main"], decision.keep) == [
         published[1],
         published[0],
         published[2],
@@ -173,3 +179,56 @@ def test_a_repository_that_is_not_there_keeps_what_it_has() -> None:
     decision = decide([entry("stream")], State(exists=False))
     assert decision.action is Action.SKIP
     assert "registry apply" in decision.reasons[0]
+
+
+def test_a_store_that_lacks_a_bundle_gets_a_copy() -> None:
+    published = [entry("stream"), entry("stream", at=US), entry("zstd"), entry("gzip")]
+    decision = decide(published, state(tip=1000), stores=TWO)
+    assert decision.action is Action.COPY
+    assert decision.copy == {"zstd": ("us",), "gzip": ("us",)}
+    assert decision.reasons == ("zstd: not in us", "gzip: not in us")
+    assert decision.build == ()
+
+
+def test_what_is_generated_anew_is_not_copied() -> None:
+    published = [entry(kind, tip=OLD_TIP) for kind in ("stream", "zstd", "gzip")]
+    decision = decide(published, state(1000, old=500), stores=TWO)
+    assert decision.build == ("stream", "zstd", "gzip")
+    assert decision.copy == {}
+
+
+def test_no_copy_is_planned_for_a_store_that_is_down() -> None:
+    published = [entry(kind) for kind in ("stream", "zstd", "gzip")]
+    stores = Stores(TWO.urls, {"us": "connection refused"})
+    decision = decide(published, state(tip=1000), stores=stores)
+    assert decision.action is Action.KEEP
+    assert decision.reasons == ("current", "not in us, which is down: connection refused")
+
+
+def test_a_bundle_that_one_store_lost_is_copied_back_and_says_what_happened() -> None:
+    kinds = ("stream", "zstd", "gzip")
+    published = [entry(kind, at=at) for kind in kinds for at in (PUBLIC, US)]
+    decision = decide(
+        published, state(tip=1000), stores=TWO, dead={published[3].url: "the answer is 404"}
+    )
+    assert decision.copy == {"zstd": ("us",)}
+    assert decision.reasons == ("zstd: not in us (the answer is 404)",)
+
+
+def test_stores_that_are_behind_get_the_newest_bundle() -> None:
+    old = entry("zstd", tip=OLD_TIP, at=US)
+    old = Entry(old.url, old.bundlespec, "9" * 64, old.size, 90, old.made)
+    repository = Repository("team/project", "", "public", (), True, ("zstd",))
+    decision = decide([entry("zstd"), old], state(1000, old=999, tip=1000), repository, stores=TWO)
+    assert decision.copy == {"zstd": ("us",)}
+    assert decision.keep == {"zstd": {"eu": entry("zstd")}}
+
+
+def test_kinds_come_before_stores_in_a_manifest() -> None:
+    entries = {kind: {"eu": entry(kind), "us": entry(kind, at=US)} for kind in ("stream", "gzip")}
+    assert order(("stream", "zstd", "gzip"), ["us", "eu"], entries) == [
+        entry("stream", at=US),
+        entry("stream"),
+        entry("gzip", at=US),
+        entry("gzip"),
+    ]
