@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import subprocess
+import textwrap
 from typing import TYPE_CHECKING
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from hgfleet import publickey
 from hgfleet.publickey import BadKeyError
@@ -160,3 +163,44 @@ def test_a_site_can_allow_fewer_types() -> None:
 )
 def test_what_is_not_a_fingerprint(wrong: str) -> None:
     assert not publickey.is_fingerprint(wrong)
+
+
+def test_a_security_key_made_in_software_signs_what_openssh_accepts(tmp_path: Path) -> None:
+    """What is parsed here is a key that OpenSSH verifies signatures with (PROTOCOL.u2f, .sshsig)."""
+
+    def packed(*fields: bytes) -> bytes:
+        return b"".join(len(field).to_bytes(4, "big") + field for field in fields)
+
+    kind, application, namespace, message = (
+        b"sk-ssh-ed25519@openssh.com",
+        b"ssh:",
+        b"file",
+        b"hello",
+    )
+    private = ed25519.Ed25519PrivateKey.generate()
+    blob = packed(kind, private.public_key().public_bytes_raw(), application)
+    key = publickey.parse(f"{kind.decode()} {base64.b64encode(blob).decode()} token")
+    # What OpenSSH signs, and around it what a token signs: application, presence, counter.
+    wrapped = b"SSHSIG" + packed(namespace, b"", b"sha512", hashlib.sha512(message).digest())
+    presence = b"\x01" + (7).to_bytes(4, "big")
+    signed = hashlib.sha256(application).digest() + presence + hashlib.sha256(wrapped).digest()
+    signature = packed(kind, private.sign(signed)) + presence
+    whole = b"SSHSIG" + (1).to_bytes(4, "big")
+    whole += packed(blob, namespace, b"", b"sha512", signature)
+    lines = textwrap.wrap(base64.b64encode(whole).decode(), 70)
+    begin, end = (f"-----{word} SSH SIGNATURE-----" for word in ("BEGIN", "END"))
+    (tmp_path / "signature").write_text("\n".join([begin, *lines, end, ""]))
+    (tmp_path / "signers").write_text(f"carol {key.type} {key.blob}\n")
+
+    done = subprocess.run(
+        [
+            *("ssh-keygen", "-Y", "verify", "-f", tmp_path / "signers", "-I", "carol"),
+            *("-n", "file", "-s", tmp_path / "signature"),
+        ],
+        input=message,
+        capture_output=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert key.fingerprint.encode() in done.stdout
