@@ -3,7 +3,7 @@
 Changes go through the server's socket, count from the next login on, and are a line each in the
 system log, with the operator's name:
 
-    event=person action=disable person=mallory by=dana changed=yes
+    event=person action=disable person=mallory by=alice changed=yes
 
 `--check` shows what a command would change and changes nothing.
 """

@@ -166,7 +166,7 @@ def test_what_is_not_a_fingerprint(wrong: str) -> None:
 
 
 def test_a_security_key_made_in_software_signs_what_openssh_accepts(tmp_path: Path) -> None:
-    """What is parsed here is a key that OpenSSH verifies signatures with (PROTOCOL.u2f, .sshsig)."""
+    """OpenSSH verifies signatures with the key that is read here (PROTOCOL.u2f, .sshsig)."""
 
     def packed(*fields: bytes) -> bytes:
         return b"".join(len(field).to_bytes(4, "big") + field for field in fields)
