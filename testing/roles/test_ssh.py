@@ -323,6 +323,19 @@ def test_password_is_nowhere_else(host: Host) -> None:
     assert password not in host.check_output("ps -eo args")
 
 
+def test_a_login_does_not_wait_for_python(host: Host) -> None:
+    """Without `site`, and with every module compiled: sshd runs it twice for each login."""
+    script = "/opt/hgfleet/current/bin/hgfleet-keys"
+    first = host.file(script).content_string.splitlines()[0]
+    assert re.fullmatch(r"#!/opt/hgfleet/releases/[^/]+/bin/python -IS", first)
+    traced = f"runuser -u hgkeys -- {first[2:]} -v {script} --check /etc/hgfleet/keys.toml 2>&1"
+    lines = host.check_output(traced).splitlines()
+    assert any(re.search(r"/keys\.[^/]+\.pyc matches ", line) for line in lines), lines
+    compiled = [line for line in lines if re.match(r"# code object from [^']", line)]
+    assert compiled == [], "compiled at every login, because the compiled file is missing or older"
+    assert not any(line.startswith(("import 're'", "import 'tomllib'")) for line in lines)
+
+
 def test_the_directory_answers_within_its_time(host: Host) -> None:
     probed = host.run(f"{LOOKUP} --probe")
     assert probed.rc == 0, probed.stdout + probed.stderr

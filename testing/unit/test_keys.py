@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import subprocess
 import sys
@@ -228,6 +229,18 @@ HOSTILE_ANSWERS = {
     "NUL in the key": ([entry(sshPublicKey=f"ssh-ed25519 {KEY}\0")], "directory-key"),
     "bytes": ([entry(sshPublicKey=b"\x00\xff\xfe")], "directory-key"),
     "type that is not allowed": ([entry(sshPublicKey=f"ssh-rsa {KEY}")], "directory-key"),
+    "a megabyte": ([entry(sshPublicKey=f"ssh-ed25519 {KEY} " + "x" * 1_000_000)], "directory-key"),
+    "a megabyte of base64": (
+        [entry(sshPublicKey="ssh-ed25519 " + "A" * 1_000_000)],
+        "directory-key",
+    ),
+    "thousands of keys": ([entry(sshPublicKey=[f"ssh-ed25519 {OTHER}"] * 5000)], "directory-key"),
+    "a certificate": (
+        [entry(sshPublicKey=f"ssh-ed25519-cert-v01@openssh.com {KEY}")],
+        "directory-key",
+    ),
+    "a CA": ([entry(sshPublicKey=f"cert-authority ssh-ed25519 {KEY}")], "directory-key"),
+    "a private key": ([entry(sshPublicKey="-----BEGIN OPENSSH PRIVATE KEY-----")], "directory-key"),
 }
 
 
@@ -239,6 +252,38 @@ def test_a_strange_answer_lets_nobody_in(
     assert line is None
     assert f"decision=deny reason={reason} " in log
     assert len(log) < 1500
+
+
+def test_no_change_of_a_stored_key_gets_into_what_sshd_reads(ask: Callable[..., Any]) -> None:
+    chance = random.Random(20261121)
+    good = f"ssh-ed25519 {KEY} alice@laptop".encode()
+    expected, _ = ask(entry())
+    words = [
+        b"\n",
+        b"\r",
+        b"\0",
+        b'"',
+        b",",
+        b" ",
+        b"\t",
+        b"\xff",
+        b'command="sh"',
+        b"restrict ",
+        b"\\",
+    ]
+    let_in = 0
+    for _ in range(2000):
+        value = bytearray(good)
+        for _ in range(chance.randint(1, 3)):
+            place = chance.randrange(len(value) + 1)
+            piece = chance.choice([chance.randbytes(1), chance.choice(words), b""])
+            value[place : place + chance.choice([0, 0, 1, 5])] = piece
+        line, log = ask(entry(sshPublicKey=bytes(value)))
+        assert "reason=crash" not in log, value
+        # A change in the comment is none of the key.
+        assert line in (None, expected), value
+        let_in += line is not None
+    assert 0 < let_in < 1000
 
 
 def test_too_many_groups_let_nobody_in(ask: Callable[..., Any]) -> None:
