@@ -1,0 +1,218 @@
+"""The two SSH servers as others see them: cryptography, the way in for emergencies, host keys."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from bootstrap import ROOT, VENV
+
+from testing.e2e.support import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from testing.e2e.support import Cluster, Person, Result
+
+POLICY = "Hardened Debian 13 (version 1)"
+PORTS = ("HGFLEET_SSH_PORT", "HGFLEET_ADMIN_SSH_PORT")
+
+
+# --- cryptography -----------------------------------------------------------------------------
+
+
+def audit(cluster: Cluster, port: str, *options: str) -> dict[str, Any]:
+    """Return what ssh-audit says of a server."""
+    # Its test of the rate opens connections for a second; limits are no part of a profile.
+    words = [str(VENV / "bin/ssh-audit"), "--json", "--skip-rate-test", *options]
+    said = run([*words, "--port", cluster.env[port], cluster.env["HGFLEET_SSH_HOST"]])
+    return dict(json.loads(said.stdout))
+
+
+@pytest.mark.parametrize("port", PORTS)
+def test_profile_strict_passes_the_hardened_policy(cluster: Cluster, port: str) -> None:
+    told = audit(cluster, port, "--policy", POLICY)
+
+    assert told["policy"] == POLICY
+    assert told["errors"] == []
+    assert told["warnings"] == []
+    assert told["passed"] is True
+
+
+@pytest.mark.parametrize("port", PORTS)
+def test_a_scan_of_profile_strict_finds_nothing(cluster: Cluster, port: str) -> None:
+    told = audit(cluster, port)
+
+    algorithms = [one for kind in ("kex", "key", "enc", "mac") for one in told[kind]]
+    assert len(algorithms) > 10
+    findings = {
+        one["algorithm"]: one["notes"]
+        for one in algorithms
+        if one["notes"].get("fail") or one["notes"].get("warn")
+    }
+    assert findings == {}
+    assert told["cves"] == []
+
+
+# --- break-glass ------------------------------------------------------------------------------
+
+
+def enter(cluster: Cluster, key: str, account: str, *command: str) -> Result:
+    """Use the administrators' server."""
+    person = cluster.person(key)
+    target = ["-p", cluster.env["HGFLEET_ADMIN_SSH_PORT"], f"{account}@127.0.0.1"]
+    words = ["ssh", *person.ssh_options, *target, *command]
+    return replace(run(words), command=f"ssh {account}@ with the key {key}: {' '.join(command)}")
+
+
+def test_the_key_in_the_safe_opens_and_leads_to_root(cluster: Cluster) -> None:
+    host = cluster.first("ssh")
+    before = host.journal_cursor()
+
+    said = enter(cluster, "admin", "breakglass", "sudo", "-n", "id", "-u").ok()
+
+    assert said.stdout.strip() == "0"
+    lines = "\n".join(host.journal_after(before))
+    fingerprint = run(["ssh-keygen", "-lf", f"{cluster.person('admin').key}.pub"]).stdout.split()[1]
+    assert re.search(rf"Accepted publickey for breakglass .*{re.escape(fingerprint)}", lines)
+    assert re.search(r"breakglass : .*COMMAND=.*id -u", lines)
+
+
+@pytest.mark.parametrize(
+    ("key", "account"),
+    [("alice", "breakglass"), ("admin", "root"), ("admin", "hg"), ("user-ca", "breakglass")],
+)
+def test_no_other_key_and_no_other_account_opens(cluster: Cluster, key: str, account: str) -> None:
+    said = enter(cluster, key, account, "id").refused("Permission denied (publickey)")
+
+    assert "uid=" not in said.output
+
+
+def test_a_certificate_for_people_opens_nothing_for_administrators(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    certified(cluster, tmp_path, "breakglass")
+    person = replace(cluster.person("alice"), key=tmp_path / "key")
+    target = ["-p", cluster.env["HGFLEET_ADMIN_SSH_PORT"], "breakglass@127.0.0.1", "id"]
+
+    run(["ssh", *person.ssh_options, *target]).refused("Permission denied (publickey)")
+
+
+def test_the_key_in_the_safe_is_nobodys_in_mercurial(cluster: Cluster) -> None:
+    cluster.person("admin").ssh("whoami").refused("Permission denied (publickey)")
+
+
+# --- certificates -----------------------------------------------------------------------------
+
+
+def certified(cluster: Cluster, folder: Path, *principals: str, ca: str = "user-ca") -> None:
+    """Make a new key in `folder`, with a certificate that names these principals."""
+    shutil.rmtree(folder)
+    folder.mkdir()
+    key = str(folder / "key")
+    signer = str(cluster.person(ca).key)
+    run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key]).ok()
+    names = ["-n", ",".join(principals)] if principals else []
+    run(["ssh-keygen", "-q", "-s", signer, "-I", "test", *names, "-V", "+5m", f"{key}.pub"]).ok()
+
+
+def test_a_certificate_lets_in_whom_it_names(cluster: Cluster, tmp_path: Path) -> None:
+    certified(cluster, tmp_path, "bob")
+
+    said = replace(cluster.person("bob"), key=tmp_path / "key").ssh("whoami").ok()
+
+    assert "name:      bob" in said.stdout
+
+
+def test_a_certificate_runs_nothing_else_either(cluster: Cluster, tmp_path: Path) -> None:
+    certified(cluster, tmp_path, "bob")
+    bob = replace(cluster.person("bob"), key=tmp_path / "key")
+
+    bob.ssh("sh").refused("is not a command of this service")
+    bob.ssh(options=["-W", "127.0.0.1:2222"]).refused("administratively prohibited")
+
+
+@pytest.mark.parametrize(
+    ("principals", "ca"),
+    [
+        (("mallory",), "user-ca"),  # disabled
+        (("nobody",), "user-ca"),
+        (("hg",), "user-ca"),  # the account, not a person
+        (("alice", "bob"), "user-ca"),
+        ((), "user-ca"),
+        (("bob",), "alice"),  # signed by somebody else
+    ],
+)
+def test_other_certificates_let_nobody_in(
+    cluster: Cluster, tmp_path: Path, principals: tuple[str, ...], ca: str
+) -> None:
+    certified(cluster, tmp_path, *principals, ca=ca)
+    stranger = replace(cluster.person("bob"), key=tmp_path / "key")
+
+    stranger.ssh("whoami").refused("Permission denied (publickey)")
+
+
+# --- host keys --------------------------------------------------------------------------------
+
+
+def test_who_trusts_the_web_can_trust_ssh(cluster: Cluster, alice: Person, tmp_path: Path) -> None:
+    page = cluster.get(".well-known/ssh-known-hosts")
+    assert (page.status, page.headers["content-type"]) == (200, "text/plain")
+    learnt = tmp_path / "known_hosts"
+    learnt.write_text(page.body)
+    # The site's name leads to the published port here.
+    options = ["-o", f"HostKeyAlias={cluster.first('ssh').name}"]
+    words = ["ssh", *options, "-o", f"UserKnownHostsFile={learnt}", *alice.ssh_options]
+
+    for algorithm in ("ssh-ed25519", "rsa-sha2-512"):
+        said = run([*words, "-o", f"HostKeyAlgorithms={algorithm}", *alice.ssh_target, "whoami"])
+        assert "name:      alice" in said.ok().stdout
+
+
+def test_records_for_dns_are_those_of_the_keys_that_clients_meet(cluster: Cluster) -> None:
+    page = cluster.get(".well-known/sshfp")
+    env = cluster.env
+    words = ["ssh-keyscan", "-D", "-t", "ed25519,rsa", "-p", env["HGFLEET_SSH_PORT"]]
+    met = run([*words, env["HGFLEET_SSH_HOST"]]).ok().stdout.splitlines()
+
+    records = [line.split()[1:] for line in page.body.splitlines()]
+
+    assert page.status == 200
+    # IN SSHFP, algorithm, type of fingerprint (2 is SHA-256), fingerprint
+    assert sorted(records) == sorted(line.split()[1:] for line in met if line.split()[4] == "2")
+    assert len(records) == 2
+
+
+def test_an_operator_gets_them_from_a_playbook(cluster: Cluster, tmp_path: Path) -> None:
+    book = str(ROOT / "ansible/playbooks/hostkeys.yml")
+    cluster.ansible("ansible-playbook", book, "-e", f"hostkeys_folder={tmp_path}").ok()
+
+    for name, path in (("known_hosts", "ssh-known-hosts"), ("sshfp", "sshfp")):
+        saved = (tmp_path / name).read_text()
+        assert saved.count("\n") >= 2
+        assert saved == cluster.get(f".well-known/{path}").body
+
+
+# --- the secret -------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_plan_that_changes_the_secret_does_not_show_it(cluster: Cluster) -> None:
+    host = cluster.first("ssh")
+    old = host.shell("cat /etc/hgfleet/secrets/keys-bind").strip()
+    new = uuid.uuid4().hex
+    words = [str(ROOT / "ansible/site.yml"), "--check", "--diff", "-v", "--limit", host.name]
+    before = host.journal_cursor()
+
+    done = cluster.ansible("ansible-playbook", *words, "-e", f"ssh_directory_password={new}").ok()
+
+    task = done.stdout.partition("Key lookup has its password]")[2].partition("\nTASK")[0]
+    assert "changed: " in task, "the play does not plan to change the secret"
+    for secret in (old, new):
+        assert secret not in done.output
+        assert secret not in "\n".join(host.journal_after(before))
