@@ -289,13 +289,17 @@ class Person:
             "HGENCODING": "utf-8",
         }
 
-    def hg(self, *words: str, cwd: Path | None = None) -> Result:
-        """Run hg as this person."""
-        command = [
+    @property
+    def hg_command(self) -> list[str]:
+        """What hg has to be called with to work as this person."""
+        return [
             *(str(VENV / "bin/hg"), "--config", f"ui.ssh={shlex.join(['ssh', *self.ssh_options])}"),
             *("--config", f"ui.username={self.name} <{self.name}@hgfleet.test>"),
         ]
-        done = run([*command, *words], env=self.environment, cwd=cwd)
+
+    def hg(self, *words: str, cwd: Path | None = None) -> Result:
+        """Run hg as this person."""
+        done = run([*self.hg_command, *words], env=self.environment, cwd=cwd)
         return replace(done, command=f"{self.name}: {shlex.join(['hg', *words])}")
 
     def ssh_url(self, repository: str) -> str:
