@@ -1,0 +1,369 @@
+"""Clone bundles: a run against a shell loop, a run with nothing to do, and what a clone costs.
+
+    python testing/bench/bundles.py --versitygw BINARY             # everything, with the bars
+    python testing/bench/bundles.py --versitygw BINARY run idle    # some of it
+    python testing/bench/bundles.py --versitygw BINARY clone --repository PATH
+
+Both sides use the same hg, the same versitygw (the object store of the cluster, here on a loopback
+port) and the same made-up repositories, in one run.
+
+| part  | what                                                            | bar        |
+| ----- | --------------------------------------------------------------- | ---------- |
+| run   | wall of a run over 200 small repositories against a shell loop  | <= 60 %    |
+| idle  | a run over 1,000 repositories with nothing to do                | <= 3 s     |
+| clone | CPU of `hg serve` for a clone with a bundle against one without | <= 1 %     |
+| clone | wall of a clone of a stream bundle against `hg clone --stream` of a path | <= 1.5 x |
+
+The shell loop is `hg bundle` and curl for each kind, one after the other. A run does the same,
+tries each bundle by a real clone, and publishes it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from hgfleet.bundles.config import Config, Credentials, Store  # noqa: E402
+from hgfleet.bundles.pipeline import Pipeline  # noqa: E402
+from hgfleet.bundles.plan import Action, Refresh  # noqa: E402
+from hgfleet.bundles.report import Report  # noqa: E402
+from hgfleet.bundles.store import Bucket  # noqa: E402
+from hgfleet.registry import Repository  # noqa: E402
+from testing.bench.repos import Size, generate  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+HG: Final = Path(sys.executable).with_name("hg")
+KINDS: Final = ("stream", "zstd", "gzip")
+TYPES: Final = {"stream": "none-v2;stream=v2", "zstd": "zstd-v2", "gzip": "gzip-v2"}
+WHO: Final = Credentials("bench", "bench-secret")
+BARS: Final = {"run": 0.6, "idle": 3.0, "server CPU": 0.01, "stream": 1.5}
+STARTUP_S: Final = 30
+ROUNDS: Final = 3
+
+HGRC: Final = f"""
+[extensions]
+trialbundle = {ROOT}/hgext/trialbundle.py
+clonebundles =
+[trusted]
+users = *
+[server]
+bundle1 = no
+[web]
+allow-push =
+"""
+
+POLICY: Final = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {
+            "Effect": "Allow",
+            "Principal": "*",
+            "Action": "s3:GetObject",
+            "Resource": "arn:aws:s3:::bundles/*",
+        }
+    ],
+}
+
+
+def free_port() -> int:
+    """Return a port of the loopback address that nobody uses."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def answers(port: int) -> bool:
+    """Whether somebody accepts connections."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def server(
+    command: Sequence[str | Path], port: int, **more: Any
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a server until the block ends."""
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **more
+    )
+    try:
+        until = time.monotonic() + STARTUP_S
+        while not answers(port):
+            assert process.poll() is None, f"{command[0]} ended"
+            assert time.monotonic() < until, f"{command[0]} does not answer"
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextlib.contextmanager
+def gateway(binary: Path, root: Path) -> Iterator[str]:
+    """Run a versitygw with a public bucket `bundles`; give its URL."""
+    import boto3
+
+    port = free_port()
+    for name in ("data", "metadata"):
+        (root / name).mkdir(parents=True)
+    words = ["--port", f"127.0.0.1:{port}", "--region", "us-east-1", "--quiet"]
+    words += ["--access", WHO.access_key_id, "--secret", WHO.secret_access_key]
+    words += ["posix", "--sidecar", str(root / "metadata"), str(root / "data")]
+    with server([binary, *words], port):
+        url = f"http://127.0.0.1:{port}"
+        client = boto3.client(
+            "s3",
+            endpoint_url=url,
+            region_name="us-east-1",
+            aws_access_key_id=WHO.access_key_id,
+            aws_secret_access_key=WHO.secret_access_key,
+        )
+        client.create_bucket(Bucket="bundles")
+        client.put_bucket_policy(Bucket="bundles", Policy=json.dumps(POLICY))
+        yield url
+
+
+@dataclass(frozen=True)
+class Site:
+    """Repositories of a host, and the store they go to."""
+
+    config: Config
+
+    def repositories(self, names: Sequence[str], kinds: tuple[str, ...]) -> list[Repository]:
+        return [Repository(name, "", "public", (), True, kinds) for name in names]
+
+    def run(self, repositories: Sequence[Repository], action: Action, **more: Any) -> float:
+        """Run the jobs as the timer does; return the seconds. Asserts what they did."""
+        started = time.perf_counter()
+        buckets = {
+            store.name: Bucket(store, WHO, self.config.ca, self.config.timeout)
+            for store in self.config.stores
+        }
+        report = Report("events", StringIO())
+        outcomes = Pipeline(self.config, report, buckets, **more).run(repositories)
+        took = time.perf_counter() - started
+        for outcome in outcomes:
+            assert outcome.error is None, outcome.error
+            assert outcome.plan is not None
+            assert outcome.plan.action is action, outcome.plan
+            assert not outcome.lacking
+        return took
+
+
+def make_site(root: Path, url: str, jobs: int) -> Site:
+    """Lay out a host below a folder."""
+    hgrc = root / "hgrc"
+    hgrc.write_text(HGRC)
+    ram = root / "ram"
+    for folder in ("scratch", "manifests", "ram", "repos"):
+        (root / folder).mkdir()
+    return Site(
+        Config(
+            stores=(Store("main", url, "bundles", f"{url}/bundles"),),
+            refresh=Refresh(share=0.01, age=timedelta(days=7)),
+            retention=timedelta(days=7),
+            repositories=root / "repos",
+            manifests=root / "manifests",
+            scratch=root / "scratch",
+            scratch_ram=ram,
+            scratch_ram_size=256 * 1024**2,
+            hg=HG,
+            hgrc=hgrc,
+            ca=Path(os.environ.get("SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt")),
+            jobs=jobs,
+        )
+    )
+
+
+def environment(hgrc: Path) -> dict[str, str]:
+    """The environment of every hg that is started here."""
+    return {**os.environ, "HGRCPATH": str(hgrc), "HGPLAIN": "1"}
+
+
+def children() -> float:
+    """Return the seconds of CPU that ended child processes used so far."""
+    used = os.times()
+    return used.children_user + used.children_system
+
+
+def shell_loop(site: Site, names: Sequence[str], url: str, root: Path) -> float:
+    """Generate and upload, and nothing else, as a script of a few lines would."""
+    lines = ["set -e"]
+    for name in names:
+        for kind in KINDS:
+            file = root / "bundle.hg"
+            bundle = [HG, "-q", "-R", site.config.repositories / name, "bundle", "-a"]
+            bundle += ["-t", TYPES[kind], file]
+            send = ["curl", "-fsS", "--aws-sigv4", "aws:amz:us-east-1:s3", "-T", file]
+            send += ["-H", "x-amz-content-sha256:UNSIGNED-PAYLOAD"]
+            send += ["-u", f"{WHO.access_key_id}:{WHO.secret_access_key}"]
+            send += [f"{url}/bundles/loop/{name}/{kind}.hg"]
+            lines += [f"rm -f {file}", *(shlex.join(map(str, words)) for words in (bundle, send))]
+    started = time.perf_counter()
+    subprocess.run(
+        ["sh"], input="\n".join(lines), text=True, check=True, env=environment(site.config.hgrc)
+    )
+    return time.perf_counter() - started
+
+
+def show(part: str, what: str, value: float, bar: float | None = None, unit: str = "s") -> bool:
+    """Print one figure; return whether it meets its bar."""
+    verdict = "" if bar is None else f"   bar {bar:g}: {'met' if value <= bar else 'MISSED'}"
+    print(f"{part:6} {what:62} {value:8.3f} {unit}{verdict}", flush=True)
+    return bar is None or value <= bar
+
+
+def bench_run(site: Site, url: str, root: Path, count: int) -> bool:
+    """All bundles of many small repositories."""
+    names = [f"small/{number:04}" for number in range(count)]
+    for number, name in enumerate(names):
+        (site.config.repositories / name).parent.mkdir(parents=True, exist_ok=True)
+        generate(site.config.repositories / name, Size(changesets=20, files=10), seed=number)
+    before = children()
+    loop = shell_loop(site, names, url, root)
+    loop_cpu = children() - before
+    own = time.process_time()
+    before = children()
+    ours = site.run(site.repositories(names, KINDS), Action.GENERATE)
+    ours_cpu = children() - before + time.process_time() - own
+    show("run", f"shell loop over {count} repositories, 3 kinds (no check at all)", loop)
+    show("run", "hgfleet bundles run, every bundle tried by a clone", ours)
+    show("run", "CPU of the shell loop", loop_cpu)
+    show("run", "CPU of hgfleet bundles run", ours_cpu)
+    return show("run", "wall of the run / wall of the loop", ours / loop, BARS["run"], "")
+
+
+def bench_idle(site: Site, count: int) -> bool:
+    """A run with nothing to do."""
+    names = [f"idle/{number:04}" for number in range(count)]
+    first = site.config.repositories / "seed"
+    generate(first, Size(changesets=5, files=5), seed=1)
+    for name in names:
+        shutil.copytree(first, site.config.repositories / name)
+    repositories = site.repositories(names, ("zstd",))
+    show(
+        "idle", f"the first run over {count} repositories", site.run(repositories, Action.GENERATE)
+    )
+    # Remembers what hg said, once the files are old enough for their stat to be trusted.
+    show("idle", "the second one", site.run(repositories, Action.KEEP))
+    took = statistics.median(site.run(repositories, Action.KEEP) for _ in range(ROUNDS))
+    return show("idle", f"a run with nothing to do, {count} repositories", took, BARS["idle"])
+
+
+def cpu_of(process: subprocess.Popen[bytes]) -> float:
+    """Return the seconds of CPU that a running process has used."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def clone(source: str | Path, target: Path, env: dict[str, str], *words: str) -> float:
+    """Clone without a working copy; return the seconds."""
+    started = time.perf_counter()
+    done = subprocess.run(
+        [HG, "clone", "-U", *words, str(source), str(target)],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    took = time.perf_counter() - started
+    assert done.returncode == 0, done.stderr
+    if str(source).startswith("http"):
+        used = "applying clone bundle" in done.stdout
+        assert used is ("ui.clonebundles=no" not in words), done.stdout
+    shutil.rmtree(target)
+    return took
+
+
+def bench_clone(site: Site, root: Path, changesets: int, given: Path | None) -> bool:
+    """What a clone costs the server, and how long a client waits."""
+    name = "large"
+    source = site.config.repositories / name
+    if given:
+        source.symlink_to(given)
+    else:
+        generate(source, Size(changesets=changesets, files=2000), seed=7)
+    (repository,) = site.repositories([name], ("stream", "zstd"))
+    show("clone", "hgfleet bundles run", site.run([repository], Action.GENERATE))
+    env = environment(site.config.hgrc)
+    served, port = root / "served", free_port()
+    subprocess.run([HG, "clone", "-q", "-U", "--pull", source, served], env=env, check=True)
+    (served / ".hg/clonebundles.manifest").symlink_to(site.config.manifests / f"{name}.manifest")
+    words = ["-R", str(served), "serve", "-p", str(port), "-a", "127.0.0.1"]
+    url, target = f"http://127.0.0.1:{port}/", root / "clone"
+    with server([HG, *words], port, env=env) as process:
+
+        def cost(*more: str) -> tuple[float, float]:
+            before = cpu_of(process)
+            took = clone(url, target, env, *more)
+            return cpu_of(process) - before, took
+
+        cost()
+        without = [cost("--config", "ui.clonebundles=no") for _ in range(ROUNDS)]
+        stream = [cost() for _ in range(ROUNDS)]
+        zstd = [cost("--config", "ui.clonebundleprefers=COMPRESSION=zstd") for _ in range(ROUNDS)]
+    local = [clone(source, target, env, "--pull", "--stream") for _ in range(ROUNDS)]
+    cpu = [statistics.median(one[0] for one in side) for side in (without, stream, zstd)]
+    wall = [statistics.median(one[1] for one in side) for side in (without, stream, zstd)]
+    for what, seconds, waited in zip(("no bundle", "stream", "zstd"), cpu, wall, strict=True):
+        show("clone", f"server CPU of a clone: {what}", seconds)
+        show("clone", f"client wall of a clone: {what}", waited)
+    show("clone", "client wall of hg clone --stream from a path", statistics.median(local))
+    met = show("clone", "server CPU, stream bundle / none", cpu[1] / cpu[0], BARS["server CPU"], "")
+    ratio = wall[1] / statistics.median(local)
+    return show("clone", "client wall, stream bundle / path", ratio, BARS["stream"], "") and met
+
+
+def main() -> int:
+    """Run the parts that are asked for; exit with 1 if a bar is missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", metavar="PART", help="run, idle, clone (default: all)")
+    parser.add_argument("--versitygw", type=Path, required=True, help="the gateway's program")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--small", type=int, default=200, help="repositories of the part `run`")
+    parser.add_argument("--many", type=int, default=1000, help="repositories of the part `idle`")
+    parser.add_argument("--changesets", type=int, default=10_000, help="of the part `clone`")
+    parser.add_argument("--repository", type=Path, help="a real one for the part `clone`")
+    options = parser.parse_args()
+    parts = options.parts or ["run", "idle", "clone"]
+    if unknown := {*parts} - {"run", "idle", "clone"}:
+        parser.error(f"no such part: {', '.join(sorted(unknown))}")
+    met = True
+    with tempfile.TemporaryDirectory(prefix="hgfleet-bench-") as folder:
+        root = Path(folder)
+        with gateway(options.versitygw.resolve(), root / "store") as url:
+            site = make_site(root, url, options.jobs)
+            if "run" in parts:
+                met &= bench_run(site, url, root, options.small)
+            if "idle" in parts:
+                met &= bench_idle(site, options.many)
+            if "clone" in parts:
+                met &= bench_clone(site, root, options.changesets, options.repository)
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
