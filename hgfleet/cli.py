@@ -27,6 +27,10 @@ PARTS: Final[dict[str, tuple[str, str]]] = {
     "bundles": ("hgfleet.bundles.cli", "make, publish and prune clone bundles"),
     "person": ("hgfleet.person_cli", "add, change and show people, on the directory's host"),
     "keys": ("hgfleet.keys_index", "index the SSH keys of a directory"),
+    "steering": (
+        "hgfleet.steering.cli",
+        "probe where bundles lie, and steer clients to what answers",
+    ),
 }
 
 _EPILOG = """\

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
 
-from hgfleet.bundles.kinds import Key, parse_key
+from hgfleet.bundles.kinds import KINDS, Key, parse_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -53,6 +53,14 @@ class Entry:
         return (
             f"{self.url} BUNDLESPEC={self.bundlespec} DIGEST=sha256:{self.sha256}"
             f" size={self.size} changesets={self.changesets} made={self.made.strftime(_TIME)}"
+        )
+
+    @property
+    def kind(self) -> str:
+        """The kind of bundle that the bundlespec tells of, "other" for one that is none of ours."""
+        return next(
+            (kind.name for kind in KINDS.values() if self.bundlespec.startswith(kind.hg_type)),
+            "other",
         )
 
     def key(self, public_url: str) -> Key | None:

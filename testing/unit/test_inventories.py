@@ -71,7 +71,8 @@ def roles() -> list[str]:
 def roles_of(groups: set[str]) -> set[str]:
     """The roles of a host in these groups, as site.yml gives them."""
     hg = {"mercurial"} if groups & {"ssh", "web", "bundles"} else set()
-    return {"base", "release", *hg, *(group for group in groups if group in roles())}
+    steering = {"steering"} if groups & {"ssh", "web"} else set()
+    return {"base", "release", *hg, *steering, *(group for group in groups if group in roles())}
 
 
 def test_the_inventories_for_people_are_there() -> None:

@@ -1,0 +1,167 @@
+"""tell each client only of clone bundles that answer, the best one for it first.
+
+A client takes the first entry of the manifest that it supports, and gives up if that one does not
+answer. So each time a client asks, this extension leaves out what the prober of this host
+(``hgfleet steering probe``) found not to answer, and orders the rest by where the client is:
+
+============================  ================================================================
+the client is                 it is told about
+============================  ================================================================
+in the region of an endpoint  that endpoint, its stream bundle first
+elsewhere                     a CDN first, then other endpoints, zstd bundles first
+anywhere                      gzip bundles last, for clients that have nothing else
+============================  ================================================================
+
+The decision is in ``hgfleet.steering.order``; regions, endpoints and networks are in
+``/etc/hgfleet/steering.toml``. The client's address is that of the connection: over SSH what sshd
+says, over HTTPS what the web workers made of the headers of trusted proxies.
+
+When nobody has probed for some seconds, nothing is known to answer, and the client is told of
+nothing: it then clones from this server. Inline bundles (``peer-bundle-cache://``) come from this
+server too and are left where they are, in front.
+
+Each answer is logged with the event ``hgfleet_steer`` (see :hg:`help -e blackbox`).
+
+Enable it on hosts that answer clients, beside the extension that it steers::
+
+  [extensions]
+  clonebundles =
+  hgfleet_steer = /opt/hgfleet/current/hgext/clonebundles_steer.py
+
+  [hgfleet]
+  # where the settings are; without the file manifests are passed on as they are
+  steering = /etc/hgfleet/steering.toml
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mercurial import encoding, pycompat, registrar, wireprotov1server
+
+if TYPE_CHECKING:
+    from hgfleet.steering.config import Config
+    from hgfleet.steering.networks import Networks
+
+testedwith = b"7.2"
+minimumhgversion = b"7.2"
+buglink = b"the issue tracker of hgfleet"
+
+configtable: dict[bytes, Any] = {}
+configitem = registrar.configitem(configtable)
+configitem(b"hgfleet", b"steering", default=b"/etc/hgfleet/steering.toml")
+
+INLINE = b"peer-bundle-cache://"
+
+
+class Loaded(NamedTuple):
+    """The settings and the table of networks, and the stat of the files they were read from."""
+
+    stamp: tuple[object, ...]
+    config: Config
+    networks: Networks
+
+
+_loaded: dict[bytes, Loaded] = {}
+
+
+def extsetup(_ui: Any) -> None:
+    """Wrap both commands that hand out the manifest.
+
+    Core says in the docstring of `clonebundles_2` that extensions may wrap the command to filter
+    entries by the client's address; the table of commands is where that is possible (7.2).
+    """
+    for name in (b"clonebundles", b"clonebundles_manifest"):
+        command = wireprotov1server.commands[name]
+        command.func = _steered(command.func)
+
+
+def _steered(original: Any) -> Any:
+    def answer(repo: Any, proto: Any, *arguments: Any) -> Any:
+        response = original(repo, proto, *arguments)
+        loaded = _settings(repo.ui.configpath(b"hgfleet", b"steering"))
+        if loaded is not None:
+            lines = [line for line in response.data.split(b"\n") if line]
+            kept = _choose(repo.ui, loaded, lines, client_of(proto))
+            response.data = b"".join(line + b"\n" for line in kept)
+        return response
+
+    return answer
+
+
+def client_of(proto: Any) -> str:
+    """Return the client's address as text, "" if nobody knows it."""
+    request = getattr(proto, "_req", None)
+    if request is not None:  # HTTP
+        address = request.rawenv.get(b"REMOTE_ADDR", b"")
+    else:
+        address = encoding.environ.get(b"SSH_CONNECTION", b"").partition(b" ")[0]
+    return str(pycompat.sysstr(address))
+
+
+def _settings(path: bytes) -> Loaded | None:
+    """Read the settings where they have changed; None if this host has none.
+
+    Settings that cannot be read end the command with an error: a client then clones from this
+    server, and is sent nowhere that nobody knows about.
+    """
+    from hgfleet.steering import config, networks, published
+
+    file = Path(os.fsdecode(path))
+    if not file.exists():
+        return None
+    before = _loaded.get(path)
+    if before is not None and before.stamp == _stamp(file, before.config):
+        return before
+    read = config.load(file)
+    table = networks.Networks([*published.load(read), *read.networks])
+    loaded = _loaded[path] = Loaded(_stamp(file, read), read, table)
+    return loaded
+
+
+def _stamp(file: Path, config: Config) -> tuple[object, ...]:
+    found: list[object] = []
+    for path in (file, config.state):
+        try:
+            status = path.stat()
+            found.append((status.st_ino, status.st_mtime_ns, status.st_size))
+        except OSError:
+            found.append(None)
+    return tuple(found)
+
+
+def _choose(ui: Any, loaded: Loaded, lines: list[bytes], client: str) -> list[bytes]:
+    from hgfleet.bundles.manifest import parse
+    from hgfleet.steering import health, order
+
+    config = loaded.config
+    names = [endpoint.name for endpoint in config.endpoints]
+    try:
+        state = health.parse(config.health.read_text("utf-8"))
+    except OSError:
+        state = None
+    is_current = state is not None and state.is_current(time.time())
+    down = state.down(names) if state is not None and is_current else names
+    dead = state.dead if state is not None else {}
+    inline = [line for line in lines if line.startswith(INLINE)]
+    known = [
+        order.Line(entry.url, entry.kind, line)
+        for line in lines
+        for entry in parse(line.decode("utf-8", "replace"))
+    ]
+    region = loaded.networks.region(client)
+    chosen = order.steer(known, config.endpoints, region=region, down=down, dead=dead)
+    ui.log(
+        b"hgfleet_steer",
+        b"client=%s region=%s first=%s entries=%d of %d probed=%s\n",
+        client.encode("ascii", "replace") or b"-",
+        (region or "-").encode("utf-8"),
+        chosen[0].url.encode("utf-8") if chosen else b"-",
+        len(chosen),
+        len(lines) - len(inline),
+        b"yes" if is_current else b"no",
+    )
+    return [*inline, *(line.text for line in chosen)]

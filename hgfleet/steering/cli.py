@@ -1,0 +1,140 @@
+"""`hgfleet steering`: the prober, and what it and a client's address come to."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hgfleet import events
+from hgfleet.errors import UnavailableError
+from hgfleet.steering import config as settings
+from hgfleet.steering import health, published
+from hgfleet.steering.networks import Networks
+
+if TYPE_CHECKING:
+    from hgfleet.steering.config import Config
+
+_EPILOG = """\
+examples:
+  hgfleet steering check                   say what is wrong with the settings
+  hgfleet steering status                  which endpoints answer, and which objects do not
+  hgfleet steering where 192.0.2.7         the region of a client's address
+  systemctl status hgfleet-steering        the prober
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `hgfleet steering` and its commands."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "steering",
+        help="probe where bundles lie, and steer clients to what answers",
+        description="Which published clone bundles a client is told about, and in which order.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)
+    for name, summary, run in (
+        ("check", "say what is wrong with the settings, or that they are fine", _check),
+        ("probe", "probe every endpoint until stopped (what the unit runs)", _probe),
+        ("status", "show which endpoints answer, and which objects do not", _status),
+        ("where", "show the region of a client's address", _where),
+    ):
+        one = commands.add_parser(name, help=summary, description=f"{summary.capitalize()}.")
+        one.add_argument(
+            "--config",
+            type=Path,
+            default=settings.DEFAULT_PATH,
+            metavar="FILE",
+            help="settings (default: %(default)s)",
+        )
+        one.set_defaults(run=run)
+        if name == "where":
+            one.add_argument("address", metavar="ADDRESS")
+
+
+def _check(options: argparse.Namespace) -> int:
+    settings.load(options.config)
+    print(f"{options.config}: fine")
+    return 0
+
+
+def _probe(options: argparse.Namespace) -> int:
+    from hgfleet.steering import probe
+
+    config = settings.load(options.config)
+    over = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: over.set())
+    rounds = 0
+
+    def is_over(seconds: float) -> bool:
+        nonlocal rounds
+        if rounds == 1:
+            # Not before clients are told of bundles again, and in nobody's way.
+            threading.Thread(target=refresh, daemon=True).start()
+        if rounds == 0:
+            _notify("READY=1")
+        rounds += 1
+        # A prober that hangs is as bad as none: systemd starts another.
+        _notify("WATCHDOG=1")
+        return over.wait(seconds)
+
+    def say(event: str, **fields: object) -> None:
+        print(events.line(f"steering.{event}", **fields), flush=True)
+
+    def refresh() -> None:
+        while True:
+            published.refresh(config, say)
+            if over.wait(published.INTERVAL):
+                return
+
+    probe.run(config, say, is_over)
+    return 0
+
+
+def _notify(state: str) -> None:
+    """Tell systemd (sd_notify(3)); nobody is told at a terminal."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if address:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            channel.sendto(state.encode(), address.replace("@", "\0", 1))
+
+
+def _status(options: argparse.Namespace) -> int:
+    config = settings.load(options.config)
+    state = _state(config)
+    down = state.down([endpoint.name for endpoint in config.endpoints])
+    for endpoint in config.endpoints:
+        condition = state.endpoints.get(endpoint.name, health.Condition())
+        place = "CDN" if endpoint.is_cdn else endpoint.region or "no region"
+        what = f"DOWN: {condition.problem}" if endpoint.name in down else "up"
+        print(f"{endpoint.name} ({place}): {what}\n    {endpoint.url}")
+    for url, problem in state.dead.items():
+        print(f"DEAD: {url}: {problem}")
+    return 1 if down or state.dead else 0
+
+
+def _state(config: Config) -> health.Health:
+    try:
+        state = health.parse(config.health.read_text("utf-8"))
+    except OSError:
+        state = None
+    if state is None or not state.is_current(time.time()):
+        raise UnavailableError(
+            f"{config.health}: nothing recent: nobody is probing, and clients are told of no "
+            "bundles; `systemctl status hgfleet-steering` says why"
+        )
+    return state
+
+
+def _where(options: argparse.Namespace) -> int:
+    config = settings.load(options.config)
+    region = Networks([*published.load(config), *config.networks]).region(options.address)
+    print(region or "nowhere known")
+    return 0 if region else 1

@@ -1,0 +1,82 @@
+"""Where a client is: the region of the longest network that its address is in.
+
+A table has tens of thousands of networks (cloud providers publish theirs), and each process that
+answers a clone looks up one address. So the nested networks are flattened once into intervals that
+do not overlap, and a lookup is a bisection.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+    Interval = tuple[int, str | None]
+    """An address as a number, and the region from there on up to the next interval."""
+
+VERSIONS: Final = (4, 6)
+
+
+def flatten(networks: Iterable[tuple[Network, str]], version: int) -> list[Interval]:
+    """Turn nested networks of one IP version into intervals, in the order of addresses.
+
+    Inside a network that is inside another, the inner one's region holds (longest prefix match).
+    Of the same network named twice, the last one counts.
+    """
+    latest = {network: region for network, region in networks if network.version == version}
+    # An outer network comes before those inside it: the same first address or a smaller one.
+    ordered = sorted(latest, key=lambda n: (int(n.network_address), n.prefixlen))
+    result: list[Interval] = []
+    open_: list[tuple[int, str]] = []  # end (exclusive) and region of the networks around
+
+    def close(up_to: int | None) -> None:
+        while open_ and (up_to is None or open_[-1][0] <= up_to):
+            end, _ = open_.pop()
+            _append(result, end, open_[-1][1] if open_ else None)
+
+    for network in ordered:
+        start = int(network.network_address)
+        close(start)
+        _append(result, start, latest[network])
+        open_.append((start + network.num_addresses, latest[network]))
+    close(None)
+    return result
+
+
+def _append(intervals: list[Interval], start: int, region: str | None) -> None:
+    """Add an interval; one of no length, or that says what the one before says, is none."""
+    if intervals and intervals[-1][0] == start:
+        intervals.pop()
+    if (intervals[-1][1] if intervals else None) != region:
+        intervals.append((start, region))
+
+
+class Networks:
+    """A table of networks and their regions."""
+
+    def __init__(self, networks: Iterable[tuple[Network, str]]) -> None:
+        """Build the table; see `flatten`."""
+        known = list(networks)
+        self._intervals = {version: flatten(known, version) for version in VERSIONS}
+        self._starts = {v: [start for start, _ in found] for v, found in self._intervals.items()}
+
+    def region(self, address: str) -> str | None:
+        """Return the region of an address as text; None for an unknown one, or for no address."""
+        try:
+            parsed = ipaddress.ip_address(address.partition("%")[0])
+        except ValueError:
+            return None
+        if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
+            # What a socket that listens on both calls a client of IPv4.
+            parsed = parsed.ipv4_mapped
+        found = bisect_right(self._starts[parsed.version], int(parsed)) - 1
+        return self._intervals[parsed.version][found][1] if found >= 0 else None
+
+
+def parse(pairs: Sequence[tuple[str, str]]) -> list[tuple[Network, str]]:
+    """Turn texts such as 192.0.2.0/24 into networks. Raises ValueError that names the wrong one."""
+    return [(ipaddress.ip_network(network, strict=True), region) for network, region in pairs]

@@ -1,0 +1,104 @@
+"""The order in which one client is told about the bundles of a repository.
+
+| the client is | it is told about |
+| --- | --- |
+| in the region of an endpoint | that endpoint, its stream bundle first |
+| in another region, or nowhere known | a CDN first, then the other endpoints, zstd first |
+| anywhere | gzip after everything else, and nothing that does not answer |
+
+A stream bundle is the fastest to apply and the largest: right where bandwidth costs nothing. A
+zstd one is half its size: right across an ocean. A CDN has a node near everybody, but it is not
+the client's own network; it stands between the same region and all others.
+
+Where no endpoint has a region and none is a CDN, the manifest's own order stands: the registry's
+order of kinds is all that is known then.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Somewhere bundles are downloaded from: all URLs that begin with `url` and a slash.
+
+    `region` is a label that networks of clients have too; a CDN has none, it is everywhere.
+    """
+
+    name: str
+    url: str
+    region: str | None = None
+    is_cdn: bool = False
+
+    def has(self, url: str) -> bool:
+        """Whether an object's URL lies at this endpoint."""
+        return url.startswith(f"{self.url.rstrip('/')}/")
+
+
+class Distance(enum.IntEnum):
+    """How far an endpoint is from a client; the nearer comes first."""
+
+    SAME_REGION = 0
+    CDN = 1
+    ELSEWHERE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the manifest: what steering has to know of it, and the line itself."""
+
+    url: str
+    kind: str
+    text: bytes
+
+
+def distance(endpoint: Endpoint, region: str | None) -> Distance:
+    """How far an endpoint is from a client in `region` (None: nobody knows where)."""
+    if endpoint.is_cdn:
+        return Distance.CDN
+    if region is not None and endpoint.region == region:
+        return Distance.SAME_REGION
+    return Distance.ELSEWHERE
+
+
+def steer(
+    lines: Sequence[Line],
+    endpoints: Sequence[Endpoint],
+    *,
+    region: str | None = None,
+    down: Collection[str] = (),
+    dead: Collection[str] = (),
+) -> list[Line]:
+    """Choose and order the lines for one client.
+
+    `down` are the names of endpoints that do not answer, `dead` the URLs of objects that do not. A
+    line that no endpoint has is left out: nobody probes it, so nobody knows that it works.
+    """
+    # Without regions and CDNs there is nothing to tell endpoints apart by.
+    knows_places = any(e.region or e.is_cdn for e in endpoints)
+    chosen: list[tuple[tuple[int, ...], Line]] = []
+    for line in lines:
+        endpoint = endpoint_of(line.url, endpoints)
+        if endpoint is None or endpoint.name in down or line.url in dead:
+            continue
+        far = distance(endpoint, region)
+        place = (int(far), _kind_rank(line.kind, far)) if knows_places else ()
+        chosen.append(((line.kind == "gzip", *place), line))
+    # A stable sort: what ranks the same keeps the manifest's order.
+    return [line for _, line in sorted(chosen, key=lambda pair: pair[0])]
+
+
+def endpoint_of(url: str, endpoints: Sequence[Endpoint]) -> Endpoint | None:
+    """Return the endpoint a URL lies at; of several, the one with the longest address."""
+    return max((e for e in endpoints if e.has(url)), key=lambda e: len(e.url), default=None)
+
+
+def _kind_rank(kind: str, far: Distance) -> int:
+    order = ("stream", "zstd") if far is Distance.SAME_REGION else ("zstd", "stream")
+    return order.index(kind) if kind in order else len(order)

@@ -1,0 +1,87 @@
+"""Tables of networks: the inventory's own, and those that cloud providers publish.
+
+Each provider's file has a shape of its own. A file of another shape, or one that has suddenly lost
+most of its networks, is refused as a whole and the one before stays in force: a wrong table sends
+clients across an ocean, silently.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from hgfleet.steering.networks import Network
+
+MAX_NETWORKS: Final = 200_000
+"""Of one file; the largest published one (Azure, all services) has some 80,000 prefixes."""
+
+MIN_SHARE: Final = 0.5
+"""Of the networks of the accepted file before; a provider grows, and never halves overnight."""
+
+
+class BadRangesError(Exception):
+    """A file of ranges that is not what its provider publishes; the message says why."""
+
+
+def read(
+    provider: str, data: object, regions: Mapping[str, str], known: int = 0
+) -> tuple[list[tuple[Network, str]], int]:
+    """Take the networks out of a provider's file (parsed JSON), with our names of its regions.
+
+    `regions` maps the provider's region to ours; networks of others are left out. `known` is how
+    many networks the accepted file before had. Returns the networks, and how many the file has in
+    all. Raises BadRangesError.
+    """
+    networks: list[tuple[Network, str]] = []
+    seen = 0
+    try:
+        for text, region in PROVIDERS[provider](data):
+            seen += 1
+            if seen > MAX_NETWORKS:
+                raise BadRangesError(f"{provider}: more than {MAX_NETWORKS:,} networks")
+            network = ipaddress.ip_network(text, strict=True)
+            if region in regions:
+                networks.append((network, regions[region]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadRangesError(
+            f"{provider}: not the file it publishes ({type(error).__name__}: {error})"
+        ) from error
+    missing = set(regions.values()) - {region for _, region in networks}
+    if missing:
+        raise BadRangesError(f"{provider}: no network for {', '.join(sorted(missing))}")
+    if seen < known * MIN_SHARE:
+        raise BadRangesError(f"{provider}: {seen:,} networks, and {known:,} before")
+    return networks, seen
+
+
+def _aws(data: Any) -> Iterator[tuple[str, str]]:
+    """ip-ranges.json of Amazon Web Services."""
+    for entry in data["prefixes"]:
+        yield entry["ip_prefix"], entry["region"]
+    for entry in data["ipv6_prefixes"]:
+        yield entry["ipv6_prefix"], entry["region"]
+
+
+def _google(data: Any) -> Iterator[tuple[str, str]]:
+    """cloud.json of Google Cloud."""
+    for entry in data["prefixes"]:
+        yield entry.get("ipv4Prefix") or entry["ipv6Prefix"], entry["scope"]
+
+
+def _azure(data: Any) -> Iterator[tuple[str, str]]:
+    """ServiceTags_Public.json of Azure; only the tags of whole regions."""
+    for entry in data["values"]:
+        properties = entry["properties"]
+        if properties["region"] and entry["name"] == f"AzureCloud.{properties['region']}":
+            for prefix in properties["addressPrefixes"]:
+                yield prefix, properties["region"]
+
+
+PROVIDERS: Final[Mapping[str, Callable[[Any], Iterator[tuple[str, str]]]]] = {
+    "aws": _aws,
+    "azure": _azure,
+    "google": _google,
+}

@@ -1,0 +1,417 @@
+"""Steering in a real hg, and the prober against endpoints that fail in every way."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet.bundles.manifest import Entry, Manifests
+from hgfleet.steering import health, probe, published
+from hgfleet.steering.config import Config, Provider
+from hgfleet.steering.health import Condition, Health
+from hgfleet.steering.order import Endpoint
+from hgfleet.steering.probe import Prober, Published
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HG = Path(sys.executable).with_name("hg")
+ROOT = Path(__file__).resolve().parents[2]
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+CONTENT = b"x" * 100_000
+
+
+@dataclass
+class Server:
+    """An endpoint with a fault to choose: a status, "slow", or none."""
+
+    content: dict[str, bytes] = field(default_factory=dict)
+    fault: str = ""
+    etag: str = '"1"'
+    asked: list[str] = field(default_factory=list)
+    resume: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        server = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                if server.resume.is_set():  # stopped: connections that were kept end as well
+                    self.close_connection = True
+                    return
+                server.asked.append(f"{self.command} {self.path}")
+                body = server.content.get(self.path.removeprefix("/bundles/"), b"")
+                status = 206 if "Range" in self.headers else 200
+                if server.fault.isdigit():
+                    status, body = int(server.fault), b""
+                elif not body:
+                    status = 404
+                if "Range" in self.headers:
+                    body = body[: int(self.headers["Range"].rpartition("-")[2]) + 1]
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.send_header("ETag", server.etag)
+                self.end_headers()
+                if self.command == "GET":
+                    if server.fault == "slow":
+                        self.wfile.write(body[:1])
+                        self.wfile.flush()
+                        server.resume.wait(20)
+                    else:
+                        self.wfile.write(body)
+
+            do_HEAD = do_GET  # noqa: N815
+
+            def log_message(self, *_arguments: object) -> None:
+                pass
+
+        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_port}/bundles"
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+    def entry(self, name: str, spec: str = "zstd-v2") -> Entry:
+        self.content[name] = CONTENT
+        return Entry(f"{self.url}/{name}", spec, "0" * 64, len(CONTENT), 3, NOW)
+
+    def stop(self) -> None:
+        self.resume.set()
+        self.http.shutdown()
+        self.http.server_close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def config(tmp_path: Path, server: Server) -> Config:
+    return Config(
+        endpoints=(Endpoint("one", server.url),),
+        manifests=tmp_path / "manifests",
+        health=tmp_path / "health.json",
+        state=tmp_path,
+        ca=Path(os.environ.get("SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt")),
+        interval=0.1,
+        timeout=0.5,
+    )
+
+
+@pytest.fixture
+def prober(config: Config) -> Prober:
+    return Prober(config.endpoints[0], config)
+
+
+# --- the prober -----------------------------------------------------------------------------
+
+
+def test_an_endpoint_that_answers_is_up_after_one_round(server: Server, prober: Prober) -> None:
+    prober.round([server.entry("a"), server.entry("b")])
+    assert prober.condition.is_up
+    assert prober.dead == {}
+    assert {"HEAD /bundles/a", "HEAD /bundles/b"} <= set(server.asked)
+    assert sum(line.startswith("GET") for line in server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "problem"),
+    [
+        ("403", "the answer is 403"),
+        ("500", "the answer is 500"),
+        ("slow", "after 1 bytes: no answer in time"),
+    ],
+)
+def test_a_fault_takes_the_endpoint_out_at_once_and_it_comes_back(
+    server: Server, prober: Prober, fault: str, problem: str
+) -> None:
+    entries = [server.entry("a")]
+    prober.round(entries)
+    server.fault = fault
+    prober.round(entries)
+    assert not prober.condition.is_up
+    assert problem in prober.condition.problem
+    server.fault = ""
+    for _ in range(health.GOOD_IN_A_ROW):
+        assert not prober.condition.is_up
+        prober.round(entries)
+    assert prober.condition.is_up
+
+
+def test_an_endpoint_that_is_gone_is_down(server: Server, prober: Prober) -> None:
+    entries = [server.entry("a")]
+    prober.round(entries)
+    server.stop()
+    prober.round(entries)
+    assert not prober.condition.is_up
+
+
+def test_an_object_that_is_gone_is_dead_and_its_endpoint_is_not(
+    server: Server, prober: Prober
+) -> None:
+    entries = [server.entry("a"), server.entry("b")]
+    prober.round(entries)
+    del server.content["a"]
+    for _ in range(probe.ROUNDS):
+        prober.round(entries)
+    assert prober.condition.is_up
+    assert prober.dead == {entries[0].url: "the answer is 404"}
+    # It is there again, or named no longer: either way nothing is dead.
+    server.content["a"] = CONTENT
+    for _ in range(probe.ROUNDS):
+        prober.round(entries)
+    assert prober.dead == {}
+
+
+def test_an_object_of_another_length_is_dead(server: Server, prober: Prober) -> None:
+    entry = server.entry("a")
+    server.content["a"] = CONTENT[:-1]
+    prober.round([entry])
+    assert prober.dead == {entry.url: "it has 99,999 bytes instead of 100,000"}
+
+
+def test_an_object_that_was_replaced_is_dead(server: Server, prober: Prober) -> None:
+    entry = server.entry("a")
+    prober.round([entry])
+    server.etag = '"2"'
+    prober.round([entry])
+    assert prober.dead == {entry.url: "it was replaced after it had been verified"}
+    # Withdrawn, it is forgotten; a new object of that name begins anew.
+    prober.round([])
+    prober.round([entry])
+    assert prober.dead == {}
+
+
+def test_without_objects_any_answer_will_do(server: Server, prober: Prober) -> None:
+    prober.round([])
+    assert prober.condition.is_up
+    server.fault = "503"
+    prober.round([])
+    assert not prober.condition.is_up
+
+
+def test_every_object_has_its_turn() -> None:
+    entries = [Entry(f"u{n}", "zstd-v2", "", 1, 1, NOW) for n in range(1000)]
+    for objects in (entries[:1], entries[:7], entries[:600]):
+        turns = [probe.batch(objects, turn) for turn in range(probe.ROUNDS)]
+        assert {one.url for turn in turns for one in turn} == {one.url for one in objects}
+    assert len(probe.batch(entries, 0)) == probe.MOST
+
+
+def test_manifests_that_change_or_go_are_noticed(config: Config, server: Server) -> None:
+    manifests, entries = Manifests(config.manifests), Published(config.manifests).entries
+    first, second = server.entry("a"), server.entry("b")
+    manifests.publish("team/project", [first], NOW)
+    assert entries() == [first]
+    manifests.publish("team/project", [second], NOW)
+    # The replaced one is kept for the pruning of objects, and is not published.
+    assert entries() == [second]
+    manifests.path("team/project").unlink()
+    assert entries() == []
+
+
+def test_a_run_writes_its_state_and_tells_what_changes(config: Config, server: Server) -> None:
+    Manifests(config.manifests).publish("project", [server.entry("a")], NOW)
+    told: list[str] = []
+    rounds = iter(["", "500", "500"])
+
+    def is_over(_seconds: float) -> bool:
+        server.fault = next(rounds, "stop")
+        return server.fault == "stop"
+
+    probe.run(config, lambda event, **_: told.append(event), is_over)
+    state = health.parse(config.health.read_text())
+    assert state is not None
+    assert state.is_current(time.time())
+    assert state.down(["one"]) == {"one"}
+    assert told == ["endpoint-up", "endpoint-down"]
+
+
+# --- networks of providers ------------------------------------------------------------------
+
+
+def test_a_providers_networks_are_fetched_and_kept_until_a_better_file_comes(
+    config: Config, server: Server
+) -> None:
+    provider = Provider("aws", f"{server.url}/ranges", {"us-east-1": "us"})
+    config = replace(config, providers=(provider,))
+    told: list[str] = []
+
+    def refresh(file: object) -> list[tuple[str, str]]:
+        server.content["ranges"] = json.dumps(file).encode()
+        published.refresh(config, lambda event, **_: told.append(event))
+        return [(str(net), region) for net, region in published.load(config)]
+
+    assert published.load(config) == []
+    prefixes = [{"ip_prefix": f"192.0.{n}.0/24", "region": "us-east-1"} for n in range(4)]
+    all_of_it = {"prefixes": prefixes, "ipv6_prefixes": []}
+    known = refresh(all_of_it)
+    assert known == [(f"192.0.{n}.0/24", "us") for n in range(4)]
+    for bad in ({"prefixes": prefixes[:1], "ipv6_prefixes": []}, {"error": "sorry"}, "<html>"):
+        assert refresh(bad) == known
+    server.fault = "500"
+    assert refresh(all_of_it) == known
+    assert told == ["ranges", *["ranges-refused"] * 4]
+    # With other regions, the file before says nothing about these.
+    other = replace(provider, regions={"us-east-1": "elsewhere"})
+    assert published.load(replace(config, providers=(other,))) == []
+
+
+# --- the extension --------------------------------------------------------------------------
+
+
+@dataclass
+class Site:
+    """A repository behind `hg serve --stdio`, with a manifest and a state of probes."""
+
+    root: Path
+    config: Config
+
+    def __post_init__(self) -> None:
+        (self.root / "hgrc").write_text(
+            "[extensions]\nclonebundles =\n"
+            f"steer = {ROOT / 'hgext/clonebundles_steer.py'}\n"
+            f"[hgfleet]\nsteering = {self.root / 'steering.toml'}\n"
+        )
+        self.hg("init", str(self.root / "repo"))
+
+    def environment(self, **more: str) -> dict[str, str]:
+        return {
+            **os.environ,
+            "HGRCPATH": str(self.root / "hgrc"),
+            "HGPLAIN": "1",
+            "PYTHONPATH": str(ROOT),
+            **more,
+        }
+
+    def hg(self, *arguments: str) -> str:
+        return subprocess.run(
+            [HG, *arguments], env=self.environment(), capture_output=True, text=True, check=True
+        ).stdout
+
+    def settle(self, *, networks: str = "") -> None:
+        endpoints = ""
+        for one in self.config.endpoints:
+            endpoints += f'[[endpoint]]\nname = "{one.name}"\nurl = "{one.url}"\n'
+            endpoints += f'region = "{one.region}"\n' if one.region else ""
+            endpoints += f"cdn = {str(one.is_cdn).lower()}\n"
+        (self.root / "steering.toml").write_text(
+            f'health = "{self.config.health}"\nstate = "{self.root}"\n{endpoints}'
+            f"[networks]\n{networks}\n"
+        )
+
+    def publish(self, *entries: Entry) -> None:
+        text = "".join(entry.line() + "\n" for entry in entries)
+        (self.root / "repo/.hg/clonebundles.manifest").write_text(text)
+
+    def probed(self, *up: str, dead: dict[str, str] | None = None, age: float = 0) -> None:
+        conditions = {name: Condition().after(None) for name in up}
+        probe.write(self.config.health, Health(time.time() - age, conditions, dead or {}))
+
+    def told(self, address: str = "192.0.2.1", command: bytes = b"clonebundles") -> list[str]:
+        """Ask as a client of the wire protocol does; return the URLs in their order."""
+        question = command + b"\n" + (b"* 0\n" if command != b"clonebundles" else b"")
+        done = subprocess.run(
+            [HG, "-R", self.root / "repo", "serve", "--stdio"],
+            env=self.environment(SSH_CONNECTION=f"{address} 5000 10.0.0.1 22"),
+            input=question,
+            capture_output=True,
+            check=True,
+        )
+        length, _, answer = done.stdout.partition(b"\n")
+        assert len(answer) == int(length), done
+        return [line.split(" ")[0] for line in answer.decode().splitlines() if line]
+
+
+@pytest.fixture
+def site(tmp_path: Path, config: Config) -> Site:
+    near = Endpoint("eu", "https://eu.example", "eu")
+    far = Endpoint("us", "https://us.example", "us")
+    return Site(tmp_path, replace(config, endpoints=(near, far)))
+
+
+def entry(url: str, spec: str) -> Entry:
+    return Entry(url, spec, "0" * 64, 10, 3, NOW)
+
+
+EU_STREAM = entry("https://eu.example/s.hg", "none-v2;stream=v2;requirements%3Drevlogv1")
+EU_ZSTD = entry("https://eu.example/z.hg", "zstd-v2")
+US_STREAM = entry("https://us.example/s.hg", "none-v2;stream=v2;requirements%3Drevlogv1")
+US_ZSTD = entry("https://us.example/z.hg", "zstd-v2")
+ALL = (EU_STREAM, US_STREAM, EU_ZSTD, US_ZSTD)
+NETWORKS = 'us = ["192.0.2.0/24"]\neu = ["198.51.100.0/24"]'
+
+
+@pytest.mark.parametrize("command", [b"clonebundles", b"clonebundles_manifest"])
+def test_a_client_is_told_of_its_own_region_first(site: Site, command: bytes) -> None:
+    site.settle(networks=NETWORKS)
+    site.publish(*ALL)
+    site.probed("eu", "us")
+    near = [one.url for one in (US_STREAM, US_ZSTD, EU_ZSTD, EU_STREAM)]
+    assert site.told("192.0.2.9", command) == near
+    assert site.told("198.51.100.9", command)[0] == EU_STREAM.url
+    assert site.told("203.0.113.9", command)[0] == EU_ZSTD.url
+
+
+def test_a_client_is_not_told_of_what_does_not_answer(site: Site) -> None:
+    site.settle(networks=NETWORKS)
+    site.publish(*ALL)
+    site.probed("eu", dead={EU_STREAM.url: "the answer is 404"})
+    assert site.told() == [EU_ZSTD.url]
+
+
+@pytest.mark.parametrize("age", [60, -60])
+def test_when_nobody_has_probed_lately_a_client_is_told_of_nothing(site: Site, age: float) -> None:
+    site.settle()
+    site.publish(*ALL)
+    assert site.told() == []
+    site.probed("eu", "us", age=age)
+    assert site.told() == []
+    site.config.health.write_text("{")
+    assert site.told() == []
+
+
+def test_without_settings_the_manifest_is_passed_on(site: Site) -> None:
+    site.publish(*ALL)
+    assert site.told() == [one.url for one in ALL]
+
+
+def test_inline_bundles_stay_in_front(site: Site) -> None:
+    site.settle()
+    site.publish(EU_ZSTD)
+    manifest = site.root / "repo/.hg/clonebundles.manifest"
+    manifest.write_text("peer-bundle-cache://x.hg BUNDLESPEC=zstd-v2\n" + manifest.read_text())
+    site.probed()
+    assert site.told(command=b"clonebundles_manifest") == ["peer-bundle-cache://x.hg"]
+
+
+def test_a_clone_goes_round_an_endpoint_that_is_down(site: Site, server: Server) -> None:
+    site.config = replace(site.config, endpoints=(Endpoint("one", server.url),))
+    site.settle()
+    commit = ("--config", "ui.allowemptycommit=yes", "commit", "--user", "t", "--message", "x")
+    site.hg("-R", str(site.root / "repo"), *commit)
+    site.publish(server.entry("bundle.hg"))
+    site.probed()
+    remote = f"ui.remotecmd={HG}"
+    ssh = "ui.ssh=sh -c 'eval \"$2\"' ssh"
+    target = str(site.root / "clone")
+    said = site.hg(
+        "--config", remote, "--config", ssh, "clone", f"ssh://localhost/{site.root}/repo", target
+    )
+    assert "clone bundle" not in said
+    assert site.hg("-R", target, "log", "-T", "{desc}") == "x"
+    assert server.asked == []
