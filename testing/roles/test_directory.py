@@ -2,41 +2,19 @@
 
 from __future__ import annotations
 
-import base64
+import json
 import re
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hgfleet import publickey
+from testing.roles.ldap import DATABASE, change, search
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from testinfra.host import Host
-
-DATABASE = "olcDatabase={1}mdb,cn=config"
-
-
-def search(
-    host: Host, base: str, scope: str, filter_: str, *attributes: str
-) -> list[dict[str, list[str]]]:
-    """Search as root through the socket; returns entries as attribute to values."""
-    text = host.check_output(
-        "ldapsearch -Q -LLL -o ldif-wrap=no -Y EXTERNAL -H ldapi:/// -b %s -s %s %s "
-        + " ".join(attributes),
-        base,
-        scope,
-        filter_,
-    )
-    entries = []
-    for block in filter(None, text.split("\n\n")):
-        entry: dict[str, list[str]] = {}
-        for line in block.strip().splitlines():
-            name, _, value = line.partition(":")
-            if value.startswith(":"):
-                value = base64.b64decode(value[1:]).decode()
-            entry.setdefault(name, []).append(value.strip())
-        entries.append(entry)
-    return entries
 
 
 @pytest.fixture
@@ -76,6 +54,28 @@ def test_it_listens_on_tls_and_on_its_socket_only(host: Host) -> None:
     assert 636 in ports
     assert 389 not in ports
     assert host.file("/run/slapd/ldapi").is_socket
+
+
+def test_only_those_who_have_to_ask_reach_the_socket(host: Host) -> None:
+    folder = host.file("/run/slapd")
+    assert (folder.user, folder.group, folder.mode) == ("openldap", "hgdirectory", 0o750)
+    tried = host.run("runuser -u nobody -- ldapwhoami -Q -Y EXTERNAL -H ldapi:///")
+    assert tried.rc != 0
+    assert "Can't contact LDAP server" in tried.stderr
+
+
+def test_replicas_are_told_what_changes(host: Host, suffix: str) -> None:
+    (overlay,) = search(host, DATABASE, "one", "(objectClass=olcSyncProvConfig)", "olcSpSessionlog")
+    assert int(overlay["olcSpSessionlog"][0]) > 0
+    (top,) = search(host, suffix, "base", "(objectClass=*)", "contextCSN")
+    assert re.fullmatch(r"\d{14}\.\d{6}Z#[0-9a-f]{6}#[0-9a-f]{3}#0{6}", top["contextCSN"][0])
+
+
+def test_root_and_replicas_see_everybody_however_many_they_are(host: Host) -> None:
+    (entry,) = search(host, DATABASE, "base", "(objectClass=*)", "olcLimits")
+    for who in ("cn=peercred,cn=external,cn=auth", "cn=replica,ou=services,"):
+        (limit,) = [value for value in entry["olcLimits"] if who in value]
+        assert "size=unlimited" in limit
 
 
 def test_tls_shows_the_certificate_of_the_host(host: Host) -> None:
@@ -168,8 +168,63 @@ def test_disabled_people_are_locked_by_the_policy(host: Host) -> None:
     assert policy["pwdLockout"] == ["TRUE"]
 
 
+@pytest.fixture
+def disabled(host: Host, suffix: str) -> Iterator[str]:
+    """Somebody who is disabled, for the time of a test: their DN."""
+    dn = f"uid=role-test,ou=people,{suffix}"
+    change(
+        host,
+        f"dn: {dn}\nchangetype: add\nobjectClass: inetOrgPerson\nobjectClass: ldapPublicKey\n"
+        "uid: role-test\ncn: Test\nsn: Test\npwdAccountLockedTime: 000001010000Z\n",
+    )
+    yield dn
+    change(host, f"dn: {dn}\nchangetype: delete\n")
+
+
+def is_disabled(host: Host, dn: str) -> bool:
+    (person,) = search(host, dn, "base", "(objectClass=*)", "pwdAccountLockedTime")
+    return person.get("pwdAccountLockedTime") == ["000001010000Z"]
+
+
+@pytest.mark.disruptive
+def test_a_change_of_keys_or_names_keeps_a_disabled_person_disabled(
+    host: Host, disabled: str
+) -> None:
+    """What the role writes of a person, attribute by attribute."""
+    for attribute in ("cn", "sn", "mail", "sshPublicKey", "sshPublicKeyId"):
+        change(host, f"dn: {disabled}\nchangetype: modify\nreplace: {attribute}\n{attribute}: x\n")
+        assert is_disabled(host, disabled), attribute
+
+
+@pytest.mark.disruptive
+def test_a_new_password_unlocks_unless_the_lock_is_written_with_it(
+    host: Host, disabled: str
+) -> None:
+    """A trap of slapo-ppolicy; docs/runbooks/slapd.md says how to go round it."""
+    password = f"dn: {disabled}\nchangetype: modify\nreplace: userPassword\nuserPassword: secret\n"
+    lock = "-\nreplace: pwdAccountLockedTime\npwdAccountLockedTime: 000001010000Z\n"
+    change(host, password)
+    assert not is_disabled(host, disabled), "the trap is gone: the runbook may be simpler"
+    change(host, password + lock)
+    assert is_disabled(host, disabled)
+
+
+@pytest.mark.disruptive
+def test_a_disabled_person_with_an_old_connection_cannot_unlock_themself(
+    host: Host, disabled: str
+) -> None:
+    asked = "runuser -u openldap -- slapacl -F /etc/ldap/slapd.d -D %s -b %s userPassword/write"
+    told = host.run(asked, disabled, disabled)
+    assert told.stderr.rstrip().endswith("DENIED"), told.stderr
+    change(host, f"dn: {disabled}\nchangetype: modify\ndelete: pwdAccountLockedTime\n")
+    told = host.run(asked, disabled, disabled)
+    assert told.stderr.rstrip().endswith("ALLOWED"), told.stderr
+
+
 ANYBODY = "uid=anybody,ou=people,{suffix}"
 KEYS = "cn=keys,ou=services,{suffix}"
+WEB = "cn=web,ou=services,{suffix}"
+REPLICA = "cn=replica,ou=services,{suffix}"
 RULES = {
     "the lookup reads keys": (KEYS, ANYBODY, "sshPublicKey/read", True),
     "the lookup finds fingerprints": (KEYS, ANYBODY, "sshPublicKeyId/search", True),
@@ -180,6 +235,21 @@ RULES = {
     "the lookup changes no key": (KEYS, ANYBODY, "sshPublicKey/write", False),
     "the lookup adds nobody": (KEYS, "ou=people,{suffix}", "children/write", False),
     "the lookup changes no group": (KEYS, "cn=g,ou=groups,{suffix}", "member/write", False),
+    "the lookup changes no password": (KEYS, KEYS, "userPassword/write", False),
+    "sign-in finds people": (WEB, ANYBODY, "uid/search", True),
+    "sign-in sees who is disabled": (WEB, ANYBODY, "pwdAccountLockedTime/read", True),
+    "sign-in reads members": (WEB, "cn=g,ou=groups,{suffix}", "member/search", True),
+    "sign-in reads no password": (WEB, ANYBODY, "userPassword/read", False),
+    "sign-in reads no keys": (WEB, ANYBODY, "sshPublicKey/read", False),
+    "sign-in reads no mail address": (WEB, ANYBODY, "mail/read", False),
+    "a replica copies keys": (REPLICA, ANYBODY, "sshPublicKey/read", True),
+    "a replica copies who is disabled": (REPLICA, ANYBODY, "pwdAccountLockedTime/read", True),
+    "a replica knows what is new": (REPLICA, "{suffix}", "contextCSN/read", True),
+    "a replica copies the lookup's account": (REPLICA, KEYS, "userPassword/read", True),
+    "a replica copies no other account": (REPLICA, WEB, "entry/read", False),
+    "a replica copies no password of people": (REPLICA, ANYBODY, "userPassword/read", False),
+    "a replica copies no mail address": (REPLICA, ANYBODY, "mail/read", False),
+    "a replica changes nobody": (REPLICA, ANYBODY, "pwdAccountLockedTime/write", False),
     "a person reads the own keys": (ANYBODY, ANYBODY, "sshPublicKey/read", True),
     "a person does not change them": (ANYBODY, ANYBODY, "sshPublicKey/write", False),
     "a person does not enable themself": (ANYBODY, ANYBODY, "pwdAccountLockedTime/write", False),
@@ -202,3 +272,14 @@ def test_access_rules(
     )
     assert told.rc == 0, told.stderr
     assert told.stderr.rstrip().endswith("ALLOWED" if allowed else "DENIED"), told.stderr
+
+
+def test_the_suite_of_access_checks_finds_what_is_wrong(host: Host, suffix: str) -> None:
+    keys, anybody = KEYS.format(suffix=suffix), ANYBODY.format(suffix=suffix)
+    check = {"who": keys, "entry": anybody, "allowed": ["uid/read"], "denied": ["mail/read"]}
+    asked = "printf %%s %s | hgfleet directory access"
+    right = host.run(asked, json.dumps([check]))
+    assert (right.rc, right.stdout) == (0, "2 answers as they should be\n"), right.stderr
+    wrong = host.run(asked, json.dumps([check | {"denied": ["uid/search"]}]))
+    assert wrong.rc == 1
+    assert f"{keys} may uid/search of {anybody}; expected: may not" in wrong.stderr

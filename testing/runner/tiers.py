@@ -256,6 +256,9 @@ def tests_of_hosts(
     result = []
     for host in sorted(variables):
         own = ["base", *(name for name, members in groups.items() if host in members)]
+        if "ssh" in own and "directory" not in own:
+            # As site.yml does: the role directory, in another mode.
+            own.append("directory_replica")
         tests = [f"testing/roles/test_{name}.py" for name in dict.fromkeys(own)]
         present = [name for name in tests if exists(name)]
         if present:

@@ -332,7 +332,10 @@ def test_each_host_is_checked_for_every_role_it_has() -> None:
         (
             "hg1",
             "c-hg1",
-            [f"testing/roles/test_{role}.py" for role in ("base", "mercurial", "ssh")],
+            [
+                f"testing/roles/test_{role}.py"
+                for role in ("base", "mercurial", "ssh", "directory_replica")
+            ],
         ),
         ("ldap1", "c-ldap1", [f"testing/roles/test_{role}.py" for role in ("base", "directory")]),
     ]
