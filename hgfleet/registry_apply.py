@@ -27,7 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.errors import HostError
+from hgfleet import dynamic
+from hgfleet.errors import HostError, RegistryError
 from hgfleet.registry import dump_compiled
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class Target:
     manifests: Path
     hgrc: Path
     owner: Owner
+    dynamic: Path | None = None
+    """The file with the repositories that people created; None is none."""
     hg: str = ""
     """The program; by default the one of this release, beside the Python that runs this."""
 
@@ -173,8 +176,9 @@ class _Run:
                     self.create(repository)
             # Last: a session or worker finds in it only repositories that exist and are configured.
             self.compile(registry)
+            known = set(registry.repositories) | self.dynamic(registry)
             with _as_owner(target.owner):
-                self.name_unregistered(registry)
+                self.name_unregistered(known)
 
     def change(self, what: str) -> None:
         self.changed += 1
@@ -355,6 +359,45 @@ class _Run:
         finally:
             os.close(descriptor)
 
+    def dynamic(self, registry: Registry) -> set[str]:
+        """Have the repositories that people created follow their namespaces; return all paths.
+
+        Nothing that is wrong with one of them keeps the inventory's from being applied: it is
+        named and left as it is. The lock keeps people from creating and archiving meanwhile.
+        """
+        file = self.target.dynamic
+        if file is None or not file.parent.is_dir():
+            return set()
+        with dynamic.locked(file) if self.write else contextlib.nullcontext():
+            try:
+                found = dynamic.load(file)
+            except RegistryError as error:
+                self.say(f"{error}; what people created keeps the settings that it has")
+                return set()
+            for problem in found.problems():
+                self.say(problem)
+            for path, above in dynamic.shadowed(registry, found).items():
+                self.say(f"{path}: created by a person, and {above} of the inventory hides it")
+            served = dynamic.merged(registry, found)
+            for path in sorted(set(found.raw) - set(registry.repositories)):
+                if (repository := served.repositories.get(path)) is not None:
+                    self.configure_dynamic(repository)
+            return set(found.raw)
+
+    def configure_dynamic(self, repository: Repository) -> None:
+        path = repository.path
+        with _as_owner(self.target.owner):
+            state = self.state(path)
+            if state == "there":
+                with self.directory(path) as descriptor:
+                    self.configure(repository, descriptor)
+                return
+        if isinstance(state, _Obstacle):
+            self.say(str(state))
+        else:
+            # Its session was killed before the repository was there, or a disk was replaced.
+            self.create(repository)
+
     def show(self, name: str, before: str, after: str) -> None:
         if self.diff:
             lines = difflib.unified_diff(
@@ -367,7 +410,7 @@ class _Run:
             for line in lines:
                 self.say(line)
 
-    def name_unregistered(self, registry: Registry) -> None:
+    def name_unregistered(self, known: set[str]) -> None:
         """Say which repositories on disk nothing serves; that is information, not a change."""
         found = []
         for place, directories, _ in os.walk(self.target.root):
@@ -376,7 +419,7 @@ class _Run:
                 found.append(os.path.relpath(place, self.target.root))
             else:
                 directories.sort()
-        for path in sorted(set(found) - set(registry.repositories)):
+        for path in sorted(set(found) - known):
             self.say(f"{path}: on disk but not in the registry; kept, and served by nothing")
 
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet import registry
+from hgfleet import dynamic, registry
 from hgfleet.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,8 +29,9 @@ examples:
 
 _APPLY_EPILOG = """\
 It creates repositories that are missing, writes each one's .hg/hgrc and the link to its clone
-bundle manifest, and compiles the registry for everything that runs on this host. It never deletes
-or moves a repository: one that is no longer registered is named, kept, and served by nothing.
+bundle manifest, and compiles the registry for everything that runs on this host. Repositories that
+people created over SSH follow their namespaces as well. It never deletes or moves a repository: one
+that is no longer registered is named, kept, and served by nothing.
 
 It prints a line per change and ends with `changed=N`; a second run prints `changed=0`.
 
@@ -82,6 +83,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         ("--root", REPOSITORIES, "where repositories are"),
         ("--compiled", COMPILED, "where the compiled registry goes"),
         ("--manifests", MANIFESTS, "where the clone bundle manifests are"),
+        ("--dynamic", dynamic.PATH, "what people created over SSH"),
         ("--hgrc", HGRC, "the configuration that `hg init` gets as HGRCPATH"),
     ):
         apply.add_argument(
@@ -120,6 +122,7 @@ def _apply(options: argparse.Namespace) -> int:
         root=options.root,
         compiled=options.compiled,
         manifests=options.manifests,
+        dynamic=options.dynamic,
         hgrc=options.hgrc,
         owner=registry_apply.owner(options.user, options.group),
     )

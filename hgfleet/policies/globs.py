@@ -75,10 +75,18 @@ def _regex(glob: str, *, is_path: bool) -> str:
             result.append(one)
             position += 1
         elif found := re.match(r"\[(!?)(\]?[^]/]*)\]", rest):
-            inside = re.sub(r"([\\\[\]^&~|])", r"\\\1", found[2])
+            inside = re.sub(r"(.)-(.)|(.)", _range, found[2])
             result.append(f"[{'^/' if found[1] else ''}{inside}]" if inside else "(?!)")
             position += found.end()
         else:
             result.append(re.escape(rest[0]))
             position += 1
     return "".join(result)
+
+
+def _range(found: re.Match[str]) -> str:
+    """A range as a regular expression has it; what is none are its characters."""
+    first, last, single = found.groups()
+    if single is None and first <= last:
+        return f"{re.escape(first)}-{re.escape(last)}"
+    return "".join(f"\\{c}" if c in "\\[]^-&~|" else c for c in found[0])

@@ -55,7 +55,7 @@ class ClosedTree(Policy):
         if excepted:
             way_out = f"you may push all the same with hg push --pushvars {OVERRIDE}=yes"
         elif self._except:
-            way_out = f"wait, or ask one of {names(self._except)} to push"
+            way_out = f"wait, or ask a member of {names(self._except)} to push"
         else:
             way_out = "wait until it opens"
         if self._globs:

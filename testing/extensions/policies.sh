@@ -1,0 +1,54 @@
+# What the stories about policies share: a server with its extensions, and people who push to it.
+# Sourced by a .t file: . $TESTDIR/policies.sh
+
+cat > "$TESTTMP/server.rc" <<EOF
+[extensions]
+hgfleet_access = $TOP/hgext/access.py
+hgfleet_access:required = yes
+hgfleet_policies = $TOP/hgext/policies.py
+hgfleet_policies:required = yes
+blackbox =
+[blackbox]
+track = hgfleet_policy
+[server]
+validate = true
+bundle1 = false
+[push]
+pushvars.server = true
+EOF
+hg init "$TESTTMP/server"
+
+# What sshd runs for a session, with the person in the environment.
+printf '#!/bin/sh\nHGRCPATH=%s exec hg -R %s serve --stdio\n' \
+    "$TESTTMP/server.rc" "$TESTTMP/server" > "$TESTTMP/session"
+chmod +x "$TESTTMP/session"
+cat >> "$HGRCPATH" <<EOF
+[ui]
+ssh = $TESTTMP/session
+editor = false
+[extensions]
+rebase =
+strip =
+EOF
+
+# registered LINE...: the generated hgrc of the server's repository, with these lines beside access.
+registered() {
+    printf '%s\n' '[hgfleet]' 'path = team/tool' 'read = public' 'push = staff' "$@" \
+        > "$TESTTMP/server/.hg/hgrc"
+}
+
+# as PERSON GROUPS: who pushes from here on.
+as() { HGFLEET_USER=$1 HGFLEET_GROUPS=$2; export HGFLEET_USER HGFLEET_GROUPS; }
+
+# push [OPTION...]: what the server says about a push, and nothing of what is the same each time.
+push() {
+    hg push "$@" 2>&1 | grep -v -e '^pushing to' -e '^searching for' -e '^remote: adding' \
+        -e 'hook failed: write refused$' -e 'transaction abort!$' -e 'rollback completed$'
+    return "${PIPESTATUS[0]}"
+}
+
+# commit MESSAGE [OPTION...]: everything in the working copy.
+commit() { hg commit -qAm "$@"; }
+
+# served: what somebody who clones gets.
+served() { hg log -R "$TESTTMP/server" -r "not secret()" -T '{branch}: {desc|firstline}{if(closesbranch, " (closes)")}\n'; }

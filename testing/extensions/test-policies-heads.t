@@ -1,0 +1,120 @@
+Policies about the shape of the history: heads and merges.
+
+  $ . $TESTDIR/policies.sh
+  $ as alice staff
+  $ registered 'policies = {"single-head": {}}'
+  $ hg clone -q ssh://host/server work
+  $ cd work
+  $ echo root > file
+  $ commit root
+  $ push
+  remote: added 1 changesets with 1 changes to 1 files
+
+A second head of the branch is refused, also with --force.
+
+  $ echo a > a
+  $ commit a
+  $ push
+  remote: added 1 changesets with 1 changes to 1 files
+  $ hg update -q 'desc(root)'
+  $ echo b > b
+  $ commit b
+  $ push -f
+  remote: - single-head: the branch default would have 2 heads (80ec2f90344a, ce9df444811f): pull, then merge or rebase onto what is there, and push one
+  remote: alice may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+
+Two heads within one push that end as one are fine, whether by a merge or because one of them is closed.
+
+  $ hg merge -q 'desc(a)'
+  $ commit 'merge a and b'
+  $ push
+  remote: added 2 changesets with 1 changes to 1 files
+  $ hg update -q 'desc(root)'
+  $ echo c > c
+  $ commit c
+  $ hg commit -q --close-branch -m 'no more of c'
+  $ push -f
+  remote: added 2 changesets with 1 changes to 1 files
+  $ served
+  default: root
+  default: a
+  default: b
+  default: merge a and b
+  default: c
+  default: no more of c (closes)
+
+Another branch is another matter, unless the policy names it.
+
+  $ hg update -q 'desc("merge a and b")'
+  $ hg branch -q stable
+  $ echo s > s
+  $ commit 'stable'
+  $ push --new-branch
+  remote: added 1 changesets with 1 changes to 1 files
+  $ hg update -q 'desc("merge a and b")'
+  $ hg branch -qf stable
+  $ echo t > t
+  $ commit 'stable too'
+  $ push -f
+  remote: - single-head: the branch stable would have 2 heads (6ab5285bc9d3, 49b2545b6ebd): pull, then merge or rebase onto what is there, and push one
+  remote: alice may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+  $ registered 'policies = {"single-head": {"branches": ["default", "rel*"]}}'
+  $ push -f
+  remote: added 1 changesets with 1 changes to 1 files (+1 heads)
+
+A branch that has two heads already may be worked on and merged; it may not get a third one.
+
+  $ registered 'policies = {"single-head": {}}'
+  $ echo t2 > t
+  $ commit 'stable too, again'
+  $ push
+  remote: added 1 changesets with 1 changes to 1 files
+  $ hg update -q 'desc("merge a and b")'
+  $ hg branch -qf stable
+  $ echo u > u
+  $ commit 'stable, a third time'
+  $ push -f
+  remote: - single-head: the branch stable would have 3 heads (6ab5285bc9d3, de27c2b90610, 799a57e90398): pull, then merge or rebase onto what is there, and push one
+  remote: alice may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+  $ hg strip -q -r . --no-backup
+  $ hg update -q stable
+  $ hg merge -q
+  $ commit 'stable again one'
+  $ push
+  remote: added 1 changesets with 0 changes to 0 files (-1 heads)
+
+No merges on a protected branch: the changesets are rebased. Elsewhere they may be.
+
+  $ registered 'policies = {"no-merges": {"branches": ["default"]}}'
+  $ hg update -q 'desc("merge a and b")'
+  $ echo d > d
+  $ commit d
+  $ hg update -q '.^'
+  $ echo e > e
+  $ commit e
+  $ hg merge -q 'desc("re:^d$")'
+  $ commit 'merge d and e'
+  $ push
+  remote: - no-merges: c281bb31af25 is a merge on the branch default: rebase instead (hg rebase)
+  remote: alice may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+  $ hg strip -q -r . --no-backup
+  $ hg rebase -q -s 'desc("re:^e$")' -d 'desc("re:^d$")'
+  $ push
+  remote: added 2 changesets with 2 changes to 2 files (+1 heads)
+  $ hg update -q stable
+  $ hg merge -q default
+  $ commit 'default into stable'
+  $ push
+  remote: added 1 changesets with 0 changes to 0 files (-1 heads)
+
+The server is whole after all of this.
+
+  $ hg verify -q -R ../server

@@ -1,0 +1,71 @@
+Policies and phases: what is secret counts on the day it comes, and on the day it is shown.
+
+  $ . $TESTDIR/policies.sh
+  $ as alice staff
+  $ registered
+  $ hg clone -q ssh://host/server work
+  $ cd work
+  $ echo root > file
+  $ commit root
+  $ echo hidden > hidden
+  $ hg commit -q --secret -Am 'a secret'
+  $ hg update -q '.^'
+  $ echo open > open
+  $ commit 'open'
+  $ push
+  remote: added 2 changesets with 2 changes to 2 files
+
+hg sends no secret changeset. A bundle can carry one, and who writes bundles by hand can send it. It may not hide from a policy that way.
+
+  $ hg bundle -q -r 'desc("a secret")' --base 'desc("root")' --config experimental.bundle-phases=yes ../secret.hg
+  $ server() { HGRCPATH=$TESTTMP/server.rc hg -R ../server "$@"; }
+  $ registered 'policies = {"commit-message": {"pattern": "^Bug"}}'
+  $ server unbundle ../secret.hg
+  adding changesets
+  adding manifests
+  adding file changes
+  - commit-message: 8ee45a2f7efd has the message "a secret": expected the pattern ^Bug; change it with hg commit --amend or hg histedit
+  error: pretxnclose.hgfleet_policies hook failed: write refused
+  transaction abort!
+  rollback completed
+  abort: alice may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  [255]
+
+A second head that nobody sees is none, until its phase is moved.
+
+  $ registered 'policies = {"single-head": {}}'
+  $ server unbundle -q ../secret.hg
+  $ served
+  default: root
+  default: open
+  $ server phase --draft --force -r 'desc("a secret")'
+  - single-head: the branch default would have 2 heads (7e0e88112913, 8ee45a2f7efd): pull, then merge or rebase onto what is there, and push one
+  error: pretxnclose.hgfleet_policies hook failed: write refused
+  abort: alice may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  [255]
+  $ server phase --public -r 'desc("a secret")'
+  - single-head: the branch default would have 2 heads (7e0e88112913, 8ee45a2f7efd): pull, then merge or rebase onto what is there, and push one
+  error: pretxnclose.hgfleet_policies hook failed: write refused
+  abort: alice may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  [255]
+  $ server log -r 'desc("a secret")' -T '{phase} {desc}\n'
+  secret a secret
+
+A commit on the server is asked like a push.
+
+  $ server update -q default
+  $ registered 'policies = {"no-symlinks": {}}'
+  $ ln -s x ../server/x
+  $ server commit -Am 'a link' --user alice
+  adding x
+  - no-symlinks: c3f497f99a0b has x, a symbolic link: replace it by a file (hg commit --amend)
+  error: pretxnclose.hgfleet_policies hook failed: write refused
+  transaction abort!
+  rollback completed
+  abort: alice may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  [255]
+  $ rm ../server/x
+
+The server is whole after all of this.
+
+  $ hg verify -q -R ../server
