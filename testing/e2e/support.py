@@ -26,6 +26,7 @@ from bootstrap import ROOT, VENV
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from email.message import Message
 
 T = TypeVar("T")
 
@@ -279,6 +280,22 @@ class Person:
         return replace(done, command=" ".join(shown))
 
     @property
+    def password(self) -> str:
+        """The person's password in the directory."""
+        return (Path(self.cluster.env["HGFLEET_PASSWORDS"]) / self.name).read_text().strip()
+
+    def signed_in(self, secret: str, folder: Path) -> Person:
+        """The same person, whose hgrc in the folder has a name and a secret for HTTPS."""
+        env = self.cluster.env
+        hgrc = folder / f"{self.name}.hgrc"
+        hgrc.touch(0o600)
+        hgrc.write_text(
+            f"%include {env['HGFLEET_HGRC']}\n[auth]\nhg.prefix = {env['HGFLEET_HTTP_URL']}\n"
+            f"hg.username = {self.name}\nhg.password = {secret}\n"
+        )
+        return replace(self, cluster=Cluster({**env, "HGFLEET_HGRC": str(hgrc)}))
+
+    @property
     def environment(self) -> dict[str, str]:
         """What hg and ssh get to see of ours."""
         return {
@@ -351,6 +368,10 @@ class Page:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+def _lower(headers: Message) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
 @dataclass(frozen=True)
 class Cluster:
     """The running cluster, by what `./cluster env` says of it."""
@@ -396,18 +417,26 @@ class Cluster:
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust)
         )
 
-    def get(self, url: str, data: bytes | None = None, method: str | None = None) -> Page:
+    def get(
+        self,
+        url: str,
+        data: bytes | None = None,
+        method: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Page:
         """Ask for a URL, or a path of the web part; any status is an answer."""
         whole = url if url.startswith("https://") else self.url(url)
-        request = urllib.request.Request(whole, data, method=method)  # noqa: S310  (https only)
+        request = urllib.request.Request(  # noqa: S310  (https only)
+            whole, data, dict(headers or {}), method=method
+        )
         try:
             with self._opener.open(request, timeout=30) as answer:
                 body = answer.read().decode("utf-8", "replace")
-                headers = {name.lower(): value for name, value in answer.headers.items()}
-                return Page(answer.status, body, headers)
+                return Page(answer.status, body, _lower(answer.headers))
         except urllib.error.HTTPError as error:
             with error:
-                return Page(error.code, error.read().decode("utf-8", "replace"), {})
+                body = error.read().decode("utf-8", "replace")
+                return Page(error.code, body, _lower(error.headers))
         except OSError as error:
             raise AssertionError(f"{whole} does not answer: {error}") from None
 

@@ -63,7 +63,8 @@ def test_bob_cannot_push_to_it(secret: Clone, bob: Person) -> None:
 def test_over_https_it_is_a_missing_one(cluster: Cluster, rest: str) -> None:
     private, missing = (cluster.get(path + rest) for path in (PRIVATE, MISSING))
 
-    assert private.status == missing.status == 404
+    # hg says who it is only when it is asked, so it is asked, also where there is nothing.
+    assert private.status == missing.status == (401 if "cmd=" in rest else 404)
     assert private.body.replace(PRIVATE, "PATH") == missing.body.replace(MISSING, "PATH")
 
 
@@ -76,8 +77,12 @@ def test_no_list_names_it(cluster: Cluster) -> None:
         assert PRIVATE not in answer.body, page
 
 
-def test_over_https_nobody_clones_it(cluster: Cluster, alice: Person, tmp_path: Path) -> None:
-    alice.hg("clone", cluster.url(PRIVATE), str(tmp_path / "clone")).refused("404")
+def test_over_https_nobody_clones_it_unnamed(
+    cluster: Cluster, alice: Person, tmp_path: Path
+) -> None:
+    alice.hg("clone", cluster.url(PRIVATE), str(tmp_path / "clone")).refused(
+        "http authorization required"
+    )
 
 
 @pytest.mark.usefixtures("secret")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import uuid
@@ -249,3 +250,95 @@ def test_a_killed_worker_comes_back(host: Host, ask: Any, wait_for: WaitFor) -> 
     assert host.run(f"kill -KILL {pid}").rc == 0
     wait_for("the host is healthy again", lambda: ask("/healthz").status == 200)
     wait_for("the unit runs", lambda: host.service(UNIT).is_running)
+
+
+# --- sign-in ----------------------------------------------------------------------------------
+
+AUTH = "hgfleet-auth.service"
+SECRET = "/etc/hgfleet/secrets/auth-bind"
+
+QUESTION = """
+import json, socket, sys
+connection = socket.socket(socket.AF_UNIX)
+connection.settimeout(15)
+connection.connect("/run/hgfleet-auth/socket")
+connection.sendall(sys.argv[1].encode() + b"\\n")
+print(connection.makefile().readline())
+"""
+
+
+def test_sign_in_runs_and_starts_with_the_host(host: Host) -> None:
+    for name in ("hgfleet-auth.socket", AUTH):
+        service = host.service(name)
+        assert service.is_running, host.run(f"journalctl -u {name} -n 50 --no-pager").stdout
+        assert service.is_enabled
+    assert "User=hgauth" in host.check_output(f"systemctl show {AUTH} -p User")
+
+
+def test_its_secret_is_for_root_alone(host: Host) -> None:
+    secret = host.file(SECRET)
+    assert (secret.user, secret.group, secret.mode) == ("root", "root", 0o600)
+    for user in ("hgauth", "hgweb", "hg", "www-data", "nobody"):
+        assert host.run(f"runuser -u {user} -- cat {SECRET}").rc != 0, user
+    elsewhere = host.run(
+        f"grep -r -l -F -f {SECRET} --exclude-dir secrets /etc/hgfleet /etc/systemd;"
+        f" journalctl --quiet --no-pager | grep -F -f {SECRET};"
+        f" ps -eo args -ww | grep -F -f {SECRET}"
+    )
+    assert elsewhere.stdout == ""
+
+
+def test_only_web_workers_may_ask_it(host: Host) -> None:
+    socket = host.file("/run/hgfleet-auth/socket")
+    assert (socket.user, socket.group, socket.mode) == ("root", "hgweb", 0o660)
+    question = json.dumps({"user": "nobody", "secret": "wrong", "client": "192.0.2.1"})
+    ask_as = "runuser -u %s -- python3 -c %s %s"
+    answer = host.check_output(ask_as, "hgweb", QUESTION, question)
+    assert json.loads(answer) == {"answer": "refused"}
+    for user in ("www-data", "hg", "nobody"):
+        assert "PermissionError" in host.run(ask_as, user, QUESTION, question).stderr, user
+
+
+def test_tokens_are_read_by_the_sign_in_and_written_by_hg(host: Host) -> None:
+    folder = host.file("/var/lib/hgfleet/dynamic/tokens")
+    assert (folder.user, folder.group, folder.mode) == ("hg", "hgauth", 0o2750)
+    new = f"{folder.path}/{uuid.uuid4().hex}"
+    try:
+        assert host.run(f"runuser -u hg -- touch {new}").rc == 0
+        assert host.file(new).group == "hgauth"
+        assert host.run(f"runuser -u hgauth -- ls {new}").rc == 0
+    finally:
+        host.run(f"rm -f {new}")
+    assert host.run(f"runuser -u hgauth -- touch {new}").rc != 0
+    assert host.run(f"runuser -u hgweb -- ls {folder.path}").rc != 0
+
+
+def test_it_asks_the_directory_over_tls(host: Host) -> None:
+    settings = host.file("/etc/hgfleet/auth.toml").content_string
+    found = re.search(r"^uris = (\[.*\])$", settings, re.MULTILINE)
+    assert found
+    assert all(uri.startswith(("ldaps://", "ldapi://")) for uri in json.loads(found[1]))
+    probe = host.run("/opt/hgfleet/current/bin/hgfleet-auth --probe")
+    assert probe.rc == 0, probe.stdout + probe.stderr
+    assert "answers after" in probe.stdout
+
+
+def test_the_sign_in_is_sandboxed(host: Host) -> None:
+    report = host.check_output(f"systemd-analyze security --no-pager {AUTH}")
+    found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", report)
+    assert found
+    assert float(found[1]) <= 2.0, report
+
+
+def test_who_sends_a_password_is_never_written_down_with_it(ask: Any, host: Host) -> None:
+    mark = uuid.uuid4().hex
+    encoded = base64.b64encode(f"nobody:{mark}".encode()).decode()
+    reply = ask(f"/{mark[:8]}?cmd=heads", headers={"Authorization": f"Basic {encoded}"})
+    assert reply.status == 401
+    assert host.run(f"grep {mark[:8]} {LOG}").rc == 0
+    for secret in (mark, encoded):
+        found = host.run(
+            f"grep -r -l -F {secret} /var/log/nginx /var/log/hgfleet;"
+            f" journalctl --quiet --no-pager --since=-5m | grep -v grep | grep -F {secret}"
+        )
+        assert found.stdout == ""

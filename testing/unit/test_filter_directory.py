@@ -211,3 +211,24 @@ def test_another_meaning_is_a_difference(old: str, new: str) -> None:
 
 def test_a_server_that_follows_nobody_differs() -> None:
     assert not directory.directory_follows("", SYNCREPL)
+
+
+def test_only_people_without_a_password_who_are_enabled_get_their_first() -> None:
+    """A password that is written takes the lock away, and people choose their own."""
+    people = [
+        {"name": "new", "password": "first"},
+        {"name": "without", "password": "first"},
+        {"name": "chosen", "password": "first"},
+        {"name": "locked", "password": "first"},
+        {"name": "disabled", "password": "first", "disabled": True},
+        {"name": "unnamed"},
+    ]
+    found = [
+        {"dn": "uid=without,ou=people,dc=x", "cn": "Without"},
+        {"dn": "uid=Chosen,ou=people,dc=x", "userPassword": "{SSHA}x"},
+        {"dn": "uid=locked,ou=people,dc=x", "pwdAccountLockedTime": "000001010000Z"},
+    ]
+    assert directory.directory_first_passwords(people, found, SUFFIX) == [
+        {"dn": "uid=new,ou=people,dc=x", "password": "first"},
+        {"dn": "uid=without,ou=people,dc=x", "password": "first"},
+    ]

@@ -144,6 +144,25 @@ def directory_people_entries(people: list[dict[str, Any]], suffix: str) -> dict[
     return entries
 
 
+def directory_first_passwords(
+    people: list[dict[str, Any]], found: Iterable[Mapping[str, Any]], suffix: str
+) -> list[dict[str, str]]:
+    """Return DN and password of the people who have none yet.
+
+    Whoever has one keeps it, as people choose their own. Whoever is disabled gets none, here or by
+    hand: slapo-ppolicy takes the lock away from a person whose password is written.
+    """
+    present = {str(entry["dn"]).lower(): entry for entry in found}
+    first = []
+    for person in people:
+        dn = f"uid={person['name']},ou=people,{suffix}"
+        has = {name.lower() for name in present.get(dn.lower(), {})}
+        is_settled = has & {"userpassword", "pwdaccountlockedtime"} or person.get("disabled")
+        if person.get("password") and not is_settled:
+            first.append({"dn": dn, "password": str(person["password"])})
+    return first
+
+
 def directory_group_entries(groups: list[dict[str, Any]], suffix: str) -> dict[str, Entry]:
     """Return the entries of groups by DN. LDAP has no empty groups, so those are left out."""
     return {
@@ -217,6 +236,7 @@ class FilterModule:
             "ssh_key_problem": ssh_key_problem,
             "directory_problems": directory_problems,
             "directory_people_entries": directory_people_entries,
+            "directory_first_passwords": directory_first_passwords,
             "directory_group_entries": directory_group_entries,
             "ldap_changes": ldap_changes,
             "directory_follows": directory_follows,
