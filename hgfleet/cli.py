@@ -24,6 +24,7 @@ PARTS: Final[dict[str, tuple[str, str]]] = {
     "registry": ("hgfleet.registry_cli", "check, show and apply the registry of repositories"),
     "replica": ("hgfleet.replica", "compare this host's copy of the directory with the provider"),
     "directory": ("hgfleet.directory_access", "check the access rules of the directory"),
+    "repo": ("hgfleet.repo_cli", "look after the repositories that people created"),
     "bundles": ("hgfleet.bundles.cli", "make, publish and prune clone bundles"),
     "person": ("hgfleet.person_cli", "add, change and show people, on the directory's host"),
     "keys": ("hgfleet.keys_index", "index the SSH keys of a directory"),

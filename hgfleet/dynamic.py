@@ -423,7 +423,8 @@ def locked(path: Path | str = PATH, wait: float = LOCK_WAIT_S) -> Iterator[int]:
             except BlockingIOError:
                 if time.monotonic() >= until:
                     raise TemporaryError(
-                        f"{path}: another change is under way for more than {wait:.0f} s"
+                        "Another change of the repositories of this service is under way for "
+                        f"more than {wait:.0f} s: try again in a minute."
                     ) from None
                 time.sleep(0.01)
         yield descriptor

@@ -8,8 +8,10 @@ sshd_config(5) calls it in two ways, as a user of its own:
 It searches the directory for the person with that fingerprint, or with the name of the
 certificate's one principal, and prints one line
 
-    restrict,command="/opt/hgfleet/current/bin/hgfleet-shell --user alice --groups a,b" TYPE KEY
-    restrict,command="/opt/hgfleet/current/bin/hgfleet-shell --user alice --groups a,b" alice
+    restrict,command="SHELL --user alice --groups a,b --fingerprint SHA256:..." TYPE KEY
+    restrict,command="SHELL --user alice --groups a,b" alice
+
+where SHELL is /opt/hgfleet/current/bin/hgfleet-shell.
 
 Nothing printed is a refusal, whatever the cause; the exit status is always 0, because sshd treats
 any other as a fault of its own configuration. Each decision is one line in the system log:
@@ -402,6 +404,9 @@ def command_options(config: Config, allowed: Allowed) -> str:
     command = f"{config.shell} --user {allowed.person}"
     if allowed.groups:
         command += f" --groups {','.join(allowed.groups)}"
+    if allowed.key is not None:
+        # For the person to see which of their keys it is; nothing is decided by it.
+        command += f" --fingerprint {allowed.key.fingerprint}"
     return f'restrict,command="{command}"'
 
 

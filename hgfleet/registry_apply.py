@@ -97,8 +97,8 @@ def hgrc(repository: Repository) -> str:
         protection += f"rules = {_json([rule.to_json() for rule in repository.rules])}\n"
     read = "public" if repository.read == "public" else " ".join(repository.read)
     return f"""\
-# Written by `hgfleet registry apply` from the entry of this repository in registry.yml of the
-# inventory. Whatever is changed here is overwritten; change it there and run the play.
+# Written by hgfleet from the entry of this repository in the registry. Whatever is changed here is
+# overwritten; change registry.yml of the inventory and run the play.
 
 [phases]
 publish = {"true" if repository.publishing else "false"}
@@ -144,6 +144,17 @@ def apply(
     return run.changed
 
 
+def configure(repository: Repository, target: Target, place: Path) -> None:
+    """Give one repository, wherever it lies at the moment, the configuration of its entry."""
+    run = _Run(target, write=True, diff=False, say=lambda _: None)
+    with _as_owner(target.owner):
+        descriptor = os.open(place, _OPEN_DIRECTORY)
+        try:
+            run.configure(repository, descriptor, is_new=True)
+        finally:
+            os.close(descriptor)
+
+
 class _Obstacle(str):
     """Why a repository can be neither used nor created."""
 
@@ -166,6 +177,7 @@ class _Run:
             with _as_owner(target.owner):
                 states = {path: self.state(path) for path in registry.repositories}
             obstacles = [str(state) for state in states.values() if isinstance(state, _Obstacle)]
+            obstacles += self.archived_in_the_way(registry)
             if obstacles:
                 raise HostError("\n".join(obstacles))
             for path, repository in registry.repositories.items():
@@ -186,7 +198,10 @@ class _Run:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """One run at a time; the lock is on the directory, so no file is left behind."""
+        """One run at a time, and nobody creates or archives a repository over SSH meanwhile.
+
+        The locks are on directories, so no file is left behind.
+        """
         for place in (self.target.root, self.target.compiled.parent):
             if not place.is_dir():
                 raise HostError(f"{place} is no directory; the role `mercurial` creates it")
@@ -194,9 +209,12 @@ class _Run:
             self.target.compiled.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         )
         try:
-            if self.write:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
+            with contextlib.ExitStack() as stack:
+                if self.write:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX)
+                    if self.target.dynamic is not None and self.target.dynamic.parent.is_dir():
+                        stack.enter_context(dynamic.locked(self.target.dynamic))
+                yield
         finally:
             os.close(descriptor)
 
@@ -363,26 +381,39 @@ class _Run:
         """Have the repositories that people created follow their namespaces; return all paths.
 
         Nothing that is wrong with one of them keeps the inventory's from being applied: it is
-        named and left as it is. The lock keeps people from creating and archiving meanwhile.
+        named and left as it is.
         """
         file = self.target.dynamic
-        if file is None or not file.parent.is_dir():
+        if file is None:
             return set()
-        with dynamic.locked(file) if self.write else contextlib.nullcontext():
-            try:
-                found = dynamic.load(file)
-            except RegistryError as error:
-                self.say(f"{error}; what people created keeps the settings that it has")
-                return set()
-            for problem in found.problems():
-                self.say(problem)
-            for path, above in dynamic.shadowed(registry, found).items():
-                self.say(f"{path}: created by a person, and {above} of the inventory hides it")
-            served = dynamic.merged(registry, found)
-            for path in sorted(set(found.raw) - set(registry.repositories)):
-                if (repository := served.repositories.get(path)) is not None:
-                    self.configure_dynamic(repository)
-            return set(found.raw)
+        try:
+            found = dynamic.load(file)
+        except RegistryError as error:
+            self.say(f"{error}; what people created keeps the settings that it has")
+            return set()
+        for problem in found.problems():
+            self.say(problem)
+        for path, above in dynamic.shadowed(registry, found).items():
+            self.say(f"{path}: created by a person, and {above} of the inventory hides it")
+        served = dynamic.merged(registry, found)
+        for path in sorted(set(found.raw) - set(registry.repositories)):
+            if (repository := served.repositories.get(path)) is not None:
+                self.configure_dynamic(repository)
+        return set(found.raw)
+
+    def archived_in_the_way(self, registry: Registry) -> list[str]:
+        """An archived repository is not given to others by declaring its path."""
+        found = dynamic.NOTHING
+        if self.target.dynamic is not None:
+            # What is wrong with the file is told when its entries are configured.
+            with contextlib.suppress(RegistryError):
+                found = dynamic.load(self.target.dynamic)
+        return [
+            f"{self.target.root}/{path}: {entry.owner} has archived a repository there; "
+            f"`hgfleet repo purge --now {path} {path}` deletes it for good"
+            for path, entry in found.repositories.items()
+            if path in registry.repositories and entry.archived is not None
+        ]
 
     def configure_dynamic(self, repository: Repository) -> None:
         path = repository.path

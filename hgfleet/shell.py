@@ -5,9 +5,9 @@ the client asked for in SSH_ORIGINAL_COMMAND. That is either exactly what an hg 
 
     hg -R PATH serve --stdio
 
-for a repository that the person may read, or one of a few words (`help`, `whoami`), or nothing (a
-bare login). Everything else is refused with a sentence. `decide` makes the decision and touches
-nothing; `main` carries it out.
+for a repository that the person may read, or one of the commands of `hgfleet.selfservice`, or
+nothing (a bare login). Everything else is refused with a sentence. `decide` makes the decision and
+touches nothing; `main` carries it out. A session of hg imports nothing that only the commands need.
 
 PATH is the path of the registry. `ssh://host/team/x` makes it `team/x` and `ssh://host//team/x`
 makes it `/team/x`; people type a slash at the end too. One slash at each end is therefore taken
@@ -30,12 +30,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO
 
 from hgfleet import access, dynamic, events, registry
-from hgfleet.errors import AccessDeniedError, ConfigurationError, HgfleetError, RegistryError
+from hgfleet.errors import (
+    AccessDeniedError,
+    ConfigurationError,
+    HgfleetError,
+    RegistryError,
+    TemporaryError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hgfleet.registry import Registry, Repository
+    from hgfleet.selfservice.words import Call
 
 REGISTRY: Final = "/var/lib/hgfleet/registry.json"
 ROOT: Final = "/srv/hg/repos"
@@ -56,6 +64,7 @@ _SERVE: Final = re.compile(
 _INIT: Final = re.compile(r"hg init( .*)?", re.DOTALL)
 _NAME: Final = re.compile(r"[a-z][a-z0-9._-]{0,31}")
 _GROUP: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_FINGERPRINT: Final = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +75,10 @@ class Serve:
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
-    """Print this and end well; `reason` is for the log."""
+class Do:
+    """Carry out a command of the self-service."""
 
-    text: str
-    reason: str
+    call: Call
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +90,15 @@ class Refuse:
     exit_code: int = AccessDeniedError.exit_code
 
 
-Decision = Serve | Say | Refuse
+Decision = Serve | Do | Refuse
 
 
 def decide(command: str | None, principal: access.Principal, known: Registry) -> Decision:
     """Decide about SSH_ORIGINAL_COMMAND; None is a login without a command."""
     if command is None or not command.strip(" "):
-        return Say(greeting(principal, known), "login")
+        from hgfleet.selfservice import commands, words
+
+        return Do(words.Call(commands.GREETING))
     if len(command) > MAX_COMMAND:
         return Refuse(
             f"That command has {len(command)} characters, more than the {MAX_COMMAND} that any "
@@ -99,17 +109,20 @@ def decide(command: str | None, principal: access.Principal, known: Registry) ->
         case re.Match() as found:
             path = found["bare"] or (found["quoted"] or "").replace("'\\''", "'")
             return _repository(path, principal, known)
-    match command.strip(" "):
-        case "help":
-            return Say(help_text(principal), "help")
-        case "whoami":
-            return Say(whoami(principal, known), "whoami")
     if _INIT.fullmatch(command):
         return Refuse(
-            "Repositories are not made over SSH: an operator declares them in the registry of this "
-            "service, and they appear by themselves.",
+            'Repositories are not made with "hg init" here. "ssh hg@HOST repo create PATH" makes '
+            'one; "ssh hg@HOST whoami" says where you may.',
             "init",
         )
+    from hgfleet.selfservice import commands, words
+
+    try:
+        call = words.understand(command, commands.COMMANDS)
+    except UsageError as error:
+        return Refuse(str(error), "usage", error.exit_code)
+    if call is not None:
+        return Do(call)
     return Refuse(f"'{_shown(command)}' is not a command of this service. {_WHAT_WORKS}", "command")
 
 
@@ -118,7 +131,7 @@ def _repository(asked: str, principal: access.Principal, known: Registry) -> Dec
     if path in ("", "."):
         return Refuse(
             "Which repository? The URL has no path after the host: ssh://hg@HOST/PATH. "
-            '"ssh hg@HOST whoami" lists some.',
+            '"ssh hg@HOST repo list" shows them.',
             "no-path",
         )
     repository = known.repositories.get(path)
@@ -129,7 +142,7 @@ def _repository(asked: str, principal: access.Principal, known: Registry) -> Dec
 
     readable = [r.path for r in known.repositories.values() if access.may_read(r, principal)]
     likely = difflib.get_close_matches(path[: registry.MAX_PATH_LENGTH], readable, n=1)
-    hint = f"Did you mean {likely[0]}?" if likely else 'See "ssh hg@HOST whoami" for what is.'
+    hint = f"Did you mean {likely[0]}?" if likely else 'See "ssh hg@HOST repo list".'
     return Refuse(
         f"There is no repository '{_shown(path)}' here for {principal.name}. {hint}",
         "no-repository",
@@ -140,52 +153,8 @@ def _repository(asked: str, principal: access.Principal, known: Registry) -> Dec
 
 _WHAT_WORKS: Final = (
     "This account serves Mercurial repositories (hg clone, pull and push with "
-    'ssh://hg@HOST/PATH) and the commands "help" and "whoami".'
+    'ssh://hg@HOST/PATH); "ssh hg@HOST help" says what else it does.'
 )
-
-_LISTED: Final = 20
-"""Repositories that one answer names; the web part has the whole list."""
-
-
-def help_text(principal: access.Principal) -> str:
-    """Return the answer to `ssh hg@HOST help`."""
-    return f"""You are {principal.name}. This is a Mercurial server; put its name where HOST stands.
-
-  hg clone ssh://hg@HOST/PATH    clone, pull from and push to a repository
-  ssh hg@HOST whoami             your name, your groups, and where you may push
-  ssh hg@HOST help               this text
-
-There is no shell here, and nothing is forwarded.
-"""
-
-
-def whoami(principal: access.Principal, known: Registry) -> str:
-    """Return the answer to `ssh hg@HOST whoami`."""
-    readable = [r for r in known.repositories.values() if access.may_read(r, principal)]
-    pushable = [r.path for r in readable if access.may_push(r, principal)]
-    groups = ", ".join(sorted(principal.groups)) or "none"
-    return (
-        f"name:      {principal.name}\n"
-        f"groups:    {groups}\n"
-        f"may push:  {_listed(pushable)}\n"
-        f"may read:  {_listed([r.path for r in readable])}\n"
-    )
-
-
-def greeting(principal: access.Principal, known: Registry) -> str:
-    """Return what a login without a command prints."""
-    return (
-        f"Hello {principal.name}: your key works.\n\n"
-        f"{whoami(principal, known)}\n"
-        'This is a Mercurial server without a shell. "ssh hg@HOST help" says what works.\n'
-    )
-
-
-def _listed(paths: Sequence[str]) -> str:
-    if not paths:
-        return "nothing"
-    more = f" and {len(paths) - _LISTED} more" if len(paths) > _LISTED else ""
-    return ", ".join(paths[:_LISTED]) + more
 
 
 def _shown(text: str) -> str:
@@ -206,10 +175,12 @@ class Options:
     dynamic: str = dynamic.PATH
     root: str = ROOT
     hgrc: str = HGRC
+    fingerprint: str = ""
+    """Of the key that opened the session; none where a certificate did."""
 
 
 def parse_arguments(arguments: Sequence[str]) -> Options:
-    """Read `--user U [--groups G,H]`, and for tests `--registry`, `--dynamic`, `--root`, `--hgrc`.
+    """Read `--user U [--groups G,H] [--fingerprint F]`, and for tests the paths.
 
     By hand, because argparse would cost every session 10 ms. Raises ConfigurationError: whoever
     wrote a wrong command line, it was not the client.
@@ -227,7 +198,10 @@ def parse_arguments(arguments: Sequence[str]) -> Options:
         given.pop("--dynamic", dynamic.PATH),
         given.pop("--root", ROOT),
         given.pop("--hgrc", HGRC),
+        given.pop("--fingerprint", ""),
     )
+    if options.fingerprint and not _FINGERPRINT.fullmatch(options.fingerprint):
+        raise ConfigurationError("hgfleet-shell: --fingerprint is not one")
     if given:
         raise ConfigurationError(f"hgfleet-shell: unknown option {min(given)}")
     return options
@@ -291,10 +265,8 @@ def session(arguments: Sequence[str], environment: Mapping[str, str], log: event
     )
     decision = decide(command, options.principal, known)
     match decision:
-        case Say(text, reason):
-            log(events.line("session", decision="answer", reason=reason, user=name, client=client))
-            _tell(text, sys.stdout)
-            return 0
+        case Do(call):
+            return _carry_out(call, options, client, log)
         case Serve(repository):
             path = f"{options.root}/{repository.path}"
             if os.path.isdir(f"{path}/.hg"):  # noqa: PTH112  (pathlib is slow to import)
@@ -332,6 +304,51 @@ def session(arguments: Sequence[str], environment: Mapping[str, str], log: event
     )
     _tell(f"{decision.message}\n", sys.stderr)
     return decision.exit_code
+
+
+def _carry_out(call: Call, options: Options, client: str | None, log: events.Log) -> int:
+    """Run a command of the self-service, log it, and print its answer or refusal."""
+    from hgfleet.selfservice.context import Context
+
+    start = time.monotonic()
+    os.umask(0o027)
+    context = Context(
+        options.principal,
+        options.registry,
+        options.dynamic,
+        options.root,
+        options.hgrc,
+        options.fingerprint,
+        progress=lambda text: print(text, file=sys.stderr, flush=True),
+    )
+    fields: dict[str, object] = {
+        "reason": call.command.name or "login",
+        "user": options.principal.name,
+        "client": client,
+        "arguments": " ".join(call.arguments) or None,
+    }
+    answer, refusal = "", None
+    try:
+        answer = call.command.run(context, call)
+    except (UsageError, AccessDeniedError, TemporaryError) as error:
+        refusal = error
+    except BrokenPipeError:
+        # The client has gone while it waited, and what it asked for was given up.
+        refusal = TemporaryError("nobody waits for it any more")
+    log(
+        events.line(
+            "session",
+            decision="answer" if refusal is None else "refuse",
+            **fields,
+            detail=refusal,
+            seconds=time.monotonic() - start,
+        )
+    )
+    if refusal is not None:
+        _tell(f"{refusal}\n", sys.stderr)
+        return refusal.exit_code
+    _tell(answer, sys.stdout)
+    return 0
 
 
 def _tell(text: str, stream: TextIO) -> None:

@@ -338,7 +338,7 @@ def test_whoever_is_killed_holds_no_lock(file: Path) -> None:
 def test_a_lock_that_stays_is_a_sentence(file: Path) -> None:
     with (
         dynamic.locked(file),
-        pytest.raises(TemporaryError, match="another change"),
+        pytest.raises(TemporaryError, match="Another change"),
         dynamic.update(file, wait=0),
     ):
         pass

@@ -110,7 +110,8 @@ def test_a_person_gets_the_forced_shell_with_the_groups(ask: Callable[..., Any])
     line, log = ask(entry())
     assert line == (
         'restrict,command="/opt/hgfleet/current/bin/hgfleet-shell'
-        f' --user alice --groups maintainers,sandbox" ssh-ed25519 {KEY}'
+        f' --user alice --groups maintainers,sandbox --fingerprint {ASKED.fingerprint}"'
+        f" ssh-ed25519 {KEY}"
     )
     assert log.startswith("event=key decision=allow reason=ok fingerprint=SHA256:")
     assert "person=alice" in log
@@ -120,7 +121,7 @@ def test_a_person_gets_the_forced_shell_with_the_groups(ask: Callable[..., Any])
 
 def test_a_person_without_groups_gets_in_with_none(ask: Callable[..., Any]) -> None:
     line, _ = ask(entry(), groups=[])
-    assert f'--user alice" ssh-ed25519 {KEY}' in line
+    assert f'--user alice --fingerprint {ASKED.fingerprint}" ssh-ed25519 {KEY}' in line
 
 
 def test_the_right_one_of_several_keys_is_used(ask: Callable[..., Any]) -> None:
@@ -159,7 +160,7 @@ def test_attribute_names_come_in_any_case(ask: Callable[..., Any]) -> None:
 def test_groups_with_unsafe_names_are_left_out_and_counted(ask: Callable[..., Any]) -> None:
     odd = ['a" sh', "A", "-x", "a,b", "a b", "a\n", "", "x" * 65, "public", "ünï", "a;b", "$(id)"]
     line, log = ask(entry(), groups=[group("staff"), *map(group, odd), group("a", "b"), group()])
-    assert '--groups staff"' in line
+    assert "--groups staff --fingerprint " in line
     assert f"unsafe_groups={len(odd) + 2}" in log
 
 

@@ -16,7 +16,8 @@ from hgfleet import registry, shell
 from hgfleet.access import Principal
 from hgfleet.errors import ConfigurationError
 from hgfleet.registry import Registry, Repository
-from hgfleet.shell import Refuse, Say, Serve
+from hgfleet.selfservice import commands, words
+from hgfleet.shell import Do, Refuse, Serve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,40 +82,15 @@ def test_a_private_repository_is_answered_as_one_that_does_not_exist() -> None:
 
 @pytest.mark.parametrize("command", [None, "", " "])
 def test_a_bare_login_is_greeted(command: str | None) -> None:
-    answer = decide(command)
-    assert isinstance(answer, Say)
-    assert answer.text.startswith("Hello bob: your key works.")
-    assert "help" in answer.text
-    assert "staff/plans" not in answer.text
+    assert decide(command) == Do(words.Call(commands.GREETING))
 
 
-def test_whoami_names_groups_and_what_may_be_pushed() -> None:
-    answer = decide("whoami", ALICE)
-    assert isinstance(answer, Say)
-    assert answer.text.splitlines() == [
-        "name:      alice",
-        "groups:    maintainers, staff",
-        "may push:  hgfleet, sandbox/playground, staff/plans",
-        "may read:  hgfleet, sandbox/playground, staff/plans",
-    ]
-
-
-def test_a_person_who_may_push_nothing_reads_that() -> None:
-    answer = decide("whoami")
-    assert isinstance(answer, Say)
-    assert "may push:  nothing" in answer.text
-
-
-def test_a_long_list_is_cut() -> None:
-    many = Registry({f"r{n:03}": repository(f"r{n:03}") for n in range(50)})
-    assert "r019 and 30 more\n" in shell.whoami(BOB, many)
-
-
-def test_help_shows_every_command() -> None:
-    answer = decide("help")
-    assert isinstance(answer, Say)
-    for word in ("hg clone ssh://", "whoami", "help"):
-        assert word in answer.text
+def test_a_command_of_the_self_service_is_one_to_be_done() -> None:
+    answer = decide(" repo  create people/bob/x --description 'Two words' ")
+    assert isinstance(answer, Do)
+    assert answer.call.command.name == "repo create"
+    assert answer.call.arguments == ("people/bob/x",)
+    assert answer.call.options == {"--description": "Two words"}
 
 
 # --- what does not --------------------------------------------------------------------------
@@ -239,7 +215,7 @@ def test_a_url_without_a_path_is_explained() -> None:
 def test_init_is_explained() -> None:
     answer = decide("hg init new")
     assert isinstance(answer, Refuse)
-    assert "an operator declares them in the registry" in answer.message
+    assert "repo create PATH" in answer.message
 
 
 # --- command line and environment -----------------------------------------------------------
@@ -257,6 +233,7 @@ def test_init_is_explained() -> None:
         ["--user", "alice", "--groups", "a b"],
         ["--user", "alice", "--groups", "a,-b"],
         ["--user", "alice", "--shell", "/bin/sh"],
+        ["--user", "alice", "--fingerprint", "x"],
         ["alice"],
     ],
 )

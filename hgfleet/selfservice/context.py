@@ -1,0 +1,72 @@
+"""Who asks, and where things are: what every command gets."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hgfleet import dynamic, registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hgfleet.access import Principal
+    from hgfleet.dynamic import Dynamic
+    from hgfleet.registry import Registry
+
+MANIFESTS = "/var/lib/hgfleet/manifests"
+
+
+@dataclass(frozen=True)
+class Context:
+    """A session. The registry is read when a command needs it, once."""
+
+    principal: Principal
+    registry: str
+    dynamic: str
+    root: str
+    hgrc: str
+    fingerprint: str = ""
+    manifests: str = MANIFESTS
+    progress: Callable[[str], None] = lambda _: None
+    """Writes a line for a person who waits; raises OSError when nobody listens any more."""
+
+    @cached_property
+    def static(self) -> Registry:
+        """What the inventory declares."""
+        return registry.load_compiled(self.registry)
+
+    @cached_property
+    def entries(self) -> Dynamic:
+        """What people created. Raises RegistryError if that is damaged."""
+        return dynamic.load(self.dynamic)
+
+    @cached_property
+    def known(self) -> Registry:
+        """Both together, as everything else of this host sees it."""
+        return dynamic.load_effective(self.registry, self.dynamic)
+
+    def place(self, path: str) -> Path:
+        """Where a repository is on disk."""
+        return Path(self.root) / path
+
+    @cached_property
+    def url(self) -> str:
+        """The address that people use, without the path."""
+        try:
+            text = Path(self.hgrc).read_text("utf-8")
+        except OSError:
+            text = ""
+        for line in text.splitlines():
+            name, _, value = line.partition("=")
+            if name.strip() == "ssh-url" and value.strip():
+                return value.strip().rstrip("/")
+        return "ssh://hg@HOST"
+
+    @property
+    def uid(self) -> int:
+        """Whose files it works on: its own."""
+        return os.geteuid()

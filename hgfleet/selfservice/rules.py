@@ -1,0 +1,156 @@
+"""Who may create what, where, and for whom to read. Pure decisions, and their words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hgfleet import access, registry
+from hgfleet.errors import AccessDeniedError, UsageError
+from hgfleet.selfservice.words import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hgfleet.access import Principal
+    from hgfleet.dynamic import Dynamic
+    from hgfleet.registry import Namespace, Read, Registry, Repository
+
+PURGE_AFTER_DAYS = 30
+"""How long an archived repository is kept at least."""
+
+
+def governing(path: str, known: Registry) -> Namespace | None:
+    """The namespace whose word counts for a path: the longest above it."""
+    for above in registry.parents(path):
+        if above in known.namespaces:
+            return known.namespaces[above]
+    return None
+
+
+def open_namespaces(principal: Principal, known: Registry) -> Iterator[Namespace]:
+    """The namespaces in which the person may create repositories."""
+    for namespace in known.namespaces.values():
+        if not principal.groups.isdisjoint(namespace.create):
+            yield namespace
+
+
+def form(namespace: Namespace, principal: Principal) -> str:
+    """What paths have to look like there, for this person."""
+    return (
+        f"{namespace.path}/{principal.name}/NAME"
+        if namespace.personal
+        else f"{namespace.path}/NAME"
+    )
+
+
+def owned(person: str, namespace: Namespace, known: Registry, entries: Dynamic) -> list[str]:
+    """The repositories of a person that count for the quota of a namespace, archived ones too."""
+    return [
+        path
+        for path, entry in entries.repositories.items()
+        if entry.owner == person and governing(path, known) == namespace
+    ]
+
+
+def check_creation(path: str, principal: Principal, known: Registry, entries: Dynamic) -> Namespace:
+    """Refuse a path for a new repository, or return the namespace that it will be in.
+
+    `known` is the static registry. Raises UsageError and AccessDeniedError. Whether a name is taken
+    by something that the person may not see cannot be hidden; what it is, is not said.
+    """
+    if problem := registry.path_problem(path):
+        raise UsageError(f"{shown(path)} cannot be a repository here. Expected: {problem}.")
+    namespace = governing(path, known)
+    if namespace is None or principal.groups.isdisjoint(namespace.create):
+        forms = [form(one, principal) for one in open_namespaces(principal, known)]
+        where = f"You may at {access.names(forms)}." if forms else "An operator can open a place."
+        raise AccessDeniedError(f"{principal.name} may not create repositories at {path}. {where}")
+    below = path.removeprefix(f"{namespace.path}/").split("/")
+    if namespace.personal and (len(below) != 2 or below[0] != principal.name):
+        raise AccessDeniedError(
+            f"Repositories below {namespace.path} are personal: yours are at "
+            f"{form(namespace, principal)}."
+        )
+    own = entries.repositories.get(path)
+    if own is not None and own.owner == principal.name and own.archived is not None:
+        raise AccessDeniedError(
+            f'You have archived {path}; "repo restore {path}" brings it back. The name is free '
+            "again when the operators have purged it."
+        )
+    if is_taken(path, known, entries):
+        raise not_available(path)
+    mine = owned(principal.name, namespace, known, entries)
+    if len(mine) >= namespace.quota:
+        archived = sum(entries.repositories[one].archived is not None for one in mine)
+        count = f", {archived} of them archived (until they are purged)" if archived else ""
+        raise AccessDeniedError(
+            f"You own {len(mine)} repositories below {namespace.path}{count}, and the limit is "
+            f"{namespace.quota}. An operator can raise it."
+        )
+    return namespace
+
+
+def not_available(path: str) -> AccessDeniedError:
+    """The one answer for every reason why a name cannot be had."""
+    return AccessDeniedError(f"The name {path} is not available: choose another one.")
+
+
+def is_taken(path: str, known: Registry, entries: Dynamic) -> bool:
+    """Whether something of the registry is at, above or below this path, in service or not."""
+    if path in known.namespaces:
+        return True
+    prefix = f"{path}/"
+    # The keys as they stand in the file: an entry that makes no sense holds its name, too.
+    for paths in (known.repositories, entries.raw):
+        if any(above in paths for above in (path, *registry.parents(path))):
+            return True
+        if any(one.startswith(prefix) for one in paths):
+            return True
+    return False
+
+
+def readers(asked: str | None, inherited: Read, source: Repository | None = None) -> Read | None:
+    """Return who is to read a new repository; None for what its namespace says.
+
+    Nobody makes a repository more public than its namespace, or a fork more public than its source.
+    """
+    private_source = source.read if source is not None and source.read != "public" else None
+    if asked is None:
+        return private_source
+    if asked == "public":
+        if private_source is not None:
+            raise AccessDeniedError("A fork of a private repository cannot be public.")
+        if inherited != "public":
+            raise AccessDeniedError(
+                "Repositories there cannot be public: what may be read there by whom is in the "
+                "registry, which operators change."
+            )
+        return "public"
+    groups = () if asked == "private" else tuple(asked.split(","))
+    for group in groups:
+        if problem := registry.group_problem(group):
+            raise UsageError(f"{shown(group)} cannot be a reader. Expected: {problem}.")
+    if private_source is not None and not set(groups) <= set(private_source):
+        who = f"members of {access.names(private_source)}" if private_source else "you alone"
+        raise AccessDeniedError(f"A fork may not have more readers than its source: {who}.")
+    return tuple(dict.fromkeys(groups))
+
+
+def readers_text(read: Read, owner: str | None = None) -> str:
+    """Say who may read."""
+    if read == "public":
+        return "everybody"
+    people = [*([owner] if owner else []), *([f"members of {access.names(read)}"] if read else [])]
+    return " and ".join(people) or "nobody"
+
+
+def writers_text(repository: Repository) -> str:
+    """Say who may push."""
+    if repository.read_only is not None:
+        return f"nobody at the moment: {repository.read_only}"
+    push = repository.push
+    people = [
+        *([repository.owner] if repository.owner else []),
+        *([f"members of {access.names(push)}"] if push else []),
+    ]
+    return " and ".join(people) or "nobody"
