@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import shlex
@@ -418,6 +419,28 @@ def test_people_get_the_forced_shell_and_nothing_else(
         rf' --user {person} --groups {groups} --fingerprint SHA256:[A-Za-z0-9+/]+" ssh-.+\n',
         line,
     )
+
+
+@pytest.mark.parametrize("name", ["carol", "carol-second"])
+def test_a_revoked_key_is_refused_whatever_the_directory_says(
+    host: Host, sshd: dict[str, list[str]], stranger: str, name: str
+) -> None:
+    assert ask_for(host, name) != "", "the directory does not know this key"
+    folder = people_keys()
+    assert folder is not None
+    key = publickey.parse((folder / f"{name}.pub").read_text().strip())
+    secret = base64.b64encode((folder / name).read_bytes()).decode()
+    host.check_output("rm %s.pub; echo %s | base64 -d > %s", stranger, secret, stranger)
+
+    tried = ssh(host, sshd, stranger)
+
+    listed = host.file("/etc/hgfleet/ssh/revoked_keys").content_string
+    assert sshd["revokedkeys"] == ["/etc/hgfleet/ssh/revoked_keys" if "ssh-" in listed else "none"]
+    if key.blob in listed:
+        assert (tried.rc, tried.stdout) == (255, "")
+        assert "Permission denied (publickey)" in tried.stderr
+    else:
+        assert "carol" in tried.stdout
 
 
 def test_a_disabled_person_is_nobody(host: Host) -> None:
