@@ -197,15 +197,18 @@ def test_a_change_of_keys_or_names_keeps_a_disabled_person_disabled(
 
 
 @pytest.mark.disruptive
-def test_a_new_password_unlocks_unless_the_lock_is_written_with_it(
+def test_a_new_password_unlocks_unless_the_lock_is_written_around_it(
     host: Host, disabled: str
 ) -> None:
     """A trap of slapo-ppolicy; docs/runbooks/slapd.md says how to go round it."""
-    password = f"dn: {disabled}\nchangetype: modify\nreplace: userPassword\nuserPassword: secret\n"
-    lock = "-\nreplace: pwdAccountLockedTime\npwdAccountLockedTime: 000001010000Z\n"
-    change(host, password)
+    begin = f"dn: {disabled}\nchangetype: modify\n"
+    password = "replace: userPassword\nuserPassword: secret\n"
+    lock = "pwdAccountLockedTime\npwdAccountLockedTime: 000001010000Z\n"
+    change(host, f"{begin}{password}-\nreplace: {lock}")
     assert not is_disabled(host, disabled), "the trap is gone: the runbook may be simpler"
-    change(host, password + lock)
+    change(host, f"{begin}replace: {lock}")
+    assert is_disabled(host, disabled)
+    change(host, f"{begin}delete: pwdAccountLockedTime\n-\n{password}-\nadd: {lock}")
     assert is_disabled(host, disabled)
 
 
