@@ -313,14 +313,15 @@ def plan_group_remove(
 def plan_password(person: Person, password: str) -> list[Change]:
     """Set a password, which the server hashes (ppolicy, hash cleartext).
 
-    slapo-ppolicy unlocks an account whose password is set, also within the same operation. So a
-    disabled person is disabled again at once.
+    slapo-ppolicy unlocks an account whose password is written, and does so last, unless the same
+    operation takes the lock away itself. Then the lock that is put back stays, and a disabled
+    person is never enabled, not for a moment.
     """
-    changes = _modify(person.dn, [Edit("replace", "userPassword", (password.encode(),))])
+    edits = [Edit("replace", "userPassword", (password.encode(),))]
     if person.disabled:
-        lock = Edit("replace", "pwdAccountLockedTime", (DISABLED.encode(),))
-        changes += _modify(person.dn, [lock])
-    return changes
+        lock = Edit("add", "pwdAccountLockedTime", (DISABLED.encode(),))
+        edits = [Edit("delete", "pwdAccountLockedTime"), *edits, lock]
+    return _modify(person.dn, edits)
 
 
 def no_password(person: Person) -> Change:
