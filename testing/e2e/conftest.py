@@ -22,7 +22,7 @@ from bootstrap import ROOT, VENV, SetupError
 from localcluster import images
 from localcluster.cluster import INVENTORY, exclusively
 
-from testing.e2e.support import Cluster, Host, Person, run, wait_until
+from testing.e2e.support import Cluster, Directory, Host, Person, run, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -90,6 +90,19 @@ def bob(cluster: Cluster) -> Person:
 def carol(cluster: Cluster) -> Person:
     """Has two keys; this is with the first."""
     return cluster.person("carol")
+
+
+@pytest.fixture
+def carols_entry(cluster: Cluster) -> Iterator[Directory]:
+    """Carol's entry; it has the same keys again afterwards."""
+    directory = cluster.directory("carol")
+    before = directory.keys()
+    assert len(before) == 2, f"expected two keys of carol: {before}"
+    yield directory
+    after = directory.keys()
+    for identity, key in before.items():
+        if identity not in after:
+            directory.change("add", identity, key)
 
 
 @pytest.fixture(scope="session")

@@ -33,6 +33,8 @@ T = TypeVar("T")
 SECONDS_FOR_A_COMMAND: Final = 120
 SHOWN_LINES: Final = 40
 """Of a command's output, in the message of a test that failed."""
+DENIED: Final = "Permission denied (publickey)"
+"""What ssh says when no key was taken, whatever the reason."""
 INVENTORY: Final = ROOT / "ansible/inventories/cluster/hosts.yml"
 
 
@@ -356,6 +358,42 @@ class Clone:
         return sum(f.stat().st_size for f in (self.path / ".hg/store").rglob("*") if f.is_file())
 
 
+# --- the directory ----------------------------------------------------------------------------
+
+
+def fingerprint(key: Path) -> str:
+    """Return SHA256:... of a key file."""
+    return run(["ssh-keygen", "-l", "-f", str(key)]).ok().stdout.split()[1]
+
+
+@dataclass(frozen=True)
+class Directory:
+    """The directory as its administrator uses it: root on its host, through the socket."""
+
+    host: Host
+    dn: str
+
+    def keys(self) -> dict[str, str]:
+        """Return the person's keys by fingerprint."""
+        words = ["ldapsearch", "-Q", "-LLL", "-o", "ldif-wrap=no", "-Y", "EXTERNAL"]
+        words += ["-H", "ldapi:///", "-b", self.dn, "-s", "base", "sshPublicKey"]
+        found = self.host.run(*words).ok().stdout.splitlines()
+        values = [line.removeprefix("sshPublicKey: ") for line in found if "sshPublicKey:" in line]
+        result = {}
+        for value in values:
+            done = run(["ssh-keygen", "-l", "-f", "-"], stdin=value + "\n").ok()
+            result[done.stdout.split()[1]] = value
+        return result
+
+    def change(self, action: str, identity: str, key: str) -> None:
+        """Add or delete one key, as an administrator's tool would: both attributes at once."""
+        ldif = f"dn: {self.dn}\nchangetype: modify\n"
+        ldif += f"{action}: sshPublicKey\nsshPublicKey: {key}\n-\n"
+        ldif += f"{action}: sshPublicKeyId\nsshPublicKeyId: {identity}\n"
+        words = ["ldapmodify", "-Q", "-Y", "EXTERNAL", "-H", "ldapi:///"]
+        self.host.run(*words, stdin=ldif).ok()
+
+
 # --- the cluster ------------------------------------------------------------------------------
 
 
@@ -399,6 +437,18 @@ class Cluster:
     def first(self, group: str) -> Host:
         """Return the first host of a group."""
         return self.host(self.inventory[group]["hosts"][0])
+
+    def address(self, host: Host) -> str:
+        """Return the address of a host in the cluster's network."""
+        network = self.env["HGFLEET_CLUSTER_NAME"]
+        template = f'{{{{(index .NetworkSettings.Networks "{network}").IPAddress}}}}'
+        asked = run(["docker", "inspect", "--format", template, host.container])
+        return asked.ok().stdout.strip()
+
+    def directory(self, person: str) -> Directory:
+        """Return the entry of a person, as the directory's administrator has it."""
+        dn = f"uid={person},ou=people,{self.env['HGFLEET_LDAP_BASE']}"
+        return Directory(self.first("directory"), dn)
 
     def ansible(self, program: str, *words: str) -> Result:
         """Run a program of Ansible on the cluster's inventory, as `./cluster up` does."""

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 NO_COMMAND: Final = "is not a command of this service"
 NO_REPOSITORY: Final = "There is no repository"
-DENIED: Final = "Permission denied (publickey)"
 SECONDS_FOR_AN_ANSWER: Final = 30
 NAME_OF_64_KIB: Final = "x" * 65536
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pytest
-
-from testing.e2e.support import Cluster, Host, Person, run, wait_until
+from testing.e2e.support import (
+    DENIED,
+    Cluster,
+    Directory,
+    Host,
+    Person,
+    fingerprint,
+    run,
+    wait_until,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 SECONDS_UNTIL_REVOKED = 5
-DENIED = "Permission denied (publickey)"
 
 
 def test_bob_may_not_push_to_hgfleet_and_is_told_who_may(
@@ -76,10 +80,6 @@ def refusals(host: Host, cursor: str) -> list[str]:
     return [line for line in lines if "decision=deny" in line]
 
 
-def fingerprint(key: Path) -> str:
-    return run(["ssh-keygen", "-l", "-f", str(key)]).ok().stdout.split()[1]
-
-
 def test_an_unknown_key_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     key = tmp_path / "stranger"
     run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)]).ok()
@@ -103,48 +103,6 @@ def test_a_disabled_person_is_refused(cluster: Cluster) -> None:
     mallory.ssh("whoami").refused(DENIED)
 
     assert any(fingerprint(mallory.key) in line for line in refusals(host, cursor))
-
-
-@dataclass(frozen=True)
-class Directory:
-    """The directory as its administrator uses it: root on its host, through the socket."""
-
-    host: Host
-    dn: str
-
-    def keys(self) -> dict[str, str]:
-        """Return the person's keys by fingerprint."""
-        words = ["ldapsearch", "-Q", "-LLL", "-o", "ldif-wrap=no", "-Y", "EXTERNAL"]
-        words += ["-H", "ldapi:///", "-b", self.dn, "-s", "base", "sshPublicKey"]
-        found = self.host.run(*words).ok().stdout.splitlines()
-        values = [line.removeprefix("sshPublicKey: ") for line in found if "sshPublicKey:" in line]
-        result = {}
-        for value in values:
-            done = run(["ssh-keygen", "-l", "-f", "-"], stdin=value + "\n").ok()
-            result[done.stdout.split()[1]] = value
-        return result
-
-    def change(self, action: str, identity: str, key: str) -> None:
-        """Add or delete one key, as an administrator's tool would: both attributes at once."""
-        ldif = f"dn: {self.dn}\nchangetype: modify\n"
-        ldif += f"{action}: sshPublicKey\nsshPublicKey: {key}\n-\n"
-        ldif += f"{action}: sshPublicKeyId\nsshPublicKeyId: {identity}\n"
-        words = ["ldapmodify", "-Q", "-Y", "EXTERNAL", "-H", "ldapi:///"]
-        self.host.run(*words, stdin=ldif).ok()
-
-
-@pytest.fixture
-def carols_entry(cluster: Cluster) -> Iterator[Directory]:
-    """Carol's entry; it has the same keys again afterwards."""
-    dn = f"uid=carol,ou=people,{cluster.env['HGFLEET_LDAP_BASE']}"
-    directory = Directory(cluster.first("directory"), dn)
-    before = directory.keys()
-    assert len(before) == 2, f"expected two keys of carol: {before}"
-    yield directory
-    after = directory.keys()
-    for identity, key in before.items():
-        if identity not in after:
-            directory.change("add", identity, key)
 
 
 def test_a_key_that_was_just_removed_is_refused_and_the_other_one_goes_on_working(

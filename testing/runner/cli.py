@@ -25,6 +25,7 @@ tiers, in the order of a full run:
   extensions  hgext/ in a real hg (seconds)
   roles       each role on a throw-away host (minutes; needs Docker)
   e2e         the service on the local cluster, brought up if need be (minutes; needs Docker)
+  faults      the same with parts of the cluster broken on purpose (minutes; needs Docker)
 
 examples:
   ./run-tests                    everything

@@ -7,6 +7,7 @@
 | extensions | hgext/ in a real hg | nothing |
 | roles | each role on a throw-away host: converges, and a second run changes nothing | Docker |
 | e2e | the service as a person meets it, on the local cluster | Docker |
+| faults | what people still have while parts of the cluster are broken on purpose | Docker |
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def lint(_words: str) -> list[Step]:
             "lint",
             "mypy testing",
             tool(
-                "mypy", "--strict", *cached, *(f"testing/{n}" for n in ("runner", "tools", "e2e"))
+                "mypy", "--strict", *cached, *(f"testing/{n}" for n in ("runner", "tools", "e2e", "faults"))
             ),
             env={"MYPYPATH": "docker"},
         ),
@@ -196,26 +197,35 @@ def _ensure_network(name: str, network: str) -> None:
         bootstrap.run(["docker", "network", "create", *where, name], what=what)
 
 
-# e2e
+# e2e and faults
 
 
 def e2e(words: str) -> list[Step]:
-    """Return a step per host and one for the service; brings the cluster up first.
-
-    An `up` of a cluster that is up to date takes seconds, and it makes sure that what is tested is
-    this checkout and not what it was an hour ago.
-    """
-    bootstrap.ensure_engine()
-    code = subprocess.call([str(ROOT / "cluster"), "up"], cwd=ROOT, stdout=subprocess.DEVNULL)
-    if code:
-        bootstrap.fail(f"./cluster up failed (exit code {code}).", "Its own words are above.")
-    env = parse_exports(bootstrap.run([str(ROOT / "cluster"), "env"], what="./cluster env"))
+    """Return a step per host and one for the service; brings the cluster up first."""
+    env = _running_cluster()
     steps = [
         pytest("e2e", f"host-{host}", f"--hosts=docker://{container}", *tests, words=words, env=env)
         for host, container, tests in host_tests(env)
     ]
     steps.append(pytest("e2e", "service", "testing/e2e", words=words, env=env, chatty=True))
     return steps
+
+
+def faults(words: str) -> list[Step]:
+    """Return the one step of the tier; brings the cluster up first."""
+    shared = ("-p", "testing.e2e.conftest")
+    env = _running_cluster()
+    return [pytest("faults", "pytest", *shared, "testing/faults", words=words, env=env, chatty=True)]
+
+
+def _running_cluster() -> dict[str, str]:
+    # An `up` of a cluster that is up to date takes seconds, and it makes sure that what is tested
+    # is this checkout and not what it was an hour ago.
+    bootstrap.ensure_engine()
+    code = subprocess.call([str(ROOT / "cluster"), "up"], cwd=ROOT, stdout=subprocess.DEVNULL)
+    if code:
+        bootstrap.fail(f"./cluster up failed (exit code {code}).", "Its own words are above.")
+    return parse_exports(bootstrap.run([str(ROOT / "cluster"), "env"], what="./cluster env"))
 
 
 def parse_exports(text: str) -> dict[str, str]:
@@ -284,10 +294,11 @@ TIERS: Final[dict[str, Callable[[str], list[Step]]]] = {
     "extensions": extensions,
     "roles": roles,
     "e2e": e2e,
+    "faults": faults,
 }
 
 PARALLEL: Final = frozenset({"lint", "roles"})
 """Tiers whose steps do not disturb each other."""
 
-COUNTED_BY_PYTEST: Final = frozenset({"unit", "extensions", "e2e"})
+COUNTED_BY_PYTEST: Final = frozenset({"unit", "extensions", "e2e", "faults"})
 """Tiers where TIER:WORDS chooses tests (pytest's -k); elsewhere it chooses steps by name."""

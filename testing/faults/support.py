@@ -1,0 +1,128 @@
+"""How parts of the cluster are broken, and brought back."""
+
+from __future__ import annotations
+
+import subprocess
+import uuid
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from testing.e2e.support import Cluster, Host, Person, Result, run, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    Fault = Callable[[Cluster, Host], Iterator[None]]
+
+SECONDS_TO_RECOVER: Final = 90
+SECONDS_FOR_A_LOGIN: Final = 5.0
+"""Of a login that nothing holds up, on a busy machine; one takes half a second."""
+PROBE: Final = "runuser -u hgkeys -- /opt/hgfleet/current/bin/hgfleet-keys --probe"
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What a test may break. Everything is undone at its end, last first, and has to be healthy."""
+
+    cluster: Cluster
+    stack: ExitStack
+
+    def break_(self, fault: Fault, host: Host) -> None:
+        """Begin a fault: one of the functions below."""
+        self.stack.enter_context(contextmanager(fault)(self.cluster, host))
+
+    def stop_unit(self, host: Host, *units: str) -> None:
+        """Stop units of a host."""
+        self.stack.callback(lambda: host.systemctl("start", *units).ok())
+        host.systemctl("stop", *units).ok()
+
+    def freeze_unit(self, host: Host, unit: str) -> Callable[[], None]:
+        """Let a unit's processes sleep: its sockets are there and silent. Return the way back."""
+
+        def thaw() -> None:
+            host.systemctl("kill", "--signal=CONT", unit).ok()
+
+        self.stack.callback(thaw)
+        host.systemctl("kill", "--signal=STOP", unit).ok()
+        return thaw
+
+
+def stopped(_cluster: Cluster, host: Host) -> Iterator[None]:
+    """The host is off: connections are refused or go nowhere."""
+    run(["docker", "stop", host.container]).ok()
+    try:
+        yield
+    finally:
+        run(["docker", "start", host.container]).ok()
+        wait_until(f"{host.name} has booted", lambda: has_booted(host), SECONDS_TO_RECOVER)
+
+
+def paused(_cluster: Cluster, host: Host) -> Iterator[None]:
+    """The host hangs: its kernel takes connections, and no program answers."""
+    run(["docker", "pause", host.container]).ok()
+    try:
+        yield
+    finally:
+        run(["docker", "unpause", host.container]).ok()
+
+
+def unplugged(cluster: Cluster, host: Host) -> Iterator[None]:
+    """The host's network is gone: packets to it are lost."""
+    network = cluster.env["HGFLEET_CLUSTER_NAME"]
+    address = cluster.address(host)
+    run(["docker", "network", "disconnect", network, host.container]).ok()
+    try:
+        yield
+    finally:
+        words = ["docker", "network", "connect", "--ip", address, "--alias", host.name]
+        run([*words, network, host.container]).ok()
+
+
+def has_booted(host: Host) -> bool:
+    """Tell whether systemd is done with the start."""
+    state = host.systemctl("is-system-running").stdout.strip()
+    assert state in ("running", "degraded"), state
+    return True
+
+
+def pushes(person: Person, place: Path) -> str:
+    """Clone and push as somebody; return the changeset."""
+    work = person.clone(person.ssh_url("e2e/push"), place)
+    node = work.commit(f"{person.name}.txt", uuid.uuid4().bytes, "in spite of it")
+    work.hg("push", "--force").ok()
+    return node
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A login that is under way."""
+
+    process: subprocess.Popen[str]
+
+    def poll(self, seconds: float) -> int | None:
+        """Return how it ended, None if it has not within that time."""
+        try:
+            return self.process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def result(self) -> Result:
+        """Wait for its end and return it."""
+        out, err = self.process.communicate(timeout=SECONDS_TO_RECOVER)
+        return Result("a login that had to wait", self.process.returncode, out, err, 0.0)
+
+
+def background(person: Person, command: str) -> Attempt:
+    """Begin a session of somebody."""
+    return Attempt(
+        subprocess.Popen(
+            ["ssh", *person.ssh_options, *person.ssh_target, command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=person.environment,
+        )
+    )

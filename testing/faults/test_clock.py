@@ -1,0 +1,104 @@
+"""Clocks that are wrong, on the SSH host: who gets in does not depend on them, or it is a no.
+
+Containers share the machine's clock, so a program is told another time (libfaketime of the client
+host, the same Debian): the real lookup, against the real servers, as its real user.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from testing.e2e.support import Host, Person, Result, fingerprint, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from testing.e2e.support import Cluster
+
+FOLDER: Final = "/var/tmp/hgfleet-faults"
+KEYS: Final = "/opt/hgfleet/current/bin/hgfleet-keys"
+SKEWS: Final = ["-1d", "-1h", "+1h", "+1d", "+10y"]
+
+
+@pytest.fixture(scope="module")
+def host(cluster: Cluster, client_host: Host) -> Iterator[Host]:
+    """The SSH host, with the library that tells programs another time."""
+    found = cluster.first("ssh")
+    library = client_host.shell("ls /usr/lib/*/faketime/libfaketime.so.1").strip()
+    found.shell(f"install -d -m 755 {FOLDER}")
+    read = ["docker", "exec", client_host.container, "cat", library]
+    content = subprocess.run(read, capture_output=True, check=True).stdout
+    write = ["docker", "exec", "--interactive", found.container, "sh", "-ec"]
+    write.append(f"cat >{FOLDER}/libfaketime.so.1; chmod 644 {FOLDER}/libfaketime.so.1")
+    subprocess.run(write, input=content, check=True)
+    yield found
+    found.shell(f"rm -r {FOLDER}")
+
+
+def at(host: Host, skew: str, *command: str, user: str = "root") -> Result:
+    """Run a command whose clock is wrong."""
+    fake = [f"LD_PRELOAD={FOLDER}/libfaketime.so.1", f"FAKETIME={skew}"]
+    return host.run("runuser", "-u", user, "--", "env", *fake, *command)
+
+
+def lookup(host: Host, skew: str, person: Person) -> str:
+    """Return what sshd would be told about a person's key."""
+    kind, blob = person.key.with_suffix(".pub").read_text().split()[:2]
+    words = [KEYS, fingerprint(person.key), kind, blob]
+    return at(host, skew, *words, user="hgkeys").ok().stdout
+
+
+def test_the_clock_is_wrong_for_what_is_asked(host: Host) -> None:
+    now = int(host.shell("date +%s"))
+
+    ahead = int(at(host, "+10y", "date", "+%s").ok().stdout)
+
+    assert ahead - now > 9 * 365 * 86400
+
+
+@pytest.mark.parametrize("skew", SKEWS)
+def test_the_replica_answers_whatever_the_clock_says(
+    cluster: Cluster, host: Host, skew: str
+) -> None:
+    assert "--user alice " in lookup(host, skew, cluster.person("alice"))
+    assert lookup(host, skew, cluster.person("mallory")) == ""
+
+
+@pytest.mark.parametrize("skew", ["-10y", "+10y"])
+def test_a_provider_is_not_believed_beyond_the_time_of_its_certificate(
+    host: Host, skew: str
+) -> None:
+    said = at(host, skew, KEYS, "--probe", user="hgkeys")
+
+    provider = [line for line in said.refused().output.splitlines() if "ldaps://" in line]
+    assert provider
+    assert "certificate" in provider[0].lower()
+
+
+@pytest.mark.parametrize(("skew", "verdict"), [("-1h", "from the future"), ("+1h", "every change")])
+def test_a_host_whose_clock_is_behind_is_alarmed_not_one_that_is_ahead(
+    host: Host, skew: str, verdict: str
+) -> None:
+    assert verdict in at(host, skew, "hgfleet", "replica", "status").output
+
+
+def certificate(cluster: Cluster, folder: Path) -> list[str]:
+    """Return %t and %k of a certificate of alice's that is valid for an hour."""
+    (folder / "key.pub").write_bytes(cluster.person("alice").key.with_suffix(".pub").read_bytes())
+    words = ["ssh-keygen", "-q", "-s", str(cluster.person("user-ca").key), "-I", "of an hour"]
+    run([*words, "-n", "alice", "-V", "-1m:+1h", str(folder / "key.pub")]).ok()
+    return (folder / "key-cert.pub").read_text().split()[:2]
+
+
+def test_a_certificate_counts_within_its_time_only(
+    cluster: Cluster, host: Host, tmp_path: Path
+) -> None:
+    words = [KEYS, "--principals", *certificate(cluster, tmp_path)]
+
+    assert "--user alice " in at(host, "+0", *words, user="hgkeys").ok().stdout
+    assert at(host, "+1d", *words, user="hgkeys").ok().stdout == ""
+    assert at(host, "-1d", *words, user="hgkeys").ok().stdout == ""

@@ -1,0 +1,94 @@
+"""Pushing does not depend on logs: the disk is full, nobody takes them, or who takes them hangs."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Final
+
+from testing.e2e.support import wait_until
+from testing.faults.support import SECONDS_FOR_A_LOGIN, background, pushes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from testing.e2e.support import Cluster, Host, Person
+    from testing.faults.support import Faults
+
+JOURNAL: Final = "/var/log/journal"
+UNITS: Final = (
+    "systemd-journald.socket",
+    "systemd-journald-dev-log.socket",
+    "systemd-journald.service",
+)
+
+
+def full_disk(_cluster: Cluster, host: Host) -> Iterator[None]:
+    """The journal's disk has no room left; what is written in memory meanwhile is dropped too."""
+    host.shell(
+        f"mount -t tmpfs -o size=1M,mode=2755 tmpfs {JOURNAL}"
+        f"; mkdir {JOURNAL}/$(cat /etc/machine-id)"
+        f"; cat /dev/zero >{JOURNAL}/ballast 2>/dev/null || true"
+        "; systemctl restart systemd-journald; journalctl --flush"
+    )
+    try:
+        yield
+    finally:
+        host.shell(f"umount {JOURNAL}; systemctl restart systemd-journald; journalctl --flush")
+
+
+def kept(host: Host, mark: str) -> bool:
+    """Tell whether the journal on the disk has a word."""
+    found = host.run("journalctl", "--directory", JOURNAL, "--no-pager", "--grep", mark)
+    return found.code == 0 and mark in found.stdout
+
+
+def test_a_full_disk_for_logs_stops_nobody(
+    cluster: Cluster, alice: Person, bob: Person, faults: Faults, tmp_path: Path
+) -> None:
+    host = cluster.first("ssh")
+    faults.break_(full_disk, host)
+    mark = uuid.uuid4().hex
+    host.run("logger", mark).ok()
+    assert host.shell(f"df --output=avail {JOURNAL}").split()[1] == "0"
+    assert not kept(host, mark)
+
+    node = pushes(alice, tmp_path / "work")
+    said = bob.ssh("whoami").ok()
+    bob.ssh("id").refused("is not a command of this service")
+
+    assert node in cluster.remote_heads("e2e/push")
+    assert said.seconds < SECONDS_FOR_A_LOGIN
+
+
+def test_nobody_waits_for_a_log_that_nobody_takes(
+    cluster: Cluster, alice: Person, bob: Person, faults: Faults, tmp_path: Path
+) -> None:
+    host = cluster.first("ssh")
+    faults.stop_unit(host, *UNITS)
+
+    node = pushes(alice, tmp_path / "work")
+    said = bob.ssh("whoami").ok()
+    bob.ssh("id").refused("is not a command of this service")
+
+    assert node in cluster.remote_heads("e2e/push")
+    assert said.seconds < SECONDS_FOR_A_LOGIN
+
+
+def test_a_journal_that_hangs_delays_people_and_turns_nobody_away(
+    cluster: Cluster, alice: Person, bob: Person, faults: Faults
+) -> None:
+    """As with any sshd: OpenSSH itself waits there. systemd's watchdog ends it after 3 minutes."""
+    host = cluster.first("ssh")
+    thaw = faults.freeze_unit(host, "systemd-journald.service")
+
+    def waits() -> bool:
+        # The kernel keeps some lines for a reader that does not read. Then it is felt.
+        return background(bob, "whoami").poll(seconds=3) is None
+
+    wait_until("somebody has to wait", waits, 60)
+    late = background(alice, "whoami")
+    assert late.poll(seconds=3) is None
+    thaw()
+
+    assert "name:      alice" in late.result().ok().stdout
