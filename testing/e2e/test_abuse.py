@@ -7,20 +7,37 @@ meanwhile, and afterwards that files, listeners and processes on it are as they 
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import json
 import os
 import re
 import shlex
+import socket
+import ssl
 import subprocess
 import tempfile
-from contextlib import contextmanager
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import SSHCertificateBuilder, SSHCertificateType
 
-from testing.e2e.support import Cluster, Host, Person, run, wait_until
+from testing.e2e.support import (
+    DENIED,
+    Cluster,
+    Host,
+    Person,
+    Result,
+    fingerprint,
+    run,
+    wait_until,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -203,7 +220,7 @@ class Connection:
         return Said(done.returncode, done.stdout, done.stderr.decode("utf-8", "replace"))
 
 
-@contextmanager
+@contextlib.contextmanager
 def shared(person: Person) -> Iterator[Connection]:
     """Log in once; sessions of other ssh processes go over the same connection."""
     # pytest's own folders are too deep for the name of a socket.
@@ -345,6 +362,110 @@ def test_a_command_that_is_no_text_is_refused(bobs: Connection, witness: Witness
         bobs.run(latin1).refused()
 
     assert len(witness.lines("hgfleet-shell")) == 3
+
+
+# --- self-service with hostile words ----------------------------------------------------------
+
+MINE: Final = "users/bob"
+"""Where bob may create repositories."""
+
+WORDS: Final = {
+    "create nothing": "repo create",
+    "create too much": f"repo create {MINE}/x {MINE}/y",
+    "create above": f"repo create {MINE}/../x",
+    "create far above": f"repo create {MINE}/../../../../../tmp/x",
+    "create at an absolute path": "repo create /tmp/x",
+    "create at the root": "repo create x",
+    "create in a namespace that is not open": "repo create e2e/x",
+    "create in somebody else's": "repo create users/alice/x",
+    "create what there is": "repo create hgfleet",
+    "create inside a repository": "repo create hgfleet/x",
+    "create inside its store": "repo create hgfleet/.hg/x",
+    "create the store": f"repo create {MINE}/.hg",
+    "create a hidden one": f"repo create {MINE}/.x",
+    "create an option": "repo create --config=x",
+    "create with configuration": f"repo create {MINE}/x --config extensions.x=/tmp/x.py",
+    "create after the end of options": "repo create -- -R",
+    "create a blank": f"repo create '{MINE}/x y'",
+    "create a line": f"repo create '{MINE}/x\ny'",
+    "create a tab": f"repo create '{MINE}/x\ty'",
+    "create a quote": f'repo create "{MINE}/x\'y"',
+    "create half a quote": f"repo create '{MINE}/x",
+    "create a substitution": f"repo create {MINE}/$(id)",
+    "create backticks": f"repo create {MINE}/`id`",
+    "create and more": f"repo create {MINE}/x; id",
+    "create with a coded slash": f"repo create {MINE}%2fx",
+    "create with a format": f"repo create {MINE}/%s%n",
+    "create in capitals": f"repo create {MINE}/X".upper(),
+    "create a letter that looks like another": f"repo create {MINE}/\u0430",
+    "create what hg encodes": f"repo create {MINE}/x.hg",
+    "create a backslash": f"repo create {MINE}\\x",
+    "create 300 letters": f"repo create {MINE}/{'x' * 300}",
+    "create 64 KiB": f"repo create {MINE}/{NAME_OF_64_KIB}",
+    "create for a group with a comma": f"repo create {MINE}/x --read ,",
+    "create for a group that is none": f"repo create {MINE}/x --read '../x y'",
+    "create with two readers": f"repo create {MINE}/x --read public --read private",
+    "describe with a line": f"repo create {MINE}/x --description 'x\npush = *'",
+    "describe with colours": f"repo create {MINE}/x --description '\x1b[31m'",
+    "describe with 64 KiB": f"repo create {MINE}/x --description {NAME_OF_64_KIB}",
+    "fork what is private": f"repo fork e2e/private {MINE}/x",
+    "fork what is not there": f"repo fork nothing {MINE}/x",
+    "fork a bundle": f"repo fork bundle:/srv/hg/repos/e2e/private {MINE}/x",
+    "fork another server": f"repo fork ssh://-oProxyCommand=id/x {MINE}/x",
+    "fork a path": f"repo fork /srv/hg/repos/e2e/private {MINE}/x",
+    "fork to above": f"repo fork hgfleet {MINE}/../x",
+    "fork over another": "repo fork hgfleet sandbox/playground",
+    "fork onto itself": "repo fork hgfleet hgfleet",
+    "describe what is not mine": "repo describe hgfleet mine now",
+    "describe what is private": "repo describe e2e/private mine now",
+    "archive what is not mine": "repo archive hgfleet",
+    "archive what is private": "repo archive e2e/private",
+    "archive above": "repo archive ../../etc",
+    "archive everything": "repo archive *",
+    "restore what is not mine": "repo restore hgfleet",
+    "restore by an option": "repo restore --all",
+    "info about what is private": "repo info e2e/private",
+    "info about a path": "repo info /etc/passwd",
+    "list with an option": "repo list --config=x",
+    "list with a line": "repo list 'x\ny'",
+    "purge": "repo purge hgfleet",
+    "chown": "repo chown hgfleet bob",
+    "abbreviated": "repo cre x",
+    "tabs": "repo\tlist",
+    "another blank": "repo\u00a0list",
+    "keys of another": "keys alice",
+    "keys, added": "keys add ssh-ed25519 AAAA",
+    "a token for ever": "token create --days 99999999999999999999",
+    "a token of yesterday": "token create --days -1",
+    "a token in words": "token create --days NaN",
+    "a token's line": "token create 'x\ny'",
+    "a token elsewhere": "token revoke ../../../etc/passwd",
+    "all tokens": "token revoke *",
+    "tokens of another": "token list alice",
+    "help about what is none": "help $(id)",
+}
+
+
+@pytest.mark.parametrize("words", WORDS.values(), ids=WORDS)
+def test_self_service_takes_no_hostile_words(
+    bobs: Connection, witness: Witness, words: str
+) -> None:
+    bobs.run(words).refused()
+
+    witness.refusal()
+
+
+def test_what_is_private_is_answered_as_what_is_not_there(
+    bobs: Connection, witness: Witness
+) -> None:
+    for command in ("repo info {}", "repo archive {}", "repo fork {} " + MINE + "/x"):
+        private = bobs.run(command.format("e2e/private")).refused()
+        missing = bobs.run(command.format("e2e/pravite")).refused()
+
+        assert private.code == missing.code
+        assert private.stderr.replace("e2e/private", "e2e/pravite") == missing.stderr
+
+    assert len(witness.lines("hgfleet-shell")) == 6
 
 
 # --- paths ------------------------------------------------------------------------------------
@@ -575,3 +696,349 @@ def test_nonsense_on_the_wire_ends_the_session_and_shows_nothing(
     assert lines[0].text.startswith("event=session decision=serve user=bob repo=e2e/push "), lines
     assert all(line.text.isprintable() for line in lines), lines
     assert len(lines) == 2, lines
+
+
+# --- at the door ------------------------------------------------------------------------------
+
+NAMES: Final = {
+    "a filter": "bob)(uid=*",
+    "a filter of all": "*",
+    "another filter": "hg)(|(uid=*",
+    "root": "root",
+    "a person": "bob",
+    "a service": "hgkeys",
+    "the break-glass account": "breakglass",
+    "nobody": "no-such-user",
+    "a line": "hg\nevent=key decision=allow person=alice",
+    "colours": "\x1b[31mhg",
+    "a blank": "hg ",
+    "an option": "-oProxyCommand=id",
+    "capitals": "HG",
+    "a path": "../hg",
+    "a format": "%s%n%u",
+    "4 KiB": "x" * 4096,
+    "64 KiB": NAME_OF_64_KIB,
+}
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+def test_nobody_enters_by_another_name(
+    cluster: Cluster, bob: Person, witness: Witness, name: str
+) -> None:
+    env = cluster.env
+    where = ["-o", "LogLevel=ERROR", "-p", env["HGFLEET_SSH_PORT"], env["HGFLEET_SSH_HOST"]]
+    words = ["ssh", *bob.ssh_options, f"-l{name}", *where, "whoami"]
+
+    said = run(words, env=bob.environment).refused()
+
+    assert said.stdout == ""
+    assert witness.lines("hgfleet-shell", "hgfleet-keys") == []
+    lines = witness.lines("sshd", "sshd-session")
+    assert all(line.text.isprintable() for line in lines), lines
+    # Some ssh refuse to send some names.
+    assert lines or "invalid characters" in said.stderr, said
+
+
+@pytest.fixture(scope="module")
+def made_key(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A key of nobody's."""
+    key = tmp_path_factory.mktemp("key") / "key"
+    run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "made", "-f", str(key)]).ok()
+    return key
+
+
+PRINCIPALS: Final = {
+    "nobody": "",
+    "a filter": "alice)(uid=*",
+    "everybody": "*",
+    "two people": "alice,bob",
+    "a group": "maintainers",
+    "the account": "hg",
+    "an option": "alice --groups maintainers",
+    "a quote": 'alice",command="id',
+    "a substitution": "$(id)",
+    "capitals": "ALICE",
+    "a blank": " alice",
+    "a line": "alice\nbob",
+    "a NUL": "alice\0bob",
+    "a letter that looks like another": "\u0430lice",
+    "a disabled person": "mallory",
+    "64 KiB": NAME_OF_64_KIB,
+}
+
+
+def certified(key: Path, ca: Path, principals: list[bytes], folder: Path) -> Path:
+    """Return a copy of a key with a certificate of a CA, for everybody if it names nobody.
+
+    ssh-keygen would refuse half of the names.
+    """
+    public = serialization.load_ssh_public_key(key.with_suffix(".pub").read_bytes())
+    signer = serialization.load_ssh_private_key(ca.read_bytes(), None)
+    assert isinstance(public, Ed25519PublicKey)
+    assert isinstance(signer, Ed25519PrivateKey)
+    now = int(time.time())
+    everybody: Any = SSHCertificateBuilder().valid_for_all_principals  # has no types
+    builder = SSHCertificateBuilder().valid_principals(principals) if principals else everybody()
+    certificate = (
+        builder.public_key(public)
+        .serial(1)
+        .type(SSHCertificateType.USER)
+        .key_id(b"abuse\nevent=certificate decision=allow")
+        .valid_after(now - 60)
+        .valid_before(now + 600)
+        .sign(signer)
+        .public_bytes()
+    )
+    copy = folder / "certified"
+    copy.write_bytes(key.read_bytes())
+    copy.chmod(0o600)
+    (folder / "certified-cert.pub").write_bytes(certificate + b"\n")
+    return copy
+
+
+def comes_with(cluster: Cluster, key: Path) -> Person:
+    """Return whoever has a key, with its certificate."""
+    return Person("stranger", key, cluster)
+
+
+@pytest.mark.parametrize("principal", PRINCIPALS.values(), ids=PRINCIPALS)
+def test_a_certificate_for_no_single_person_opens_nothing(
+    cluster: Cluster, witness: Witness, made_key: Path, tmp_path: Path, principal: str
+) -> None:
+    names = [part.encode() for part in principal.split(",")] if principal else []
+    ca = cluster.person("user-ca").key
+    stranger = comes_with(cluster, certified(made_key, ca, names, tmp_path))
+
+    stranger.ssh("whoami").refused()
+
+    assert witness.lines("hgfleet-shell") == []
+    lines = witness.lines("hgfleet-keys")
+    assert all("decision=deny" in line.text and line.text.isprintable() for line in lines), lines
+
+
+def test_a_certificate_of_another_authority_opens_nothing(
+    cluster: Cluster, witness: Witness, made_key: Path, tmp_path: Path
+) -> None:
+    stranger = comes_with(cluster, certified(made_key, made_key, [b"alice"], tmp_path))
+
+    stranger.ssh("whoami").refused(DENIED)
+
+    assert witness.lines("hgfleet-shell") == []
+
+
+def test_the_same_certificate_with_one_honest_name_opens(
+    cluster: Cluster, made_key: Path, tmp_path: Path
+) -> None:
+    """What the cases above would look like if nobody looked."""
+    ca = cluster.person("user-ca").key
+    friend = comes_with(cluster, certified(made_key, ca, [b"alice"], tmp_path))
+
+    assert "alice" in friend.ssh("whoami").ok().stdout
+
+
+# --- what the directory may hold --------------------------------------------------------------
+
+STORED: Final = {
+    "options": 'command="id",no-pty {key}',
+    "an environment": 'environment="HGFLEET_USER=alice" {key}',
+    "a principal": 'cert-authority,principals="alice" {key}',
+    "two lines": "{key}\n{key}",
+    "another key's line": "{key}\nssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAA alice",
+    "a line behind": "{key}\n",
+    "a carriage return": "{key}\r",
+    "NUL": "{key}\0",
+    "a tab": "\t{key}",
+    "a comment character": "#{key}",
+    "another type": "ssh-dss {blob}",
+    "a type that lies": "ssh-rsa {blob}",
+    "a certificate's type": "ssh-ed25519-cert-v01@openssh.com {blob}",
+    "half a key": "ssh-ed25519 {half}",
+    "no key": "ssh-ed25519",
+    "text": "alice",
+    "no text": "{key} \udcff\udcfe",
+    "64 KiB of a comment's lines": "{key} " + "x\n" * 32768,
+}
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Entries of the directory that a test makes as its administrator; they go afterwards."""
+
+    host: Host
+    base: str
+
+    def add(self, dn: str, attributes: list[tuple[str, str]]) -> Result:
+        """Add an entry below the base."""
+        lines = [("dn", f"{dn},{self.base}"), *attributes]
+        # In base64, as LDIF has it for whatever is not plain.
+        ldif = "".join(
+            f"{name}:: {base64.b64encode(value.encode('utf-8', 'surrogateescape')).decode()}\n"
+            for name, value in lines
+        )
+        return self.host.run("ldapadd", "-Q", "-Y", "EXTERNAL", "-H", "ldapi:///", stdin=ldif)
+
+    def remove(self, dn: str) -> None:
+        """Remove an entry, if it is there."""
+        words = ["ldapdelete", "-Q", "-Y", "EXTERNAL", "-H", "ldapi:///", f"{dn},{self.base}"]
+        done = self.host.run(*words)
+        assert done.code in (0, 32), done  # 32: no such object
+
+
+@pytest.fixture
+def entries(cluster: Cluster) -> Iterator[Entries]:
+    """The directory, without what the test adds afterwards."""
+    found = Entries(cluster.first("directory"), cluster.env["HGFLEET_LDAP_BASE"])
+    yield found
+    found.remove("cn=Abuse,ou=people")
+    found.remove("ou=Abuse,ou=groups")
+
+
+def person_entry(uid: str, key: str, identity: str) -> list[tuple[str, str]]:
+    """Return a person with a key; the name of the entry is another, so that any `uid` fits."""
+    return [
+        ("objectClass", "inetOrgPerson"),
+        ("objectClass", "ldapPublicKey"),
+        ("cn", "Abuse"),
+        ("sn", "Abuse"),
+        ("uid", uid),
+        ("sshPublicKey", key),
+        ("sshPublicKeyId", identity),
+    ]
+
+
+def denials(witness: Witness, identity: str) -> list[str]:
+    """Return the reasons of the lookups of a key."""
+    lines = [line.text for line in witness.lines("hgfleet-keys") if identity in line.text]
+    assert all(line.isprintable() for line in lines), lines
+    return [found[1] for line in lines if (found := re.search(r" reason=(\S+)", line))]
+
+
+def wait_for_reason(stranger: Person, witness: Witness, reason: str) -> None:
+    """Try until the replica has the entry; every try has to be refused."""
+    identity = fingerprint(stranger.key)
+
+    def tried() -> bool:
+        stranger.ssh("whoami").refused(DENIED)
+        return denials(witness, identity)[-1] == reason
+
+    wait_until(f"the lookup says {reason}", tried, 20)
+
+
+@pytest.mark.parametrize("stored", STORED.values(), ids=STORED)
+def test_a_stored_key_that_is_more_than_a_key_opens_nothing(
+    cluster: Cluster, entries: Entries, witness: Witness, made_key: Path, stored: str
+) -> None:
+    kind, blob = made_key.with_suffix(".pub").read_text().split()[:2]
+    value = stored.format(key=f"{kind} {blob}", blob=blob, half=blob[:40])
+    entry = person_entry("abuse", value, fingerprint(made_key))
+    entries.add("cn=Abuse,ou=people", entry).ok()
+
+    wait_for_reason(Person("stranger", made_key, cluster), witness, "directory-key")
+
+    assert witness.lines("hgfleet-shell") == []
+
+
+UIDS: Final = {
+    "an option": "bob --groups maintainers",
+    "a quote": 'bob",command="id" ',
+    "a substitution": "$(id)",
+    "a command": "bob;id",
+    "a line": "bob\nalice",
+    "a filter": "bob)(uid=*",
+    "a path": "../bob",
+    "an operator": "operator:bob",
+    "capitals": "Bob",
+    "a letter that looks like another": "b\u043eb",
+    "a hyphen first": "-bob",
+    "64 KiB": NAME_OF_64_KIB,
+}
+
+
+@pytest.mark.parametrize("uid", UIDS.values(), ids=UIDS)
+def test_a_stored_name_that_is_none_opens_nothing(
+    cluster: Cluster, entries: Entries, witness: Witness, made_key: Path, uid: str
+) -> None:
+    key = " ".join(made_key.with_suffix(".pub").read_text().split()[:2])
+    entries.add("cn=Abuse,ou=people", person_entry(uid, key, fingerprint(made_key))).ok()
+
+    wait_for_reason(Person("stranger", made_key, cluster), witness, "name")
+
+    assert witness.lines("hgfleet-shell") == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["maintainers,sandbox", "x --user alice", 'x" --user alice "', "$(id)", "x\ny", "public"],
+)
+def test_a_stored_group_with_a_hostile_name_gives_nothing(
+    cluster: Cluster, entries: Entries, bob: Person, witness: Witness, name: str
+) -> None:
+    before = bob.ssh("whoami").ok().stdout
+    member = f"uid=bob,ou=people,{entries.base}"
+    group = [("objectClass", "groupOfNames"), ("ou", "Abuse"), ("cn", name), ("member", member)]
+    entries.add("ou=Abuse,ou=groups", group).ok()
+    status = ["hgfleet", "replica", "status"]
+    wait_until("the replica has it", lambda: cluster.first("ssh").run(*status).ok(), 20)
+
+    assert bob.ssh("whoami").ok().stdout == before
+    assert all(line.text.isprintable() for line in witness.lines("hgfleet-keys"))
+
+
+# --- over HTTPS -------------------------------------------------------------------------------
+
+
+def basic(text: bytes) -> bytes:
+    """Write a name and a password as a header."""
+    return b"Authorization: Basic " + base64.b64encode(text)
+
+
+HEADERS: Final = {
+    "no credentials": b"Authorization: Basic",
+    "no base64": b"Authorization: Basic %%%///",
+    "no colon": basic(b"alice"),
+    "no name": basic(b":secret"),
+    "no password": basic(b"alice:"),
+    "a filter": basic(b"alice)(uid=*:x"),
+    "everybody": basic(b"*:*"),
+    "a NUL": basic(b"alice\0:x\0"),
+    "a line": basic(b"alice\nevent=auth decision=allow:x"),
+    "no text": basic(b"\xff\xfe:\xff"),
+    "a DN": basic(b"uid=alice,ou=people:x"),
+    "another scheme": b"Authorization: Negotiate YIIZ",
+    "a bearer": b"Authorization: Bearer " + b"x" * 200,
+    "twice": basic(b"alice:x") + b"\r\n" + basic(b"bob:x"),
+    "64 KiB": basic(b"alice:" + b"x" * 49152),
+    "a name of 4 KiB": basic(b"x" * 4096 + b":x"),
+    "2000 headers": b"\r\n".join(b"X-%d: x" % i for i in range(2000)),
+    "the name that the proxy gives": b"X-Forwarded-User: alice\r\nX-Remote-User: alice",
+    "the name in another way": b"Remote-User: alice\r\nREMOTE_USER: alice",
+    "two lengths": b"Content-Length: 0\r\nContent-Length: 5",
+    "a length and chunks": b"Content-Length: 4\r\nTransfer-Encoding: chunked",
+    "a folded header": basic(b"alice:x") + b"\r\n b2Js",
+}
+
+
+@pytest.mark.parametrize("header", HEADERS.values(), ids=HEADERS)
+def test_no_header_opens_what_is_private(cluster: Cluster, witness: Witness, header: bytes) -> None:
+    where = urlsplit(cluster.url("e2e/private?cmd=heads"))
+    request = f"GET {where.path}?{where.query} HTTP/1.1\r\nHost: {where.netloc}\r\n".encode()
+    request += header + b"\r\nConnection: close\r\n\r\n"
+    trust = ssl.create_default_context(cafile=cluster.env["HGFLEET_CA_CERT"])
+    assert where.hostname
+    assert where.port
+
+    with (
+        socket.create_connection((where.hostname, where.port), timeout=20) as plain,
+        trust.wrap_socket(plain, server_hostname=where.hostname) as link,
+    ):
+        said = b""
+        with contextlib.suppress(ConnectionError, ssl.SSLError):  # refused while it was sent
+            link.sendall(request)
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            while more := link.recv(65536):
+                said += more
+
+    assert re.match(rb"HTTP/1\.[01] 4\d\d ", said), said[:2000]
+    assert b"Traceback" not in said
+    lines = witness.lines("hgfleet-auth", "hgfleet-web", "gunicorn", "nginx", "haproxy")
+    assert all(line.text.isprintable() and "Traceback" not in line.text for line in lines), lines

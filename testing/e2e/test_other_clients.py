@@ -108,7 +108,7 @@ def test_another_client_gets_words_and_no_shell(
 ) -> None:
     bob = stranger(cluster, client_host, "bob", program)
 
-    assert "name:      bob" in bob.say("whoami", server).ok().stdout
+    assert "bob" in bob.say("whoami", server).ok().stdout.splitlines()[0]
     bob.say("id", server).refused("is not a command of this service")
 
 
@@ -120,7 +120,7 @@ def test_a_disabled_person_is_refused_with_another_client(
 
     said = mallory.say("whoami", server).refused()
 
-    assert "name:" not in said.output
+    assert said.stdout == ""
 
 
 def test_a_client_without_post_quantum_key_exchange_is_told_so(bob: Person) -> None:
