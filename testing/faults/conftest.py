@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from testing.e2e.support import wait_until
-from testing.faults.support import PROBE, SECONDS_TO_RECOVER, Faults
+from testing.faults.support import SECONDS_TO_RECOVER, Faults, all_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ def faults(cluster: Cluster) -> Iterator[Faults]:
     host = cluster.first("ssh")
     wait_until(
         "every directory server answers lookups",
-        lambda: host.run("sh", "-c", PROBE).ok(),
+        lambda: all_answer(host),
         SECONDS_TO_RECOVER,
     )
     alice = cluster.person("alice")

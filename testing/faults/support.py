@@ -80,6 +80,14 @@ def unplugged(cluster: Cluster, host: Host) -> Iterator[None]:
         run([*words, network, host.container]).ok()
 
 
+def all_answer(host: Host) -> bool:
+    """Tell whether lookups get an answer from every directory server, and the replica has all."""
+    lines = host.shell(PROBE).splitlines()
+    assert lines
+    assert all(" answers after " in line for line in lines), lines
+    return host.run("hgfleet", "replica", "status").ok().code == 0
+
+
 def has_booted(host: Host) -> bool:
     """Tell whether systemd is done with the start."""
     state = host.systemctl("is-system-running").stdout.strip()

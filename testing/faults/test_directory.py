@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import TYPE_CHECKING, Final
 
@@ -163,11 +164,7 @@ def replication(cluster: Cluster, faults: Faults) -> Callable[[], None]:
     def stop() -> None:
         faults.stack.callback(caught_up, host)
         faults.stack.callback(change, rule)
-        wrong = " ".join(
-            "credentials=wrong" if word.startswith("credentials=") else word
-            for word in shlex.split(rule)
-        )
-        change(wrong.replace("credentials=wrong", 'credentials="wrong"'))
+        change(re.sub(r'credentials=("[^"]*"|\S+)', 'credentials="wrong"', rule))
 
     return stop
 
