@@ -56,8 +56,12 @@ def push_refusal(repository: Repository, principal: Principal) -> str:
         )
     start = f"{principal.name} may not push to {repository.path}:"
     if not may_read(repository, principal):
-        who = f"members of {names(repository.read)}" if repository.read else "its owner"
-        return f"{start} only {who} may read it; ask an operator to add you"
+        if not repository.read:
+            return f"{start} only its owner may read it"
+        return (
+            f"{start} only members of {names(repository.read)} may read it; ask an operator to add "
+            "you"
+        )
     if repository.owner is not None:
         who = f"{repository.owner}, who owns it"
         if repository.push:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +24,9 @@ _EPILOG = """\
 examples:
   hgfleet registry check ansible/inventories/cluster/registry.yml
   hgfleet registry show registry.yml           every value in effect, inherited ones included
-  hgfleet registry show --compiled             what this host works with right now
+  hgfleet registry show registry.yml --path team/tool    one of them: policies, rules, who
+  hgfleet registry show --compiled             what this host works with right now, what people
+                                               created over SSH included
   hgfleet registry apply --check --diff        what would change on this host; writes nothing
   hgfleet registry apply                       make this host follow /etc/hgfleet/registry.yml
 """
@@ -66,6 +70,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         const=COMPILED,
         help=f"show the compiled registry instead (without a value: {COMPILED})",
     )
+    show.add_argument("--path", metavar="PATH", help="show everything about this repository")
     show.add_argument("--json", action="store_true", help="print it as it is compiled")
     show.set_defaults(run=_show)
 
@@ -106,12 +111,20 @@ def _show(options: argparse.Namespace) -> int:
     if options.file is not None:
         loaded = registry.load(options.file)
     else:
-        loaded = registry.load_compiled(options.compiled)
-    if options.json:
+        loaded = dynamic.load_effective(options.compiled, dynamic.PATH, _complain)
+    if options.path is not None:
+        if options.path not in loaded.repositories:
+            raise UsageError(f"there is no repository {options.path} in this registry")
+        print("\n".join(details(loaded.repositories[options.path])))
+    elif options.json:
         print(registry.dump_compiled(loaded), end="")
     else:
         print("\n".join(table(loaded)))
     return 0
+
+
+def _complain(sentence: str) -> None:
+    print(f"hgfleet: {sentence}", file=sys.stderr)
 
 
 def _apply(options: argparse.Namespace) -> int:
@@ -144,11 +157,35 @@ def table(loaded: Registry) -> list[str]:
     ]
 
 
+def details(repository: Repository) -> list[str]:
+    """Render one repository for a person, a value a line."""
+    read = "everybody" if repository.is_public else ", ".join(repository.read) or "its owner alone"
+    rows = [
+        ("repository", repository.path),
+        ("description", repository.description),
+        ("owner", repository.owner),
+        ("read", read),
+        ("push", ", ".join(repository.push) or "nobody"),
+        ("read-only", repository.read_only),
+        ("phases", "publishing" if repository.publishing else "draft"),
+        ("bundles", ", ".join(repository.bundles) or "none"),
+    ]
+    for name, options in repository.policies.items():
+        text = json.dumps(options, ensure_ascii=False) if options else ""
+        rows.append(("policy", f"{name} {text}".rstrip()))
+    for rule in repository.rules:
+        on = f"on branches {', '.join(rule.branches)}" if rule.branches else ""
+        touching = f"touching {', '.join(rule.paths)}" if rule.paths else ""
+        who = ", ".join(rule.push) or "nobody"
+        rows.append(("rule", " ".join(word for word in (on, touching, "only:", who) if word)))
+    return [f"{name + ':':13}{value}" for name, value in rows if value is not None]
+
+
 def _row(repository: Repository) -> tuple[Any, ...]:
     return (
         repository.path,
         "public" if repository.read == "public" else ",".join(repository.read),
-        ",".join(repository.push) or "nobody",
+        "(read-only)" if repository.read_only else ",".join(repository.push) or "nobody",
         "publishing" if repository.publishing else "draft",
         ",".join(repository.bundles) or "none",
         repository.description,

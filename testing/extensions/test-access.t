@@ -162,9 +162,39 @@ Nobody pushes to a repository that is read-only, and who may not read may not pu
   abort: push failed on remote
   [255]
 
+Who created a repository may push to it, whatever the groups say, and is the only one who reads it when nobody else is named.
+
+  $ write 'path = people/dora/x' 'read =' 'push =' 'owner = dora'
+  $ hg push -q
+  remote: alice may not push to people/dora/x: only its owner may read it
+  abort: push failed on remote
+  [255]
+  $ as dora ''
+  $ hg push -q
+
+A repository may be read-only for a while; then its owner and everybody else reads why, and only an operator writes.
+
+  $ write 'path = people/dora/x' 'read = public' 'push = maintainers' 'owner = dora' 'read-only = moving until noon'
+  $ echo three > file
+  $ hg commit -qm three
+  $ hg push -q
+  remote: dora may not push to people/dora/x now: it is read-only (moving until noon); nothing was changed, push again later
+  abort: push failed on remote
+  [255]
+  $ as alice maintainers
+  $ hg push -q
+  remote: alice may not push to people/dora/x now: it is read-only (moving until noon); nothing was changed, push again later
+  abort: push failed on remote
+  [255]
+  $ as operator:root ''
+  $ hg push -q
+  $ as alice maintainers
+
 A repository that the registry does not know takes nothing.
 
   $ rm ../server/.hg/hgrc
+  $ echo four > file
+  $ hg commit -qm four
   $ hg push -q
   remote: alice may not push here: this repository is not in the registry; an operator has to declare it and run the play
   abort: push failed on remote

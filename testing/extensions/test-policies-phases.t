@@ -56,9 +56,9 @@ A commit on the server is asked like a push.
   $ server update -q default
   $ registered 'policies = {"no-symlinks": {}}'
   $ ln -s x ../server/x
-  $ server commit -Am 'a link' --user alice
+  $ server commit -Am 'a link' --user alice --date '0 0'
   adding x
-  - no-symlinks: c3f497f99a0b has x, a symbolic link: replace it by a file (hg commit --amend)
+  - no-symlinks: e2277d853e91 has x, a symbolic link: replace it by a file (hg commit --amend)
   error: pretxnclose.hgfleet_policies hook failed: write refused
   transaction abort!
   rollback completed

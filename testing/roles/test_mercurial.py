@@ -36,6 +36,8 @@ def test_access_rule_is_loaded_and_required(host: Host) -> None:
     shown = host.check_output(f"{HG} config extensions")
     assert "hgfleet_access=/opt/hgfleet/current/hgext/access.py" in shown
     assert "extensions.hgfleet_access:required=yes" in shown
+    assert "hgfleet_policies=/opt/hgfleet/current/hgext/policies.py" in shown
+    assert "extensions.hgfleet_policies:required=yes" in shown
 
 
 def test_every_declared_repository_is_there_for_its_owner_and_readers(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hgfleet.access import Principal, may_push, may_read, names, push_refusal
@@ -55,6 +57,42 @@ def test_a_refusal_names_who_may_and_the_way_out() -> None:
 
 def test_a_refusal_of_a_read_only_repository_says_so() -> None:
     assert "nobody may, it is read-only" in push_refusal(repository(push=()), BOB)
+
+
+def test_an_owner_reads_and_pushes_whatever_the_groups() -> None:
+    own = replace(repository(read=(), push=()), owner="dora")
+    assert may_read(own, NOBODYS_FRIEND)
+    assert may_push(own, NOBODYS_FRIEND)
+    assert not may_read(own, ALICE)
+    assert not may_push(own, ALICE)
+    assert not may_read(own, None)
+    assert "only its owner may read it" in push_refusal(own, ALICE)
+
+
+def test_no_owner_is_nobody_in_particular() -> None:
+    assert not may_read(repository(read=("staff",)), Principal(""))
+    assert not may_push(repository(push=()), Principal(""))
+
+
+def test_others_are_told_who_owns_it() -> None:
+    own = replace(repository(push=("staff", "release")), owner="dora")
+    assert push_refusal(own, ALICE) == (
+        "alice may not push to team/tool: only dora, who owns it, and members of staff or release, "
+        "may; ask one of them to push, or push to a fork of your own"
+    )
+
+
+def test_read_only_stops_everybody_who_could_push() -> None:
+    closed = replace(repository(), read_only="moving until noon", owner="dora")
+    for person in (ALICE, NOBODYS_FRIEND):
+        assert may_read(closed, person)
+        assert not may_push(closed, person)
+        assert push_refusal(closed, person) == (
+            f"{person.name} may not push to team/tool now: it is read-only (moving until noon); "
+            "nothing was changed, push again later"
+        )
+    # Who could not push anyway is told that instead.
+    assert "members of maintainers" in push_refusal(closed, BOB)
 
 
 @pytest.mark.parametrize(("values", "expected"), [((), ""), (("a",), "a"), (("a", "b"), "a or b")])

@@ -96,6 +96,41 @@ def test_show_has_inherited_values(registry_file: str, capsys: pytest.CaptureFix
     ]
 
 
+def test_show_has_everything_about_one_repository(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "r.yml"
+    file.write_text(
+        """
+version: 1
+namespaces: {n: {read-only: we move, policies: {no-symlinks: {}, file-size: {max: 1KiB}}}}
+repositories:
+  n/a:
+    description: A
+    read: [staff]
+    rules: [{branches: [stable], push: [release]}, {paths: [keys, '*.pem'], push: []}]
+"""
+    )
+    assert cli.main(["registry", "show", str(file), "--path", "n/a"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "repository:  n/a",
+        "description: A",
+        "read:        staff",
+        "push:        nobody",
+        "read-only:   we move",
+        "phases:      publishing",
+        "bundles:     none",
+        'policy:      file-size {"max": 1024}',
+        "policy:      no-symlinks",
+        "rule:        on branches stable only: release",
+        "rule:        touching keys, *.pem only: nobody",
+    ]
+    assert cli.main(["registry", "show", str(file)]) == 0
+    assert "(read-only)" in capsys.readouterr().out
+    assert cli.main(["registry", "show", str(file), "--path", "n/b"]) == 2
+    assert "there is no repository n/b" in capsys.readouterr().err
+
+
 def test_show_compiled_is_what_show_json_wrote(
     registry_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -93,6 +93,155 @@ repositories:
     assert [r.bundles for r in loaded.values()] == [("zstd",), ("zstd",), (), ("zstd",)]
 
 
+def test_policies_are_inherited_one_by_one() -> None:
+    loaded = parse(
+        """
+version: 1
+defaults: {policies: {no-symlinks: {}, file-size: {max: 1MiB}}}
+namespaces:
+  n: {policies: {file-size: {max: 2048}, no-merges: {branches: [stable, 'rel-*']}}}
+repositories:
+  a: {description: A}
+  n/b: {description: B}
+  n/c: {description: C, policies: {no-symlinks: false, single-head: {}}}
+"""
+    ).repositories
+    assert {path: dict(r.policies) for path, r in loaded.items()} == {
+        "a": {"no-symlinks": {}, "file-size": {"max": 2**20}},
+        "n/b": {
+            "no-symlinks": {},
+            "file-size": {"max": 2048},
+            "no-merges": {"branches": ["stable", "rel-*"]},
+        },
+        "n/c": {
+            "file-size": {"max": 2048},
+            "no-merges": {"branches": ["stable", "rel-*"]},
+            "single-head": {},
+        },
+    }
+
+
+def test_rules_and_reasons_of_what_is_above_cannot_be_lifted_below() -> None:
+    text = """
+version: 1
+namespaces:
+  n: {rules: [{branches: [stable], push: [release]}], read-only: we move}
+  n/m: {read-only: later}
+repositories:
+  a: {description: A}
+  n/b: {description: B, rules: [{paths: [keys], push: []}]}
+  n/m/c: {description: C, read-only: never seen, rules: []}
+"""
+    loaded = parse(text).repositories
+    stable = registry.Rule(("release",), branches=("stable",))
+    assert loaded["a"].rules == ()
+    assert loaded["n/b"].rules == (stable, registry.Rule((), paths=("keys",)))
+    assert loaded["n/m/c"].rules == (stable,)
+    assert [r.read_only for r in loaded.values()] == [None, "we move", "we move"]
+    closed = parse(text + "read-only: the disks are being replaced\n")
+    assert {r.read_only for r in closed.repositories.values()} == {"the disks are being replaced"}
+
+
+def test_a_namespace_says_who_may_create_repositories() -> None:
+    loaded = parse(
+        HEAD + "namespaces: {n: {create: [staff], personal: true, quota: 5}, m: {}}\n"
+        "repositories: {}"
+    ).namespaces
+    assert (loaded["n"].create, loaded["n"].personal, loaded["n"].quota) == (("staff",), True, 5)
+    assert (loaded["m"].create, loaded["m"].personal, loaded["m"].quota) == ((), False, 20)
+
+
+def test_what_a_person_creates_inherits_like_the_rest() -> None:
+    """Also on a host, where there is the compiled form alone."""
+    text = """
+version: 1
+defaults: {read: [staff], policies: {no-symlinks: {}}}
+namespaces:
+  people: {push: [], publishing: false, rules: [{paths: [keys], push: [ops]}], create: [staff]}
+  people/bob: {read-only: on holidays}
+repositories:
+  people/bob/x: {description: X}
+"""
+    again = registry.parse_compiled(registry.dump_compiled(parse(text)))
+    made = registry.effective(
+        "people/bob/y", registry.Settings(read="public"), again, description="Y", owner="bob"
+    )
+    assert made == dataclasses.replace(
+        again.repositories["people/bob/x"],
+        path="people/bob/y",
+        description="Y",
+        owner="bob",
+        read="public",
+        bundles=BUNDLE_KINDS,
+    )
+    assert (made.push, made.publishing, made.read_only) == ((), False, "on holidays")
+    assert made.rules == (registry.Rule(("ops",), paths=("keys",)),)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ("policies: [no-merges]", "got a list, expected policies: a mapping with single-head"),
+        ("policies: {no-merge: {}}", "'no-merge', expected single-head"),
+        ("policies: {no-merge: {}}", "did you mean 'no-merges'?"),
+        ("policies: {no-merges: true}", "got the boolean true, expected false, or the options"),
+        ("policies: {no-merges: }", "got nothing, expected false, or the options of no-merges"),
+        ("policies: {no-merges: {branch: [x]}}", "did you mean 'branches'?"),
+        ("policies: {no-merges: {branches: []}}", "got an empty list"),
+        ("policies: {no-merges: {branches: stable}}", "expected a list of patterns"),
+        ("policies: {no-merges: {branches: [/x]}}", "got '/x', expected a pattern like"),
+        ("policies: {commit-message: {}}", "got no pattern, expected pattern: a regular"),
+        ("policies: {commit-message: {pattern: '('}}", "a regular expression, at most 500"),
+        ("policies: {commit-message: {pattern: 12}}", "got the number 12"),
+        ("policies: {author: {pattern: x, hint: ''}}", "got an empty text"),
+        ("policies: {file-size: {max: huge}}", "got 'huge', expected a size like 10MiB"),
+        ("policies: {file-size: {max: 0}}", "expected a size like 10MiB"),
+        ("policies: {file-size: {max: 10MB}}", "expected a size like 10MiB"),
+        ("policies: {paths: {}}", "got no options, expected max-length, forbidden, or both"),
+        ("policies: {paths: {max-length: -1}}", "a whole number from 1 to"),
+        ("policies: {closed-tree: {}}", "got no reason, expected reason: one line of text"),
+        ("policies: {closed-tree: {reason: x, except: [Staff]}}", "the name of a group"),
+        ("rules: {push: []}", "got a mapping, expected a list of rules"),
+        ("rules: [{branches: [x]}]", "got no push, expected push: the groups that may"),
+        ("rules: [{push: [x]}]", "got no branches and no paths, expected what the rule is about"),
+        ("rules: [{paths: [], push: [x]}]", "got an empty list, expected a list of patterns"),
+        ("rules: [[x]]", "got a list, expected a rule"),
+        ("read-only: true", "got the boolean true, expected the reason, in words"),
+        ("read-only: ''", "got an empty text"),
+        ("create: [x]", "got the unknown key 'create'"),
+    ],
+)
+def test_a_mistake_in_policies_and_rules_is_named_with_its_place(
+    fields: str, expected: str
+) -> None:
+    lines = problems(entry(fields))
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("r.yml:3:")
+    assert expected in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ("create: staff", "got 'staff', expected a list of groups ([] for nobody)"),
+        ("create: [x], personal: yes", "got the boolean yes, expected true or false"),
+        ("create: [x], quota: 0", "expected a whole number from 1 to 10000"),
+        ("create: [x], quota: many", "got 'many', expected a whole number"),
+        ("quota: 3", "got quota where nobody may create repositories"),
+        ("personal: true", "got personal where nobody may create repositories"),
+    ],
+)
+def test_a_mistake_in_what_a_namespace_opens_is_named(fields: str, expected: str) -> None:
+    lines = problems(f"{HEAD}namespaces: {{n: {{{fields}}}}}\nrepositories: {{}}")
+    assert len(lines) == 1, lines
+    assert expected in lines[0]
+
+
+def test_a_hundred_rules_are_enough() -> None:
+    many = ", ".join(["{branches: [x], push: []}"] * 101)
+    assert "got 101 rules, expected at most 100" in problems(entry(f"rules: [{many}]"))[0]
+
+
 def test_an_empty_list_is_a_value_and_not_inherited() -> None:
     text = HEAD + "defaults: {push: [staff]}\nrepositories: {a: {description: A, push: []}}"
     assert parse(text).repositories["a"].push == ()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import grp
+import json
 import os
 import pwd
 import random
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from mercurial import config
 
+from hgfleet import dynamic
 from hgfleet.errors import HostError
 from hgfleet.registry import Registry, load_compiled
 from hgfleet.registry_apply import Owner, Target, apply, hgrc, owner
@@ -195,6 +197,75 @@ def test_a_link_that_somebody_touched_is_made_anew(target: Target, kind: str) ->
     manifest = target.manifests / "plain.manifest"
     assert run(target) == [f"plain: .hg/clonebundles.manifest links to {manifest}", "1"]
     assert link.readlink() == manifest
+
+
+# What people created over SSH.
+
+OPEN = """
+version: 1
+namespaces:
+  people: {create: [staff], read: [staff], policies: {no-symlinks: {}}}
+repositories:
+  plain: {description: Plain, push: [maintainers]}
+"""
+
+
+@pytest.fixture
+def created(target: Target) -> Target:
+    """A host where bob created something."""
+    file = target.root.parent / "dynamic/registry.json"
+    file.parent.mkdir()
+    with dynamic.update(file) as entries:
+        entries["people/bob/x"] = dynamic.Entry("bob", "Bob's", dynamic.now(), push=("friends",))
+        entries["people/bob/old"] = dynamic.Entry(
+            "bob", "", dynamic.now(), archived="2026-01-01T00:00:00Z"
+        )
+    return replace(target, dynamic=file)
+
+
+def test_what_people_created_follows_its_namespace(created: Target) -> None:
+    assert "people/bob/x: repository created" in run(created, OPEN)
+    written = (created.root / "people/bob/x/.hg/hgrc").read_text()
+    assert read_back(written)["hgfleet"] == {
+        "path": "people/bob/x",
+        "read": "staff",
+        "push": "friends",
+        "owner": "bob",
+        "policies": '{"no-symlinks": {}}',
+    }
+    assert run(created, OPEN) == ["0"]
+    # It is not in the compiled form, where the inventory alone is.
+    assert list(load_compiled(created.compiled).repositories) == ["plain"]
+    changed = OPEN.replace("create:", "read-only: we move, create:")
+    assert "people/bob/x: .hg/hgrc written" in run(created, changed, write=False)
+    assert "people/bob/x: .hg/hgrc written" in run(created, changed)
+    assert "read-only = we move" in (created.root / "people/bob/x/.hg/hgrc").read_text()
+
+
+def test_what_is_archived_is_neither_made_nor_called_unknown(created: Target) -> None:
+    (created.root / "people/bob/old/.hg/store").mkdir(parents=True)
+    lines = run(created, OPEN)
+    assert not any("people/bob/old" in line for line in lines)
+    assert not (created.root / "people/bob/old/.hg/hgrc").exists()
+
+
+def test_a_damaged_entry_or_file_keeps_nothing_else_from_being_applied(created: Target) -> None:
+    assert created.dynamic is not None
+    data = json.loads(created.dynamic.read_text())
+    data["repositories"]["people/../x"] = {}
+    data["repositories"]["people/eve/y"] = {"owner": "root; rm"}
+    created.dynamic.write_text(json.dumps(data))
+    (created.root / "people").mkdir()
+    (created.root / "people/bob").write_text("in the way")
+    lines = run(created, OPEN)
+    assert "plain: repository created" in lines
+    assert sum("nothing serves it" in line for line in lines) == 2
+    assert any("people/bob/x: got a file" in line for line in lines)
+
+    created.dynamic.write_text("{")
+    lines = run(created, OPEN.replace("[maintainers]", "[staff]"))
+    assert "plain: .hg/hgrc written" in lines
+    assert any("keeps the settings that it has" in line for line in lines)
 
 
 # Things in the way: said before anything is written.
@@ -442,6 +513,29 @@ def test_the_hgrc_says_what_the_registry_says() -> None:
         "web": {"name": "team/tool", "description": "A tool", "contact": "maintainers, team"},
         "hgfleet": {"path": "team/tool", "read": "public", "push": "maintainers team"},
     }
+
+
+def test_the_hgrc_has_policies_and_rules_on_a_line_each() -> None:
+    hint = 'begin with "Bug 1" \\ äöü 日本 ; # %include'
+    text = f"""
+version: 1
+repositories:
+  a:
+    description: A
+    read-only: "a reason: [hooks] % ä"
+    policies: {{commit-message: {{pattern: '^Bug \\d+', hint: {json.dumps(hint)}}}}}
+    rules: [{{branches: [stable], push: [release]}}]
+"""
+    written = hgrc(parse(text).repositories["a"])
+    sections = read_back(written)
+    assert sorted(sections) == ["hgfleet", "phases", "web"]
+    assert sections["hgfleet"]["read-only"] == "a reason: [hooks] % ä"
+    assert json.loads(sections["hgfleet"]["policies"]) == {
+        "commit-message": {"pattern": r"^Bug \d+", "hint": hint}
+    }
+    rule = {"branches": ["stable"], "push": ["release"]}
+    assert json.loads(sections["hgfleet"]["rules"]) == [rule]
+    assert written.count("\n") == hgrc(parse(TWO).repositories["plain"]).count("\n") + 3
 
 
 def test_the_hgrc_of_a_closed_repository() -> None:

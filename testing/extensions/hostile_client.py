@@ -1,0 +1,101 @@
+"""an hg extension that plays a client which does not keep to what hg's own clients do.
+
+Commands make changesets that no hg makes; `hostile.pieces` sends differences of manifests that do
+not begin and end where lines do.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from mercurial import changegroup, extensions, registrar
+from mercurial.node import hex as to_hex
+from mercurial.node import nullid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+cmdtable: dict[bytes, Any] = {}
+command = registrar.command(cmdtable)
+configtable: dict[bytes, Any] = {}
+configitem = registrar.configitem(configtable)
+configitem(b"hostile", b"pieces", default=False)
+
+LINES = struct.Struct(">lll")
+
+
+@command(b"forge", [], b"LINK FILE SOURCE")  # type: ignore[untyped-decorator]  # core has no types
+def forge(_ui: Any, repo: Any, link: bytes, path: bytes, source: bytes) -> None:
+    """Make a link of one file, give another the content of a third, and name the second alone."""
+    with repo.lock(), repo.transaction(b"forge") as transaction:
+        manifest = repo[b"tip"].manifestctx().copy()
+        content = manifest.read()
+        content.setflag(link, b"l")
+        data = repo[b"tip"][source].data()
+        store = repo.file(path, writable=True)
+        content[path] = store.add(data, {}, transaction, len(repo), nullid, nullid)
+        _changeset(repo, transaction, manifest, b"mallory", b"nothing to see", [link, path], [path])
+
+
+@command(b"forgebytes", [], b"COUNT")  # type: ignore[untyped-decorator]  # core has no types
+def forgebytes(_ui: Any, repo: Any, count: bytes) -> None:
+    """Add changesets whose paths and texts are awkward."""
+    with repo.lock(), repo.transaction(b"forge") as transaction:
+        for number in range(int(count)):
+            path = b"a\x1b]0;owned\x07\xff\xfe%d.exe" % number
+            manifest = repo[b"tip"].manifestctx().copy()
+            store = repo.file(path, writable=True)
+            content = manifest.read()
+            content[path] = store.add(b"x", {}, transaction, len(repo), nullid, nullid)
+            user = b"\x1b[31mroot\xff <a@b>"
+            text = b"\x1b[2J\xff first line\rremote: all is well\n\x00 second %d" % number
+            _changeset(repo, transaction, manifest, user, text, [path], [path])
+
+
+def _changeset(
+    repo: Any,
+    transaction: Any,
+    manifest: Any,
+    user: bytes,
+    text: bytes,
+    files: list[bytes],
+    named: list[bytes],
+) -> None:
+    """Write the text of a changeset as it stands; core would clean it first."""
+    parent = repo[b"tip"]
+    node = manifest.write(transaction, len(repo), parent.manifestnode(), nullid, files, [])
+    lines = [to_hex(node), user, b"0 0", *named, b"", text]
+    repo.changelog.addrevision(b"\n".join(lines), transaction, len(repo), parent.node(), nullid)
+
+
+def uisetup(ui: Any) -> None:
+    """Wrap what makes the differences of a changegroup."""
+    if ui.configbool(b"hostile", b"pieces"):
+        extensions.wrapfunction(changegroup, "deltagroup", _pieces)
+
+
+def _pieces(original: Any, repo: Any, store: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+    for delta in original(repo, store, *args, **kwargs):
+        if store is repo.manifestlog.getstorage(b"") and delta.basenode != nullid:
+            delta.delta = _cut(store.revision(delta.basenode), store.revision(delta.node))
+        yield delta
+
+
+def _cut(before: bytes, after: bytes) -> bytes:
+    """Replace what differs after the path of each line; the lines are of the same paths.
+
+    The letter of a flag and what is after a path make up a line of another file. Core, which puts
+    the pieces together to see what came, finds that one.
+    """
+    result = b""
+    end = 0
+    for old, new in zip(before.splitlines(True), after.splitlines(True), strict=True):
+        end += len(old)
+        if new[:-2] == old[:-1]:
+            result += LINES.pack(end - 1, end - 1, 1) + new[-2:-1]
+        elif new != old:
+            rest = new[new.index(b"\0") :]
+            start = end - len(old) + old.index(b"\0")
+            result += LINES.pack(start, end, len(rest)) + rest
+    return result

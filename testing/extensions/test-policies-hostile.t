@@ -1,0 +1,118 @@
+Policies and clients that do not keep to what hg's own clients do.
+
+  $ . $TESTDIR/policies.sh
+  $ cat >> $HGRCPATH <<EOF
+  > [extensions]
+  > hostile = $TESTDIR/hostile_client.py
+  > EOF
+  $ as mallory staff
+  $ registered
+  $ hg clone -q ssh://host/server work
+  $ cd work
+  $ for name in a b l; do echo same > $name; done
+  $ echo other > c
+  $ commit 'four files'
+  $ push
+  remote: added 1 changesets with 4 changes to 4 files
+
+A changeset has a list of its files, and nothing makes it be true. This one makes a link of b, and names c alone.
+
+  $ registered 'policies = {"no-symlinks": {}}' 'rules = [{"paths": ["b"], "push": ["security"]}]'
+  $ hg forge b c a
+  $ hg log -r tip -T '{files}\n'
+  c
+  $ push
+  remote: - no-symlinks: eea035a17ae4 has b, a symbolic link: replace it by a file (hg commit --amend)
+  remote: - rules: eea035a17ae4 changes b, where only members of security may push; ask one of them
+  remote: mallory may not push this to team/tool: 2 problems, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+
+The same with a difference of manifests in pieces that are no lines: the letter "l" for b and a new node for c. Put together they look like a line of the file l, and are one for core.
+
+  $ push --config hostile.pieces=yes
+  remote: - no-symlinks: eea035a17ae4 has b, a symbolic link: replace it by a file (hg commit --amend)
+  remote: - rules: eea035a17ae4 changes b, where only members of security may push; ask one of them
+  remote: mallory may not push this to team/tool: 2 problems, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+
+Without a policy the link is stored, and there to see. An operator takes it out again.
+
+  $ registered
+  $ push --config hostile.pieces=yes
+  remote: added 1 changesets with 1 changes to 1 files
+  $ hg -R ../server manifest -v -r tip
+  644   a
+  644 @ b
+  644   c
+  644   l
+  $ as operator:root ''
+  $ HGRCPATH=$TESTTMP/server.rc hg -R ../server --config extensions.strip= strip -q -r tip --no-backup
+  $ as mallory staff
+
+Nothing of a name or a message is raw on a terminal or in the log, whatever bytes it has.
+
+  $ registered 'policies = {"paths": {"forbidden": ["*.exe"], "max-length": 10}, "commit-message": {"pattern": "^Bug"}, "author": {"pattern": "^[a-z ]+<"}}'
+  $ hg forgebytes 1
+  $ push
+  remote: - commit-message: eea035a17ae4 has the message "nothing to see": expected the pattern ^Bug; change it with hg commit --amend or hg histedit
+  remote: - commit-message: ffe0b48ceb5a has the message "\x1b[2Jÿ first line\x0dremote: all is well": expected the pattern ^Bug; change it with hg commit --amend or hg histedit
+  remote: - author: eea035a17ae4 has the author "mallory": expected the pattern ^[a-z ]+<; set ui.username and use hg commit --amend --user
+  remote: - author: ffe0b48ceb5a has the author "\x1b[31mrootÿ <a@b>": expected the pattern ^[a-z ]+<; set ui.username and use hg commit --amend --user
+  remote: - paths: ffe0b48ceb5a has a\x1b]0;owned\x07\xff\xfe0.exe, a path of 18 bytes, more than 10: rename it (hg rename, then fold with hg histedit)
+  remote: mallory may not push this to team/tool: 5 problems, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+  $ hg push -f 2>&1 | tr -d '[:print:]\n' | od -c
+  0000000 303 277 303 277
+  0000004
+  $ sed 's/.*> //' ../server/.hg/blackbox.log | tail -1 | tr -d '[:print:]\n' | od -c
+  0000000
+
+A thousand of them are named in part and counted.
+
+  $ hg forgebytes 1200
+  $ push 2>&1 | sed 's/^\(remote: - [a-z-]*\): .*/\1/'
+  remote: - commit-message
+  remote: - commit-message
+  remote: - commit-message
+  remote: - commit-message
+  remote: - author
+  remote: - author
+  remote: - author
+  remote: - paths
+  remote: - paths
+  remote: - paths
+  remote: - and 2990 more
+  remote: mallory may not push this to team/tool: 3000 problems, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+
+A message that is made to keep the server busy is refused after a second.
+
+  $ registered 'policies = {"commit-message": {"pattern": "^(a+)+$"}}'
+  $ hg strip -q -r '1' --no-backup --config extensions.hostile=!
+  $ echo more > a
+  $ commit aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!
+  $ push
+  remote: - commit-message: ba9628733a03 has the message "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!", and comparing it with the pattern takes too long: use a plainer one, and tell an operator
+  remote: mallory may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+
+A reason longer than a reply has room for does not break it: it is cut there, and whole above.
+
+  $ long=$(printf 'because %.0s' $(seq 24))
+  $ registered "read-only = $long"
+  $ hg push
+  pushing to ssh://host/server
+  searching for changes
+  remote: mallory may not push to team/tool now: it is read-only (because because because because because because because because because because because because because because because because because because because because because because because because); nothing was changed, push again later
+  remote: error: pretxnopen.hgfleet_access hook failed: write refused
+  remote: mallory may not push to team/tool now: it is read-only (because because because because because because because because because because because because because because because because because because because because because because because because); no...
+  abort: push failed on remote
+  [255]
+
+The server is whole after all of this.
+
+  $ hg verify -q -R ../server

@@ -1,0 +1,48 @@
+Rules about paths, and merges.
+
+  $ . $TESTDIR/policies.sh
+  $ as alice staff,release
+  $ registered
+  $ hg clone -q ssh://host/server work
+  $ cd work
+  $ mkdir src secrets
+  $ echo 1 > src/main
+  $ echo 1 > secrets/key
+  $ commit root
+  $ push
+  remote: added 1 changesets with 2 changes to 2 files
+
+  $ registered 'rules = [{"paths": ["secrets"], "push": ["security"]}]'
+
+A merge may carry what others did to those paths. It may not choose: bob takes back a key that was changed, with a merge whose every file is the same as in one of the parents.
+
+  $ as alice staff,security
+  $ echo new > secrets/key
+  $ commit 'a new key'
+  $ push
+  remote: added 1 changesets with 1 changes to 1 files
+  $ as bob staff
+  $ hg update -q 'desc(root)'
+  $ echo aside > src/aside
+  $ commit 'aside'
+  $ hg merge -q 'desc("a new key")'
+  $ commit 'a clean merge'
+  $ push
+  remote: added 2 changesets with 1 changes to 1 files
+  $ hg update -q 'desc("aside")'
+  $ echo b > src/b
+  $ commit 'from the old one'
+  $ hg merge -q 'desc("a clean merge")'
+  $ hg revert -q -r 'desc("from the old one")' secrets/key
+  $ commit 'the old key is back'
+  $ push
+  remote: - rules: 649c886d9b7d changes secrets/key, where only members of security may push; ask one of them
+  remote: bob may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+  $ hg strip -q -r . --no-backup
+  $ hg strip -q -r 'desc("from the old one")' --no-backup
+
+The server is whole after all of this.
+
+  $ hg verify -q -R ../server

@@ -1,0 +1,117 @@
+Rules say who may push to some branches and paths.
+
+  $ . $TESTDIR/policies.sh
+  $ as alice staff,release
+  $ registered
+  $ hg clone -q ssh://host/server work
+  $ cd work
+  $ mkdir src secrets
+  $ echo 1 > src/main
+  $ echo 1 > secrets/key
+  $ commit root
+  $ hg branch -q stable
+  $ echo 1 > version
+  $ commit 'stable'
+  $ push --new-branch
+  remote: added 2 changesets with 3 changes to 3 files
+
+Rules: only some groups may push to a branch.
+
+  $ registered 'rules = [{"branches": ["stable"], "push": ["release"]}]'
+  $ hg update -q stable
+  $ echo 2 > version
+  $ commit 'version 2'
+  $ as bob staff
+  $ push
+  remote: - rules: 88328d13a884 is on the branch stable, where only members of release may push; ask one of them
+  remote: bob may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+  $ as alice staff,release
+  $ push
+  remote: added 1 changesets with 1 changes to 1 files
+
+Only some groups may change some paths, whichever way: a removal and a rename count as well.
+
+  $ registered 'rules = [{"paths": ["secrets"], "push": ["security"]}]'
+  $ as bob staff
+  $ hg update -q default
+  $ hg rm secrets/key
+  $ commit 'no key'
+  $ push
+  remote: - rules: e62f0d35f073 changes secrets/key, where only members of security may push; ask one of them
+  remote: bob may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+  $ hg strip -q -r . --no-backup
+  $ echo other > src/other
+  $ commit 'src is no secret'
+  $ push
+  remote: added 1 changesets with 1 changes to 1 files (+1 heads)
+
+With a branch and a path, a rule is about what the branch has: a merge brings all of it.
+
+  $ registered 'rules = [{"branches": ["stable"], "paths": ["src/**"], "push": ["release"]}]'
+  $ hg update -q stable
+  $ hg merge -q default
+  $ commit 'default into stable'
+  $ push
+  remote: - rules: 371bf4fc09ec changes src/other on the branch stable, where only members of release may push; ask one of them
+  remote: bob may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+  $ hg strip -q -r . --no-backup
+  $ hg update -qC stable
+  $ echo 3 > version
+  $ commit 'version 3'
+  $ push
+  remote: added 1 changesets with 1 changes to 1 files
+
+Every rule has to be kept. Nobody means nobody.
+
+  $ registered 'rules = [{"branches": ["stable"], "push": ["release"]}, {"paths": ["version"], "push": []}]'
+  $ as alice staff,release
+  $ echo 4 > version
+  $ commit 'version 4'
+  $ push
+  remote: - rules: 8f8d8c13da7a changes version, where nobody may push; ask an operator
+  remote: alice may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+
+On a repository that keeps drafts, publishing is a change as well, and so is taking a changeset out of sight.
+
+  $ registered '[phases]' 'publish = no'
+  $ push
+  remote: added 1 changesets with 1 changes to 1 files
+  $ registered 'rules = [{"branches": ["stable"], "push": ["release"]}]' '[phases]' 'publish = no'
+  $ as bob staff
+  $ hg phase --public -r .
+  $ push
+  no changes found
+  remote: - rules: 8f8d8c13da7a is on the branch stable, where only members of release may push; ask one of them
+  remote: bob may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+  $ registered 'rules = [{"branches": ["stable"], "push": ["release"]}]' '[experimental]' 'evolution = exchange, createmarkers' '[phases]' 'publish = no'
+  $ tip=$(hg log -r . -T '{node}')
+  $ hg --config experimental.evolution=all debugpushkey ssh://host/server phases $tip 1 0
+  remote: - rules: 8f8d8c13da7a is on the branch stable, where only members of release may push; ask one of them
+  remote: error: pretxnclose.hgfleet_policies hook failed: write refused
+  remote: abort: bob may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  abort: unexpected response: empty string
+  [255]
+  $ HGRCPATH=$TESTTMP/server.rc hg -R ../server --config experimental.evolution=all debugobsolete --record-parents $tip
+  no username found, using 'root@localhost' instead
+  - rules: 8f8d8c13da7a is on the branch stable, where only members of release may push; ask one of them
+  error: pretxnclose.hgfleet_policies hook failed: write refused
+  transaction abort!
+  rollback completed
+  abort: bob may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  [255]
+  $ hg log -R ../server -r $tip -T '{phase}\n'
+  draft
+
+The server is whole after all of this.
+
+  $ hg verify -q -R ../server
