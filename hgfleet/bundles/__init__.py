@@ -10,7 +10,8 @@ For every public repository of the registry one run does this, and may be killed
 4. *verify*: ask each public URL for headers and a range, like anybody would, and let hg make a real
    clone from it; its heads must be the snapshot's.
 5. *publish*: replace the manifest atomically. Nothing is advertised before this.
-6. *prune*: delete objects that no manifest of the retention time names.
+6. *prune*: delete objects that no manifest of the retention time names, also of repositories that
+   left the registry; renew the page of all bundles, `index.html` and `bundles.json`.
 
 The only state is the objects in the bucket and the manifests (with those of the retention time);
 the scratch folder can be deleted at any time.
@@ -23,8 +24,11 @@ the scratch folder can be deleted at any time.
 | `known`      | what hg said last time, and when `hg verify` ran          |
 | `kinds`      | the kinds of bundles, and the keys of their objects       |
 | `manifest`   | the manifest as clients read it, on disk and its history  |
+| `demand`     | what clones and pulls cost the server lately (pure)       |
 | `plan`       | the decision what to do for a repository (pure)           |
+| `explain`    | a plan for people, with everything it goes by             |
 | `prune`      | the decision what to delete (pure)                        |
+| `pages`      | `index.html` and `bundles.json` beside the bundles (pure) |
 | `repository` | what hg says about a repository, the snapshot, bundling   |
 | `store`      | a store, as the one who may write to it                   |
 | `verify`     | a store, as everybody sees it                             |

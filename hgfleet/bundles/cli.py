@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hgfleet.bundles import config as settings
+from hgfleet.bundles.explain import explain
+from hgfleet.bundles.manifest import locate
 from hgfleet.bundles.pipeline import Outcome, Pipeline
 from hgfleet.bundles.report import FORMATS, Report, size
 from hgfleet.errors import HgfleetError, UnavailableError, UsageError
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    from hgfleet.bundles.kinds import Key
+    from hgfleet.bundles.manifest import Entry
     from hgfleet.registry import Repository
 
 _EPILOG = """\
@@ -24,11 +29,14 @@ examples:
   hgfleet bundles status team/project        what is published now, and whether it answers
   hgfleet bundles run --dry-run              the plan, and the objects that would be deleted
   hgfleet bundles run --force team/project   make new bundles of one repository whatever its plan
+  hgfleet bundles explain team/project       the plan of one repository with all its inputs
+  hgfleet bundles prune --dry-run            what is outdated, orphaned or of nobody
+  hgfleet bundles publish team/project       a lost manifest, from what the stores hold
   hgfleet bundles verify                     download and clone everything that is published
 
-`run` and `verify` run as the user of the bundle jobs; `run` needs the credentials of the store,
-from systemd or as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. They exit with the code of the
-failure if any repository failed; the others are done all the same.
+`run`, `publish`, `prune` and `verify` run as the user of the bundle jobs; all but `verify` need the
+credentials of the stores, from systemd or as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. They exit
+with the code of the failure if any repository failed; the others are done all the same.
 """
 
 
@@ -93,13 +101,34 @@ def add_parser(subparsers: Any) -> None:
         _status,
     )
     status.set_defaults(format="text")
+    status.add_argument("--json", action="store_true", help="for programs; sizes are in bytes")
+    explained = command(
+        "explain",
+        "say what a run would do for a repository, and everything that it goes by",
+        "hgfleet bundles explain team/project",
+        _explain,
+    )
+    explained.set_defaults(format="text")
+    publish = command(
+        "publish",
+        "make manifests anew from what the stores hold, after a clone from each entry",
+        "hgfleet bundles publish team/project",
+        _publish,
+    )
+    prune = command(
+        "prune",
+        "delete what is outdated, left by killed runs, or of repositories that are gone",
+        "hgfleet bundles prune --dry-run",
+        _prune,
+    )
+    prune.add_argument("--dry-run", action="store_true", help="say what would be deleted")
     verify = command(
         "verify",
         "download every published bundle, compare it, and make a clone from it",
         "hgfleet bundles verify team/project",
         _verify,
     )
-    for one in (run, verify):
+    for one in (run, verify, publish, prune):
         one.add_argument(
             "--format",
             choices=FORMATS,
@@ -156,7 +185,25 @@ def _repositories(
 def _run(options: argparse.Namespace) -> int:
     pipeline = _pipeline(options, writes=True, force=options.force, dry_run=options.dry_run)
     repositories = _repositories(pipeline, options, and_archived=True)
-    return _summary(pipeline, pipeline.run(repositories))
+    return _summary(pipeline, pipeline.run(repositories, everything=not options.repositories))
+
+
+def _prune(options: argparse.Namespace) -> int:
+    pipeline = _pipeline(options, writes=True, dry_run=options.dry_run)
+    repositories = _repositories(pipeline, options, and_archived=True)
+    return _summary(pipeline, pipeline.prune(repositories, everything=not options.repositories))
+
+
+def _publish(options: argparse.Namespace) -> int:
+    pipeline = _pipeline(options, writes=True)
+    return _summary(pipeline, pipeline.publish(_repositories(pipeline, options)))
+
+
+def _explain(options: argparse.Namespace) -> int:
+    pipeline = _pipeline(options)
+    for repository in _repositories(pipeline, options, and_archived=True):
+        print("\n".join(explain(pipeline, repository)))
+    return 0
 
 
 def _verify(options: argparse.Namespace) -> int:
@@ -206,9 +253,12 @@ def _plan(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     pipeline = _pipeline(options)
     worst = 0
+    shown: dict[str, list[dict[str, object]]] = {}
     for repository in _repositories(pipeline, options):
         entries = pipeline.manifests.read(repository.path)
-        print(f"{repository.path}: {len(entries) or 'no'} bundles published")
+        found = shown[repository.path] = []
+        if not options.json:
+            print(f"{repository.path}: {len(entries) or 'no'} bundles published")
         for entry in entries:
             try:
                 problem = pipeline.reader.problem(entry)
@@ -216,9 +266,30 @@ def _status(options: argparse.Namespace) -> int:
                 problem = str(error)
             if problem:
                 worst = 1
+            place = locate(entry, pipeline.config.public_urls)
+            if options.json:
+                found.append(_entry(entry, place, problem))
+                continue
             print(
                 f"    {entry.bundlespec.split(';requirements')[0]:20} {size(entry.size):>9}"
                 f"  {entry.changesets:,} changesets  made {entry.made:%Y-%m-%d %H:%M} UTC"
                 f"  {'DEAD: ' + problem if problem else 'answers'}\n        {entry.url}"
             )
+    if options.json:
+        print(json.dumps({"format": 1, "repositories": shown}, indent=1))
     return worst
+
+
+def _entry(entry: Entry, place: tuple[str, Key] | None, problem: str) -> dict[str, object]:
+    """An entry for programs; `problem` is None if it answers."""
+    return {
+        "url": entry.url,
+        "store": place[0] if place else None,
+        "kind": place[1].kind if place else None,
+        "bundlespec": entry.bundlespec,
+        "sha256": entry.sha256,
+        "size": entry.size,
+        "changesets": entry.changesets,
+        "made": entry.made.isoformat(),
+        "problem": problem or None,
+    }

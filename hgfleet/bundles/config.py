@@ -64,6 +64,9 @@ class Config:
     Bundles of repositories that match a pattern of `digest_only` are downloaded and compared, but
     not cloned: that is for giants. `hg verify` checks a clone of each other repository every
     `verify_age`; zero means never.
+
+    `access_log` is that of the web part. `clone_url` is what a repository's path is appended to in
+    the page of all bundles, whose heading is `title`; empty: the page has no commands.
     """
 
     stores: tuple[Store, ...]
@@ -85,6 +88,9 @@ class Config:
     verify_age: timedelta = timedelta(days=30)
     zstd_level: int = 10
     timeout: float = 30.0
+    access_log: Path = Path("/var/log/hgfleet/web/access.log")
+    clone_url: str = ""
+    title: str = "Clone bundles"
 
     @property
     def public_urls(self) -> dict[str, str]:
@@ -130,6 +136,7 @@ class _Reader:
             refresh=Refresh(
                 share=self._number(refresh, "refresh.share", 0.01, 0, 1),
                 age=timedelta(days=self._number(refresh, "refresh.age_days", 7, 0, 3650)),
+                seconds=self._number(refresh, "refresh.demand_seconds", 60, 0, 86400),
             ),
             retention=timedelta(days=self._number(data, "retention_days", 7, 0, 3650)),
             registry=self._file(data, "registry", Config.registry),
@@ -147,6 +154,9 @@ class _Reader:
             digest_only=self._patterns(data, "digest_only"),
             verify_age=timedelta(days=self._number(data, "verify_days", 30, 0, 3650)),
             zstd_level=int(self._number(data, "zstd_level", Config.zstd_level, 1, 22)),
+            access_log=self._file(data, "access_log", Config.access_log),
+            clone_url=self._clone_url(data),
+            title=self._string(data, "title", Config.title),
             timeout=self._number(data, "timeout", Config.timeout, 1, 3600),
         )
         self._refuse_rest("", data)
@@ -185,6 +195,12 @@ class _Reader:
             if sum(other == url or other.startswith(f"{url}/") for other in urls) > 1:
                 raise self._wrong("store.public_url", url, "a URL that is in no other store's")
         return tuple(stores)
+
+    def _clone_url(self, data: dict[str, Any]) -> str:
+        if data.get("clone_url", "") == "":
+            data.pop("clone_url", None)
+            return ""
+        return self._url(data, "clone_url").rstrip("/")
 
     def _patterns(self, table: dict[str, Any], name: str) -> tuple[str, ...]:
         value = self._take(table, name, [])

@@ -109,12 +109,18 @@ class Checks:
         """Whether it is time to check a repository."""
         if not self.age:
             return False
-        try:
-            last = datetime.fromtimestamp((self.folder / name).stat().st_mtime, UTC)
-        except OSError:
+        last = self.last(name)
+        if last is None:
             last = first_mark(name, self.age, now)
             self._mark(name, last)
         return now >= last + self.age
+
+    def last(self, name: str) -> datetime | None:
+        """Return when a repository was checked, or counts as checked; None if it never did."""
+        try:
+            return datetime.fromtimestamp((self.folder / name).stat().st_mtime, UTC)
+        except OSError:
+            return None
 
     def take(self, name: str, now: datetime) -> bool:
         """Whether it is time; if so, it no longer is for any other thread."""

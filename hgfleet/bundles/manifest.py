@@ -153,6 +153,17 @@ class Manifests:
         _write(path, f".{path.name}.new", new)
         return True
 
+    def all(self) -> set[str]:
+        """Return the paths of all repositories that have, or lately had, something published."""
+        found = set()
+        for path in self.root.rglob(f"*{SUFFIX}"):
+            relative = path.relative_to(self.root)
+            if relative.parts[0] == HISTORY:
+                found.add(relative.relative_to(HISTORY).parent.as_posix())
+            elif not path.name.startswith(".") and path.stat().st_size:
+                found.add(relative.as_posix().removesuffix(SUFFIX))
+        return found
+
     def recent(self, repository: str, since: datetime) -> tuple[Entry, ...]:
         """Return the entries of all manifests that were replaced at `since` or later."""
         entries: list[Entry] = []

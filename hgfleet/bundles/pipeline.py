@@ -7,8 +7,10 @@ anywhere: an object nobody names, an interrupted snapshot, a superfluous copy of
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import fnmatch
+import functools
 import os
 import shutil
 import time
@@ -20,6 +22,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from hgfleet import dynamic
+from hgfleet.bundles import demand, pages
 from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles.budget import CLONE, SNAPSHOT, Bounds, Gate, Room, estimate, room_needed
 from hgfleet.bundles.hgserver import Hg, HgError
@@ -37,8 +40,9 @@ from hgfleet.errors import (
     RegistryError,
     TemporaryError,
     UnavailableError,
+    UsageError,
 )
-from hgfleet.registry import load_compiled
+from hgfleet.registry import Repository, load_compiled
 from hgfleet.web import state as files
 
 if TYPE_CHECKING:
@@ -46,9 +50,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hgfleet.bundles.config import Config
+    from hgfleet.bundles.demand import Demand
     from hgfleet.bundles.report import Report
     from hgfleet.bundles.store import Bucket, Upload
-    from hgfleet.registry import Registry, Repository
+    from hgfleet.registry import Registry
 
 
 T = TypeVar("T")
@@ -118,10 +123,17 @@ class Pipeline:
         self.reader = Reader(config.ca, config.timeout)
         self._gate = Gate(Bounds(config.jobs, config.memory))
         self._room = Room(config.scratch_ram_size if config.scratch_ram.is_dir() else 0)
-        self._checks = Checks(config.scratch / "checked", config.verify_age)
+        self.checks = Checks(config.scratch / "checked", config.verify_age)
         self._down: dict[str, HgfleetError] = {}
         self._failures: Counter[str] = Counter()
         self._silent: dict[str, str] = {}
+        # Set by `known` where a part of the registry cannot be read.
+        self.partial = False
+
+    @functools.cached_property
+    def demand(self) -> Mapping[str, Demand]:
+        """What clones and pulls cost the server in the last day, by repository."""
+        return demand.read(self.config.access_log, self.now)
 
     @property
     def stores(self) -> Stores:
@@ -145,29 +157,91 @@ class Pipeline:
             entries = dynamic.load(self.config.dynamic)
         except RegistryError as problem:
             self.report.step("registry", "-", f"left out: {problem}", error=problem)
+            self.partial = True
             return static, []
         return dynamic.merged(static, entries), dynamic.withdrawn(static, entries)
 
     # -- all repositories ------------------------------------------------------------------------
 
-    def run(self, repositories: Sequence[Repository]) -> list[Outcome]:
+    def run(self, repositories: Sequence[Repository], *, everything: bool = False) -> list[Outcome]:
         """Bring the bundles of these repositories up to date.
 
-        Raises UnavailableError, having changed nothing, if no store even lists its objects.
-        Whatever else fails is in the outcome of its repository.
+        `everything` says that these are all there are: what is left of others is withdrawn and
+        deleted, and the pages beside the bundles are renewed. Raises UnavailableError, having
+        changed nothing, if no store even lists its objects. Whatever else fails is in the outcome
+        of its repository.
         """
+        outcomes = self._for_each(repositories, self._one, everything)
+        if everything and not self.dry_run:
+            self._publish_pages(repositories)
+        return outcomes
+
+    def prune(self, repositories: Sequence[Repository], *, everything: bool) -> list[Outcome]:
+        """Delete what is outdated, orphaned or nobody's, and make nothing; raises as `run`.
+
+        With `everything`, also objects of repositories that this host never knew: whoever runs it
+        says that the stores are this host's alone.
+        """
+
+        def one(repository: Repository, stock: Mapping[str, Stock]) -> Outcome:
+            decision = None
+            if not (repository.is_public and repository.bundles):
+                decision = self.plan(repository)[0]
+                if not self.dry_run:
+                    self._carry_out(repository, decision, State())
+            self._prune(repository, stock)
+            return Outcome(repository.path, decision)
+
+        return self._for_each(repositories, one, everything, strangers=everything)
+
+    def _for_each(
+        self,
+        repositories: Sequence[Repository],
+        work: Callable[[Repository, Mapping[str, Stock]], Outcome],
+        everything: bool,
+        *,
+        strangers: bool = False,
+    ) -> list[Outcome]:
         self.check_scratch()
-        stock = self._stocks(repositories)
+        one = len(repositories) == 1 and not everything
+        stock = self._stocks(f"{repositories[0].path}/" if one else "")
+        gone = self._gone(repositories, stock if strangers else {}) if everything else []
         # More than work at the same time: some of them wait for a store.
         with (
             contextlib.closing(self.hg),
             ThreadPoolExecutor(2 * self.config.jobs + 2, "bundles") as pool,
         ):
             try:
-                return list(pool.map(lambda one: self._guarded(one, stock), repositories))
+                return list(
+                    pool.map(lambda one: self._guarded(one, stock, work), [*repositories, *gone])
+                )
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
+
+    def _gone(
+        self, repositories: Sequence[Repository], stocks: Mapping[str, Mapping[str, Stock]]
+    ) -> list[Repository]:
+        """Find what is published, stored or on its way for repositories that nobody knows.
+
+        Of what the stores hold, `stocks` has all that may be ours: another host may have its
+        bundles in the same buckets. They count as repositories without bundles, so that their
+        objects go once nobody can have been sent to them any more.
+        """
+        known = {repository.path for repository in repositories}
+        if not known or self.partial:
+            # A registry that is empty or damaged says nothing about who is gone.
+            return []
+        found = self.manifests.all().union(*stocks.values())
+        for scratch in (self.config.scratch, self.config.scratch_ram):
+            for folder in ("work", "snapshots", "known", "checked"):
+                with contextlib.suppress(OSError):
+                    names = {path.name for path in (scratch / folder).iterdir()}
+                    found |= {_path(name) for name in names if not name.startswith(".")}
+        return [
+            Repository(path, "", "public", (), publishing=True, bundles=())
+            for path in sorted(found - known)
+        ]
 
     def check_scratch(self) -> None:
         """Refuse to leave files in the scratch folder that the service could not remove."""
@@ -184,12 +258,11 @@ class Pipeline:
                 "use `systemctl start hgfleet-bundles.service`, which runs as the right one"
             )
 
-    def _stocks(self, repositories: Sequence[Repository]) -> Mapping[str, Mapping[str, Stock]]:
-        """List the buckets: whole in a few requests, or the part of the one repository.
+    def _stocks(self, prefix: str) -> Mapping[str, Mapping[str, Stock]]:
+        """List what the buckets have under a prefix: a thousand objects a request.
 
         A store that does not answer is left out, and out of the run.
         """
-        prefix = f"{repositories[0].path}/" if len(repositories) == 1 else ""
         stocks = {}
         for store, stock in each(
             self.buckets, lambda store: self._stock(self.buckets[store], prefix)
@@ -217,7 +290,10 @@ class Pipeline:
         }
 
     def _guarded(
-        self, repository: Repository, stocks: Mapping[str, Mapping[str, Stock]]
+        self,
+        repository: Repository,
+        stocks: Mapping[str, Mapping[str, Stock]],
+        work: Callable[[Repository, Mapping[str, Stock]], Outcome],
     ) -> Outcome:
         started = time.monotonic()
         try:
@@ -226,7 +302,7 @@ class Pipeline:
                     self.report.step("busy", repository.path, "another run is at work on it")
                     return Outcome(repository.path)
                 stock = {store: one.get(repository.path, Stock()) for store, one in stocks.items()}
-                return self._one(repository, stock)
+                return work(repository, stock)
         except Exception as problem:
             return self._failed(repository, problem, time.monotonic() - started)
 
@@ -253,7 +329,7 @@ class Pipeline:
         """
         locks = self.config.scratch / "locks"
         locks.mkdir(parents=True, exist_ok=True)
-        with (locks / _file_name(repository.path)).open("w") as file:
+        with (locks / file_name(repository.path)).open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -268,7 +344,7 @@ class Pipeline:
 
     def _sweep(self, repository: Repository) -> None:
         for scratch in (self.config.scratch, self.config.scratch_ram):
-            _remove(scratch / "work" / _file_name(repository.path))
+            _remove(scratch / "work" / file_name(repository.path))
 
     @contextlib.contextmanager
     def _at_work(self, repository: Repository, seen: State, copies: int) -> Iterator[Work]:
@@ -277,7 +353,7 @@ class Pipeline:
         Both are in RAM if all that will be made there fits, else on disk, where the snapshot stays
         for the next run. `copies` is the number of bundles that will be made or cloned.
         """
-        name, size = _file_name(repository.path), hg_side.store_size(self.source(repository))
+        name, size = file_name(repository.path), hg_side.store_size(self.source(repository))
         room = room_needed(size, copies, len(self.config.stores))
         in_ram = self._room.take(room)
         folder = (self.config.scratch_ram if in_ram else self.config.scratch) / "work" / name
@@ -328,6 +404,7 @@ class Pipeline:
             refresh=self.config.refresh,
             now=self.now,
             dead=dead,
+            demand=self.demand.get(repository.path),
             foreign=render(published) != self.manifests.read_text(repository.path),
             force=self.force,
         )
@@ -335,7 +412,7 @@ class Pipeline:
 
     def _look(self, repository: Repository, tips: set[str], remember: bool) -> State:
         """Ask hg, unless nothing has changed since it was asked the same."""
-        known, name = Known(self.config.scratch / "known"), _file_name(repository.path)
+        known, name = Known(self.config.scratch / "known"), file_name(repository.path)
         source = self.source(repository)
         seen = files.read_repository(files.paths(source / ".hg"))
         state = known.recall(name, seen, tips)
@@ -419,6 +496,8 @@ class Pipeline:
         match decision.action:
             case Action.KEEP:
                 self._verify_history(repository, decision, seen)
+                if not decision.kinds:
+                    self._forget(repository)
                 return lacking
             case Action.SKIP:
                 return lacking
@@ -426,7 +505,9 @@ class Pipeline:
                 for kind, made in self._make(repository, decision, seen, lacking).items():
                     entries.setdefault(kind, {}).update(made)
             case Action.WITHDRAW:
-                _remove(self.snapshot(repository))
+                pass
+        if not decision.kinds:
+            self._forget(repository)
         manifest = order(decision.kinds, list(self.config.public_urls), entries)
         if self.manifests.publish(repository.path, manifest, datetime.now(UTC)):
             what = ", ".join(decision.kinds) or "no bundles"
@@ -439,9 +520,16 @@ class Pipeline:
             )
         return lacking
 
+    def _forget(self, repository: Repository) -> None:
+        """Delete what the scratch folder has for a repository without bundles."""
+        _remove(self.snapshot(repository))
+        for folder in ("known", "checked"):
+            name = file_name(repository.path)
+            (self.config.scratch / folder / name).unlink(missing_ok=True)
+
     def snapshot(self, repository: Repository) -> Path:
         """Where the snapshot of a repository lies."""
-        return self.config.scratch / "snapshots" / _file_name(repository.path)
+        return self.config.scratch / "snapshots" / file_name(repository.path)
 
     def _make(
         self,
@@ -619,7 +707,7 @@ class Pipeline:
 
     def _clone(self, work: Work, kind: str, entry: Entry, clone: Path) -> None:
         """Make a clone and compare its heads, and now and then all of it; leaves nothing."""
-        name = _file_name(work.repository.path)
+        name = file_name(work.repository.path)
         try:
             with self._gate.enter(estimate(CLONE, work.store)):
                 try:
@@ -633,7 +721,7 @@ class Pipeline:
                         f"{entry.url}: a clone through it has {len(heads)} heads that are not the "
                         f"{len(work.state.heads)} of the repository"
                     )
-                if self._checks.take(name, self.now):
+                if self.checks.take(name, self.now):
                     self._verify_clone(work, kind, clone, name)
         finally:
             _remove(clone)
@@ -643,7 +731,7 @@ class Pipeline:
         try:
             hg_side.verify_clone(self.hg, clone)
         except BaseException:
-            self._checks.again(name, self.now)
+            self.checks.again(name, self.now)
             raise
         took = time.monotonic() - started
         self.report.step(
@@ -659,7 +747,7 @@ class Pipeline:
         entries = order(decision.kinds, list(self.config.public_urls), decision.keep)
         if not entries or not self.buckets:
             return
-        if not self._checks.due(_file_name(repository.path), self.now):
+        if not self.checks.due(file_name(repository.path), self.now):
             return
         with self._at_work(repository, seen, 1) as work:
             place = locate(entries[0], self.config.public_urls)
@@ -711,6 +799,31 @@ class Pipeline:
                     dry_run=self.dry_run,
                 )
 
+    def _publish_pages(self, repositories: Sequence[Repository]) -> None:
+        """Renew the pages beside the bundles of each store, last; no bundle depends on them."""
+        public = [one for one in repositories if one.is_public]
+        published = {one.path: self.manifests.read(one.path) for one in public}
+
+        def renew(store: str) -> None:
+            url = {store: self.config.public_urls[store]}
+            rows = []
+            for repository in public:
+                places = [(locate(entry, url), entry) for entry in published[repository.path]]
+                bundles = {place[1].kind: entry for place, entry in places if place}
+                if bundles:
+                    rows.append(pages.Row(repository.path, repository.description, bundles))
+            index = pages.index(rows, self.config.clone_url, self.config.title)
+            data = pages.data(rows, self.config.clone_url)
+            bucket = self.buckets[store]
+            bucket.put_page(pages.DATA, data, "application/json", pages.MAX_AGE)
+            bucket.put_page(pages.INDEX, index, "text/html; charset=utf-8", pages.MAX_AGE)
+
+        for store, result in each(self.stores.up, renew).items():
+            if isinstance(result, HgfleetError):
+                self.report.note(
+                    "page", f"the page of {store} is old: {result}", store=store, error=result
+                )
+
     # -- what is published -----------------------------------------------------------------------
 
     def verify(self, repository: Repository) -> Outcome:
@@ -735,6 +848,80 @@ class Pipeline:
             return self._failed(repository, problem, time.monotonic() - started)
         return Outcome(repository.path)
 
+    def publish(self, repositories: Sequence[Repository]) -> list[Outcome]:
+        """Make the manifests of these repositories anew from what the stores hold, verified."""
+        return self._for_each(repositories, self._rebuild, everything=False)
+
+    def _rebuild(self, repository: Repository, stock: Mapping[str, Stock]) -> Outcome:
+        if not repository.is_public or not repository.bundles:
+            raise UsageError(f"{repository.path}: the registry gives it no bundles")
+        found = self._stored_entries(stock)
+        tips = {key.tip for _, key, _ in found}
+        seen = hg_side.look(self.hg, self.source(repository), tips)
+        entries: dict[str, dict[str, Entry]] = {}
+        with self._at_work(repository, seen, len(repository.bundles)) as work:
+            for kind in repository.bundles:
+                # Newest first; a tip that the repository no longer has is no candidate.
+                candidates = sorted(
+                    (one for one in found if one[1].kind == kind and one[1].tip in seen.covered),
+                    key=lambda one: (seen.covered[one[1].tip], one[2].made, one[2].sha256),
+                    reverse=True,
+                )
+                for store, key, entry in candidates:
+                    chosen = entries.setdefault(kind, {})
+                    if chosen and next(iter(chosen.values())).sha256 != entry.sha256:
+                        continue
+                    try:
+                        self._verify(work, store, entry)
+                    except HgfleetError as error:
+                        work.lacking[store] = error
+                        self.report.step(
+                            "lacking", repository.path, f"{key}: {error}", store=store, error=error
+                        )
+                    else:
+                        chosen[store] = entry
+        manifest = order(repository.bundles, list(self.config.public_urls), entries)
+        if not manifest:
+            raise next(
+                iter(work.lacking.values()),
+                HgfleetError(
+                    "the stores hold no bundle of it that could be published; "
+                    "`hgfleet bundles run` makes them"
+                ),
+            )
+        self.manifests.publish(repository.path, manifest, datetime.now(UTC))
+        self.report.step(
+            "published",
+            repository.path,
+            f"published: {len(manifest)} entries from what the stores hold",
+            entries=len(manifest),
+        )
+        return Outcome(repository.path, lacking=work.lacking)
+
+    def _stored_entries(self, stock: Mapping[str, Stock]) -> list[tuple[str, Key, Entry]]:
+        """Read back the entry of each object: store, key, entry."""
+        found = []
+        for store, one in stock.items():
+            for item in one.objects:
+                key, there = parse_key(item.key), self.buckets[store].head(item.key)
+                if key is None or there is None:
+                    continue
+                sha256 = there.metadata.get("sha256", "")
+                try:
+                    entry = Entry(
+                        url=object_url(self.config.public_urls[store], key),
+                        bundlespec=there.metadata["bundlespec"],
+                        sha256=sha256,
+                        size=there.size,
+                        changesets=int(there.metadata["changesets"]),
+                        made=datetime.fromisoformat(there.metadata["made"]),
+                    )
+                except (KeyError, ValueError):
+                    continue
+                if sha256.startswith(key.digest):
+                    found.append((store, key, entry))
+        return found
+
 
 def each(items: Iterable[str], work: Callable[[str], T]) -> dict[str, T | HgfleetError]:
     """Do the same for several items, each in a thread; an error of ours is its item's result."""
@@ -752,11 +939,26 @@ def each(items: Iterable[str], work: Callable[[str], T]) -> dict[str, T | Hgflee
         return dict(zip(items, pool.map(guarded, items), strict=True))
 
 
-def _file_name(repository: str) -> str:
+def _path(name: str) -> str:
+    """The path of a repository, from `_file_name`."""
+    return name.replace("+", "/")
+
+
+def file_name(repository: str) -> str:
     """A name for a repository that is no path; '+' occurs in no repository's path."""
     return repository.replace("/", "+")
 
 
 def _remove(folder: Path) -> None:
-    if folder.exists():
-        shutil.rmtree(folder)
+    """Delete a folder, although an hg that outlived its killed run may still be writing there."""
+    for last in (False, False, True):
+        try:
+            shutil.rmtree(folder)
+        except FileNotFoundError:
+            if not folder.exists():
+                return
+        except OSError as error:
+            if last or error.errno != errno.ENOTEMPTY:
+                raise
+        else:
+            return

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
 
 from hgfleet.bundles.manifest import locate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
+    from hgfleet.bundles.demand import Demand
     from hgfleet.bundles.manifest import Entry
     from hgfleet.registry import Repository
 
@@ -41,11 +43,19 @@ class Refresh:
     """When a bundle that still works is worth replacing.
 
     At once when more than `share` (0 to 1) of the changesets are newer than it, since each client
-    pulls those from the server; otherwise once it is older than `age` and anything is newer.
+    pulls those from the server. Within `REST`, when anything is newer and the server was busy for
+    more than `seconds` a day with this repository's clones and pulls. Otherwise once it is older
+    than `age` and anything is newer.
     """
 
     share: float
     age: timedelta
+    seconds: float = 60.0
+
+
+REST: Final = timedelta(hours=6)
+"""How long a bundle stays at least where only demand asks for a new one: pulls of people who are up
+to date count too, and no bundle saves those."""
 
 
 class Action(enum.Enum):
@@ -111,13 +121,15 @@ def plan(
     refresh: Refresh,
     now: datetime,
     dead: Mapping[str, str] | None = None,
+    demand: Demand | None = None,
     foreign: bool = False,
     force: bool = False,
 ) -> Plan:
     """Decide what to do for a repository.
 
     `dead` gives, for URLs of published entries that do not answer as they should, what they
-    answered instead; such an entry is replaced. `foreign` says that the manifest has lines which
+    answered instead; such an entry is replaced. `demand` is what the server was asked for in the
+    last day. `foreign` says that the manifest has lines which
     are not among the published entries; they go. `force` replaces everything.
     """
     path, dead = repository.path, dead or {}
@@ -143,7 +155,7 @@ def plan(
         newest = max(
             here.values(), key=lambda one: (one.covered or 0, one.entry.made), default=None
         )
-        reason = _stale(newest, problems[kind], state, refresh, now, force)
+        reason = _stale(newest, problems[kind], state, refresh, now, demand, force)
         if reason or newest is None:
             build.append(kind)
             reasons.append(f"{kind}: {reason}")
@@ -218,6 +230,7 @@ def _stale(
     state: State,
     refresh: Refresh,
     now: datetime,
+    demand: Demand | None,
     force: bool,
 ) -> str:
     """Say why a kind needs a new bundle, or "" if the published one will do."""
@@ -238,6 +251,12 @@ def _stale(
             f" (limit {refresh.share:.1%})"
         )
     age = now - newest.entry.made
+    if newer and demand and demand.seconds > refresh.seconds and age >= REST:
+        return (
+            f"{newer:,} changesets are newer than the bundle, and {demand.clones:,} clones and"
+            f" {demand.pulls:,} pulls took {demand.seconds:,.0f} s of the server in the last day"
+            f" (limit {refresh.seconds:,.0f} s)"
+        )
     if newer and age >= refresh.age:
         return (
             f"{newer:,} changesets are newer than the bundle, and it is {age.days} days old"

@@ -283,8 +283,15 @@ class Bucket:
 
         return bool(self._request(f"upload {key}", create))
 
-    def put_page(self, key: str, body: bytes, content_type: str, max_age: int) -> None:
-        """Create or replace a page for people; caches may keep it for `max_age` seconds."""
+    def put_page(self, key: str, body: bytes, content_type: str, max_age: int) -> bool:
+        """Create or replace a page; False if it is there as it should be.
+
+        The only objects that ever change; caches may keep them for `max_age` seconds.
+        """
+        sha256 = hashlib.sha256(body).hexdigest()
+        found = self.head(key)
+        if found is not None and found.metadata.get("sha256") == sha256:
+            return False
         self._request(
             f"upload {key}",
             lambda: self._client.put_object(
@@ -293,9 +300,11 @@ class Bucket:
                 Body=body,
                 ContentType=content_type,
                 CacheControl=f"public, max-age={max_age}",
-                ChecksumSHA256=base64.b64encode(hashlib.sha256(body).digest()).decode(),
+                Metadata={"sha256": sha256},
+                ChecksumSHA256=base64.b64encode(bytes.fromhex(sha256)).decode(),
             ),
         )
+        return True
 
     def objects(self, prefix: str) -> list[StoredObject]:
         """List all objects whose keys begin with the prefix."""

@@ -13,6 +13,7 @@ port) and the same made-up repositories, in one run.
 | idle  | a run over 1,000 repositories with nothing to do                | <= 3 s     |
 | clone | CPU of `hg serve` for a clone with a bundle against one without | <= 1 %     |
 | clone | wall of a clone of a stream bundle against `hg clone --stream` of a path | <= 1.5 x |
+| kill  | what is wrong after 30 runs were killed (-9) at random points and one was not | 0 |
 
 The shell loop is `hg bundle` and curl for each kind, one after the other. A run does the same,
 tries each bundle by a real clone, and publishes it.
@@ -24,6 +25,7 @@ import argparse
 import contextlib
 import json
 import os
+import random
 import shlex
 import shutil
 import socket
@@ -46,8 +48,8 @@ from hgfleet.bundles.pipeline import Pipeline  # noqa: E402
 from hgfleet.bundles.plan import Action, Refresh  # noqa: E402
 from hgfleet.bundles.report import Report  # noqa: E402
 from hgfleet.bundles.store import Bucket  # noqa: E402
-from hgfleet.registry import Repository  # noqa: E402
-from testing.bench.repos import Size, generate  # noqa: E402
+from hgfleet.registry import Registry, Repository, dump_compiled  # noqa: E402
+from testing.bench.repos import Size, append, generate  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -169,6 +171,35 @@ class Site:
             assert outcome.plan.action is action, outcome.plan
             assert not outcome.lacking
         return took
+
+    def wrong(self, repositories: Sequence[Repository]) -> list[str]:
+        """Say what a killed run could have left wrong."""
+        config, found = self.config, []
+        (store,) = config.stores
+        bucket = Bucket(store, WHO, config.ca, config.timeout)
+        pipeline = Pipeline(config, Report("events", StringIO()), {store.name: bucket})
+        named = set()
+        for repository in repositories:
+            text = pipeline.manifests.read_text(repository.path)
+            entries = pipeline.manifests.read(repository.path)
+            if len(text.splitlines()) != len(entries) or len(entries) != len(repository.bundles):
+                found.append(f"{repository.path}: its manifest is {text!r}")
+            named |= {str(entry.key(store.public_url)) for entry in entries}
+            _, state = pipeline.plan(repository)
+            found += [
+                f"{repository.path}: {entry.url} is old"
+                for entry in entries
+                if entry.changesets != state.changesets
+            ]
+            # A clone from each URL; needs the lock, so it also finds one that was left.
+            if error := pipeline.verify(repository).error:
+                found.append(f"{repository.path}: {error}")
+        bundles = {item.key for item in bucket.objects("") if item.key.endswith(".hg")}
+        found += [f"orphan: {key}" for key in sorted(bundles - named)]
+        found += [f"unfinished upload: {one.key}" for one in bucket.uploads("")]
+        for folder in (config.scratch, config.scratch_ram):
+            found += [f"left: {path}" for path in (folder / "work").glob("*")]
+        return found
 
 
 def make_site(root: Path, url: str, jobs: int) -> Site:
@@ -335,21 +366,85 @@ def bench_clone(site: Site, root: Path, changesets: int, given: Path | None) -> 
     return show("clone", "client wall, stream bundle / path", ratio, BARS["stream"], "") and met
 
 
+def bench_kill(site: Site, root: Path, url: str, rounds: int) -> bool:
+    """Kill runs at random points; after a run that is left alone nothing may be wrong."""
+    random_ = random.Random(1)
+    names = [f"kill/{number}" for number in range(4)]
+    for number, name in enumerate(names):
+        (site.config.repositories / name).parent.mkdir(parents=True, exist_ok=True)
+        generate(site.config.repositories / name, Size(changesets=50, files=10), seed=number)
+    repositories = site.repositories(names, KINDS)
+    found = {one.path: one for one in repositories}
+    (root / "registry.json").write_text(dump_compiled(Registry(found)))
+    lines = [
+        f"{name} = {json.dumps(str(getattr(site.config, name)))}"
+        for name in ("repositories", "manifests", "scratch", "scratch_ram", "hg", "hgrc", "ca")
+    ]
+    lines += [f'registry = "{root}/registry.json"', "jobs = 2", "retention_days = 0"]
+    lines += ["[[store]]", 'name = "main"', 'bucket = "bundles"']
+    lines += [f'endpoint = "{url}"', f'public_url = "{url}/bundles"', "[refresh]", "share = 0"]
+    (root / "bundles.toml").write_text("\n".join(lines))
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "hgfleet",
+        "bundles",
+        "run",
+        "--config",
+        root / "bundles.toml",
+    ]
+    env = environment(site.config.hgrc) | {
+        "PYTHONPATH": str(ROOT),
+        "AWS_ACCESS_KEY_ID": WHO.access_key_id,
+        "AWS_SECRET_ACCESS_KEY": WHO.secret_access_key,
+    }
+
+    def run(limit: float | None) -> tuple[float, int]:
+        started = time.perf_counter()
+        with subprocess.Popen(
+            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        ) as process:
+            try:
+                said, _ = process.communicate(timeout=limit)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                said = b""
+        if limit is None:
+            assert process.returncode == 0, said.decode()
+        return time.perf_counter() - started, process.returncode
+
+    whole, _ = run(None)
+    killed = 0
+    for number in range(rounds):
+        append(site.config.repositories / random_.choice(names), 3, seed=number)
+        killed += run(random_.uniform(0, whole))[1] == -9
+    show("kill", f"of {rounds} runs were killed", killed, unit="")
+    run(None)
+    wrong = site.wrong(repositories)
+    for what in wrong:
+        print(f"kill   {what}")
+    return show("kill", "things wrong after a run that was left alone", len(wrong), 0, "")
+
+
 def main() -> int:
     """Run the parts that are asked for; exit with 1 if a bar is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("parts", nargs="*", metavar="PART", help="run, idle, clone (default: all)")
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help="run, idle, kill, clone (default: all)"
+    )
     parser.add_argument("--versitygw", type=Path, required=True, help="the gateway's program")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--small", type=int, default=200, help="repositories of the part `run`")
     parser.add_argument("--many", type=int, default=1000, help="repositories of the part `idle`")
+    parser.add_argument("--kills", type=int, default=30, help="runs of the part `kill`")
     parser.add_argument("--changesets", type=int, default=10_000, help="of the part `clone`")
     parser.add_argument("--repository", type=Path, help="a real one for the part `clone`")
     options = parser.parse_args()
-    parts = options.parts or ["run", "idle", "clone"]
-    if unknown := {*parts} - {"run", "idle", "clone"}:
+    known = ("run", "idle", "kill", "clone")
+    parts = options.parts or known
+    if unknown := {*parts} - {*known}:
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
     met = True
     with tempfile.TemporaryDirectory(prefix="hgfleet-bench-") as folder:
@@ -360,6 +455,8 @@ def main() -> int:
                 met &= bench_run(site, url, root, options.small)
             if "idle" in parts:
                 met &= bench_idle(site, options.many)
+            if "kill" in parts:
+                met &= bench_kill(site, root, url, options.kills)
             if "clone" in parts:
                 met &= bench_clone(site, root, options.changesets, options.repository)
     return 0 if met else 1

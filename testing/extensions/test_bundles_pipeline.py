@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import http.server
 import itertools
+import json
 import os
 import re
 import shutil
@@ -23,13 +24,14 @@ from hgfleet import dynamic
 from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles import verify
 from hgfleet.bundles.config import Config, Store
+from hgfleet.bundles.explain import explain
 from hgfleet.bundles.hgserver import HgError
 from hgfleet.bundles.manifest import Entry, Manifests, locate
 from hgfleet.bundles.pipeline import Outcome, Pipeline
 from hgfleet.bundles.plan import Action, Refresh
 from hgfleet.bundles.prune import StoredObject
 from hgfleet.bundles.report import Report
-from hgfleet.bundles.store import Bucket, Upload
+from hgfleet.bundles.store import Bucket, Stored, Upload
 from hgfleet.errors import UnavailableError
 from hgfleet.registry import Namespace, Repository, Settings, build, dump_compiled
 from hgfleet.web import state as files
@@ -54,6 +56,8 @@ class FakeStore:
         self.name = name
         self.content: dict[str, bytes] = {}
         self.modified: dict[str, datetime] = {}
+        self.metadata: dict[str, dict[str, str]] = {}
+        self.pages: dict[str, bytes] = {}
         self.unfinished: list[Upload] = []
         self.lie: Callable[[bytes], bytes] = lambda data: data
         self.refuse: Exception | None = None
@@ -107,6 +111,18 @@ class FakeStore:
             return False
         self.content[key] = path.read_bytes()
         self.modified[key] = self.clock
+        self.metadata[key] = {**metadata, "sha256": sha256}
+        return True
+
+    def head(self, key: str) -> Stored | None:
+        if key not in self.content:
+            return None
+        return Stored(len(self.content[key]), self.modified[key], self.metadata.get(key, {}))
+
+    def put_page(self, key: str, body: bytes, content_type: str, max_age: int) -> bool:
+        assert content_type
+        assert max_age <= 3600
+        self.pages[key] = body
         return True
 
     def objects(self, prefix: str) -> list[StoredObject]:
@@ -182,12 +198,15 @@ class Site:
         return said.rpartition(":")[2].strip()
 
     def run(self, *repositories: Repository, now: datetime = NOW, **more: Any) -> list[Outcome]:
+        everything = more.pop("everything", False)
+        return self.pipeline(now, **more).run(repositories, everything=everything)
+
+    def pipeline(self, now: datetime = NOW, **more: Any) -> Pipeline:
         for store in self.stores:
             store.clock = now
         buckets = {store.name: cast("Bucket", store) for store in self.stores}
         self.said = StringIO()
-        report = Report("text", self.said)
-        return Pipeline(self.config, report, buckets, now=now, **more).run(repositories)
+        return Pipeline(self.config, Report("text", self.said), buckets, now=now, **more)
 
     def published(self, path: str) -> tuple[Entry, ...]:
         return self.manifests.read(path)
@@ -784,3 +803,178 @@ def test_what_hg_verify_finds_fails_the_repository(
             (outcome,) = site.run(project, now=later)
             assert "broken revlog" in str(outcome.error)
     assert site.run(project, now=later)[0].error is None
+
+
+# --- what is left of others ----------------------------------------------------------------
+
+
+def test_what_left_the_registry_is_withdrawn_and_deleted_after_the_retention_time(
+    regions: Site,
+) -> None:
+    stays, leaves = regions.repository("stays"), regions.repository("team/leaves")
+    regions.run(stays, leaves, everything=True)
+    now = datetime.now(UTC)
+    (_, outcome) = regions.run(stays, everything=True, now=now)
+    assert outcome.repository == "team/leaves"
+    assert regions.published("team/leaves") == ()
+    assert not (regions.config.scratch / "snapshots/team+leaves").exists()
+    # A client may still be downloading.
+    assert all(len(store.content) == 2 for store in regions.stores)
+    regions.run(stays, everything=True, now=now + timedelta(days=8))
+    for store in regions.stores:
+        assert {key.split("/")[0] for key in store.content} == {"stays"}
+    assert len(regions.run(stays, everything=True, now=now + timedelta(days=9))) == 1
+
+
+def test_a_run_for_some_repositories_leaves_the_others_alone(site: Site) -> None:
+    one, other = site.repository("one"), site.repository("other")
+    site.run(one, other, everything=True)
+    site.run(one, now=datetime.now(UTC) + timedelta(days=400))
+    assert site.published("other")
+    assert len(site.store.content) == 2
+
+
+def test_a_run_leaves_bundles_of_another_host_alone_and_prune_does_not(site: Site) -> None:
+    project = site.repository("project")
+    foreign = f"elsewhere/project/{'a' * 40}.{'b' * 16}.zstd-v2.hg"
+    site.store.content[foreign] = b"x"
+    site.store.modified[foreign] = NOW - timedelta(days=400)
+    site.run(project, everything=True)
+    assert foreign in site.store.content
+    site.pipeline().prune([project], everything=True)
+    assert foreign not in site.store.content
+
+
+def test_a_registry_that_is_empty_or_damaged_deletes_nothing(site: Site) -> None:
+    one, other = site.repository("one"), site.repository("other")
+    site.run(one, other, everything=True)
+    later = datetime.now(UTC) + timedelta(days=400)
+    assert site.run(everything=True, now=later) == []
+    pipeline = site.pipeline(later)
+    pipeline.partial = True
+    pipeline.run([one], everything=True)
+    assert len(site.store.content) == 2
+    assert site.published("other")
+
+
+def test_prune_deletes_what_killed_runs_left_and_makes_nothing(site: Site) -> None:
+    project = site.repository("project")
+    site.run(project)
+    (entry,) = site.published("project")
+    orphan = f"project/{'a' * 40}.{'b' * 16}.zstd-v2.hg"
+    for key in (orphan, "index.html"):
+        site.store.content[key] = b"x"
+        site.store.modified[key] = NOW - timedelta(days=8)
+    left = site.config.scratch / "work/gone+repository"
+    left.mkdir()
+    site.commit("project")
+    dry = site.pipeline(dry_run=True)
+    dry.prune([project], everything=True)
+    assert f"would delete {orphan}" in site.said.getvalue()
+    assert orphan in site.store.content
+    site.pipeline().prune([project], everything=True)
+    assert {*site.store.content} == {entry.url.removeprefix(f"{site.store.url}/"), "index.html"}
+    assert site.published("project") == (entry,)
+    assert not left.exists()
+
+
+# --- a manifest that was lost ---------------------------------------------------------------
+
+
+def test_a_lost_manifest_is_made_anew_from_what_the_stores_hold(regions: Site) -> None:
+    project = regions.repository("project", kinds=("stream", "zstd"))
+    regions.run(project)
+    regions.commit("project")
+    regions.run(project)
+    before = regions.manifests.read_text("project")
+    shutil.rmtree(regions.config.manifests)
+    (outcome,) = regions.pipeline().publish([project])
+    assert (outcome.error, outcome.lacking) == (None, {})
+    # The newer ones, each after a clone.
+    assert regions.manifests.read_text("project") == before
+    assert "generated" not in regions.said.getvalue()
+    assert regions.run(project)[0].plan.action is Action.KEEP  # type: ignore[union-attr]
+
+
+def test_what_is_not_what_its_name_says_is_not_published_again(regions: Site) -> None:
+    project = regions.repository("project")
+    regions.run(project)
+    shutil.rmtree(regions.config.manifests)
+    eu = regions.stores[0]
+    eu.lie = lambda data: data[:50] + bytes([data[50] ^ 1]) + data[51:]
+    (outcome,) = regions.pipeline().publish([project])
+    assert set(outcome.lacking) == {"eu"}
+    assert kinds_and_stores(regions, "project") == [("zstd", "us")]
+
+
+def test_with_nothing_to_publish_the_way_out_is_told(site: Site) -> None:
+    (outcome,) = site.pipeline().publish([site.repository("project")])
+    assert "`hgfleet bundles run` makes them" in str(outcome.error)
+    assert not site.manifests.path("project").exists()
+
+
+# --- explain, demand, pages -----------------------------------------------------------------
+
+
+def test_explain_names_every_input_of_a_plan(regions: Site, tmp_path: Path) -> None:
+    log = tmp_path / "access.log"
+    log.write_text(
+        json.dumps(
+            {
+                "time": "2026-11-20T11:00:00.000Z",
+                "repository": "project",
+                "command": "getbundle",
+                "changesets": True,
+                "full": True,
+                "duration": 90.5,
+            }
+        )
+        + "\n"
+    )
+    regions.config = replace(regions.config, access_log=log)
+    project = regions.repository("project", kinds=("zstd",))
+    regions.run(project)
+    regions.commit("project")
+    said = "\n".join(explain(regions.pipeline(), project))
+    for words in (
+        "project: generate",
+        "zstd: 1 of 3 changesets (33.3%) are newer than the bundle (limit 1.0%)",
+        "readable by everybody; bundles: zstd",
+        "1.0% of the changesets, 7 days, 60 s of the server a day",
+        "1 clones and 0 pulls took 90.5 s of the server in the last day",
+        "3 changesets, 1 heads",
+        "covers 2,",
+        "zstd in us",
+        "of scratch, on disk",
+    ):
+        assert words in said, said
+
+
+def test_every_store_has_a_page_of_what_is_public(regions: Site) -> None:
+    project = regions.repository("team/project", kinds=("stream", "zstd"))
+    project = replace(project, description="<script>alert(1)</script>")
+    private = Repository("hidden", "secret plans", ("staff",), (), True, ("zstd",))
+    regions.config = replace(regions.config, clone_url="https://hg.example")
+    regions.run(project, private, everything=True)
+    for store in regions.stores:
+        index = store.pages["index.html"].decode()
+        assert "hg clone https://hg.example/team/project" in index
+        assert "<script>alert" not in index
+        assert "hidden" not in index.replace("hidden>", "").replace("[hidden]", "")
+        data = json.loads(store.pages["bundles.json"])
+        assert [*data["repositories"]] == ["team/project"]
+        urls = [one["url"] for one in data["repositories"]["team/project"]["bundles"]]
+        assert len(urls) == 2
+        assert all(url.startswith(store.url) for url in urls)
+
+
+def test_a_page_that_cannot_be_renewed_fails_no_run(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_arguments: object) -> bool:
+        raise UnavailableError("connection refused")
+
+    monkeypatch.setattr(site.store, "put_page", refuse)
+    (outcome,) = site.run(site.repository("project"), everything=True)
+    assert outcome.error is None
+    assert "the page of main is old: connection refused" in site.said.getvalue()

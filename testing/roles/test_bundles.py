@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hgfleet.registry import Registry, Repository, dump_compiled
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 SERVICE = "hgfleet-bundles.service"
 TIMER = "hgfleet-bundles.timer"
+OPEN = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=10).headers)"
 HG = "/opt/hgfleet/current/bin/hg"
 
 
@@ -96,6 +99,16 @@ def test_there_are_no_credentials_of_stores_that_are_gone(host: Host, secrets: l
     assert sorted(ours) == sorted(secrets)
 
 
+def test_everybody_can_open_the_page_of_each_store(host: Host, settings: dict[str, Any]) -> None:
+    # Made by the run of the test above.
+    for store in settings["store"]:
+        for name, kind in (("index.html", "text/html"), ("bundles.json", "application/json")):
+            asked = f"{store['public_url']}/{name}"
+            headers = host.check_output("/opt/hgfleet/current/bin/python -c %s %s", OPEN, asked)
+            assert f"content-type: {kind}" in headers.lower()
+            assert "max-age=300" in headers
+
+
 def test_scratch_folder_in_ram_is_gone_with_the_run(host: Host, settings: dict[str, Any]) -> None:
     assert settings["scratch_ram_size"] > 0
     shown = host.check_output("systemctl show -P TemporaryFileSystem %s", SERVICE)
@@ -141,19 +154,8 @@ class Trial:
             )
 
     def run(self, *, kinds: tuple[str, ...], retention: float = 7) -> CommandResult:
-        registry = {
-            "format": 1,
-            "namespaces": {},
-            "repositories": {
-                self.path: {
-                    "description": "a test",
-                    "read": "public",
-                    "push": [],
-                    "publishing": True,
-                    "bundles": list(kinds),
-                }
-            },
-        }
+        repository = Repository(self.path, "a test", "public", (), publishing=True, bundles=kinds)
+        registry = dump_compiled(Registry({self.path: repository}))
         lines = [
             f"{name} = {json.dumps(f'{self.root}/{folder}')}"
             for name, folder in (
@@ -168,7 +170,7 @@ class Trial:
             lines += ["[[store]]"]
             lines += [f"{name} = {json.dumps(value)}" for name, value in store.items()]
         for name, text in (
-            ("registry.json", json.dumps(registry)),
+            ("registry.json", registry),
             ("bundles.toml", "\n".join(lines)),
         ):
             self.host.check_output("printf %%s %s > %s", text, f"{self.root}/{name}")
@@ -177,7 +179,8 @@ class Trial:
         )
         return self.host.run(
             f"systemd-run --quiet --pipe --wait -p User=hgbundles {credentials} "
-            f"hgfleet bundles run --config {self.root}/bundles.toml"
+            # Named, or it would be a run over everything there is.
+            f"hgfleet bundles run --config {self.root}/bundles.toml {self.path}"
         )
 
     def entries(self) -> list[str]:

@@ -32,6 +32,16 @@ def test_only_the_store_has_no_default(tmp_path: Path) -> None:
     assert loaded.retention == timedelta(days=7)
 
 
+def test_the_page_may_know_where_clones_come_from(tmp_path: Path) -> None:
+    assert load(tmp_path, STORE).clone_url == ""
+    assert load(tmp_path, 'clone_url = ""' + STORE).clone_url == ""
+    assert load(tmp_path, 'clone_url = "https://hg.example/"' + STORE).clone_url == (
+        "https://hg.example"
+    )
+    with pytest.raises(ConfigurationError, match="clone_url"):
+        load(tmp_path, 'clone_url = "javascript:1"' + STORE)
+
+
 def test_stores_keep_their_order_and_have_a_location(tmp_path: Path) -> None:
     second = STORE.replace("eu", "us").replace("cdn", "us") + 'location = "us-west"\nregion = "r"\n'
     loaded = load(tmp_path, STORE + second)

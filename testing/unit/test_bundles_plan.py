@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from hgfleet.bundles.demand import Demand
 from hgfleet.bundles.kinds import make_key
 from hgfleet.bundles.manifest import Entry, object_url
 from hgfleet.bundles.plan import Action, Plan, Refresh, State, Stores, order, plan
@@ -39,12 +40,14 @@ def decide(
     foreign: bool = False,
     force: bool = False,
     stores: Stores = ONE,
+    demand: Demand | None = None,
 ) -> Plan:
     return plan(
         repository,
         now,
         published,
         stores=stores,
+        demand=demand,
         refresh=REFRESH,
         now=NOW,
         dead=dead,
@@ -232,3 +235,24 @@ def test_kinds_come_before_stores_in_a_manifest() -> None:
         entry("gzip", at=US),
         entry("gzip"),
     ]
+
+
+def test_a_busy_repository_gets_new_bundles_earlier() -> None:
+    published = [entry(kind, tip=OLD_TIP, days=0.3) for kind in ("stream", "zstd", "gzip")]
+    busy = Demand(clones=3, pulls=200, seconds=61)
+    decision = decide(published, state(1000, old=995), demand=busy)
+    assert decision.action is Action.GENERATE
+    assert decision.reasons[0] == (
+        "stream: 5 changesets are newer than the bundle, and 3 clones and 200 pulls took 61 s of"
+        " the server in the last day (limit 60 s)"
+    )
+    for calm in (None, Demand(clones=3, pulls=200, seconds=60)):
+        assert decide(published, state(1000, old=995), demand=calm).action is Action.KEEP
+
+
+def test_demand_alone_replaces_nothing_that_is_fresh_or_complete() -> None:
+    busy = Demand(clones=3, pulls=200, seconds=10_000)
+    fresh = [entry(kind, tip=OLD_TIP, days=0.2) for kind in ("stream", "zstd", "gzip")]
+    assert decide(fresh, state(1000, old=995), demand=busy).action is Action.KEEP
+    complete = [entry(kind, days=400) for kind in ("stream", "zstd", "gzip")]
+    assert decide(complete, state(tip=1000), demand=busy).action is Action.KEEP

@@ -1,0 +1,61 @@
+"""A plan for people: what a run would do for a repository, and everything it goes by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hgfleet.bundles import repository as hg_side
+from hgfleet.bundles.budget import room_needed
+from hgfleet.bundles.manifest import locate
+from hgfleet.bundles.pipeline import file_name
+from hgfleet.bundles.report import size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hgfleet.bundles.pipeline import Pipeline
+    from hgfleet.bundles.plan import State
+    from hgfleet.registry import Repository
+
+
+def explain(pipeline: Pipeline, repository: Repository) -> list[str]:
+    """Return the lines. Looks, and changes nothing; raises what hg says about the repository."""
+    decision, state = pipeline.plan(repository)
+    lines = [f"{repository.path}: {decision.action.value}"]
+    lines += [f"    {reason}" for reason in decision.reasons]
+    lines += [f"  {name:18}{value}" for name, value in _facts(pipeline, repository, state)]
+    return lines
+
+
+def _facts(pipeline: Pipeline, repository: Repository, state: State) -> Iterator[tuple[str, str]]:
+    config = pipeline.config
+    readers = "everybody" if repository.is_public else "some people only"
+    yield "registry", f"readable by {readers}; bundles: {', '.join(repository.bundles) or 'none'}"
+    limits = config.refresh
+    share, days, seconds = f"{limits.share:.1%}", limits.age.days, f"{limits.seconds:,.0f} s"
+    yield "limits", f"{share} of the changesets, {days} days, {seconds} of the server a day"
+    asked = pipeline.demand.get(repository.path)
+    if asked:
+        said = f"{asked.clones:,} clones and {asked.pulls:,} pulls took {asked.seconds:,.1f} s"
+        yield "demand", f"{said} of the server in the last day"
+    else:
+        yield "demand", "no clone and no pull from the server in the last day"
+    if state.heads:
+        yield "repository", f"{state.changesets:,} changesets, {len(state.heads):,} heads"
+        yield "tip", state.tip
+        store = hg_side.store_size(pipeline.source(repository))
+        room = room_needed(store, len(repository.bundles), len(config.stores))
+        where = "in RAM" if room <= config.scratch_ram_size else "on disk"
+        yield "store", f"{size(store)}; new bundles take up to {size(room)} of scratch, {where}"
+        last = pipeline.checks.last(file_name(repository.path))
+        yield "hg verify", f"counts as done on {last:%Y-%m-%d}" if last else "not yet"
+    for entry in pipeline.manifests.read(repository.path):
+        place = locate(entry, config.public_urls)
+        if place is None:
+            yield "published", f"{entry.url}, which is in no store of ours"
+            continue
+        store_name, key = place
+        covered = state.covered.get(key.tip)
+        covers = "has removed history" if covered is None else f"covers {covered:,}"
+        made = f"made {entry.made:%Y-%m-%d %H:%M} UTC"
+        yield f"{key.kind} in {store_name}", f"{covers}, {size(entry.size)}, {made}"
