@@ -155,7 +155,7 @@ class Site:
     def repositories(self, names: Sequence[str], kinds: tuple[str, ...]) -> list[Repository]:
         return [Repository(name, "", "public", (), True, kinds) for name in names]
 
-    def run(self, repositories: Sequence[Repository], action: Action, **more: Any) -> float:
+    def run(self, repositories: Sequence[Repository], action: Action) -> float:
         """Run the jobs as the timer does; return the seconds. Asserts what they did."""
         started = time.perf_counter()
         buckets = {
@@ -163,7 +163,7 @@ class Site:
             for store in self.config.stores
         }
         report = Report("events", StringIO())
-        outcomes = Pipeline(self.config, report, buckets, **more).run(repositories)
+        outcomes = Pipeline(self.config, report, buckets).run(repositories, everything=True)
         took = time.perf_counter() - started
         for outcome in outcomes:
             assert outcome.error is None, outcome.error
@@ -194,7 +194,10 @@ class Site:
             # A clone from each URL; needs the lock, so it also finds one that was left.
             if error := pipeline.verify(repository).error:
                 found.append(f"{repository.path}: {error}")
-        bundles = {item.key for item in bucket.objects("") if item.key.endswith(".hg")}
+        paths = [repository.path for repository in repositories]
+        bundles = {
+            item.key for path in paths for item in bucket.objects(f"{path}/") if "/" in item.key
+        }
         found += [f"orphan: {key}" for key in sorted(bundles - named)]
         found += [f"unfinished upload: {one.key}" for one in bucket.uploads("")]
         for folder in (config.scratch, config.scratch_ram):
@@ -450,15 +453,18 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="hgfleet-bench-") as folder:
         root = Path(folder)
         with gateway(options.versitygw.resolve(), root / "store") as url:
-            site = make_site(root, url, options.jobs)
-            if "run" in parts:
-                met &= bench_run(site, url, root, options.small)
-            if "idle" in parts:
-                met &= bench_idle(site, options.many)
-            if "kill" in parts:
-                met &= bench_kill(site, root, url, options.kills)
-            if "clone" in parts:
-                met &= bench_clone(site, root, options.changesets, options.repository)
+            for part in parts:
+                folder_of_part = root / part
+                folder_of_part.mkdir()
+                site = make_site(folder_of_part, url, options.jobs)
+                if part == "run":
+                    met &= bench_run(site, url, folder_of_part, options.small)
+                elif part == "idle":
+                    met &= bench_idle(site, options.many)
+                elif part == "kill":
+                    met &= bench_kill(site, folder_of_part, url, options.kills)
+                else:
+                    met &= bench_clone(site, folder_of_part, options.changesets, options.repository)
     return 0 if met else 1
 
 

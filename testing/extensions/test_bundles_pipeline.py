@@ -953,14 +953,14 @@ def test_explain_names_every_input_of_a_plan(regions: Site, tmp_path: Path) -> N
 def test_every_store_has_a_page_of_what_is_public(regions: Site) -> None:
     project = regions.repository("team/project", kinds=("stream", "zstd"))
     project = replace(project, description="<script>alert(1)</script>")
-    private = Repository("hidden", "secret plans", ("staff",), (), True, ("zstd",))
+    private = Repository("team/confidential", "secret plans", ("staff",), (), True, ("zstd",))
     regions.config = replace(regions.config, clone_url="https://hg.example")
     regions.run(project, private, everything=True)
     for store in regions.stores:
         index = store.pages["index.html"].decode()
         assert "hg clone https://hg.example/team/project" in index
         assert "<script>alert" not in index
-        assert "hidden" not in index.replace("hidden>", "").replace("[hidden]", "")
+        assert "confidential" not in index
         data = json.loads(store.pages["bundles.json"])
         assert [*data["repositories"]] == ["team/project"]
         urls = [one["url"] for one in data["repositories"]["team/project"]["bundles"]]
