@@ -223,8 +223,10 @@ class Connection:
         details = error.args[0] if error.args and isinstance(error.args[0], dict) else {}
         said = ": ".join(str(details[key]) for key in ("desc", "info") if details.get(key))
         text = f"cannot {what} at {self._uri}: {said or type(error).__name__}"
+        if details.get("info") == "Permission denied":
+            return AccessDeniedError(f"{text}. The socket is root's: run it with sudo")
         if isinstance(error, ldap.SERVER_DOWN | ldap.TIMEOUT | ldap.BUSY | ldap.UNAVAILABLE):
-            way_out = " (runs slapd on this host?)" if self._uri.startswith("ldapi:") else ""
+            way_out = " (is slapd running on this host?)" if self._uri.startswith("ldapi:") else ""
             return UnavailableError(text + way_out)
         if isinstance(error, ldap.REFERRAL | ldap.UNWILLING_TO_PERFORM):
             return DirectoryError(f"{text}. A replica takes no changes: do it on the provider")
