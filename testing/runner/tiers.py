@@ -107,7 +107,8 @@ def lint(_words: str) -> list[Step]:
             "lint",
             "mypy testing",
             tool(
-                "mypy", "--strict", *cached, *(f"testing/{n}" for n in ("runner", "tools", "e2e", "faults"))
+                *("mypy", "--strict", *cached),
+                *(f"testing/{name}" for name in ("runner", "tools", "e2e", "faults")),
             ),
             env={"MYPYPATH": "docker"},
         ),
@@ -215,7 +216,9 @@ def faults(words: str) -> list[Step]:
     """Return the one step of the tier; brings the cluster up first."""
     shared = ("-p", "testing.e2e.conftest")
     env = _running_cluster()
-    return [pytest("faults", "pytest", *shared, "testing/faults", words=words, env=env, chatty=True)]
+    return [
+        pytest("faults", "pytest", *shared, "testing/faults", words=words, env=env, chatty=True)
+    ]
 
 
 def _running_cluster() -> dict[str, str]:
