@@ -76,6 +76,11 @@ def test_a_write_without_a_person_is_refused(
     assert "Traceback" not in tried.stderr
 
 
+def test_sessions_alone_write_what_people_create_and_everybody_reads_it(host: Host) -> None:
+    folder = host.file("/var/lib/hgfleet/dynamic")
+    assert (folder.user, folder.group, folder.mode) == ("hg", "hg", 0o755)
+
+
 def test_second_application_of_the_registry_changes_nothing(host: Host) -> None:
     applied = host.run("hgfleet registry apply --check --root /srv/hg/repos")
     assert applied.stdout.splitlines()[-1] == "changed=0", applied.stdout
