@@ -16,20 +16,18 @@ TMPDIR=/var/tmp python3 -m pip --disable-pip-version-check --quiet wheel --no-in
     || { echo "hgfleet's own wheel did not build" >&2; exit 1; }
 $pip install --no-index --no-deps /var/tmp/wheel/*.whl
 
-# sshd runs these at every login. Without `site` and with nothing imported first they start in 7 ms instead of 15, and
-# no environment, no user's folder and no .pth file has a say.
+# sshd runs this one twice at every login. Without `site` and with nothing imported first it starts in 7 ms instead of 15,
+# and no environment, no user's folder and no .pth file has a say.
 packages=$("$release/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-for module in keys; do
-    cat > "$release/bin/hgfleet-$module" <<EOF
+cat > "$release/bin/hgfleet-keys" <<EOF
 #!$release/bin/python -IS
 import sys
 
 sys.path.append("$packages")
-from hgfleet.$module import main
+from hgfleet.keys import main
 
 sys.exit(main())
 EOF
-done
 
 cp -R /src/hgext "$release/hgext"
 "$release/bin/python" -m compileall -q "$release/hgext"

@@ -1,3 +1,4 @@
+#!/usr/bin/env bash
 # What the stories about policies share: a server with its extensions, and people who push to it.
 # Sourced by a .t file: . $TESTDIR/policies.sh
 
