@@ -149,7 +149,7 @@ def fold(path: str) -> str:
     if path.isascii():
         return path.lower()
     # macOS also takes both ways to write an accented letter for the same name.
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
+    return unicodedata.normalize("NFC", path.casefold())
 
 
 def _folders(path: str) -> Iterator[str]:
