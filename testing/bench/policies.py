@@ -152,7 +152,9 @@ def main() -> None:
                     register(folder, guarded=guarded)
                     best = min(best, push(folder))
                 kind = "all" if guarded else "none"
-                print(f"{count:10}  {kind:8}  {best[0]:7.2f}  {best[1]:10.3f}  {best[2]}")
+                print(
+                    f"{count:10}  {kind:8}  {best[0]:7.2f}  {best[1]:10.3f}  {best[2]}", flush=True
+                )
 
 
 if __name__ == "__main__":

@@ -32,16 +32,35 @@ A merge may carry what others did to those paths. It may not choose: bob takes b
   $ hg update -q 'desc("aside")'
   $ echo b > src/b
   $ commit 'from the old one'
-  $ hg merge -q 'desc("a clean merge")'
-  $ hg revert -q -r 'desc("from the old one")' secrets/key
-  $ commit 'the old key is back'
+  $ hg debugsetparents 'desc("from the old one")' 'desc("a clean merge")'
+  $ hg commit -m 'the old key is back'
+  $ hg log -r tip -T 'names: {files}\n'
+  names: 
+  $ hg cat -r tip secrets/key
+  1
   $ push
-  remote: - rules: 649c886d9b7d changes secrets/key, where only members of security may push; ask one of them
+  remote: - rules: 8d5b87d6652a changes secrets/key, where only members of security may push; ask one of them
   remote: bob may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
   abort: push failed on remote
   [255]
   $ hg strip -q -r . --no-backup
-  $ hg strip -q -r 'desc("from the old one")' --no-backup
+
+What a merge brings from one side was looked at when it came, or is older than the policy. It is not the merge's.
+
+  $ registered
+  $ hg update -qC 'desc("from the old one")'
+  $ ln -s x link
+  $ commit 'a link'
+  $ push -f
+  remote: added 2 changesets with 2 changes to 2 files (+1 heads)
+  $ registered 'policies = {"no-symlinks": {}}'
+  $ hg update -q 'desc("a clean merge")'
+  $ hg merge -q
+  $ commit 'merged with the link'
+  $ push
+  remote: added 1 changesets with 0 changes to 0 files (-1 heads)
+  $ hg -R ../server manifest -v -r tip | grep link
+  644 @ link
 
 The server is whole after all of this.
 
