@@ -236,7 +236,7 @@ def archive(context: Context, call: Call) -> str:
     repositories.archive(context, path)
     return (
         f"Archived {path}: nobody can read it or push to it now.\n"
-        f'"repo restore {path}" brings it back. Operators may delete it for good after '
+        f'"repo restore {path}" brings it back. Operators may delete it for good after\n'
         f"{rules.PURGE_AFTER_DAYS} days; until then it keeps its name and counts for your limit.\n"
     )
 
