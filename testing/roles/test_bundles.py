@@ -220,10 +220,12 @@ def test_a_repository_gets_bundles_from_which_hg_clones(host: Host, trial: Trial
     assert "action=keep" in again.stdout
     assert trial.entries() == entries
 
-    # A client takes the first entry; these settings make hg trust the CA and offer the manifest.
+    # A client takes the first entry; these settings make hg trust the CA, and the far side offer the
+    # manifest as the service does.
     host.check_output("cp %s %s", trial.manifest, f"{trial.repository}/.hg/clonebundles.manifest")
     cloned = trial.hg(
-        f"""--config ui.ssh='sh -c "eval \\"\\$2\\"" ssh' --config ui.remotecmd={HG} """
+        f"""--config ui.ssh='sh -c "eval \\"\\$2\\"" ssh' """
+        f"--config ui.remotecmd='{HG} --config extensions.clonebundles=' "
         f"clone -U ssh://localhost/{trial.repository} {trial.root}/scratch/clone",
         hgrc="/etc/hgfleet/bundles.hgrc",
     )
