@@ -220,12 +220,14 @@ def test_a_repository_gets_bundles_from_which_hg_clones(host: Host, trial: Trial
     assert "action=keep" in again.stdout
     assert trial.entries() == entries
 
-    # A client takes the first entry; these settings make hg trust the CA, and the far side offer the
-    # manifest as the service does.
+    # A client takes the first entry. These settings make hg trust the CA; the repository's own make
+    # the far side offer the manifest, as the service does.
     host.check_output("cp %s %s", trial.manifest, f"{trial.repository}/.hg/clonebundles.manifest")
+    host.check_output(
+        "printf '[extensions]\\nclonebundles =\\n' > %s", f"{trial.repository}/.hg/hgrc"
+    )
     cloned = trial.hg(
-        f"""--config ui.ssh='sh -c "eval \\"\\$2\\"" ssh' """
-        f"--config ui.remotecmd='{HG} --config extensions.clonebundles=' "
+        f"""--config ui.ssh='sh -c "eval \\"\\$2\\"" ssh' --config ui.remotecmd={HG} """
         f"clone -U ssh://localhost/{trial.repository} {trial.root}/scratch/clone",
         hgrc="/etc/hgfleet/bundles.hgrc",
     )
