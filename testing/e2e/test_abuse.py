@@ -50,11 +50,12 @@ NAME_OF_64_KIB: Final = "x" * 65536
 
 # --- the host as its root sees it -------------------------------------------------------------
 
-# Not the caches that hg keeps for readers, not folders of timers that run meanwhile.
+# Not the caches that hg keeps for readers, not locks, not folders of timers that run meanwhile.
 WORLD: Final = r"""
 find /srv/hg/repos /etc/hgfleet /tmp /var/tmp /var/lib/hgfleet/registry.json \
     /var/lib/hgfleet/dynamic "/proc/$(systemctl show -P MainPID hgfleet-sshd)/root/tmp" \
-    \( -path '*/.hg/cache' -o -path '*/.hg/wcache' -o -name 'systemd-private-*' \) -prune -o \
+    \( -path '*/.hg/cache' -o -path '*/.hg/wcache' -o -name 'systemd-private-*' \
+        -o -path '/var/lib/hgfleet/dynamic/*lock' \) -prune -o \
     ! -type d -printf 'file %M %u %p %s %T@ %l\n' -o -printf 'folder %M %u %p\n' 2>/dev/null |
     sed "s#/proc/[0-9]*/root/tmp#(tmp of sshd)#"
 ss -ltnH | awk '{print "listens", $4}'
@@ -166,7 +167,7 @@ def witness(root: Root) -> Iterator[Witness]:
         after = root.world()
         new = [line for line in after if line not in before]
         gone = [line for line in before if line not in after]
-        assert (new, gone) == ([], []), "the host has changed"
+        assert (new, gone) == ([], []), f"new on the host: {new}; gone: {gone}"
         return True
 
     # A session that was cut off may need a moment to end.
