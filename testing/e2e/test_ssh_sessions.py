@@ -88,11 +88,12 @@ def test_a_push_outlives_reload_restart_and_stop_of_the_server(
 
     with begun(work) as push:
         before = main_pid(host)
+        # The command ends when the server has been told; it is away while it starts anew.
         host.systemctl("reload", UNIT).ok()
-        bob.ssh("whoami").ok()
+        wait_until("the server answers after a reload", lambda: bob.ssh("whoami").ok(), 60)
         host.systemctl("restart", UNIT).ok()
         assert main_pid(host) != before
-        bob.ssh("whoami").ok()
+        wait_until("the server answers after a restart", lambda: bob.ssh("whoami").ok(), 60)
         host.systemctl("stop", UNIT).ok()
         try:
             assert push.process.poll() is None
