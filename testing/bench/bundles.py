@@ -417,6 +417,8 @@ def bench_kill(site: Site, root: Path, url: str, rounds: int) -> bool:
             assert process.returncode == 0, said.decode()
         return time.perf_counter() - started, process.returncode
 
+    run(None)
+    append(site.config.repositories / names[0], 3, seed=rounds)
     whole, _ = run(None)
     killed = 0
     for number in range(rounds):
