@@ -11,10 +11,12 @@ sends a byte a second is as dead as one that is silent.
 from __future__ import annotations
 
 import http.client
+import os
 import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -24,8 +26,7 @@ from hgfleet.steering.health import Condition, Health
 from hgfleet.steering.order import Endpoint, endpoint_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from hgfleet.bundles.manifest import Entry
     from hgfleet.steering.config import Config
@@ -241,9 +242,7 @@ class Published:
     def entries(self) -> list[Entry]:
         """Return what is published now, each URL once."""
         known = {}
-        for path in self._folder.rglob(f"*{SUFFIX}"):
-            if any(part.startswith(".") for part in path.relative_to(self._folder).parts):
-                continue  # replaced manifests, and those on their way
+        for path in self._files():
             try:
                 found = path.stat()
                 stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
@@ -252,11 +251,25 @@ class Published:
                     known[path] = before
                 else:
                     known[path] = (stamp, parse(path.read_text("utf-8", "replace")))
-            except OSError:
+            except FileNotFoundError:
                 continue  # withdrawn in this moment
         self._known = known
         unique = {entry.url: entry for _, entries in known.values() for entry in entries}
         return list(unique.values())
+
+    def _files(self) -> Iterator[Path]:
+        for place, folders, names in os.walk(self._folder, onerror=_raise):
+            # Replaced manifests are in a hidden folder, those on their way are hidden files.
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            for name in names:
+                if name.endswith(SUFFIX) and not name.startswith("."):
+                    yield Path(place, name)
+
+
+def _raise(error: OSError) -> None:
+    """What is published and cannot be read would be handed out without ever being probed."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def run(config: Config, say: Callable[..., None], is_over: Callable[[float], bool]) -> None:

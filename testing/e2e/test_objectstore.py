@@ -21,30 +21,32 @@ REPOSITORY = "e2e/clone"
 SMALL_BYTES = 20_000
 
 
+NOTICED_S = 15
+"""Seconds after which no client is sent to a store that has gone; the bar of the service."""
+
+
+def offered(cluster: Cluster) -> list[str]:
+    """Return what clients are told of, once the prober has seen that it answers."""
+    return wait_until("bundles are offered", lambda: cluster.manifest(REPOSITORY))
+
+
 @pytest.fixture
 def outage(cluster: Cluster, stopped: Callable[[str, str], None]) -> None:
-    """The object store is stopped, and nobody reaches it."""
-    assert cluster.manifest(REPOSITORY), f"{REPOSITORY} has no bundles: test_clone makes them"
+    """The object store is stopped, and everybody has noticed."""
+    offered(cluster)
     stopped("objectstore", "hgfleet-objectstore.service")
+    wait_until("nobody is sent there", lambda: not cluster.manifest(REPOSITORY), NOTICED_S)
 
 
 @pytest.mark.usefixtures("outage")
-def test_a_client_is_told_and_can_go_past_it(
+def test_clones_come_from_the_server_instead(
     cluster: Cluster, alice: Person, tmp_path: Path
 ) -> None:
-    url = cluster.manifest(REPOSITORY)[0]
-
-    failed = alice.hg("clone", cluster.url(REPOSITORY), str(tmp_path / "failed"))
-
-    # The words are hg's: what was tried, why it did not work, and what to do.
-    failed.refused(f"applying clone bundle from {url}", "error fetching bundle", "ui.clonebundles")
-    assert not (tmp_path / "failed").exists(), "half a clone stayed behind"
-
-    past = ("--config", "ui.clonebundlefallback=true")
+    """No client needs an option for it."""
     requests = cluster.requests(REPOSITORY)
     for number, source in enumerate((cluster.url(REPOSITORY), alice.ssh_url(REPOSITORY))):
-        clone = alice.clone(source, tmp_path / str(number), *past)
-        assert "falling back to normal clone" in clone.made.output
+        clone = alice.clone(source, tmp_path / str(number))
+        assert "clone bundle" not in clone.made.output
         clone.hg("verify").ok()
         assert clone.heads() == cluster.remote_heads(REPOSITORY)
     assert changesets_sent(requests.wait("getbundle")) > SMALL_BYTES
@@ -52,8 +54,7 @@ def test_a_client_is_told_and_can_go_past_it(
 
 @pytest.mark.usefixtures("outage")
 def test_pushing_goes_on(cluster: Cluster, alice: Person, tmp_path: Path) -> None:
-    without = ("--config", "ui.clonebundles=false")
-    work = alice.clone(alice.ssh_url(REPOSITORY), tmp_path / "work", *without)
+    work = alice.clone(alice.ssh_url(REPOSITORY), tmp_path / "work")
     node = work.commit("outage.txt", uuid.uuid4().bytes, "push while the object store is away")
 
     work.hg("push").ok()
@@ -65,7 +66,6 @@ def test_pushing_goes_on(cluster: Cluster, alice: Person, tmp_path: Path) -> Non
 def test_a_run_of_the_bundle_job_fails_clearly_and_leaves_the_manifests(cluster: Cluster) -> None:
     host = cluster.first("bundles")
     before = cluster.manifests()
-    offered = cluster.manifest(REPOSITORY)
     cursor = host.journal_cursor()
     try:
         failed = cluster.make_bundles()
@@ -77,25 +77,27 @@ def test_a_run_of_the_bundle_job_fails_clearly_and_leaves_the_manifests(cluster:
     assert cluster.env["HGFLEET_BUNDLE_URL"].rpartition("/")[0] in said, said
     assert "Traceback" not in said, said
     assert cluster.manifests() == before
-    assert cluster.manifest(REPOSITORY) == offered
 
 
 def test_clones_are_offloaded_again_when_it_is_back(
     cluster: Cluster, alice: Person, tmp_path: Path
 ) -> None:
-    offered = cluster.manifest(REPOSITORY)
+    before = offered(cluster)
     store = cluster.first("objectstore")
     store.systemctl("stop", "hgfleet-objectstore.service").ok()
     store.systemctl("start", "hgfleet-objectstore.service").ok()
     wait_until(
-        "the store answers for all that is offered",
-        lambda: all(cluster.get(url, method="HEAD").status == 200 for url in offered),
+        "clients are told of all of it again",
+        lambda: (
+            cluster.manifest(REPOSITORY) == before
+            and all(cluster.get(url, method="HEAD").status == 200 for url in before)
+        ),
     )
 
     # The same bundles: nothing has to be made again.
     requests = cluster.requests(REPOSITORY)
     clone = alice.clone(cluster.url(REPOSITORY), tmp_path / "clone")
-    assert f"applying clone bundle from {offered[0]}" in clone.made.output
+    assert f"applying clone bundle from {before[0]}" in clone.made.output
     assert changesets_sent(requests.wait("getbundle")) < SMALL_BYTES
     assert clone.heads() == cluster.remote_heads(REPOSITORY)
 

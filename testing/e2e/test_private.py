@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,8 @@ def test_bob_gets_the_answer_of_a_missing_one(bob: Person, tmp_path: Path) -> No
         .output.replace(path, "PATH")
         for path in (PRIVATE, MISSING)
     }
+    # What bob may read and resembles the name; the private one is never among that.
+    said = {path: re.sub(r"Did you mean [^?]+\?", "HINT", text) for path, text in said.items()}
 
     assert said[PRIVATE] == said[MISSING]
     assert PRIVATE not in bob.ssh("whoami").ok().stdout

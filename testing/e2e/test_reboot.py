@@ -40,8 +40,8 @@ def test_a_host_comes_back_by_itself_with_all_it_had(
     host = cluster.host(each_host)
     heads = {name: cluster.remote_heads(name) for name in ("hgfleet", REPOSITORY, "e2e/shared")}
     whoami = alice.ssh("whoami").ok().stdout
-    stored = objects(cluster)
-    assert stored
+    # A test before this one may have stopped the store.
+    stored = wait_until("bundles are offered", lambda: objects(cluster))
     assert {status for status, _ in stored.values()} == {200}
     before = boot_id(host)
 

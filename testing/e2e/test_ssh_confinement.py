@@ -40,7 +40,7 @@ def test_hg_itself_gets_the_same_answers(bob: Person, tmp_path: Path) -> None:
         bob.hg("clone", bob.ssh_url(path), place).refused(f"remote: {NO_REPOSITORY}")
     sneaky = "hg --config extensions.x=/tmp/x.py"
     bob.hg("clone", "--remotecmd", sneaky, bob.ssh_url("hgfleet"), place).refused(NO_COMMAND)
-    bob.hg("init", bob.ssh_url("sandbox/mine")).refused("Repositories are not made over SSH")
+    bob.hg("init", bob.ssh_url("sandbox/mine")).refused("Repositories are not made with")
 
 
 # --- forwarding, terminals, files -------------------------------------------------------------

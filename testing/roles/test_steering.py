@@ -56,6 +56,8 @@ def test_prober_is_sandboxed(host: Host) -> None:
     shown = host.check_output("systemctl show %s", SERVICE)
     values = dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
     assert values["User"] == "hgsteering"
+    # Manifests of repositories in folders are open to this group only.
+    assert values["SupplementaryGroups"] == "hg"
     assert values["ProtectSystem"] == "strict"
     assert values["WatchdogUSec"] == "30s"
     exposure = host.check_output("systemd-analyze security --no-pager %s", SERVICE).splitlines()[-1]
