@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
+from hgfleet import ldapclient
 from hgfleet.errors import AccessDeniedError, ConfigurationError, HgfleetError, UnavailableError
 
 if TYPE_CHECKING:
@@ -122,34 +123,21 @@ class Connection:
     def __init__(
         self, uri: str, bind_dn: str = "", password_file: str = "", ca_file: str = ""
     ) -> None:
-        if not uri.startswith(("ldapi://", "ldaps://")):
-            raise ConfigurationError(f"got {uri}, expected ldapi://PATH or ldaps://HOST")
+        ldapclient.isolate()
         # Here, because the controller has no python-ldap, and all but this can be tested there.
         import ldap
 
         self._ldap: Any = ldap
         self._uri = uri
+        trusted = ca_file or ssl.get_default_verify_paths().openssl_cafile
+        self._connection = ldapclient.connect(ldap, uri, ca_file=trusted, timeout=TIMEOUT_S)
         try:
-            self._connection = ldap.initialize(uri)
-            option = self._connection.set_option
-            option(ldap.OPT_REFERRALS, 0)
-            option(ldap.OPT_NETWORK_TIMEOUT, TIMEOUT_S)
-            option(ldap.OPT_TIMEOUT, TIMEOUT_S)
-            if uri.startswith("ldaps:"):
-                option(
-                    ldap.OPT_X_TLS_CACERTFILE,
-                    ca_file or ssl.get_default_verify_paths().openssl_cafile,
-                )
-                option(ldap.OPT_X_TLS_REQUIRE_CERT, ldap.OPT_X_TLS_DEMAND)
-                option(ldap.OPT_X_TLS_NEWCTX, 0)
             if bind_dn:
                 self._connection.simple_bind_s(bind_dn, _password(password_file))
             else:
                 self._connection.sasl_external_bind_s()
         except ldap.LDAPError as error:
             raise self._error("log in", error) from error
-        except ValueError as error:
-            raise ConfigurationError(f"{ca_file} has no certificate to trust") from error
 
     def suffix(self) -> str:
         """Return the first of the server's naming contexts."""

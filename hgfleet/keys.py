@@ -58,7 +58,7 @@ import posix
 import sys
 import time
 
-from hgfleet import events, publickey
+from hgfleet import events, ldapclient, publickey
 from hgfleet.errors import ConfigurationError, UnavailableError
 
 TYPE_CHECKING = False
@@ -243,7 +243,7 @@ def parse_config(data: Mapping[str, Any]) -> Config:
         raise ValueError(f"got unknown settings {', '.join(unknown)}")
     for uri in texts("uris"):
         # ldapi is a socket of this host; plain ldap would send the password in clear.
-        if not uri.startswith(("ldaps://", "ldapi://")):
+        if not uri.startswith(ldapclient.SCHEMES):
             raise ValueError(f"uris: got {uri!r}, expected ldaps://HOST or ldapi://PATH")
     for key_type in texts("key_types"):
         if key_type not in publickey.KEY_TYPES:
@@ -471,29 +471,14 @@ class _Connection:
         if not password:
             # A bind with a name and an empty password is anonymous and succeeds (RFC 4513 5.1.2).
             raise ConfigurationError(f"{config.bind_password_file} is empty")
-        # ldap.conf and ~/.ldaprc must not be able to weaken what is set here.
-        posix.putenv("LDAPNOINIT", "1")
-        # libldap's timeouts do not cover the resolver, which waits 10 s for a dead name server.
-        posix.putenv("RES_OPTIONS", "timeout:1 attempts:1")
+        ldapclient.isolate()
         import _ldap
 
         self._ldap: Any = _ldap
         self._deadline = time.monotonic() + config.timeout
-        self._connection = _ldap.initialize(uri)
-        option = self._connection.set_option
-        option(_ldap.OPT_PROTOCOL_VERSION, _ldap.VERSION3)
-        option(_ldap.OPT_REFERRALS, 0)
-        option(_ldap.OPT_NETWORK_TIMEOUT, config.timeout)
-        option(_ldap.OPT_TIMEOUT, config.timeout)
-        if uri.startswith("ldaps:"):
-            option(_ldap.OPT_X_TLS_CACERTFILE, config.ca_file)
-            option(_ldap.OPT_X_TLS_REQUIRE_CERT, _ldap.OPT_X_TLS_DEMAND)
-            option(_ldap.OPT_X_TLS_PROTOCOL_MIN, 0x303)  # TLS 1.2
-            try:
-                # Without this, libldap goes on with the options of its global context.
-                option(_ldap.OPT_X_TLS_NEWCTX, 0)
-            except ValueError as error:
-                raise ConfigurationError(f"{config.ca_file} has no certificate to trust") from error
+        self._connection = ldapclient.connect(
+            _ldap, uri, ca_file=config.ca_file, timeout=config.timeout
+        )
         self._call("bind", lambda: self._connection.simple_bind(config.bind_dn, password))
 
     def search(self, base: str, filter_: str, attributes: list[str]) -> list[Entry]:

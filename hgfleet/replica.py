@@ -36,7 +36,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet import events
+from hgfleet import events, ldapclient
 from hgfleet.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -261,19 +261,9 @@ def _password(config: Config) -> str:
 
 
 def _read(config: Config, uri: str, bind: Callable[[Any], object]) -> dict[str, str]:
-    # ldap.conf and ~/.ldaprc must not be able to weaken what is set here.
-    os.environ["LDAPNOINIT"] = "1"
+    ldapclient.isolate()
     ldap: Any = importlib.import_module("ldap")
-    connection = ldap.initialize(uri)
-    connection.set_option(ldap.OPT_REFERRALS, 0)
-    connection.set_option(ldap.OPT_NETWORK_TIMEOUT, config.timeout)
-    connection.set_option(ldap.OPT_TIMEOUT, config.timeout)
-    if uri.startswith("ldaps:"):
-        connection.set_option(ldap.OPT_X_TLS_CACERTFILE, config.ca_file)
-        connection.set_option(ldap.OPT_X_TLS_REQUIRE_CERT, ldap.OPT_X_TLS_DEMAND)
-        connection.set_option(ldap.OPT_X_TLS_PROTOCOL_MIN, 0x303)  # TLS 1.2
-        # Without this, libldap goes on with the options of its global context.
-        connection.set_option(ldap.OPT_X_TLS_NEWCTX, 0)
+    connection = ldapclient.connect(ldap, uri, ca_file=config.ca_file, timeout=config.timeout)
     try:
         bind(connection)
         entries = connection.search_ext_s(

@@ -11,12 +11,11 @@ dead one does not cost each request its timeout. The first that answers decides,
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from hgfleet import keys
+from hgfleet import keys, ldapclient
 from hgfleet.auth.authenticator import Entry
 from hgfleet.errors import ConfigurationError, UnavailableError
 
@@ -49,10 +48,7 @@ class LdapDirectory:
         if not password:
             # A bind with a name and an empty password is anonymous and succeeds (RFC 4513 5.1.2).
             raise ConfigurationError("the password of the directory account is empty")
-        # ldap.conf and ~/.ldaprc must not be able to weaken what is set here.
-        os.environ["LDAPNOINIT"] = "1"
-        # libldap's timeouts do not cover the resolver, which waits 10 s for a dead name server.
-        os.environ["RES_OPTIONS"] = "timeout:1 attempts:1"
+        ldapclient.isolate()
         import ldap
 
         self._ldap: Any = ldap
@@ -165,24 +161,12 @@ class LdapDirectory:
         return None
 
     def _connect(self, uri: str) -> Any:
-        ldap = self._ldap
-        connection = ldap.initialize(uri, bytes_mode=False)
-        option = connection.set_option
-        option(ldap.OPT_PROTOCOL_VERSION, ldap.VERSION3)
-        option(ldap.OPT_REFERRALS, 0)
-        option(ldap.OPT_NETWORK_TIMEOUT, self._config.timeout)
-        option(ldap.OPT_TIMEOUT, self._config.timeout)
-        if uri.startswith("ldaps:"):
-            option(ldap.OPT_X_TLS_CACERTFILE, self._config.ca_file)
-            option(ldap.OPT_X_TLS_REQUIRE_CERT, ldap.OPT_X_TLS_DEMAND)
-            option(ldap.OPT_X_TLS_PROTOCOL_MIN, 0x303)  # TLS 1.2
-            try:
-                # Without this, libldap goes on with the options of its global context.
-                option(ldap.OPT_X_TLS_NEWCTX, 0)
-            except ValueError as error:
-                problem = f"{self._config.ca_file} has no certificate to trust"
-                raise UnavailableError(problem) from error
-        return connection
+        try:
+            return ldapclient.connect(
+                self._ldap, uri, ca_file=self._config.ca_file, timeout=self._config.timeout
+            )
+        except ConfigurationError as error:
+            raise UnavailableError(str(error)) from error
 
     # All servers
 
