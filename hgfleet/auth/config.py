@@ -7,8 +7,8 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet.auth.tokens import TOKENS
 from hgfleet import ldapclient
+from hgfleet.auth.tokens import TOKENS
 from hgfleet.errors import ConfigurationError
 
 if TYPE_CHECKING:
