@@ -53,12 +53,12 @@ Enable it for everything that runs on the server::
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from mercurial import encoding, registrar
+from mercurial import encoding, registrar, wireprotov1server
 
 from hgfleet.access import Principal, may_push, owns, push_refusal
-from hgfleet.hghooks import OPERATOR, refuse, text, writer
+from hgfleet.hghooks import OPERATOR, WriteRefusedError, refuse, text, writer
 from hgfleet.registry import Repository
 
 if TYPE_CHECKING:
@@ -141,17 +141,74 @@ def reposetup(_ui: Any, repo: Any) -> None:
         repo.ui.setconfig(b"hooks", b"pretxnopen.hgfleet_access", check, b"hgfleet_access")
 
 
+def extsetup(_ui: Any) -> None:
+    """Refuse a push before it is stored anywhere.
+
+    Core (wireprotov1server.unbundle, 7.2) writes all that a client sends to a temporary file before
+    a transaction is opened, so a reader could fill the disk. The table of commands is where a
+    command can be wrapped.
+    """
+    command = wireprotov1server.commands[b"unbundle"]
+    command.func = _refusing_early(command.func)
+
+
+def _refusing_early(original: Any) -> Any:
+    def unbundle(repo: Any, proto: Any, *arguments: Any) -> Any:
+        answer = ask(repo.ui)
+        if not answer.allowed:
+            tell(repo.ui, answer, b"unbundle")
+            proto = _Refused(proto, repo.ui, answer.message)
+        return original(repo, proto, *arguments)
+
+    return unbundle
+
+
+class _Refused:
+    """The protocol of somebody who may not write: what they send is read, and goes nowhere.
+
+    Read it has to be: a client sends all of it before it looks for an answer.
+    """
+
+    def __init__(self, proto: Any, ui: Any, message: str) -> None:
+        self._proto = proto
+        self._ui = ui
+        self._message = message
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._proto, name)
+
+    def getpayload(self) -> NoReturn:
+        for _piece in self._proto.getpayload():
+            pass
+        try:
+            refuse(self._ui, self._message)
+        except WriteRefusedError as refusal:
+            # What a client that speaks bundle2 understands; all do (server.bundle1 is off).
+            refusal.duringunbundle2 = True
+            raise
+
+
 def check(ui: Any, txnname: bytes = b"", **_kwargs: object) -> None:
     """Refuse the transaction unless whoever opens it may (a hook)."""
+    answer = ask(ui)
+    tell(ui, answer, txnname.split(b"\n")[0])
+    if not answer.allowed:
+        refuse(ui, answer.message)
+
+
+def ask(ui: Any) -> Answer:
+    """Decide whether whoever runs this may write."""
     principal = writer()
-    answer = decide(principal.name, principal.groups, registered(ui))
+    return decide(principal.name, principal.groups, registered(ui))
+
+
+def tell(ui: Any, answer: Answer, what: bytes) -> None:
+    """Log a decision; `what` is what was begun."""
     ui.log(
         b"hgfleet_access",
         b"%s: user=%s reason=%s transaction=%s\n",
         b"allowed" if answer.allowed else b"refused",
-        encoding.strtolocal(principal.name) or b"-",
+        encoding.strtolocal(writer().name) or b"-",
         answer.reason.encode("ascii"),
-        txnname.split(b"\n")[0],
+        what,
     )
-    if not answer.allowed:
-        refuse(ui, answer.message)

@@ -45,7 +45,6 @@ bob is in none of the groups. He reads who may, and nothing is stored.
   $ hg push
   pushing to ssh://host/server
   searching for changes
-  remote: error: pretxnopen.hgfleet_access hook failed: write refused
   remote: bob may not push to team/tool: members of maintainers or staff may; ask one of them to push, or an operator to add you
   abort: push failed on remote
   [255]
@@ -60,6 +59,20 @@ A person without any group is refused too, and so is one whose group only begins
   [255]
   $ as eve maintainers-emeriti
   $ hg push -q
+  remote: eve may not push to team/tool: members of maintainers or staff may; ask one of them to push, or an operator to add you
+  abort: push failed on remote
+  [255]
+
+What they send is stored nowhere, not even for a moment: this session cannot write a single byte to any file.
+
+  $ cat > $TESTTMP/thrifty <<EOF
+  > #!/bin/sh
+  > ulimit -f 0
+  > HGRCPATH=$TESTTMP/server.rc:$TESTTMP/thrifty.rc exec hg -R $TESTTMP/server serve --stdio
+  > EOF
+  $ chmod +x $TESTTMP/thrifty
+  $ printf '[extensions]\nblackbox = !\n' > $TESTTMP/thrifty.rc
+  $ hg push -q --config ui.ssh=$TESTTMP/thrifty
   remote: eve may not push to team/tool: members of maintainers or staff may; ask one of them to push, or an operator to add you
   abort: push failed on remote
   [255]
@@ -83,7 +96,6 @@ A bookmark is a write as well, also when no changeset comes with them.
   pushing to ssh://host/server
   searching for changes
   no changes found
-  remote: error: pretxnopen.hgfleet_access hook failed: write refused
   remote: bob may not push to team/tool: members of maintainers or staff may; ask one of them to push, or an operator to add you
   abort: push failed on remote
   [255]

@@ -108,7 +108,6 @@ A reason longer than a reply has room for does not break it: it is cut there, an
   pushing to ssh://host/server
   searching for changes
   remote: mallory may not push to team/tool now: it is read-only (because because because because because because because because because because because because because because because because because because because because because because because because); nothing was changed, push again later
-  remote: error: pretxnopen.hgfleet_access hook failed: write refused
   remote: mallory may not push to team/tool now: it is read-only (because because because because because because because because because because because because because because because because because because because because because because because because); no...
   abort: push failed on remote
   [255]
