@@ -7,6 +7,7 @@ an access log, a unit to stop) goes through the container of a host.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -122,6 +123,12 @@ def run(
         out, err = ((part or b"").decode("utf-8", "replace") for part in (late.stdout, late.stderr))
         raise AssertionError(f"hangs:\n{Result(shown, -1, out, err, seconds)}") from late
     return Result(shown, done.returncode, done.stdout, done.stderr, time.monotonic() - begin)
+
+
+def basic(name: str, secret: str) -> dict[str, str]:
+    """Return the header that signs in over HTTPS, with a password or a token."""
+    pair = base64.b64encode(f"{name}:{secret}".encode()).decode()
+    return {"Authorization": f"Basic {pair}"}
 
 
 # --- hosts ------------------------------------------------------------------------------------

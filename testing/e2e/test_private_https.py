@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import re
 import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from testing.e2e.support import wait_until
+from testing.e2e.support import basic, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,10 +63,6 @@ def fresh(cluster: Cluster) -> Iterator[None]:
     host.systemctl("restart", UNIT).ok()
     yield
     host.systemctl("restart", UNIT).ok()
-
-
-def basic(name: str, secret: str) -> dict[str, str]:
-    return {"Authorization": "Basic " + base64.b64encode(f"{name}:{secret}".encode()).decode()}
 
 
 def heads(cluster: Cluster, name: str, secret: str, repository: str = PRIVATE) -> Page:

@@ -14,6 +14,7 @@ from testing.e2e.support import (
     Host,
     Person,
     Result,
+    basic,
     fingerprint,
     run,
     wait_until,
@@ -100,6 +101,21 @@ def test_nobody_is_alarmed_about_a_replica_whose_provider_is_away(
 
     assert "provider-unreachable" in host.run("hgfleet", "replica", "status").output
     assert host.run("test", "-e", STALE).code != 0
+
+
+def test_without_the_provider_nobody_signs_in_and_what_is_public_is_served(
+    cluster: Cluster, alice: Person, faults: Faults
+) -> None:
+    """A replica holds nobody's password."""
+    private, who = "e2e/private?cmd=heads", basic("alice", alice.password)
+    wait_until("alice reads it", lambda: cluster.get(private, headers=who).status == 200)
+    faults.break_(stopped, cluster.first("directory"))
+
+    # A password that was right a moment ago is not enough: whether she is enabled is asked anew.
+    wait_until("alice is not let in", lambda: cluster.get(private, headers=who).status == 503)
+    assert "public repositories are served" in cluster.get(private, headers=who).body
+    assert cluster.get("hgfleet?cmd=heads").status == 200
+    assert cluster.get(private).status == 401
 
 
 @pytest.mark.parametrize("how", ["stopped", "frozen"])
