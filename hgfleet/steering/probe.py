@@ -171,7 +171,8 @@ class Prober:
     config: Config
     condition: Condition = field(default_factory=Condition)
     dead: dict[str, str] = field(default_factory=dict)
-    _seen: dict[str, Seen] = field(default_factory=dict)
+    _seen: dict[Entry, Seen] = field(default_factory=dict)
+    """By the whole entry: one that is published anew has been verified anew, and so begins anew."""
     _turn: int = 0
 
     def __post_init__(self) -> None:
@@ -179,10 +180,10 @@ class Prober:
 
     def round(self, objects: Sequence[Entry]) -> None:
         """Probe once: objects never asked for first, then those whose turn it is."""
-        urls = {entry.url for entry in objects}
-        self._seen = {url: seen for url, seen in self._seen.items() if url in urls}
+        published, urls = set(objects), {entry.url for entry in objects}
+        self._seen = {entry: seen for entry, seen in self._seen.items() if entry in published}
         self.dead = {url: problem for url, problem in self.dead.items() if url in urls}
-        new = [entry for entry in objects if entry.url not in self._seen][:MOST]
+        new = [entry for entry in objects if entry not in self._seen][:MOST]
         turn = [*new, *(batch(objects, self._turn) if objects else ())]
         self._turn += 1
         try:
@@ -207,11 +208,11 @@ class Prober:
         seen = Seen(answer.headers.get("ETag", ""), answer.headers.get("Last-Modified", ""))
         try:
             length = int(answer.headers.get("Content-Length") or -1)
-            classify(answer.status, length, entry.size, seen, self._seen.get(entry.url))
+            classify(answer.status, length, entry.size, seen, self._seen.get(entry))
         except ObjectProblem as problem:
             self.dead[entry.url] = str(problem)
             return False
-        self._seen.setdefault(entry.url, seen)
+        self._seen.setdefault(entry, seen)
         self.dead.pop(entry.url, None)
         return True
 
