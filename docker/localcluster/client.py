@@ -195,6 +195,10 @@ def generate_bundles(cluster: Settings, hosts: Mapping[str, Host]) -> None:
             raise
 
 
+OFFERED_S = 30
+"""Seconds for a prober that has just started, perhaps before the store, to find that it answers."""
+
+
 def smoke(cluster: Settings, hosts: Mapping[str, Host]) -> None:
     """Push as alice, run the bundle job, clone over HTTPS: from a bundle, and complete."""
     with Step("smoke", "push as alice over SSH, clone over HTTPS from the object store"):
@@ -218,10 +222,13 @@ def smoke(cluster: Settings, hosts: Mapping[str, Host]) -> None:
         push(source, ssh_url(cluster, SMOKE_REPOSITORY))
     generate_bundles(cluster, hosts)
     with Step("smoke", "clone over HTTPS"):
-        told = hg(
-            ["clone", https_url(cluster, SMOKE_REPOSITORY), str(copy)], what="Cloning over HTTPS"
-        )
-        if "applying clone bundle" not in told:
+        command = ["clone", https_url(cluster, SMOKE_REPOSITORY), str(copy)]
+        deadline = time.monotonic() + OFFERED_S
+        while "applying clone bundle" not in (told := hg(command, what="Cloning over HTTPS")):
+            if time.monotonic() < deadline:
+                shutil.rmtree(copy)
+                time.sleep(1)
+                continue
             bootstrap.fail(f"The clone did not use a clone bundle:\n{told}", journal_hint())
         wanted = hg(
             ["-R", str(source), "log", "-r", "tip", "-T", "{node}"], what="Reading the source"
