@@ -63,43 +63,55 @@ def data(rows: Sequence[Row], clone_url: str) -> bytes:
 
 
 _STYLE: Final = """
-:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
-body { margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
-input { font: inherit; padding: .4rem .6rem; width: min(30rem, 100%); box-sizing: border-box; }
-table { border-collapse: collapse; margin-top: 1rem; width: 100%; }
-th, td { border-bottom: 1px solid #8884; padding: .4rem .6rem; text-align: left; }
-td { vertical-align: top; }
-code { user-select: all; }
-button { font: inherit; font-size: .8rem; }
-small { opacity: .75; }
+:root {
+  color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif;
+  --line: #8883; --quiet: #8881; --link: light-dark(#0b57a4, #8ab8f0);
+}
+body { margin: 2rem auto; max-width: 68rem; padding: 0 1rem; }
+h1 { line-height: 1.2; margin: 0; }
+a { color: var(--link); }
+input { font: inherit; padding: .4rem .6rem; width: min(30rem, 70%); box-sizing: border-box; }
+table { border-collapse: collapse; width: 100%; }
+th { font-size: .85rem; font-weight: 600; padding: .3rem .6rem; text-align: left; }
+td { padding: .1rem .6rem; vertical-align: top; white-space: nowrap; }
+th.number, td.number { font-variant-numeric: tabular-nums; text-align: right; }
+tbody { border-top: 1px solid var(--line); }
+tbody:hover { background: var(--quiet); }
+tbody tr:first-child td { padding-top: .6rem; }
+tbody tr:last-child td, td[rowspan] { padding-bottom: .6rem; }
+td[rowspan] { white-space: normal; width: 99%; }
+td code { overflow-wrap: anywhere; user-select: all; }
+td p { margin: 0; opacity: .75; }
+button { background: none; border: 1px solid var(--line); border-radius: .3rem; color: inherit;
+  cursor: pointer; font-size: .75rem; }
+@media (max-width: 40rem) { th, td { padding-inline: .3rem; } }
 [hidden] { display: none; }
 """
 
 # Without the script everything is there but search, ages and the buttons.
 _SCRIPT: Final = """
-const rows = [...document.querySelectorAll("tbody tr")];
+const repositories = [...document.querySelectorAll("tbody")];
 const search = document.querySelector("input");
 const found = document.querySelector("output");
 function show() {
   const words = search.value.toLowerCase().split(/\\s+/).filter(Boolean);
   let count = 0;
-  for (const row of rows) {
-    const text = row.dataset.text;
-    row.hidden = !words.every(word => text.includes(word));
-    count += !row.hidden;
+  for (const one of repositories) {
+    one.hidden = !words.every(word => one.dataset.text.includes(word));
+    count += !one.hidden;
   }
-  found.textContent = `${count} of ${rows.length}`;
+  found.textContent = `${count} of ${repositories.length}`;
 }
-search.hidden = false;
+search.parentElement.hidden = false;
 search.addEventListener("input", show);
 show();
 for (const time of document.querySelectorAll("time")) {
-  const hours = (Date.now() - Date.parse(time.dateTime)) / 36e5;
-  time.title = time.textContent;
-  time.textContent = hours < 48 ? `${Math.max(0, Math.floor(hours))} h` :
-    `${Math.floor(hours / 24)} days`;
+  const hours = Math.max(0, Math.floor((Date.now() - Date.parse(time.dateTime)) / 36e5));
+  time.title = time.dateTime;
+  time.textContent = hours < 48 ? `${hours} h` : `${Math.floor(hours / 24)} days`;
 }
-for (const code of document.querySelectorAll("td code")) {
+// A browser has no clipboard for pages that did not come over TLS.
+for (const code of navigator.clipboard ? document.querySelectorAll("td code") : []) {
   const button = document.createElement("button");
   button.textContent = "copy";
   button.addEventListener("click", async () => {
@@ -138,12 +150,11 @@ def index(rows: Sequence[Row], clone_url: str, title: str) -> bytes:
 <h1>{html.escape(title)}</h1>
 <p>{len(rows):,} repositories, {size(total)}. <code>hg clone</code> finds and checks its bundle by
 itself; nobody has to download one from here. For programs: <a href="{DATA}">{DATA}</a>.</p>
-<p><input type="search" placeholder="search" aria-label="search" hidden> <output></output></p>
+<p hidden><input type="search" placeholder="search" aria-label="search"> <output></output></p>
 <table>
-<thead><tr><th>repository</th><th>clone</th><th>bundle</th><th>size</th><th>age</th></tr></thead>
-<tbody>
+<thead><tr><th>repository</th><th>bundle</th><th class="number">size</th>
+<th class="number">age</th></tr></thead>
 {body}
-</tbody>
 </table>
 <script>{_SCRIPT}</script>
 </body>
@@ -153,20 +164,20 @@ itself; nobody has to download one from here. For programs: <a href="{DATA}">{DA
 
 
 def _row(row: Row, clone_url: str) -> str:
-    path, description = html.escape(row.path), html.escape(row.description)
-    entries = list(row.bundles.items())
-    kinds = "<br>".join(
-        f'<a href="{html.escape(entry.url)}">{html.escape(kind)}</a>' for kind, entry in entries
-    )
-    sizes = "<br>".join(size(entry.size) for _, entry in entries)
-    ages = "<br>".join(
-        f'<time datetime="{entry.made.strftime(_TIME)}">{entry.made:%Y-%m-%d}</time>'
-        for _, entry in entries
-    )
+    """Render one repository, which has a bundle at least: a line for each of them."""
     command = shlex.join(["hg", "clone", f"{clone_url}/{row.path}"]) if clone_url else ""
-    clone = f"<code>{html.escape(command)}</code>" if command else ""
+    about = f"<strong>{html.escape(row.path)}</strong>"
+    if row.description:
+        about += f"<p>{html.escape(row.description)}</p>"
+    if command:
+        about += f"<div><code>{html.escape(command)}</code></div>"
+    first = f'<td rowspan="{len(row.bundles)}">{about}</td>'
+    lines = [
+        f'<td><a href="{html.escape(entry.url)}">{html.escape(kind)}</a></td>'
+        f'<td class="number">{size(entry.size)}</td><td class="number">'
+        f'<time datetime="{entry.made.strftime(_TIME)}">{entry.made:%Y-%m-%d}</time></td>'
+        for kind, entry in row.bundles.items()
+    ]
+    body = "\n".join(f"<tr>{cells}</tr>" for cells in [first + lines[0], *lines[1:]])
     searched = html.escape(f"{row.path} {row.description}".lower())
-    return (
-        f'<tr data-text="{searched}"><td>{path}<br><small>{description}</small></td>'
-        f"<td>{clone}</td><td>{kinds}</td><td>{sizes}</td><td>{ages}</td></tr>"
-    )
+    return f'<tbody data-text="{searched}">\n{body}\n</tbody>'

@@ -34,7 +34,7 @@ def test_nothing_of_a_registry_becomes_markup() -> None:
     assert "<i>" not in text
     assert 'x=&lt;&amp;&quot;"' in body
     # Attributes cannot be left either: every quote of the description is escaped.
-    assert re.search(r'data-text="[^"<>]*"><td>', body)
+    assert re.search(r'data-text="[^"<>]*">\n<tr><td', body)
 
 
 def test_the_policy_allows_just_the_style_and_script_of_the_page() -> None:
