@@ -261,7 +261,7 @@ def _status(options: argparse.Namespace) -> int:
             print(f"{repository.path}: {len(entries) or 'no'} bundles published")
         for entry in entries:
             try:
-                problem = pipeline.reader.problem(entry)
+                problem = pipeline.job.reader.problem(entry)
             except HgfleetError as error:
                 problem = str(error)
             if problem:

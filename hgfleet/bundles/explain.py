@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles.budget import room_needed
+from hgfleet.bundles.job import file_name
 from hgfleet.bundles.manifest import locate
-from hgfleet.bundles.pipeline import file_name
 from hgfleet.bundles.report import size
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def _facts(pipeline: Pipeline, repository: Repository, state: State) -> Iterator
     limits = config.refresh
     share, days, seconds = f"{limits.share:.1%}", limits.age.days, f"{limits.seconds:,.0f} s"
     yield "limits", f"{share} of the changesets, {days} days, {seconds} of the server a day"
-    asked = pipeline.demand.get(repository.path)
+    asked = pipeline.job.demand.get(repository.path)
     if asked:
         said = f"{asked.clones:,} clones and {asked.pulls:,} pulls took {asked.seconds:,.1f} s"
         yield "demand", f"{said} of the server in the last day"
@@ -43,11 +43,11 @@ def _facts(pipeline: Pipeline, repository: Repository, state: State) -> Iterator
     if state.heads:
         yield "repository", f"{state.changesets:,} changesets, {len(state.heads):,} heads"
         yield "tip", state.tip
-        store = hg_side.store_size(pipeline.source(repository))
+        store = hg_side.store_size(pipeline.job.source(repository))
         room = room_needed(store, len(repository.bundles), len(config.stores))
         where = "in RAM" if room <= config.scratch_ram_size else "on disk"
         yield "store", f"{size(store)}; new bundles take up to {size(room)} of scratch, {where}"
-        last = pipeline.checks.last(file_name(repository.path))
+        last = pipeline.job.checks.last(file_name(repository.path))
         yield "hg verify", f"counts as done on {last:%Y-%m-%d}" if last else "not yet"
     for entry in pipeline.manifests.read(repository.path):
         place = locate(entry, config.public_urls)

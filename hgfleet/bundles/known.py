@@ -3,9 +3,9 @@
 Asking hg costs a process, 0.2 s; asking the file system costs microseconds. A run over a thousand
 repositories of which a few were pushed to should cost what those few cost.
 
-The state is a function of the files that `hgfleet.web.state` watches and of the published tips that
-were asked about. Both are stored with it; whatever does not fit is as good as nothing stored, so
-the folder may be deleted at any time.
+The state is a function of the files that `hgfleet.repository_state` watches and of the published
+tips that were asked about. Both are stored with it; whatever does not fit is as good as nothing
+stored, so the folder may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-    from hgfleet.web import state as files
+    from hgfleet import repository_state as files
 
 FORMAT: Final = 1
 """Raised whenever `State`, or the question that hg is asked for it, changes."""

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hgfleet import dynamic
 from hgfleet.access import may_read
 from hgfleet.errors import RegistryError
+from hgfleet.repository_state import CHANGELOG
 from hgfleet.web import access_log, cache, headers, pages, repositories, routing, signin
 from hgfleet.web.execution import Execution
 from hgfleet.web.request import (
@@ -43,7 +44,6 @@ from hgfleet.web.request import (
     understand,
 )
 from hgfleet.web.settings import Settings, from_environment
-from hgfleet.web.state import CHANGELOG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

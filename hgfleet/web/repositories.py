@@ -28,12 +28,12 @@ from mercurial.hgweb import hgweb_mod_inner
 from mercurial.hgweb import request as request_module
 from mercurial.repo import factory
 
-from hgfleet.web import state as state_module
+from hgfleet import repository_state as state_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from hgfleet.web.state import State
+    from hgfleet.repository_state import State
 
 # Registers revset functions, template keywords and wire commands. Only `mercurial.hgweb.hgweb_mod`
 # does it on import, and the package `mercurial.hgweb` hides that module behind the inner one.

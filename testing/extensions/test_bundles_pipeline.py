@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from hgfleet import dynamic
+from hgfleet import repository_state as files
 from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles import verify
 from hgfleet.bundles.config import Config, Store
@@ -34,7 +35,6 @@ from hgfleet.bundles.report import Report
 from hgfleet.bundles.store import Bucket, Stored, Upload
 from hgfleet.errors import UnavailableError
 from hgfleet.registry import Namespace, Repository, Settings, build, dump_compiled
-from hgfleet.web import state as files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet import dynamic
-from hgfleet.web.state import SETTLED_NS
+from hgfleet.repository_state import SETTLED_NS
 from testing.extensions.web.support import Reply, Site, ask
 
 if TYPE_CHECKING:

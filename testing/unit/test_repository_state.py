@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.web import state
-from hgfleet.web.state import SETTLED_NS, State
+from hgfleet import repository_state as state
+from hgfleet.repository_state import SETTLED_NS, State
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,0 +1,147 @@
+"""What all steps of one run share: settings, stores, the ends of its connections, its bounds."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import shutil
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TypeVar
+
+from hgfleet.bundles import demand
+from hgfleet.bundles.budget import Bounds, Gate, Room
+from hgfleet.bundles.hgserver import Hg
+from hgfleet.bundles.known import Checks
+from hgfleet.bundles.manifest import Manifests
+from hgfleet.bundles.plan import Stores
+from hgfleet.bundles.verify import Reader
+from hgfleet.errors import HgfleetError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from hgfleet.bundles.config import Config
+    from hgfleet.bundles.demand import Demand
+    from hgfleet.bundles.prune import StoredObject
+    from hgfleet.bundles.report import Report
+    from hgfleet.bundles.store import Bucket, Upload
+    from hgfleet.registry import Repository
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """What the bucket of a store holds for one repository, as listed when the run began."""
+
+    objects: tuple[StoredObject, ...] = ()
+    uploads: tuple[Upload, ...] = ()
+
+
+class Job:
+    """One run. `buckets` is empty for what needs no credentials (`plan`, `status`, `verify`).
+
+    `down` says of stores that gave up why nothing is written to them any more, and `failures`
+    counts those in a row; `silent` says it of stores that nobody can read from.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        report: Report,
+        buckets: Mapping[str, Bucket] | None = None,
+        *,
+        force: bool = False,
+        dry_run: bool = False,
+        now: datetime | None = None,
+    ) -> None:
+        self.config, self.report, self.buckets = config, report, buckets or {}
+        self.force, self.dry_run = force, dry_run
+        self.now = now or datetime.now(UTC)
+        self.hg = Hg(config.hg, config.hgrc)
+        self.manifests = Manifests(config.manifests)
+        self.reader = Reader(config.ca, config.timeout)
+        self.gate = Gate(Bounds(config.jobs, config.memory))
+        self.room = Room(config.scratch_ram_size if config.scratch_ram.is_dir() else 0)
+        self.checks = Checks(config.scratch / "checked", config.verify_age)
+        self.down: dict[str, HgfleetError] = {}
+        self.failures: Counter[str] = Counter()
+        self.silent: dict[str, str] = {}
+
+    @functools.cached_property
+    def demand(self) -> Mapping[str, Demand]:
+        """What clones and pulls cost the server in the last day, by repository."""
+        return demand.read(self.config.access_log, self.now)
+
+    @property
+    def stores(self) -> Stores:
+        """The stores, and which of them have given up."""
+        return Stores(
+            self.config.public_urls, {name: str(error) for name, error in self.down.items()}
+        )
+
+    def source(self, repository: Repository) -> Path:
+        """Where a repository lies on this host."""
+        return self.config.repositories / repository.path
+
+    def snapshot(self, repository: Repository) -> Path:
+        """Where the snapshot of a repository lies."""
+        return self.config.scratch / "snapshots" / file_name(repository.path)
+
+    def withdraw(self, repository: Repository, dead: Mapping[str, str]) -> None:
+        """Stop sending clients to what is gone, before the time it takes to make it again."""
+        published = self.manifests.read(repository.path)
+        self.manifests.publish(
+            repository.path,
+            [entry for entry in published if entry.url not in dead],
+            datetime.now(UTC),
+        )
+        for url, problem in dead.items():
+            self.report.step(
+                "withdrawn",
+                repository.path,
+                f"withdrawn: {url}: {problem}",
+                url=url,
+                reason=problem,
+            )
+
+
+def each(items: Iterable[str], work: Callable[[str], T]) -> dict[str, T | HgfleetError]:
+    """Do the same for several items, each in a thread; an error of ours is its item's result."""
+
+    def guarded(item: str) -> T | HgfleetError:
+        try:
+            return work(item)
+        except HgfleetError as error:
+            return error
+
+    items = list(items)
+    if len(items) == 1:
+        return {items[0]: guarded(items[0])}
+    with ThreadPoolExecutor(max(1, len(items)), "bundles") as pool:
+        return dict(zip(items, pool.map(guarded, items), strict=True))
+
+
+def file_name(repository: str) -> str:
+    """A name for a repository that is no path; '+' occurs in no repository's path."""
+    return repository.replace("/", "+")
+
+
+def remove(folder: Path) -> None:
+    """Delete a folder, although an hg that outlived its killed run may still be writing there."""
+    for last in (False, False, True):
+        try:
+            shutil.rmtree(folder)
+        except FileNotFoundError:
+            if not folder.exists():
+                return
+        except OSError as error:
+            if last or error.errno != errno.ENOTEMPTY:
+                raise
+        else:
+            return

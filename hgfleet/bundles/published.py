@@ -1,0 +1,204 @@
+"""What is published: whether it answers, how it is rebuilt from the stores, pruning, the pages."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from hgfleet.bundles import pages
+from hgfleet.bundles import repository as hg_side
+from hgfleet.bundles.job import Stock, each
+from hgfleet.bundles.kinds import parse_key
+from hgfleet.bundles.manifest import Entry, locate, object_url
+from hgfleet.bundles.plan import order
+from hgfleet.bundles.prune import prunable
+from hgfleet.bundles.report import size
+from hgfleet.errors import HgfleetError, UnavailableError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from hgfleet.bundles.job import Job
+    from hgfleet.bundles.kinds import Key
+    from hgfleet.bundles.making import Maker
+    from hgfleet.registry import Repository
+
+
+class Published:
+    """The published bundles of repositories, under the lock of each."""
+
+    def __init__(self, job: Job, maker: Maker) -> None:
+        self._job, self._maker = job, maker
+
+    def dead(self, repository: Repository, stock: Mapping[str, Stock]) -> dict[str, str]:
+        """Find published bundles that are gone, or not whole, or do not answer."""
+        sizes = {
+            store: {item.key: item.size for item in one.objects} for store, one in stock.items()
+        }
+        dead = {}
+        for entry in self._job.manifests.read(repository.path):
+            place = locate(entry, self._job.config.public_urls)
+            if place is None or not self._job.buckets:
+                continue
+            store, key = place
+            # The list was made when the run began; another run may have published since.
+            if sizes.get(store, {}).get(str(key)) != entry.size and (
+                problem := self._problem(store, entry)
+            ):
+                dead[entry.url] = problem
+        return dead
+
+    def _problem(self, store: str, entry: Entry) -> str:
+        """Ask everybody's side of a store for an entry; once silent, it is not asked again."""
+        if store not in self._job.silent:
+            try:
+                return self._job.reader.problem(entry)
+            except UnavailableError as error:
+                self._job.silent[store] = str(error)
+        return self._job.silent[store]
+
+    def prune(self, repository: Repository, stock: Mapping[str, Stock]) -> None:
+        """Delete what no manifest of the retention time names. Only called when all went well."""
+        before = self._job.now - self._job.config.retention
+        named = [*self._job.manifests.read(repository.path)]
+        if repository.is_public:
+            named += self._job.manifests.recent(repository.path, before)
+        else:
+            # Anybody who knows a URL could still read what is to be private now.
+            before = self._job.now
+        places = {locate(entry, self._job.config.public_urls) for entry in named}
+        for store, one in stock.items():
+            keys = {str(place[1]) for place in places if place and place[0] == store}
+            self._prune_store(repository.path, store, one, keys, before)
+        if stock and not self._job.dry_run:
+            self._job.manifests.forget(repository.path, before)
+
+    def _prune_store(
+        self, path: str, store: str, stock: Stock, keys: Collection[str], before: datetime
+    ) -> None:
+        would = "would delete" if self._job.dry_run else "deleted"
+        for item in prunable(path, stock.objects, keys, before):
+            if not self._job.dry_run:
+                self._job.buckets[store].delete(item.key)
+            self._job.report.step(
+                "pruned",
+                path,
+                f"{would} {item.key} ({size(item.size)}) of {store}",
+                store=store,
+                key=item.key,
+                size_bytes=item.size,
+                dry_run=self._job.dry_run,
+            )
+        for upload in stock.uploads:
+            if upload.begun < before:
+                if not self._job.dry_run:
+                    self._job.buckets[store].abort(upload)
+                self._job.report.step(
+                    "aborted",
+                    path,
+                    f"{would} the unfinished upload of {upload.key} to {store}",
+                    store=store,
+                    key=upload.key,
+                    dry_run=self._job.dry_run,
+                )
+
+    def publish_pages(self, repositories: Sequence[Repository]) -> None:
+        """Renew the pages beside the bundles of each store, last; no bundle depends on them."""
+        public = [one for one in repositories if one.is_public]
+        published = {one.path: self._job.manifests.read(one.path) for one in public}
+
+        def renew(store: str) -> None:
+            url = {store: self._job.config.public_urls[store]}
+            rows = []
+            for repository in public:
+                places = [(locate(entry, url), entry) for entry in published[repository.path]]
+                bundles = {place[1].kind: entry for place, entry in places if place}
+                if bundles:
+                    rows.append(pages.Row(repository.path, repository.description, bundles))
+            index = pages.index(rows, self._job.config.clone_url, self._job.config.title)
+            data = pages.data(rows, self._job.config.clone_url)
+            bucket = self._job.buckets[store]
+            bucket.put_page(pages.DATA, data, "application/json", pages.MAX_AGE)
+            bucket.put_page(pages.INDEX, index, "text/html; charset=utf-8", pages.MAX_AGE)
+
+        for store, result in each(self._job.stores.up, renew).items():
+            if isinstance(result, HgfleetError):
+                self._job.report.note(
+                    "page", f"the page of {store} is old: {result}", store=store, error=result
+                )
+
+    def rebuild(
+        self, repository: Repository, stock: Mapping[str, Stock]
+    ) -> Mapping[str, HgfleetError]:
+        """Make the manifest anew from what the stores hold, verified; say what which store lacks.
+
+        Raises what is wrong if nothing can be published.
+        """
+        if not repository.is_public or not repository.bundles:
+            raise UsageError(f"{repository.path}: the registry gives it no bundles")
+        found = self._stored_entries(stock)
+        tips = {key.tip for _, key, _ in found}
+        seen = hg_side.look(self._job.hg, self._job.source(repository), tips)
+        entries: dict[str, dict[str, Entry]] = {}
+        with self._maker.at_work(repository, seen, len(repository.bundles)) as work:
+            for kind in repository.bundles:
+                # Newest first; a tip that the repository no longer has is no candidate.
+                candidates = sorted(
+                    (one for one in found if one[1].kind == kind and one[1].tip in seen.covered),
+                    key=lambda one: (seen.covered[one[1].tip], one[2].made, one[2].sha256),
+                    reverse=True,
+                )
+                for store, key, entry in candidates:
+                    chosen = entries.setdefault(kind, {})
+                    if chosen and next(iter(chosen.values())).sha256 != entry.sha256:
+                        continue
+                    try:
+                        self._maker.verify(work, store, entry)
+                    except HgfleetError as error:
+                        work.lacking[store] = error
+                        self._job.report.step(
+                            "lacking", repository.path, f"{key}: {error}", store=store, error=error
+                        )
+                    else:
+                        chosen[store] = entry
+        manifest = order(repository.bundles, list(self._job.config.public_urls), entries)
+        if not manifest:
+            raise next(
+                iter(work.lacking.values()),
+                HgfleetError(
+                    "the stores hold no bundle of it that could be published; "
+                    "`hgfleet bundles run` makes them"
+                ),
+            )
+        self._job.manifests.publish(repository.path, manifest, datetime.now(UTC))
+        self._job.report.step(
+            "published",
+            repository.path,
+            f"published: {len(manifest)} entries from what the stores hold",
+            entries=len(manifest),
+        )
+        return work.lacking
+
+    def _stored_entries(self, stock: Mapping[str, Stock]) -> list[tuple[str, Key, Entry]]:
+        """Read back the entry of each object: store, key, entry."""
+        found = []
+        for store, one in stock.items():
+            for item in one.objects:
+                key, there = parse_key(item.key), self._job.buckets[store].head(item.key)
+                if key is None or there is None:
+                    continue
+                sha256 = there.metadata.get("sha256", "")
+                try:
+                    entry = Entry(
+                        url=object_url(self._job.config.public_urls[store], key),
+                        bundlespec=there.metadata["bundlespec"],
+                        sha256=sha256,
+                        size=there.size,
+                        changesets=int(there.metadata["changesets"]),
+                        made=datetime.fromisoformat(there.metadata["made"]),
+                    )
+                except (KeyError, ValueError):
+                    continue
+                if sha256.startswith(key.digest):
+                    found.append((store, key, entry))
+        return found
