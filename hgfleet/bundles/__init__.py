@@ -31,6 +31,7 @@ the scratch folder can be deleted at any time.
 | `pages`      | `index.html` and `bundles.json` beside the bundles (pure) |
 | `repository` | what hg says about a repository, the snapshot, bundling   |
 | `store`      | a store, as the one who may write to it                   |
-| `verify`     | a store, as everybody sees it                             |
+| `verify`     | a store, as clients see it                                |
+| `signing`    | signed URLs, for private stores (pure, and its settings)  |
 | `pipeline`   | the steps in their order, for one repository and for all  |
 """

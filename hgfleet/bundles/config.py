@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from hgfleet.bundles.plan import Refresh
+from hgfleet.bundles.signing import DEFAULT_PATH as SIGNING
 from hgfleet.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -34,11 +35,14 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 
 @dataclass(frozen=True)
 class Store:
-    """An S3 bucket: where to write to it, and where everybody reads from it.
+    """An S3 bucket: where to write to it, and where clients read from it.
 
     `name` is ours, for messages and credentials. `location` says where the store is, in the words
     of the site's table of networks; clients there will be sent to it first. `region` is what
     requests are signed for.
+
+    A `private` bucket is open to nobody: bundles of private repositories go there and nowhere else,
+    and clients get signed URLs.
     """
 
     name: str
@@ -47,6 +51,7 @@ class Store:
     public_url: str
     region: str = "us-east-1"
     location: str = ""
+    private: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,8 +59,9 @@ class Config:
     """Everything that a run has to know; the defaults are the paths of a host.
 
     `stores` are in the order in which a manifest names them. `ca` is a file of PEM certificates
-    that both ways to a store are verified with. `zstd_level` is that of the zstd library, 1 to 22;
-    `timeout` (seconds) bounds each wait for a store.
+    that both ways to a store are verified with, `signing` one with the keys that private stores are
+    read with. `zstd_level` is that of the zstd library, 1 to 22; `timeout` (seconds) bounds each
+    wait for a store.
 
     `jobs` processes of hg work at the same time, and `memory` (bytes) bounds the sum of what they
     are expected to take. In the folder `scratch_ram`, if it is there, a run may use
@@ -80,6 +86,7 @@ class Config:
     hg: Path = Path("/opt/hgfleet/current/bin/hg")
     hgrc: Path = Path("/etc/hgfleet/bundles.hgrc")
     ca: Path = Path("/etc/ssl/certs/ca-certificates.crt")
+    signing: Path = SIGNING
     scratch_ram: Path = Path("/run/hgfleet-bundles")
     scratch_ram_size: int = 0
     jobs: int = 1
@@ -94,7 +101,7 @@ class Config:
 
     @property
     def public_urls(self) -> dict[str, str]:
-        """Where everybody reads from each store, by its name, in the order of a manifest."""
+        """Where clients read from each store, by its name, in the order of a manifest."""
         return {store.name: store.public_url for store in self.stores}
 
 
@@ -147,6 +154,7 @@ class _Reader:
             hg=self._file(data, "hg", Config.hg),
             hgrc=self._file(data, "hgrc", Config.hgrc),
             ca=self._file(data, "ca", Config.ca),
+            signing=self._file(data, "signing", Config.signing),
             scratch_ram=self._file(data, "scratch_ram", Config.scratch_ram),
             scratch_ram_size=int(self._number(data, "scratch_ram_size", 0, 0, 2**50)),
             jobs=int(self._number(data, "jobs", Config.jobs, 1, 64)),
@@ -183,18 +191,21 @@ class _Reader:
                     public_url=self._url(table, "store.public_url").rstrip("/"),
                     region=region,
                     location=self._string(table, "store.location", region),
+                    private=self._private(table),
                 )
             )
-            if self._take(table, "store.private", default=False) is not False:
-                raise self._wrong(
-                    "store.private", True, "false: only public repositories have bundles so far"
-                )
             self._refuse_rest("store.", table)
         urls = [store.public_url for store in stores]
         for url in urls:
             if sum(other == url or other.startswith(f"{url}/") for other in urls) > 1:
                 raise self._wrong("store.public_url", url, "a URL that is in no other store's")
         return tuple(stores)
+
+    def _private(self, table: dict[str, Any]) -> bool:
+        value = self._take(table, "store.private", default=False)
+        if not isinstance(value, bool):
+            raise self._wrong("store.private", value, "true or false")
+        return value
 
     def _clone_url(self, data: dict[str, Any]) -> str:
         if data.get("clone_url", "") == "":

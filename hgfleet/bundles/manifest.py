@@ -2,7 +2,7 @@
 
 One line per bundle, `URL KEY=value ...`, in the order in which clients should prefer them: a client
 takes the first line that it supports and no other (hg help -e clonebundles). Keys in capitals are
-Mercurial's; `made`, `size` and `changesets` are ours, and clients skip them.
+Mercurial's; `made`, `size`, `changesets` and `private` are ours, and clients skip them.
 
 The file lies in the folder of manifests, owned by the bundle jobs; the repository's
 `.hg/clonebundles.manifest` is a link to it.
@@ -38,7 +38,8 @@ class Entry:
     """One line of a manifest.
 
     `bundlespec` is written as hg prints it (`hg debugbundle --spec` quotes the requirements of a
-    stream bundle already); `size` is in bytes.
+    stream bundle already); `size` is in bytes. The URL of a `private` entry is of no use before it
+    is signed (`hgfleet.bundles.signing`), which is done for each client (hgext/signedbundles.py).
     """
 
     url: str
@@ -47,12 +48,14 @@ class Entry:
     size: int
     changesets: int
     made: datetime
+    private: bool = False
 
     def line(self) -> str:
         """Render the entry as clients read it, without the newline."""
         return (
             f"{self.url} BUNDLESPEC={self.bundlespec} DIGEST=sha256:{self.sha256}"
             f" size={self.size} changesets={self.changesets} made={self.made.strftime(_TIME)}"
+            + (" private=yes" if self.private else "")
         )
 
     @property
@@ -109,6 +112,7 @@ def _entry(line: str) -> Entry | None:
             size=int(values["size"]),
             changesets=int(values["changesets"]),
             made=datetime.strptime(values["made"], _TIME).replace(tzinfo=UTC),
+            private=values.get("private") == "yes",
         )
     except (KeyError, ValueError):
         return None

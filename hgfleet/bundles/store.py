@@ -38,6 +38,9 @@ CONNECTIONS: Final = 32
 CACHE_CONTROL: Final = "public, max-age=31536000, immutable"
 """A year, the longest that HTTP recommends: the key names the content, so it never changes."""
 
+PRIVATE_CACHE_CONTROL: Final = "private, no-store"
+"""What a cache kept would be there after the signature of its URL has expired."""
+
 ATTEMPTS: Final = 5
 """Tries of one request, with growing pauses between them (`pause`)."""
 
@@ -119,6 +122,7 @@ class Bucket:
 
         self._endpoint = store.endpoint
         self._name = store.bucket
+        self._cache_control = PRIVATE_CACHE_CONTROL if store.private else CACHE_CONTROL
         self._sleep = sleep
         self._client = boto3.client(
             "s3",
@@ -176,7 +180,7 @@ class Bucket:
         headers = {
             "Bucket": self._name,
             "Key": key,
-            "CacheControl": CACHE_CONTROL,
+            "CacheControl": self._cache_control,
             "ContentType": "application/octet-stream",
             "Metadata": {**metadata, "sha256": sha256},
         }

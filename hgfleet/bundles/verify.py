@@ -1,4 +1,4 @@
-"""The bundles as everybody sees them: anonymous, through the public URL, certificate verified."""
+"""The bundles as clients see them: through the URL that they get, and no other credential."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import ssl
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from http import HTTPStatus
 from http.client import HTTPException, IncompleteRead
 from typing import TYPE_CHECKING, BinaryIO, Final
 
+from hgfleet.bundles import signing
 from hgfleet.errors import HgfleetError, HostError, UnavailableError
 
 if TYPE_CHECKING:
@@ -34,6 +36,10 @@ class VerificationError(HgfleetError):
     """What can be downloaded is not what was made."""
 
 
+REFUSED: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
+"""What a private bucket may answer to who has no signature; some stores hide what is there."""
+
+
 @functools.cache
 def _opener(ca: Path) -> urllib.request.OpenerDirector:
     """Return an opener; reading the certificates of a system takes 20 ms each time."""
@@ -46,13 +52,25 @@ def _opener(ca: Path) -> urllib.request.OpenerDirector:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """An anonymous client that trusts the certificates in the file `ca`.
+    """A client that trusts the certificates in the file `ca`.
 
-    `timeout` (seconds) bounds each wait for the store, not a whole download.
+    `timeout` (seconds) bounds each wait for the store, not a whole download. URLs of private
+    entries are signed with the keys in the file `keys`, which those of clients are signed with too:
+    what works here works for them.
     """
 
     ca: Path
     timeout: float
+    keys: Path = signing.DEFAULT_PATH
+
+    def url(self, entry: Entry, method: str = "GET") -> str:
+        """Return the URL that a client would be told now. Raises ConfigurationError without a key.
+
+        Nothing that is logged may have it: `entry.url` is the one to show.
+        """
+        if not entry.private:
+            return entry.url
+        return signing.load(self.keys).sign(entry.url, datetime.now(UTC), method)
 
     def _open(self, url: str, method: str, headers: Mapping[str, str]) -> HTTPResponse:
         # S310: the configuration accepts http and https only.
@@ -66,7 +84,7 @@ class Reader:
         Raises UnavailableError if nobody answers: then nothing is known about the object.
         """
         try:
-            with self._open(entry.url, "HEAD", {}) as response:
+            with self._open(self.url(entry, "HEAD"), "HEAD", {}) as response:
                 length = int(response.headers.get("Content-Length", -1))
         except urllib.error.HTTPError as error:
             if error.code >= 500:
@@ -77,6 +95,27 @@ class Reader:
         if length != entry.size:
             return f"it has {length:,} bytes instead of {entry.size:,}"
         return ""
+
+    def check_closed(self, url: str) -> None:
+        """Ask for an object of a private store without a signature, like a stranger would.
+
+        Raises VerificationError unless that is refused, UnavailableError if nobody answers.
+        """
+        try:
+            with self._open(url, "GET", {"Range": "bytes=0-0"}) as response:
+                said = f"{response.status} {response.reason}"
+        except urllib.error.HTTPError as error:
+            if error.code in REFUSED:
+                return
+            if error.code >= 500:
+                raise UnavailableError(f"{url}: {error}") from error
+            said = f"{error.code} {error.reason}"
+        except (OSError, HTTPException) as error:
+            raise UnavailableError(f"{url}: {_reason(error)}") from error
+        raise VerificationError(
+            f"{url}: open to everybody: without a signature the answer is {said}, expected 403; "
+            "take the public access from the bucket of this private store"
+        )
 
     def probe(self, entry: Entry, content: Path | None = None) -> None:
         """Ask for the headers and read the last bytes; `content` is the file they come from.
@@ -130,7 +169,7 @@ class Reader:
     def _answer(self, entry: Entry, headers: Mapping[str, str]) -> Iterator[HTTPResponse]:
         """Download; what is wrong with the network or the answer gets our own errors."""
         try:
-            with self._open(entry.url, "GET", headers) as response:
+            with self._open(self.url(entry), "GET", headers) as response:
                 yield response
         except urllib.error.HTTPError as error:
             kind = UnavailableError if error.code >= 500 else VerificationError

@@ -50,15 +50,20 @@ def test_stores_keep_their_order_and_have_a_location(tmp_path: Path) -> None:
     assert list(loaded.public_urls) == ["eu", "us"]
 
 
+def test_a_store_is_private_only_if_it_says_so(tmp_path: Path) -> None:
+    second = STORE.replace("eu", "closed").replace("cdn", "closed") + "private = true\n"
+    assert [store.private for store in load(tmp_path, STORE + second).stores] == [False, True]
+
+
 def test_every_setting_can_be_given(tmp_path: Path) -> None:
     text = (
         'scratch = "/x"\nscratch_ram_size = 1000\nmemory = 5\ndigest_only = ["big/*"]\n'
-        "verify_days = 0\njobs = 3\nretention_days = 0.5\nzstd_level = 19\ntimeout = 2"
-        + STORE
-        + "[refresh]\nshare = 0.5\nage_days = 1\n"
+        "verify_days = 0\njobs = 3\nretention_days = 0.5\nzstd_level = 19\ntimeout = 2\n"
+        'signing = "/y"' + STORE + "[refresh]\nshare = 0.5\nage_days = 1\n"
     )
     loaded = load(tmp_path, text)
     assert (loaded.scratch, loaded.jobs, loaded.zstd_level) == (Path("/x"), 3, 19)
+    assert loaded.signing == Path("/y")
     assert (loaded.scratch_ram_size, loaded.memory) == (1000, 5)
     assert (loaded.digest_only, loaded.verify_age) == (("big/*",), timedelta(0))
     assert loaded.retention == timedelta(hours=12)
@@ -75,7 +80,7 @@ def test_every_setting_can_be_given(tmp_path: Path) -> None:
         (STORE.replace('"eu"', '"E U"'), "store.name: got 'E U'"),
         (STORE + STORE, "store.name: got 'eu', expected a name of a-z 0-9 - that no other"),
         (STORE + STORE.replace("eu", "us"), "expected a URL that is in no other store's"),
-        (STORE + "private = true", "false: only public repositories have bundles so far"),
+        (STORE + "private = 1", "store.private: got 1, expected true or false"),
         ("digest_only = 'big'" + STORE, "digest_only: got 'big', expected a list of patterns"),
         (STORE.replace("https://s3", "file://s3"), "expected a URL like https://host:port/path"),
         ("jobs = 0" + STORE, "jobs: got 0, expected a number from 1 to 64"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -52,8 +53,12 @@ def test_a_line_is_what_clients_read() -> None:
     )
 
 
+def test_a_private_entry_says_so() -> None:
+    assert render([replace(entry(), private=True)]) == entry().line() + " private=yes\n"
+
+
 def test_a_manifest_reads_back_as_it_was_written() -> None:
-    entries = (entry("stream"), entry("zstd"), entry("gzip"))
+    entries = (entry("stream"), entry("zstd"), replace(entry("gzip"), private=True))
     assert parse(render(entries)) == entries
 
 

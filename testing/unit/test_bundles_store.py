@@ -192,6 +192,17 @@ def test_an_object_is_created_once_with_headers_for_ever(
     assert not upload(bucket, bundle)
 
 
+def test_no_cache_keeps_what_is_private(
+    client: FakeClient, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("boto3.client", lambda *_, **__: client)
+    store = Store(
+        "closed", "https://s3.example", "closed", "https://s3.example/closed", private=True
+    )
+    assert upload(Bucket(store, Credentials("a", "b"), Path("ca"), 5), bundle)
+    assert client.objects[KEY]["CacheControl"] == "private, no-store"
+
+
 def test_other_content_under_the_name_is_never_overwritten(
     bucket: Bucket, client: FakeClient, bundle: Path
 ) -> None:

@@ -1,0 +1,124 @@
+"""sign the URLs of bundles in private stores, for each client that may read the repository.
+
+Bundles of private repositories lie in a bucket that nobody may read without a signature. The
+manifest has plain URLs, marked ``private=yes``. When a client asks for the manifest (it may read
+the repository, or it would not get that far), this extension signs each of them with the key in
+``/etc/hgfleet/signing.toml``. Whoever has a signed URL may download this one object for some
+minutes; a download that began in time goes on.
+
+A line that cannot be signed is left out, so that the client clones from this server: no settings,
+no key for the store, an object that is no bundle of this very repository. The system log says so
+(``event=bundles.unsigned``). A URL of a private store is never handed out as it stands.
+
+Core has a function for such a thing, ``alter_bundle_url``, and calls it when it reads the manifest.
+That is too early: ``clonebundles_steer.py`` chooses and logs lines by their URL, and a signed one
+would be unknown to it, and in the log. So the commands themselves are wrapped, after every
+extension has wrapped what it wants, whatever the order in which they are loaded.
+
+Enable it on hosts that answer clients::
+
+  [extensions]
+  hgfleet_sign = /opt/hgfleet/current/hgext/signedbundles.py
+  # without it, clients would be sent to URLs that refuse them
+  hgfleet_sign:required = yes
+
+  [hgfleet]
+  signing = /etc/hgfleet/signing.toml
+"""
+
+from __future__ import annotations
+
+import os
+import syslog
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mercurial import registrar, wireprotov1server
+
+if TYPE_CHECKING:
+    from hgfleet.bundles.signing import Signer
+
+testedwith = b"7.2"
+minimumhgversion = b"7.2"
+buglink = b"the issue tracker of hgfleet"
+
+configtable: dict[bytes, Any] = {}
+configitem = registrar.configitem(configtable)
+configitem(b"hgfleet", b"signing", default=b"/etc/hgfleet/signing.toml")
+
+MARK = b"private=yes"
+
+
+def reposetup(_ui: Any, _repo: Any) -> None:
+    """Wrap both commands that hand out the manifest.
+
+    All extensions have been set up when the first repository is opened, so this wrapper is the
+    outermost one. The table of commands is where core 7.2 wants them wrapped.
+    """
+    for name in (b"clonebundles", b"clonebundles_manifest"):
+        command = wireprotov1server.commands[name]
+        if not isinstance(command.func, Signed):
+            command.func = Signed(command.func)
+
+
+class Signed:
+    """A command of the wire protocol whose answer is a manifest."""
+
+    def __init__(self, original: Any) -> None:
+        self._original = original
+
+    def __call__(self, repo: Any, proto: Any, *arguments: Any) -> Any:
+        """Answer as the command does, with the lines of private stores signed."""
+        response = self._original(repo, proto, *arguments)
+        lines = [line for line in response.data.split(b"\n") if line]
+        signer, problem = _signer(repo.ui.configpath(b"hgfleet", b"signing"))
+        path = (repo.ui.config(b"hgfleet", b"path") or b"").decode("utf-8", "replace")
+        now, kept, left_out = datetime.now(UTC), [], set()
+        for line in lines:
+            try:
+                kept.append(_sign(line, path, signer, now))
+            except ValueError as reason:
+                left_out.add(str(reason))
+        if left_out:
+            _log(path, len(lines) - len(kept), problem or "; ".join(sorted(left_out)))
+        response.data = b"".join(line + b"\n" for line in kept)
+        return response
+
+
+def _signer(path: bytes) -> tuple[Signer | None, str]:
+    """Read the settings, each time: keys are replaced while web workers run."""
+    file = Path(os.fsdecode(path))
+    if not file.exists():
+        return None, f"{file}: no such file"
+    from hgfleet.bundles import signing
+    from hgfleet.errors import ConfigurationError
+
+    try:
+        return signing.load(file), ""
+    except ConfigurationError as error:
+        return None, str(error)
+
+
+def _sign(line: bytes, path: str, signer: Signer | None, now: datetime) -> bytes:
+    """Return a line as a client may have it; raises ValueError if there is no such line."""
+    location, space, rest = line.partition(b" ")
+    # What is no URL of ours is in none of the stores.
+    url = location.decode("utf-8", "replace")
+    store = signer.store(url) if signer is not None else None
+    if store is None or signer is None:
+        if MARK in rest.split(b" "):
+            raise ValueError("no key for its store")
+        return line
+    key = store.key(url)
+    if key is None or key.repository != path:
+        raise ValueError("not a bundle of this repository")
+    return signer.sign(url, now).encode("ascii") + space + rest
+
+
+def _log(path: str, count: int, reason: str) -> None:
+    from hgfleet import events
+
+    # Standard error is the client's terminal. The identifier is the program's.
+    said = events.line("bundles.unsigned", repository=path, left_out=count, reason=reason)
+    syslog.syslog(syslog.LOG_WARNING, said)
