@@ -195,11 +195,10 @@ def test_an_object_is_created_once_with_headers_for_ever(
 def test_no_cache_keeps_what_is_private(
     client: FakeClient, bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("boto3.client", lambda *_, **__: client)
-    store = Store(
-        "closed", "https://s3.example", "closed", "https://s3.example/closed", private=True
-    )
-    assert upload(Bucket(store, Credentials("a", "b"), Path("ca"), 5), bundle)
+    monkeypatch.setattr("boto3.client", lambda *_arguments, **_more: client)
+    url = "https://s3.example/bundles"
+    store = Store("closed", "https://s3.example", "bundles", url, private=True)
+    assert upload(Bucket(store, Credentials("who", "secret"), Path("/ca"), 1), bundle)
     assert client.objects[KEY]["CacheControl"] == "private, no-store"
 
 
