@@ -376,6 +376,8 @@ class Application:
         else:
             # What such an answer holds may depend on who asks (the order of clone bundles).
             environ["REMOTE_ADDR"] = client_address(exchange.environ)
+            # For an answer that waits for its turn (hgext/admission.py): is the client there?
+            environ["hgfleet.connection"] = exchange.environ.get("gunicorn.socket")
         execution = Execution(self._repositories.acquire(path, state), self._repositories.release)
         try:
             if request.is_archive:

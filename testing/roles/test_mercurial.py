@@ -81,6 +81,26 @@ def test_sessions_alone_write_what_people_create_and_everybody_reads_it(host: Ho
     assert (folder.user, folder.group, folder.mode) == ("hg", "hg", 0o755)
 
 
+def test_all_that_serve_share_the_queue_of_clones_and_nobody_else(host: Host) -> None:
+    folder = host.file("/run/hgfleet-admission")
+    assert (folder.user, folder.group, folder.mode) == ("hg", "hg", 0o2770)
+    # It is made anew at each boot.
+    declared = host.check_output("systemd-tmpfiles --cat-config | grep hgfleet-admission")
+    assert declared.splitlines()[-1] == "d /run/hgfleet-admission 2770 hg hg -"
+    for user, may in (("hg", True), ("hgweb", True), ("nobody", False)):
+        tried = host.run(f"runuser -u {user} -- mktemp -p /run/hgfleet-admission")
+        assert tried.succeeded is may, (user, tried.stderr)
+        host.run("rm -f %s", tried.stdout.strip())
+
+
+def test_clones_are_limited_by_all_that_serve(host: Host) -> None:
+    shown = host.check_output(f"{HG} config extensions.hgfleet_admission hgfleet.admission")
+    assert shown.splitlines() == [
+        "extensions.hgfleet_admission=/opt/hgfleet/current/hgext/admission.py",
+        "hgfleet.admission=/run/hgfleet-admission",
+    ]
+
+
 def test_second_application_of_the_registry_changes_nothing(host: Host) -> None:
     applied = host.run("hgfleet registry apply --check --root /srv/hg/repos")
     assert applied.stdout.splitlines()[-1] == "changed=0", applied.stdout

@@ -476,5 +476,6 @@ def test_the_shell_runs_nothing_else(host: Host, command: str) -> None:
 
 def test_a_session_of_the_unit_can_write_repositories_only(host: Host) -> None:
     writable = host.check_output("systemctl show -P ReadWritePaths hgfleet-sshd").split()
-    assert writable == ["/srv/hg/repos", "-/var/lib/hgfleet/dynamic"]
+    spools = ["-/var/lib/hgfleet/dynamic", "-/var/lib/hgfleet/pushed", "-/run/hgfleet-admission"]
+    assert writable == ["/srv/hg/repos", *spools]
     assert host.check_output("systemctl show -P ProtectSystem hgfleet-sshd") == "strict"

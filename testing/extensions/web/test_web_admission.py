@@ -1,0 +1,356 @@
+"""Clones that wait for their turn: a real hg over both protocols, with gunicorn as in production.
+
+The tests hold the slots themselves, so whoever comes has to wait for as long as they say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import subprocess
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet import admission
+from testing.extensions.web.support import HG, HGRC, Site
+from testing.extensions.web.test_web_clients import gunicorn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from testing.conftest import WaitFor
+
+ROOT = Path(__file__).resolve().parents[3]
+REPOSITORY = "team/project"
+WAITS = "remote: waiting for a turn: 1 clone is being served\n"
+LIMITS = admission.Limits(slots=1, waiting=2, patience=60, hold=60)
+PROTOCOLS = ("ssh", "http")
+
+
+@dataclass
+class Clone:
+    """A running `hg clone` and what it has said so far."""
+
+    process: subprocess.Popen[str]
+    said: Path
+    folder: Path
+
+    def text(self) -> str:
+        return self.said.read_text()
+
+    def end(self) -> str:
+        self.process.wait(60)
+        return self.text()
+
+
+@dataclass
+class Served:
+    """A site that serves one clone at a time."""
+
+    site: Site
+    url: str
+    queue: Path
+    work: Path
+    running: list[Clone]
+
+    def source(self, protocol: str) -> str:
+        if protocol == "http":
+            return f"{self.url}/{REPOSITORY}"
+        return f"ssh://localhost/{self.site.path(REPOSITORY)}"
+
+    def client(self, *arguments: str) -> list[str]:
+        # What ssh would do with the command; the server has its own settings.
+        there = f"HGRCPATH={self.site.environment['HGRCPATH']} PYTHONPATH={ROOT} exec {HG}"
+        (self.work / "ssh").write_text(f'#!/bin/sh\nshift\nset -- ${{1#hg}}\n{there} "$@"\n')
+        (self.work / "ssh").chmod(0o755)
+        return [str(HG), "--config", f"ui.ssh={self.work / 'ssh'}", *arguments]
+
+    def environment(self) -> dict[str, str]:
+        return {**self.site.environment, "HGRCPATH": str(self.work / "hgrc"), "HGPLAIN": "1"}
+
+    def clone(self, protocol: str, *options: str) -> Clone:
+        number = len(self.running)
+        said, folder = self.work / f"said{number}", self.work / f"clone{number}"
+        with said.open("w") as file:
+            process = subprocess.Popen(
+                self.client("clone", *options, self.source(protocol), str(folder)),
+                env=self.environment(),
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        clone = Clone(process, said, folder)
+        self.running.append(clone)
+        return clone
+
+    def hg(self, folder: Path, *arguments: str) -> str:
+        return subprocess.run(
+            self.client(*arguments),
+            cwd=folder,
+            env=self.environment(),
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+
+    def session(self, request: bytes) -> subprocess.Popen[bytes]:
+        """Begin a session that asks for something and reads nothing of it."""
+        process = subprocess.Popen(
+            [str(HG), "-R", str(self.site.path(REPOSITORY)), "serve", "--stdio"],
+            env={**self.site.environment, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert process.stdin is not None
+        process.stdin.write(request)
+        process.stdin.flush()
+        return process
+
+    def slot(self) -> admission.Turn:
+        turn = admission.enter(self.queue, LIMITS, "repo=test")
+        assert turn.ask() is None
+        return turn
+
+    def waiting(self) -> int:
+        return sum(path.suffix == ".waiting" for path in self.queue.iterdir())
+
+
+@pytest.fixture
+def more() -> dict[str, str]:
+    """Settings of the server that a test wants otherwise."""
+    return {}
+
+
+@pytest.fixture
+def served(
+    site: Site,
+    tmp_path_factory: pytest.TempPathFactory,
+    wait_for: WaitFor,
+    more: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Served]:
+    queue, work = tmp_path_factory.mktemp("queue"), tmp_path_factory.mktemp("work")
+    (work / "hgrc").write_text("")
+    settings = {"slots": "1", "waiting": "2", "changesets": "2", **more}
+    hgrc = work / "server.rc"
+    hgrc.write_text(
+        HGRC
+        + f"[extensions]\nadmission = {ROOT / 'hgext/admission.py'}\n"
+        + f"[hgfleet]\nadmission = {queue}\n"
+        + "".join(f"admission-{name} = {value}\n" for name, value in settings.items())
+    )
+    monkeypatch.setenv("HGFLEET_WEB_CLONES", "2")
+    environment = {**site.environment, "HGRCPATH": str(hgrc), "HGFLEET_WEB_CLONES": "2"}
+    site = replace(site, environment=environment)
+    site.write_registry()
+    with gunicorn(site, wait_for) as url:
+        made = Served(site, url, queue, work, [])
+        try:
+            yield made
+        finally:
+            for clone in made.running:
+                with contextlib.suppress(ProcessLookupError):
+                    clone.process.kill()
+                clone.process.wait()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("options", [(), ("--stream",)], ids=["pull", "stream"])
+def test_a_clone_waits_for_its_turn_and_says_so(
+    served: Served, protocol: str, options: tuple[str, ...], wait_for: WaitFor
+) -> None:
+    slot = served.slot()
+    clone = served.clone(protocol, *options)
+    wait_for("the client reads that it waits", lambda: WAITS in clone.text())
+    assert clone.process.poll() is None
+    slot.leave()
+    assert clone.end().count("remote:") == 1
+    assert clone.process.returncode == 0, clone.text()
+    assert served.hg(clone.folder, "log", "-T", "{desc}\n") == "add two.txt\nadd one.txt\n"
+    wait_for("the slot is free again", lambda: not any(served.queue.iterdir()))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_pulls_and_pages_do_not_wait(served: Served, protocol: str, wait_for: WaitFor) -> None:
+    clone = served.clone(protocol)
+    assert "waiting" not in clone.end()
+    served.site.commit(REPOSITORY, "three.txt")
+    slots = served.slot()
+    waiting = [served.clone("http"), served.clone("http")]
+    wait_for("both wait", lambda: served.waiting() == 2)
+    assert "1 changesets" in served.hg(clone.folder, "pull")
+    page = http.client.HTTPConnection(served.url.removeprefix("http://"), timeout=10)
+    page.request("GET", f"/{REPOSITORY}/log")
+    assert b"add three.txt" in page.getresponse().read()
+    slots.leave()
+    for one in waiting:
+        assert "3 changesets" in one.end()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_one_too_many_is_refused(served: Served, protocol: str, wait_for: WaitFor) -> None:
+    slot = served.slot()
+    others = [admission.enter(served.queue, LIMITS, "") for _ in range(2)]
+    clone = served.clone(protocol)
+    said = clone.end()
+    assert "1 clone is being served and 2 wait; try again in some minutes" in said
+    assert "Traceback" not in said
+    assert clone.process.returncode == 255
+    assert not clone.folder.exists()
+    others[0].leave()
+    again = served.clone(protocol)
+    wait_for("there is room to wait", lambda: "waiting for a turn" in again.text())
+    others[1].leave()
+    slot.leave()
+    again.end()
+    assert again.process.returncode == 0
+
+
+def everything() -> bytes:
+    """The request of a client that has nothing."""
+    values = {b"bundlecaps": b"HG20,bundle2=HG20%0Achangegroup%3D01%2C02", b"cg": b"1"}
+    pairs = b"".join(b"%s %d\n%s" % (name, len(value), value) for name, value in values.items())
+    return b"getbundle\n* %d\n%s" % (len(values), pairs)
+
+
+def has_slot(served: Served, process: subprocess.Popen[bytes]) -> bool:
+    found = [path.read_text() for path in served.queue.glob("*.served")]
+    return any(f"pid={process.pid}\n" in line for line in found)
+
+
+@pytest.fixture
+def large(served: Served) -> Served:
+    """More than fits into a pipe, so that a session has to wait for its client."""
+    path = served.site.path(REPOSITORY) / "large"
+    path.write_bytes(os.urandom(1_000_000))
+    served.site.hg(REPOSITORY, "commit", "-q", "-A", "-m", "large", "large")
+    return served
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_next_goes_on_when_a_session_is_killed(
+    large: Served, protocol: str, wait_for: WaitFor
+) -> None:
+    session = large.session(everything())
+    wait_for("the session is served", lambda: has_slot(large, session))
+    clone = large.clone(protocol)
+    wait_for("the clone waits", lambda: WAITS in clone.text())
+    session.kill()
+    session.communicate()
+    clone.end()
+    assert clone.process.returncode == 0
+
+
+@pytest.mark.parametrize("more", [{"hold": "1"}])
+def test_a_slow_client_does_not_keep_its_slot_for_ever(large: Served, wait_for: WaitFor) -> None:
+    session = large.session(everything())
+    wait_for("the session is served", lambda: has_slot(large, session))
+    clone = large.clone("ssh")
+    clone.end()
+    assert clone.process.returncode == 0
+    # It gets all that it asked for nevertheless.
+    assert session.stdin is not None
+    session.stdin.close()
+    assert session.stdout is not None
+    assert len(session.stdout.read()) > 1_000_000
+    session.kill()
+    session.wait()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_client_that_goes_away_leaves_the_queue(
+    served: Served, protocol: str, wait_for: WaitFor
+) -> None:
+    slot = served.slot()
+    clone = served.clone(protocol)
+    wait_for("the clone waits", lambda: WAITS in clone.text())
+    clone.process.kill()
+    wait_for("nobody waits", lambda: served.waiting() == 0, seconds=5)
+    slot.leave()
+
+
+def test_a_client_that_goes_away_while_it_is_served_gives_its_slot_back(
+    large: Served, wait_for: WaitFor
+) -> None:
+    connection = http.client.HTTPConnection(large.url.removeprefix("http://"), timeout=10)
+    arguments = "bundlecaps=HG20%2Cbundle2%3DHG20%250Achangegroup%253D01%252C02&cg=1"
+    headers = {"X-HgArg-1": arguments, "Accept": "application/mercurial-0.1"}
+    # So much that neither the server's nor the client's side of the connection can hold it.
+    path = large.site.path(REPOSITORY) / "huge"
+    path.write_bytes(os.urandom(20_000_000))
+    large.site.hg(REPOSITORY, "commit", "-q", "-A", "-m", "huge", "huge")
+    connection.request("GET", f"/{REPOSITORY}?cmd=getbundle", headers=headers)
+    assert connection.getresponse().read(1000)
+    assert len(list(large.queue.glob("*.served"))) == 1
+    connection.close()
+    wait_for("the slot is free", lambda: not any(large.queue.iterdir()), seconds=5)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("more", [{"patience": "1"}])
+def test_who_has_waited_too_long_is_refused(served: Served, protocol: str) -> None:
+    slot = served.slot()
+    clone = served.clone(protocol)
+    said = clone.end()
+    assert "waited 1 seconds, and 1 clone is still being served; try again in some minutes" in said
+    assert "Traceback" not in said
+    assert clone.process.returncode == 255
+    assert not clone.folder.exists()
+    assert served.waiting() == 0
+    slot.leave()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_without_a_queue_everybody_is_served(served: Served, protocol: str) -> None:
+    served.queue.rmdir()
+    clone = served.clone(protocol)
+    assert "2 changesets" in clone.end()
+    served.queue.mkdir()
+
+
+@pytest.mark.parametrize("more", [{"waiting": "50"}])
+def test_clones_leave_threads_of_each_worker_for_others(served: Served, wait_for: WaitFor) -> None:
+    slot = served.slot()
+    # Two processes of two clones each, whichever takes it.
+    clones = [served.clone("http") for _ in range(5)]
+
+    def ended() -> list[Clone]:
+        return [one for one in clones if one.process.poll() is not None]
+
+    wait_for("all wait or are refused", lambda: served.waiting() + len(ended()) == len(clones))
+    refused = ended()
+    assert refused
+    for one in refused:
+        assert "2 clones are being served or wait in this part of the server" in one.text()
+    page = http.client.HTTPConnection(served.url.removeprefix("http://"), timeout=10)
+    page.request("GET", f"/{REPOSITORY}/log")
+    assert b"add two.txt" in page.getresponse().read()
+    slot.leave()
+    for one in clones:
+        if one not in refused:
+            one.end()
+            assert one.process.returncode == 0, one.text()
+
+
+@pytest.mark.parametrize(
+    "name", [b"changegroup\nroots 0\n", b"changegroupsubset\nbases 0\nheads 0\n"]
+)
+def test_there_is_no_older_way_past_the_queue(served: Served, name: bytes) -> None:
+    out, _ = served.session(name).communicate(timeout=20)
+    assert set(out.split()) == {b"0"}
+
+
+def test_the_oldest_streams_wait_too(served: Served, wait_for: WaitFor) -> None:
+    slot = served.slot()
+    session = served.session(b"stream_out\n")
+    wait_for("it waits", lambda: served.waiting() == 1)
+    slot.leave()
+    out, err = session.communicate(timeout=20)
+    assert err.decode() == WAITS.removeprefix("remote: ")
+    assert out.startswith(b"0\n")
+    assert b"data/one.txt.i" in out
