@@ -1,6 +1,6 @@
 """Clone bundles: what a fresh clone downloads from an object store instead of asking the server.
 
-For every public repository of the registry one run does this, and may be killed at any point:
+For every repository of the registry one run does this, and may be killed at any point:
 
 1. *plan*: compare the repository with its published manifest and say what is missing, and why.
 2. *generate*: bring a private snapshot (a clone in the scratch folder) up to date and let hg write
@@ -12,6 +12,12 @@ For every public repository of the registry one run does this, and may be killed
 5. *publish*: replace the manifest atomically. Nothing is advertised before this.
 6. *prune*: delete objects that no manifest of the retention time names, also of repositories that
    left the registry; renew the page of all bundles, `index.html` and `bundles.json`.
+
+Bundles of repositories that everybody may read go to public stores alone, all others to private
+ones alone: buckets that nobody may read without a signature. Each private store is tried like a
+stranger would before anything is brought there, and each object again before it is published; the
+real clone goes through a URL signed like those of clients. A site without a private store gives
+private repositories no bundles.
 
 The only state is the objects in the bucket and the manifests (with those of the retention time);
 the scratch folder can be deleted at any time.

@@ -31,6 +31,11 @@ def _facts(pipeline: Pipeline, repository: Repository, state: State) -> Iterator
     config = pipeline.config
     readers = "everybody" if repository.is_public else "some people only"
     yield "registry", f"readable by {readers}; bundles: {', '.join(repository.bundles) or 'none'}"
+    stores = pipeline.job.stores(repository)
+    yield (
+        "stores",
+        f"{', '.join(stores.urls) or 'none'}; not for it: {', '.join(stores.others) or 'none'}",
+    )
     limits = config.refresh
     share, days, seconds = f"{limits.share:.1%}", limits.age.days, f"{limits.seconds:,.0f} s"
     yield "limits", f"{share} of the changesets, {days} days, {seconds} of the server a day"

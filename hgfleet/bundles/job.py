@@ -65,7 +65,7 @@ class Job:
         self.now = now or datetime.now(UTC)
         self.hg = Hg(config.hg, config.hgrc)
         self.manifests = Manifests(config.manifests)
-        self.reader = Reader(config.ca, config.timeout)
+        self.reader = Reader(config.ca, config.timeout, config.signing)
         self.gate = Gate(Bounds(config.jobs, config.memory))
         self.room = Room(config.scratch_ram_size if config.scratch_ram.is_dir() else 0)
         self.checks = Checks(config.scratch / "checked", config.verify_age)
@@ -78,12 +78,21 @@ class Job:
         """What clones and pulls cost the server in the last day, by repository."""
         return demand.read(self.config.access_log, self.now)
 
-    @property
-    def stores(self) -> Stores:
-        """The stores, and which of them have given up."""
+    def stores(self, repository: Repository) -> Stores:
+        """The stores for bundles of this repository, and which of them have given up."""
+        ours = [store for store in self.config.stores if store.private != repository.is_public]
+        others = [store for store in self.config.stores if store not in ours]
         return Stores(
-            self.config.public_urls, {name: str(error) for name, error in self.down.items()}
+            {store.name: store.public_url for store in ours},
+            {name: str(error) for name, error in self.problems(repository).items()},
+            {store.name: store.public_url for store in others},
         )
+
+    def problems(self, repository: Repository) -> dict[str, HgfleetError]:
+        """Why stores for bundles of this repository have given up."""
+        stores = self.config.stores
+        ours = {store.name for store in stores if store.private != repository.is_public}
+        return {name: error for name, error in self.down.items() if name in ours}
 
     def source(self, repository: Repository) -> Path:
         """Where a repository lies on this host."""

@@ -17,6 +17,7 @@ from hgfleet.bundles.kinds import make_key
 from hgfleet.bundles.manifest import Entry, locate, object_url
 from hgfleet.bundles.plan import order
 from hgfleet.bundles.report import size
+from hgfleet.bundles.signing import unsigned
 from hgfleet.bundles.store import MismatchError
 from hgfleet.bundles.verify import VerificationError
 from hgfleet.errors import HgfleetError, UnavailableError
@@ -145,11 +146,12 @@ class Maker:
             made=datetime.now(UTC).replace(microsecond=0),
         )
         key = make_key(work.repository.path, work.state.tip, bundle.sha256, kind)
-        made = self._spread(work, key, entry, self._job.stores.up, bundle.path)
+        stores = self._job.stores(work.repository).up
+        made = self._spread(work, key, entry, stores, bundle.path)
         bundle.path.unlink()
         if not made:
             # Nothing to publish: a failure, and not a matter of one store.
-            raise next(iter({**self._job.down, **work.lacking}.values()))
+            raise next(iter({**self._job.problems(work.repository), **work.lacking}.values()))
         return made
 
     def _copy(self, work: Work, kind: str, decision: Plan) -> Mapping[str, Entry]:
@@ -181,7 +183,11 @@ class Maker:
         """
 
         def bring(store: str) -> Entry:
-            there = replace(entry, url=object_url(self._job.config.public_urls[store], key))
+            there = replace(
+                entry,
+                url=object_url(self._job.config.public_urls[store], key),
+                private=not work.repository.is_public,
+            )
             self._upload(work, store, key, there, path)
             try:
                 self.verify(work, store, there, path)
@@ -255,6 +261,8 @@ class Maker:
         place = locate(entry, self._job.config.public_urls)
         assert place is not None
         kind, path = place[1].kind, work.repository.path
+        if entry.private:
+            self._job.reader.check_closed(entry.url)
         self._job.reader.probe(entry, content)
         if any(fnmatch.fnmatchcase(path, pattern) for pattern in self._job.config.digest_only):
             self._job.reader.check(entry)
@@ -276,14 +284,15 @@ class Maker:
     def _clone(self, work: Work, kind: str, entry: Entry, clone: Path) -> None:
         """Make a clone and compare its heads, and now and then all of it; leaves nothing."""
         name = file_name(work.repository.path)
+        line = replace(entry, url=self._job.reader.url(entry)).line()
         try:
             with self._job.gate.enter(estimate(CLONE, work.store)):
                 try:
-                    heads = hg_side.clone_through(self._job.hg, work.snapshot, entry.line(), clone)
-                except HgError:
+                    heads = hg_side.clone_through(self._job.hg, work.snapshot, line, clone)
+                except HgError as error:
                     # Is it hg, or is it what was downloaded?
                     self._job.reader.check(entry)
-                    raise
+                    raise HgError(unsigned(str(error))) from None
                 if heads != work.state.heads:
                     raise VerificationError(
                         f"{entry.url}: a clone through it has {len(heads)} heads that are not the "

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 INDEX: Final = "index.html"
 DATA: Final = "bundles.json"
+CANARY: Final = "closed.txt"
+CANARY_TEXT: Final = b"Whoever can read this without a signature should tell the operators.\n"
+"""What a private store has instead of pages, for the job to see whether it is closed."""
 MAX_AGE: Final = 300
 """Seconds for which a cache may keep the two."""
 

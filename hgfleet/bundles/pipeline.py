@@ -27,7 +27,7 @@ from hgfleet.bundles.kinds import parse_key
 from hgfleet.bundles.known import Known
 from hgfleet.bundles.making import Maker
 from hgfleet.bundles.manifest import locate, render
-from hgfleet.bundles.plan import Action, Plan, State, order, plan
+from hgfleet.bundles.plan import Action, Plan, State, misplaced, order, plan
 from hgfleet.bundles.published import Published
 from hgfleet.bundles.verify import VerificationError
 from hgfleet.errors import HgfleetError, HostError, RegistryError, TemporaryError
@@ -115,11 +115,15 @@ class Pipeline:
         """
 
         def one(repository: Repository, stock: Mapping[str, Stock]) -> Outcome:
-            decision = None
-            if not (repository.is_public and repository.bundles):
+            decision, stores = None, self.job.stores(repository)
+            if not (stores.urls and repository.bundles):
                 decision = self.plan(repository)[0]
                 if not self.job.dry_run:
                     self._carry_out(repository, decision, State())
+            elif not self.job.dry_run:
+                wrong = misplaced(self.manifests.read(repository.path), stores)
+                if wrong:
+                    self.job.withdraw(repository, wrong)
             self._published.prune(repository, stock)
             return Outcome(repository.path, decision)
 
@@ -194,10 +198,15 @@ class Pipeline:
 
         A store that does not answer is left out, and out of the run.
         """
+        private = {store.name for store in self.config.stores if store.private}
+
+        def look(store: str) -> Mapping[str, Stock]:
+            if store in private:
+                self._published.check_closed(store)
+            return self._stock(self.job.buckets[store], prefix)
+
         stocks = {}
-        for store, stock in each(
-            self.job.buckets, lambda store: self._stock(self.job.buckets[store], prefix)
-        ).items():
+        for store, stock in each(self.job.buckets, look).items():
             if isinstance(stock, HgfleetError):
                 self.job.down[store] = stock
                 self.report.note("store-down", f"left out: {stock}", store=store, error=stock)
@@ -287,16 +296,16 @@ class Pipeline:
         remember: bool = False,
     ) -> tuple[Plan, State]:
         """Look at a repository and decide; reads only, but for what it may `remember`."""
-        published = self.manifests.read(repository.path)
+        published, stores = self.manifests.read(repository.path), self.job.stores(repository)
         state = State()
-        if repository.is_public and repository.bundles:
-            places = [locate(entry, self.config.public_urls) for entry in published]
+        if stores.urls and repository.bundles:
+            places = [locate(entry, stores.urls) for entry in published]
             state = self._look(repository, {place[1].tip for place in places if place}, remember)
         decision = plan(
             repository,
             state,
             published,
-            stores=self.job.stores,
+            stores=stores,
             refresh=self.config.refresh,
             now=self.job.now,
             dead=dead,
@@ -332,11 +341,15 @@ class Pipeline:
         if not self.job.dry_run:
             if dead:
                 self.job.withdraw(repository, dead)
+            problems = self.job.problems(repository)
+            if decision.build and not self.job.stores(repository).up:
+                # There is nowhere to bring what would be made.
+                raise next(iter(problems.values()))
             lacking = self._carry_out(repository, decision, state)
         if decision.action is not Action.SKIP:
             self._published.prune(repository, stock)
         if decision.kinds:
-            lacking = {**self.job.down, **lacking}
+            lacking = {**self.job.problems(repository), **lacking}
         return Outcome(repository.path, decision, lacking=lacking)
 
     def _carry_out(

@@ -71,13 +71,15 @@ class Action(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """The stores of a run: where everybody reads from each (`urls`, in the order of a manifest).
+    """The stores for one repository: where clients read from each (`urls`, in a manifest's order).
 
-    `down` says why nothing can be written to some of them at the moment.
+    `down` says why nothing can be written to some of them at the moment. `others` are those where
+    its bundles must not be: private stores if everybody may read it, public ones if not.
     """
 
     urls: Mapping[str, str]
     down: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def up(self) -> tuple[str, ...]:
@@ -101,6 +103,15 @@ class Plan:
     build: tuple[str, ...] = ()
     copy: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     keep: Mapping[str, Mapping[str, Entry]] = field(default_factory=dict)
+
+
+_NO_PRIVATE_STORE: Final = "not public, and no store is private"
+
+
+def misplaced(published: Sequence[Entry], stores: Stores) -> dict[str, str]:
+    """Return the URLs of entries that lie where bundles of the repository must not be, and why."""
+    places = {entry.url: locate(entry, stores.others) for entry in published}
+    return {url: f"{place[0]} is no store for it" for url, place in places.items() if place}
 
 
 def order(
@@ -133,11 +144,9 @@ def plan(
     are not among the published entries; they go. `force` replaces everything.
     """
     path, dead = repository.path, dead or {}
-    if not repository.is_public:
-        # Objects in the bucket are for everybody.
-        return _none(
-            path, bool(published) or foreign, "not public, and the bucket is: it gets no bundles"
-        )
+    if not stores.urls:
+        which = "public, and every store is private" if repository.is_public else _NO_PRIVATE_STORE
+        return _none(path, bool(published) or foreign, f"{which}: it gets no bundles")
     if not repository.bundles:
         return _none(path, bool(published) or foreign, "the registry gives it no bundles")
     if not state.exists:
@@ -150,6 +159,9 @@ def plan(
     copy: dict[str, tuple[str, ...]] = {}
     build: list[str] = []
     reasons: list[str] = []
+    if misplaced(published, stores):
+        since = "public now" if repository.is_public else "not public any more"
+        reasons.append(f"{since}: what is in {', '.join(stores.others)} is withdrawn")
     covered = state.changesets
     for kind, here in living.items():
         newest = max(
@@ -175,8 +187,8 @@ def plan(
         return Plan(path, action, tuple(reasons), repository.bundles, tuple(build), copy, keep)
     wanted = order(repository.bundles, list(stores.urls), keep)
     if foreign or wanted != list(published):
-        reason = "the manifest has other lines, or another order, than it should have"
-        return Plan(path, Action.REPUBLISH, (reason,), repository.bundles, keep=keep)
+        reasons.append("the manifest has other lines, or another order, than it should have")
+        return Plan(path, Action.REPUBLISH, tuple(reasons), repository.bundles, keep=keep)
     newer = state.changesets - covered
     reasons = [
         f"covers all but {newer:,} of {state.changesets:,} changesets" if newer else "current"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles.job import Stock, each
 from hgfleet.bundles.kinds import parse_key
 from hgfleet.bundles.manifest import Entry, locate, object_url
-from hgfleet.bundles.plan import order
+from hgfleet.bundles.plan import misplaced, order
 from hgfleet.bundles.prune import prunable
 from hgfleet.bundles.report import size
 from hgfleet.errors import HgfleetError, UnavailableError, UsageError
@@ -31,13 +32,16 @@ class Published:
         self._job, self._maker = job, maker
 
     def dead(self, repository: Repository, stock: Mapping[str, Stock]) -> dict[str, str]:
-        """Find published bundles that are gone, or not whole, or do not answer."""
+        """Find published bundles that are gone, not whole, in no store for it, or do not answer."""
         sizes = {
             store: {item.key: item.size for item in one.objects} for store, one in stock.items()
         }
-        dead = {}
-        for entry in self._job.manifests.read(repository.path):
-            place = locate(entry, self._job.config.public_urls)
+        stores = self._job.stores(repository)
+        published = self._job.manifests.read(repository.path)
+        # With no store to go to, it is no matter of single bundles: the plan withdraws all.
+        dead = misplaced(published, stores) if stores.urls else {}
+        for entry in published:
+            place = locate(entry, stores.urls)
             if place is None or not self._job.buckets:
                 continue
             store, key = place
@@ -60,18 +64,30 @@ class Published:
     def prune(self, repository: Repository, stock: Mapping[str, Stock]) -> None:
         """Delete what no manifest of the retention time names. Only called when all went well."""
         before = self._job.now - self._job.config.retention
-        named = [*self._job.manifests.read(repository.path)]
-        if repository.is_public:
-            named += self._job.manifests.recent(repository.path, before)
-        else:
-            # Anybody who knows a URL could still read what is to be private now.
-            before = self._job.now
-        places = {locate(entry, self._job.config.public_urls) for entry in named}
+        named = self._job.manifests.read(repository.path)
+        recent = self._job.manifests.recent(repository.path, before)
+        others = () if repository.is_public else self._job.stores(repository).others
         for store, one in stock.items():
+            # Anybody who knows a URL could still read what is to be private now.
+            entries, since = (named, self._job.now) if store in others else (named + recent, before)
+            places = (locate(entry, self._job.config.public_urls) for entry in entries)
             keys = {str(place[1]) for place in places if place and place[0] == store}
-            self._prune_store(repository.path, store, one, keys, before)
+            self._prune_store(repository.path, store, one, keys, since)
         if stock and not self._job.dry_run:
             self._job.manifests.forget(repository.path, before)
+
+    def check_closed(self, store: str) -> None:
+        """Refuse a private store that is open, or closed to us, before anything is brought there.
+
+        A page of no worth is what everybody is refused. Raises HgfleetError with what is wrong.
+        """
+        url = f"{self._job.config.public_urls[store]}/{pages.CANARY}"
+        if not self._job.dry_run:
+            self._job.buckets[store].put_page(
+                pages.CANARY, pages.CANARY_TEXT, "text/plain; charset=utf-8", 0
+            )
+        self._job.reader.check_closed(url)
+        self._job.reader.check_signed(url)
 
     def _prune_store(
         self, path: str, store: str, stock: Stock, keys: Collection[str], before: datetime
@@ -103,7 +119,7 @@ class Published:
                 )
 
     def publish_pages(self, repositories: Sequence[Repository]) -> None:
-        """Renew the pages beside the bundles of each store, last; no bundle depends on them."""
+        """Renew the pages beside the bundles of each public store, last; no bundle needs them."""
         public = [one for one in repositories if one.is_public]
         published = {one.path: self._job.manifests.read(one.path) for one in public}
 
@@ -121,7 +137,9 @@ class Published:
             bucket.put_page(pages.DATA, data, "application/json", pages.MAX_AGE)
             bucket.put_page(pages.INDEX, index, "text/html; charset=utf-8", pages.MAX_AGE)
 
-        for store, result in each(self._job.stores.up, renew).items():
+        stores = [store.name for store in self._job.config.stores if not store.private]
+        up = [store for store in stores if store not in self._job.down]
+        for store, result in each(up, renew).items():
             if isinstance(result, HgfleetError):
                 self._job.report.note(
                     "page", f"the page of {store} is old: {result}", store=store, error=result
@@ -134,9 +152,14 @@ class Published:
 
         Raises what is wrong if nothing can be published.
         """
-        if not repository.is_public or not repository.bundles:
+        stores = self._job.stores(repository).urls
+        if not stores or not repository.bundles:
             raise UsageError(f"{repository.path}: the registry gives it no bundles")
-        found = self._stored_entries(stock)
+        found = self._stored_entries({store: stock[store] for store in stores if store in stock})
+        found = [
+            (store, key, replace(one, private=not repository.is_public))
+            for store, key, one in found
+        ]
         tips = {key.tip for _, key, _ in found}
         seen = hg_side.look(self._job.hg, self._job.source(repository), tips)
         entries: dict[str, dict[str, Entry]] = {}

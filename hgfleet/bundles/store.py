@@ -38,7 +38,7 @@ CONNECTIONS: Final = 32
 CACHE_CONTROL: Final = "public, max-age=31536000, immutable"
 """A year, the longest that HTTP recommends: the key names the content, so it never changes."""
 
-PRIVATE_CACHE_CONTROL: Final = "private, no-store"
+PRIVATE_CACHING: Final = "private, no-store"
 """What a cache kept would be there after the signature of its URL has expired."""
 
 ATTEMPTS: Final = 5
@@ -122,7 +122,7 @@ class Bucket:
 
         self._endpoint = store.endpoint
         self._name = store.bucket
-        self._cache_control = PRIVATE_CACHE_CONTROL if store.private else CACHE_CONTROL
+        self._is_public = not store.private
         self._sleep = sleep
         self._client = boto3.client(
             "s3",
@@ -180,7 +180,7 @@ class Bucket:
         headers = {
             "Bucket": self._name,
             "Key": key,
-            "CacheControl": self._cache_control,
+            "CacheControl": CACHE_CONTROL if self._is_public else PRIVATE_CACHING,
             "ContentType": "application/octet-stream",
             "Metadata": {**metadata, "sha256": sha256},
         }
@@ -290,7 +290,8 @@ class Bucket:
     def put_page(self, key: str, body: bytes, content_type: str, max_age: int) -> bool:
         """Create or replace a page; False if it is there as it should be.
 
-        The only objects that ever change; caches may keep them for `max_age` seconds.
+        The only objects that ever change; caches may keep those that are public for `max_age`
+        seconds.
         """
         sha256 = hashlib.sha256(body).hexdigest()
         found = self.head(key)
@@ -303,7 +304,7 @@ class Bucket:
                 Key=key,
                 Body=body,
                 ContentType=content_type,
-                CacheControl=f"public, max-age={max_age}",
+                CacheControl=f"public, max-age={max_age}" if self._is_public else PRIVATE_CACHING,
                 Metadata={"sha256": sha256},
                 ChecksumSHA256=base64.b64encode(bytes.fromhex(sha256)).decode(),
             ),

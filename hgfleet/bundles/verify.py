@@ -117,6 +117,20 @@ class Reader:
             "take the public access from the bucket of this private store"
         )
 
+    def check_signed(self, url: str) -> None:
+        """Ask for an object of a private store with a signature; raises like `check_closed`."""
+        signed = signing.load(self.keys).sign(url, datetime.now(UTC), "HEAD")
+        try:
+            self._open(signed, "HEAD", {}).close()
+        except urllib.error.HTTPError as error:
+            kind = UnavailableError if error.code >= 500 else VerificationError
+            raise kind(
+                f"{url}: the answer to a signed request is {error.code} {error.reason}: "
+                f"is the key in {self.keys} one that may read there?"
+            ) from error
+        except (OSError, HTTPException) as error:
+            raise UnavailableError(f"{url}: {_reason(error)}") from error
+
     def probe(self, entry: Entry, content: Path | None = None) -> None:
         """Ask for the headers and read the last bytes; `content` is the file they come from.
 

@@ -17,13 +17,31 @@ if TYPE_CHECKING:
 SECRET: Final = "s3cr3t/of+the=reader"
 
 
+def admits(store: PrivateStore, method: str, path: str) -> bool:
+    """Whether a request has a signature of the reader that has not expired; checks like S3."""
+    query = parse_qs(urlsplit(path).query)
+    if "X-Amz-Signature" not in query:
+        return False
+    made = datetime.strptime(query["X-Amz-Date"][0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    lifetime = int(query["X-Amz-Expires"][0])
+    root = store.url.removesuffix(urlsplit(store.url).path)
+    right = presign(root + urlsplit(path).path, store, made, lifetime, method) == root + path
+    return right and made <= datetime.now(UTC) <= made + timedelta(seconds=lifetime)
+
+
+def write_settings(file: Path, store: PrivateStore, lifetime: int = 600) -> None:
+    """Write the settings of who signs."""
+    names = ("name", "url", "region", "access_key", "secret_key")
+    values = [f"{name} = {json.dumps(getattr(store, name))}\n" for name in names]
+    file.write_text(f"lifetime = {lifetime}\n[[store]]\n{''.join(values)}")
+
+
 class ClosedStore:
     """Objects by their path; `asked` has what was asked for, with the status of the answer."""
 
     def __init__(self) -> None:
         self.content: dict[str, bytes] = {}
         self.asked: list[tuple[str, str, int]] = []
-        self.open_to_all = False
         store = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -31,7 +49,7 @@ class ClosedStore:
                 path = urlsplit(self.path).path
                 data = store.content.get(path)
                 status = 404 if data is None else 200
-                if not store.open_to_all and not store.admits(self.command, self.path):
+                if not store.admits(self.command, self.path):
                     status = 403
                 store.asked.append((self.command, path, status))
                 if data is None or status != 200:
@@ -54,21 +72,8 @@ class ClosedStore:
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
 
     def admits(self, method: str, path: str) -> bool:
-        """Whether the request has a signature of the reader that has not expired."""
-        query = parse_qs(urlsplit(path).query)
-        if "X-Amz-Signature" not in query:
-            return False
-        made = datetime.strptime(query["X-Amz-Date"][0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
-        lifetime = int(query["X-Amz-Expires"][0])
-        plain = self.root + urlsplit(path).path
-        right = presign(plain, self.store, made, lifetime, method) == self.root + path
-        return right and made <= datetime.now(UTC) <= made + timedelta(seconds=lifetime)
-
-    def settle(self, file: Path, lifetime: int = 600) -> None:
-        """Write the settings of who signs."""
-        names = ("name", "url", "region", "access_key", "secret_key")
-        values = [f"{name} = {json.dumps(getattr(self.store, name))}\n" for name in names]
-        file.write_text(f"lifetime = {lifetime}\n[[store]]\n{''.join(values)}")
+        """Whether the request, of this path and query, may be answered."""
+        return admits(self.store, method, path)
 
     def stop(self) -> None:
         """End the server."""

@@ -32,9 +32,11 @@ from hgfleet.bundles.pipeline import Outcome, Pipeline
 from hgfleet.bundles.plan import Action, Refresh
 from hgfleet.bundles.prune import StoredObject
 from hgfleet.bundles.report import Report
+from hgfleet.bundles.signing import PrivateStore
 from hgfleet.bundles.store import Bucket, Stored, Upload
 from hgfleet.errors import UnavailableError
 from hgfleet.registry import Namespace, Repository, Settings, build, dump_compiled
+from testing.extensions.closedstore import SECRET, admits, write_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,11 +51,14 @@ NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 class FakeStore:
     """A bucket in memory, and its public side over HTTP.
 
-    `lie` changes what is downloaded, `refuse` what is answered to the one who uploads.
+    `lie` changes what is downloaded, `refuse` what is answered to the one who uploads. A private
+    one has a `reader`; whatever `is_open` says of a path is answered to everybody all the same.
     """
 
-    def __init__(self, name: str = "main") -> None:
+    def __init__(self, name: str = "main", *, private: bool = False) -> None:
         self.name = name
+        self.reader: PrivateStore | None = None
+        self.is_open: Callable[[str], bool] = lambda _path: False
         self.content: dict[str, bytes] = {}
         self.modified: dict[str, datetime] = {}
         self.metadata: dict[str, dict[str, str]] = {}
@@ -64,16 +69,24 @@ class FakeStore:
         self.silent = False
         self.ranges = True
         self.asked: list[str] = []
+        self.requests: list[str] = []
         self.clock = NOW
         store = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                data = store.content.get(self.path.removeprefix("/bundles/"))
+                path = self.path.partition("?")[0]
+                key = path.removeprefix("/bundles/")
+                data = store.content.get(key, store.pages.get(key))
+                if store.reader and not store.is_open(key):
+                    store.requests.append(self.path)
+                    if not admits(store.reader, self.command, self.path):
+                        self.send_error(403)
+                        return
                 if data is None:
                     self.send_error(404)
                     return
-                store.asked.append(f"{self.command} {self.path}")
+                store.asked.append(f"{self.command} {path}")
                 if store.silent:
                     self.close_connection = True
                     return
@@ -98,6 +111,8 @@ class FakeStore:
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}/bundles"
+        if private:
+            self.reader = PrivateStore(name, self.url, "eu-1", "reader", SECRET)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     # What Bucket does.
@@ -155,7 +170,11 @@ class Site:
             f"trialbundle = {EXTENSION}\n[ui]\nusername = t\n"
         )
         self.config = Config(
-            stores=tuple(Store(one.name, "http://unused", "bundles", one.url) for one in stores),
+            stores=tuple(
+                Store(one.name, "http://unused", "bundles", one.url, private=one.reader is not None)
+                for one in stores
+            ),
+            signing=root / "signing.toml",
             refresh=Refresh(share=0.01, age=timedelta(days=7)),
             retention=timedelta(days=7),
             repositories=root / "repos",
@@ -966,6 +985,190 @@ def test_every_store_has_a_page_of_what_is_public(regions: Site) -> None:
         urls = [one["url"] for one in data["repositories"]["team/project"]["bundles"]]
         assert len(urls) == 2
         assert all(url.startswith(store.url) for url in urls)
+
+
+@pytest.fixture
+def closed(tmp_path: Path) -> Iterator[Site]:
+    """A host with a public store, `main`, and a private one, `closed`."""
+    stores = FakeStore("main"), FakeStore("closed", private=True)
+    made = Site(tmp_path, *stores)
+    assert stores[1].reader is not None
+    write_settings(made.config.signing, stores[1].reader)
+    yield made
+    for one in stores:
+        one.server.shutdown()
+        one.server.server_close()
+
+
+def team_only(repository: Repository) -> Repository:
+    return replace(repository, read=("team",))
+
+
+def bundles(site: Site) -> list[list[str]]:
+    """The repositories of the objects in each store."""
+    return [
+        [key.rpartition("/")[0] for key in store.content if key.endswith(".hg")]
+        for store in site.stores
+    ]
+
+
+def test_what_is_private_goes_to_the_private_store_and_nowhere_else(closed: Site) -> None:
+    public = closed.repository("open", kinds=("stream", "zstd"))
+    private = team_only(closed.repository("team/secret", kinds=("stream", "zstd")))
+    assert [one.error for one in closed.run(public, private, everything=True)] == [None, None]
+
+    assert bundles(closed) == [["open", "open"], ["team/secret", "team/secret"]]
+    assert not any(entry.private for entry in closed.published("open"))
+    entries = closed.published("team/secret")
+    assert all(entry.private and "?" not in entry.url for entry in entries)
+    main, store = closed.stores
+    # The probe, the comparison and the clone were all signed, and strangers are refused.
+    for entry in entries:
+        asked = [one.split(" ")[0] for one in store.asked if one.endswith(entry.url[-60:])]
+        assert asked == ["HEAD", "GET", "GET"]
+    assert sum("X-Amz-Signature=" not in one for one in store.requests) == 1 + len(entries)
+    assert "X-Amz" not in closed.said.getvalue()
+    assert SECRET not in closed.said.getvalue()
+    # No page tells of it.
+    assert "secret" not in main.pages["index.html"].decode() + main.pages["bundles.json"].decode()
+    assert list(store.pages) == ["closed.txt"]
+
+    # And a second run has nothing to do.
+    again = closed.run(public, private, everything=True)
+    assert [one.plan.action for one in again if one.plan] == [Action.KEEP, Action.KEEP]
+    assert closed.pipeline().verify(private).error is None
+    said = "\n".join(explain(closed.pipeline(), private))
+    assert "closed; not for it: main" in said
+
+
+def test_a_private_store_that_is_open_gets_nothing(closed: Site) -> None:
+    public = closed.repository("open")
+    private = team_only(closed.repository("secret"))
+    closed.stores[1].is_open = lambda _path: True
+    outcomes = closed.run(public, private)
+    assert outcomes[0].error is None
+    assert "open to everybody: without a signature the answer is 206" in str(outcomes[1].error)
+    assert bundles(closed) == [["open"], []]
+    assert closed.stores[1].metadata == {}, "something was there for a moment"
+    assert closed.published("secret") == ()
+    # Closed, it is filled by the next run.
+    closed.stores[1].is_open = lambda _path: False
+    assert [one.error for one in closed.run(public, private)] == [None, None]
+    assert len(closed.published("secret")) == 1
+
+
+def test_a_bundle_that_everybody_can_read_is_taken_back(closed: Site) -> None:
+    """The store opens after it was found closed, or only for bundles."""
+    private = team_only(closed.repository("secret"))
+    closed.stores[1].is_open = lambda path: path.endswith(".hg")
+    (outcome,) = closed.run(private)
+    assert "open to everybody" in str(outcome.error)
+    assert bundles(closed) == [[], []]
+    assert closed.published("secret") == ()
+
+
+@pytest.mark.parametrize("wrong", ["another key", "no key", "no file"])
+def test_without_the_readers_key_nothing_private_is_brought_anywhere(
+    closed: Site, wrong: str
+) -> None:
+    reader = closed.stores[1].reader
+    assert reader is not None
+    if wrong == "another key":
+        write_settings(closed.config.signing, replace(reader, secret_key="other"))
+        said = "the answer to a signed request is 403"
+    elif wrong == "no key":
+        write_settings(closed.config.signing, replace(reader, url="https://other.example"))
+        said = "no key to read it with"
+    else:
+        closed.config.signing.unlink()
+        said = "cannot read the keys of the private stores"
+    public = closed.repository("open")
+    outcomes = closed.run(public, team_only(closed.repository("secret")))
+    assert outcomes[0].error is None
+    assert said in str(outcomes[1].error)
+    assert bundles(closed) == [["open"], []]
+
+
+def test_who_turns_private_leaves_the_public_store_at_once(closed: Site) -> None:
+    project = closed.repository("project")
+    closed.run(project)
+    assert bundles(closed) == [["project"], []]
+    private = team_only(project)
+    closed.stores[1].refuse = UnavailableError("connection refused")
+    # Even where no other bundles can be made.
+    (outcome,) = closed.run(private, now=NOW + timedelta(seconds=1))
+    assert "connection refused" in str(outcome.error)
+    assert closed.published("project") == ()
+
+    closed.stores[1].refuse = None
+    (outcome,) = closed.run(private, now=NOW + timedelta(seconds=2))
+    assert outcome.error is None
+    assert bundles(closed) == [[], ["project"]]
+    assert [entry.private for entry in closed.published("project")] == [True]
+
+
+def test_prune_also_takes_back_what_is_not_public_any_more(closed: Site) -> None:
+    project = closed.repository("project")
+    closed.run(project)
+    closed.pipeline(NOW + timedelta(seconds=1)).prune([team_only(project)], everything=True)
+    assert closed.published("project") == ()
+    assert bundles(closed) == [[], []]
+
+
+def test_who_turns_public_leaves_the_private_store_when_downloads_are_over(closed: Site) -> None:
+    project = closed.repository("project")
+    closed.run(team_only(project))
+    (outcome,) = closed.run(project, now=NOW + timedelta(days=1))
+    assert outcome.error is None
+    assert [entry.private for entry in closed.published("project")] == [False]
+    assert bundles(closed) == [["project"], ["project"]]
+    later = datetime.now(UTC) + timedelta(days=8)
+    closed.run(project, now=later)
+    assert bundles(closed) == [["project"], []]
+
+
+def test_private_bundles_are_kept_for_the_retention_time_too(closed: Site) -> None:
+    private = team_only(closed.repository("secret"))
+    closed.run(private)
+    closed.commit("secret")
+    closed.run(private, now=NOW + timedelta(hours=1))
+    assert bundles(closed) == [[], ["secret", "secret"]]
+    closed.run(private, now=datetime.now(UTC) + timedelta(days=8))
+    assert bundles(closed) == [[], ["secret"]]
+
+
+def test_a_lost_private_manifest_is_made_anew_from_the_private_store(closed: Site) -> None:
+    private = team_only(closed.repository("secret"))
+    closed.run(private)
+    before = closed.published("secret")
+    # Whatever else lies where it must not is no source.
+    key = before[0].url.removeprefix(f"{closed.stores[1].url}/")
+    closed.store.content[key] = closed.stores[1].content[key]
+    closed.store.metadata[key] = closed.stores[1].metadata[key]
+    closed.store.modified[key] = NOW
+    closed.manifests.path("secret").unlink()
+    assert closed.pipeline().publish([private])[0].error is None
+    assert closed.published("secret") == before
+
+
+def test_what_hg_complains_about_has_no_signature(
+    closed: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_hg: object, _snapshot: object, line: str, _target: object) -> frozenset[str]:
+        assert "X-Amz-Signature=" in line
+        raise HgError(f"hg clone failed: {line}")
+
+    monkeypatch.setattr(hg_side, "clone_through", fail)
+    (outcome,) = closed.run(team_only(closed.repository("secret")))
+    assert "hg clone failed: http://" in str(outcome.error)
+    signatures = re.findall(r"X-Amz-Signature=([^&\s]+)", str(outcome.error))
+    assert signatures == ["..."]
+
+
+def test_a_dry_run_writes_nothing_into_a_private_store(closed: Site) -> None:
+    (outcome,) = closed.run(team_only(closed.repository("secret")), dry_run=True)
+    assert outcome.error is None
+    assert closed.stores[1].pages == {}
 
 
 def test_a_page_that_cannot_be_renewed_fails_no_run(

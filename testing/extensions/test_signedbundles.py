@@ -20,7 +20,7 @@ from hgfleet.bundles.kinds import make_key
 from hgfleet.bundles.manifest import Entry
 from hgfleet.steering import probe
 from hgfleet.steering.health import Condition, Health
-from testing.extensions.closedstore import SECRET, ClosedStore
+from testing.extensions.closedstore import SECRET, ClosedStore, write_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ class Site:
     store: ClosedStore
 
     def __post_init__(self) -> None:
-        self.store.settle(self.root / "signing.toml")
+        write_settings(self.root / "signing.toml", self.store.store)
         self.load("steer", "sign")
         self.hg("init", str(self.repo))
         (self.repo / ".hg/hgrc").write_text(f"[hgfleet]\npath = {PATH}\n")
@@ -216,7 +216,7 @@ def test_another_key_counts_from_the_next_request_on(site: Site) -> None:
     (before,) = site.told()
     site.store.store = replace(site.store.store, secret_key="another")
     assert not site.store.admits("GET", plain(before))
-    site.store.settle(site.root / "signing.toml", lifetime=60)
+    write_settings(site.root / "signing.toml", site.store.store, lifetime=60)
     (after,) = site.told()
     assert b"X-Amz-Expires=60&" in after
     assert site.store.admits("GET", after.decode().split(" ")[0].removeprefix(site.store.root))

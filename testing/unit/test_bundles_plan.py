@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from hgfleet.bundles.demand import Demand
 from hgfleet.bundles.kinds import make_key
 from hgfleet.bundles.manifest import Entry, object_url
-from hgfleet.bundles.plan import Action, Plan, Refresh, State, Stores, order, plan
+from hgfleet.bundles.plan import Action, Plan, Refresh, State, Stores, misplaced, order, plan
 from hgfleet.registry import Repository
 
 PUBLIC = "https://store.example/bundles"
@@ -164,13 +165,50 @@ def test_an_empty_repository_has_no_manifest() -> None:
     assert decide([entry("zstd")], State()).action is Action.WITHDRAW
 
 
-def test_a_repository_that_is_not_public_is_withdrawn_and_never_looked_at() -> None:
-    private = Repository("team/project", "", ("staff",), (), True, ("stream",))
+PRIVATE = Repository("team/project", "", ("staff",), (), True, ("stream",))
+CLOSED = "https://closed.example/bundles"
+
+
+def test_without_a_private_store_what_is_not_public_is_withdrawn_and_never_looked_at() -> None:
+    none = Stores({}, others={"main": PUBLIC})
     for force in (False, True):
-        decision = decide([entry("stream")], state(tip=1000), private, force=force)
+        decision = decide([entry("stream")], State(), PRIVATE, force=force, stores=none)
         assert decision.action is Action.WITHDRAW
         assert decision.build == decision.kinds == ()
-    assert decide([], state(tip=1000), private).action is Action.KEEP
+        assert decision.reasons == ("not public, and no store is private: it gets no bundles",)
+    assert decide([], State(), PRIVATE, stores=none).action is Action.KEEP
+
+
+def test_where_every_store_is_private_what_is_public_gets_no_bundles() -> None:
+    decision = decide([], state(), stores=Stores({}, others={"closed": CLOSED}))
+    assert decision.action is Action.KEEP
+    assert decision.reasons == ("public, and every store is private: it gets no bundles",)
+
+
+def test_who_turns_private_gets_bundles_in_the_private_store_alone() -> None:
+    stores = Stores({"closed": CLOSED}, others={"main": PUBLIC})
+    decision = decide([entry("stream")], state(tip=1000), PRIVATE, stores=stores)
+    assert decision.action is Action.GENERATE
+    assert decision.build == ("stream",)
+    assert decision.keep == {}
+    assert decision.reasons == (
+        "not public any more: what is in main is withdrawn",
+        "stream: no bundle is published",
+    )
+    assert misplaced([entry("stream"), entry("stream", at=CLOSED)], stores) == {
+        entry("stream").url: "main is no store for it"
+    }
+
+
+def test_who_turns_public_gets_bundles_in_the_public_store_alone() -> None:
+    stores = Stores({"main": PUBLIC}, others={"closed": CLOSED})
+    public = replace(PRIVATE, read="public")
+    moved = [entry("stream", at=CLOSED), entry("stream")]
+    decision = decide(moved, state(tip=1000), public, stores=stores)
+    # Half done: the bundle is there already, and what is left of the private time goes.
+    assert decision.action is Action.REPUBLISH
+    assert decision.keep == {"stream": {"main": entry("stream")}}
+    assert decision.reasons[0] == "public now: what is in closed is withdrawn"
 
 
 def test_no_kinds_in_the_registry_means_no_bundles() -> None:
