@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from hgfleet.bundles.signing import DEFAULT_PATH as SIGNING
 from hgfleet.errors import ConfigurationError
 from hgfleet.steering import networks, ranges
 from hgfleet.steering.order import Endpoint
@@ -35,8 +36,8 @@ class Config:
     """What is advertised, where clients are, and how endpoints are probed.
 
     Each endpoint is asked every `interval` seconds and has `timeout` seconds to answer a probe
-    completely. `ca` is a file of PEM certificates that endpoints are verified with. `state` is a
-    folder for what providers published.
+    completely. `ca` is a file of PEM certificates that endpoints are verified with, `signing` one
+    with the keys of private stores. `state` is a folder for what providers published.
     """
 
     endpoints: tuple[Endpoint, ...]
@@ -46,6 +47,7 @@ class Config:
     manifests: Path = Path("/var/lib/hgfleet/manifests")
     health: Path = HEALTH
     ca: Path = Path("/etc/ssl/certs/ca-certificates.crt")
+    signing: Path = SIGNING
     interval: float = 3.0
     timeout: float = 4.0
 
@@ -67,7 +69,7 @@ def parse(data: Mapping[str, Any]) -> Config:
     """Check the values of the file; raises ValueError."""
     unknown = set(data) - {
         *("endpoint", "networks", "provider", "state", "manifests", "health", "ca"),
-        *("interval", "timeout"),
+        *("interval", "signing", "timeout"),
     }
     if unknown:
         raise ValueError(f"got unknown settings {', '.join(sorted(unknown))}")
@@ -82,6 +84,7 @@ def parse(data: Mapping[str, Any]) -> Config:
         manifests=_path(data, "manifests", Config.manifests),
         health=_path(data, "health", HEALTH),
         ca=_path(data, "ca", Config.ca),
+        signing=_path(data, "signing", Config.signing),
         interval=_seconds(data, "interval", Config.interval),
         timeout=_seconds(data, "timeout", Config.timeout),
     )

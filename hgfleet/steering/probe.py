@@ -16,11 +16,14 @@ import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from hgfleet.bundles import signing
 from hgfleet.bundles.manifest import SUFFIX, parse
+from hgfleet.errors import ConfigurationError
 from hgfleet.steering import health
 from hgfleet.steering.health import Condition, Health
 from hgfleet.steering.order import Endpoint, endpoint_of
@@ -107,7 +110,9 @@ class Connection:
                 self._connection.timeout = self._left()
                 if self._connection.sock is not None:
                     self._connection.sock.settimeout(self._left())
-                self._connection.request(method, parts.path, headers=dict(headers))
+                # The query is the signature of what lies in a private store.
+                target = f"{parts.path}?{parts.query}" if parts.query else parts.path
+                self._connection.request(method, target, headers=dict(headers))
                 return self._connection.getresponse()
             except (OSError, http.client.HTTPException) as error:
                 problem = error
@@ -201,10 +206,23 @@ class Prober:
         else:
             self.condition = self.condition.after(None)
 
+    def _url(self, entry: Entry, method: str) -> str:
+        """What a client would be told; never in a log."""
+        if not entry.private:
+            return entry.url
+        try:
+            return signing.load(self.config.signing).sign(entry.url, datetime.now(UTC), method)
+        except ConfigurationError as error:
+            raise EndpointProblem(str(error)) from error
+
     def _object(self, entry: Entry) -> bool:
         self._connection.start()
-        answer = self._connection.request("HEAD", entry.url, {})
+        answer = self._connection.request("HEAD", self._url(entry, "HEAD"), {})
         self._connection.read(answer, 0)
+        if answer.status == 403 and entry.private:
+            # A key that may read objects and not list them is not told which ones are gone.
+            self.dead[entry.url] = "the answer is 403: gone, or the key may not read it"
+            return False
         seen = Seen(answer.headers.get("ETag", ""), answer.headers.get("Last-Modified", ""))
         try:
             length = int(answer.headers.get("Content-Length") or -1)
@@ -219,7 +237,8 @@ class Prober:
     def _piece(self, entry: Entry) -> None:
         self._connection.start()
         last = min(PIECE, entry.size) - 1
-        answer = self._connection.request("GET", entry.url, {"Range": f"bytes=0-{last}"})
+        asked = {"Range": f"bytes=0-{last}"}
+        answer = self._connection.request("GET", self._url(entry, "GET"), asked)
         if answer.status != 206:
             raise EndpointProblem(f"the answer to a range is {answer.status}")
         if self._connection.read(answer, last + 1) != last + 1:

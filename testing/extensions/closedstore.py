@@ -42,6 +42,7 @@ class ClosedStore:
     def __init__(self) -> None:
         self.content: dict[str, bytes] = {}
         self.asked: list[tuple[str, str, int]] = []
+        self.gone: set[str] = set()
         store = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -49,13 +50,15 @@ class ClosedStore:
                 path = urlsplit(self.path).path
                 data = store.content.get(path)
                 status = 404 if data is None else 200
-                if not store.admits(self.command, self.path):
+                if path in store.gone or not store.admits(self.command, self.path):
                     status = 403
                 store.asked.append((self.command, path, status))
                 if data is None or status != 200:
                     self.send_error(status)
                     return
-                self.send_response(200)
+                if "Range" in self.headers:
+                    data = data[: int(self.headers["Range"].rpartition("-")[2]) + 1]
+                self.send_response(206 if "Range" in self.headers else 200)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 if self.command == "GET":

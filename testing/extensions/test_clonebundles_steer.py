@@ -22,6 +22,7 @@ from hgfleet.steering.config import Config, Provider
 from hgfleet.steering.health import Condition, Health
 from hgfleet.steering.order import Endpoint
 from hgfleet.steering.probe import Prober, Published
+from testing.extensions.closedstore import ClosedStore, write_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -238,6 +239,50 @@ def test_a_run_writes_its_state_and_tells_what_changes(config: Config, server: S
     assert state.is_current(time.time())
     assert state.down(["one"]) == {"one"}
     assert told == ["endpoint-up", "endpoint-down"]
+
+
+@pytest.fixture
+def closed() -> Iterator[ClosedStore]:
+    made = ClosedStore()
+    yield made
+    made.stop()
+
+
+def test_objects_of_a_private_store_are_asked_for_with_a_signature(
+    config: Config, closed: ClosedStore
+) -> None:
+    paths = [f"/closed/{name}" for name in ("a", "b")]
+    closed.content = dict.fromkeys(paths, CONTENT)
+    entries = [
+        Entry(f"{closed.root}{path}", "zstd-v2", "0" * 64, len(CONTENT), 3, NOW, private=True)
+        for path in paths
+    ]
+    config = replace(config, signing=config.state / "signing.toml")
+    prober = Prober(Endpoint("closed", closed.store.url), config)
+
+    # Without a key nobody is sent there; the extension could not sign either.
+    prober.round(entries)
+    assert not prober.condition.is_up
+    assert "cannot read the keys" in prober.condition.problem
+    assert closed.asked == []
+
+    write_settings(config.signing, closed.store)
+    for _ in range(health.GOOD_IN_A_ROW):
+        prober.round(entries)
+    assert prober.condition.is_up
+    assert prober.dead == {}
+    assert {status for _, _, status in closed.asked} == {200}
+
+    # A key that may not list gets 403 for what is gone: that is no reason to leave the others.
+    closed.gone = {paths[0]}
+    for _ in range(probe.ROUNDS):
+        prober.round(entries)
+    assert prober.condition.is_up
+    assert list(prober.dead) == [entries[0].url]
+    write_settings(config.signing, replace(closed.store, secret_key="other"))
+    for _ in range(probe.ROUNDS):
+        prober.round(entries)
+    assert set(prober.dead) == {entry.url for entry in entries}
 
 
 # --- networks of providers ------------------------------------------------------------------
