@@ -12,6 +12,9 @@ elsewhere                     a CDN first, then other endpoints, zstd bundles fi
 anywhere                      gzip bundles last, for clients that have nothing else
 ============================  ================================================================
 
+A CDN that keeps copies of an endpoint's objects is in no manifest: its entries are made of those of
+that endpoint, for copies that the prober has read whole and found to be right.
+
 The decision is in ``hgfleet.steering.order``; regions, endpoints and networks are in
 ``/etc/hgfleet/steering.toml``. The client's address is that of the connection: over SSH what sshd
 says, over HTTPS what the web workers made of the headers of trusted proxies.
@@ -146,6 +149,7 @@ def _choose(ui: Any, loaded: Loaded, lines: list[bytes], client: str) -> list[by
     is_current = state is not None and state.is_current(time.time())
     down = state.down(names) if state is not None and is_current else names
     dead = state.dead if state is not None else {}
+    read = state.read if state is not None else frozenset()
     inline = [line for line in lines if line.startswith(INLINE)]
     known = [
         order.Line(entry.url, entry.kind, line)
@@ -153,7 +157,7 @@ def _choose(ui: Any, loaded: Loaded, lines: list[bytes], client: str) -> list[by
         for entry in parse(line.decode("utf-8", "replace"))
     ]
     region = loaded.networks.region(client)
-    chosen = order.steer(known, config.endpoints, region=region, down=down, dead=dead)
+    chosen = order.steer(known, config.endpoints, region=region, down=down, dead=dead, read=read)
     ui.log(
         b"hgfleet_steer",
         b"client=%s region=%s first=%s entries=%d of %d probed=%s\n",

@@ -36,8 +36,10 @@ class Config:
     """What is advertised, where clients are, and how endpoints are probed.
 
     Each endpoint is asked every `interval` seconds and has `timeout` seconds to answer a probe
-    completely. `ca` is a file of PEM certificates that endpoints are verified with, `signing` one
-    with the keys of private stores. `state` is a folder for what providers published.
+    completely. `read_rate` (bytes per second) is how fast the content of all objects is read at
+    each endpoint, again and again. `ca` is a file of PEM certificates that endpoints are verified
+    with, `signing` one with the keys of private stores. `state` is a folder for what providers
+    published.
     """
 
     endpoints: tuple[Endpoint, ...]
@@ -50,6 +52,7 @@ class Config:
     signing: Path = SIGNING
     interval: float = 3.0
     timeout: float = 4.0
+    read_rate: int = 65536
 
 
 def load(path: Path) -> Config:
@@ -69,13 +72,19 @@ def parse(data: Mapping[str, Any]) -> Config:
     """Check the values of the file; raises ValueError."""
     unknown = set(data) - {
         *("endpoint", "networks", "provider", "state", "manifests", "health", "ca"),
-        *("interval", "signing", "timeout"),
+        *("interval", "signing", "timeout", "read_rate"),
     }
     if unknown:
         raise ValueError(f"got unknown settings {', '.join(sorted(unknown))}")
     endpoints = tuple(_endpoint(one) for one in _list(data, "endpoint"))
     if len({endpoint.name for endpoint in endpoints}) != len(endpoints):
         raise ValueError("endpoint: got two of one name, expected each name once")
+    for endpoint in endpoints:
+        if endpoint.origin and endpoint.origin not in {e.name for e in endpoints if not e.origin}:
+            raise ValueError(
+                f"endpoint {endpoint.name}: got the origin {endpoint.origin!r}, expected the name "
+                "of an endpoint that has none itself"
+            )
     return Config(
         endpoints=endpoints,
         networks=_networks(data.get("networks", {})),
@@ -87,6 +96,7 @@ def parse(data: Mapping[str, Any]) -> Config:
         signing=_path(data, "signing", Config.signing),
         interval=_seconds(data, "interval", Config.interval),
         timeout=_seconds(data, "timeout", Config.timeout),
+        read_rate=_rate(data),
     )
 
 
@@ -100,7 +110,7 @@ def _list(data: Mapping[str, Any], name: str) -> Sequence[Any]:
 def _endpoint(value: object) -> Endpoint:
     if not isinstance(value, dict):
         raise ValueError(f"endpoint: got {value!r}, expected a table")
-    unknown = set(value) - {"name", "url", "region", "cdn"}
+    unknown = set(value) - {"name", "url", "region", "cdn", "origin"}
     if unknown:
         raise ValueError(f"endpoint: got unknown settings {', '.join(sorted(unknown))}")
     name, url, region = value.get("name"), value.get("url"), value.get("region")
@@ -110,7 +120,10 @@ def _endpoint(value: object) -> Endpoint:
         raise ValueError(f"endpoint {name}: got the region {region!r}, expected a text")
     if not isinstance(value.get("cdn", False), bool):
         raise ValueError(f"endpoint {name}: cdn is true or false")
-    return Endpoint(name, _url(f"endpoint {name}", url), region, value.get("cdn", False))
+    origin = value.get("origin", "")
+    if not isinstance(origin, str):
+        raise ValueError(f"endpoint {name}: got the origin {origin!r}, expected a text")
+    return Endpoint(name, _url(f"endpoint {name}", url), region, value.get("cdn", False), origin)
 
 
 def _url(what: str, value: object) -> str:
@@ -154,3 +167,10 @@ def _seconds(data: Mapping[str, Any], name: str, default: float) -> float:
     if not number or not 0.1 <= value <= 60:
         raise ValueError(f"{name}: got {value!r}, expected seconds from 0.1 to 60")
     return float(value)
+
+
+def _rate(data: Mapping[str, Any]) -> int:
+    value = data.get("read_rate", Config.read_rate)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= 2**34:
+        raise ValueError(f"read_rate: got {value!r}, expected bytes per second, 1 or more")
+    return value

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 GOOD_IN_A_ROW: Final = 3
 """Probes that must succeed one after the other before a failed endpoint is advertised again."""
 
@@ -50,12 +50,14 @@ class Condition:
 class Health:
     """The conditions of all endpoints by name, and the URLs of objects that do not answer.
 
-    `written` is the time of the clock in seconds since 1970.
+    `read` are the URLs of copies that manifests do not name (`Endpoint.origin`), whose content has
+    been read and is what was published. `written` is the time of the clock in seconds since 1970.
     """
 
     written: float
     endpoints: Mapping[str, Condition] = field(default_factory=dict)
     dead: Mapping[str, str] = field(default_factory=dict)
+    read: frozenset[str] = frozenset()
 
     def down(self, names: Collection[str]) -> frozenset[str]:
         """Which of these endpoints must not be advertised; one that nobody probes is among them."""
@@ -77,6 +79,7 @@ def dump(health: Health) -> str:
                 for name, one in sorted(health.endpoints.items())
             },
             "dead": dict(sorted(health.dead.items())),
+            "read": sorted(health.read),
         },
         indent=1,
     )
@@ -95,6 +98,7 @@ def parse(text: str) -> Health | None:
                 for name, one in data["endpoints"].items()
             },
             dead={str(url): str(problem) for url, problem in data["dead"].items()},
+            read=frozenset(str(url) for url in data["read"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

@@ -10,6 +10,10 @@ A stream bundle is the fastest to apply and the largest: right where bandwidth c
 zstd one is half its size: right across an ocean. A CDN has a node near everybody, but it is not
 the client's own network; it stands between the same region and all others.
 
+An endpoint with an `origin` keeps copies of what lies there. Manifests know nothing of it: for each
+line at the origin there is one more, with the same digest, once the copy has been read and found
+to be what was published.
+
 Where no endpoint has a region and none is a CDN, the manifest's own order stands: the registry's
 order of kinds is all that is known then.
 """
@@ -17,11 +21,11 @@ order of kinds is all that is known then.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +33,15 @@ class Endpoint:
     """Somewhere bundles are downloaded from: all URLs that begin with `url` and a slash.
 
     `region` is a label that networks of clients have too; a CDN has none, it is everywhere.
+    `origin` is the name of the endpoint that this one keeps copies of, at the same paths below its
+    own `url`; "" where manifests name its objects themselves.
     """
 
     name: str
     url: str
     region: str | None = None
     is_cdn: bool = False
+    origin: str = ""
 
     def has(self, url: str) -> bool:
         """Whether an object's URL lies at this endpoint."""
@@ -74,16 +81,19 @@ def steer(
     region: str | None = None,
     down: Collection[str] = (),
     dead: Collection[str] = (),
+    read: Collection[str] = (),
 ) -> list[Line]:
     """Choose and order the lines for one client.
 
-    `down` are the names of endpoints that do not answer, `dead` the URLs of objects that do not. A
-    line that no endpoint has is left out: nobody probes it, so nobody knows that it works.
+    `down` are the names of endpoints that do not answer, `dead` the URLs of objects that do not,
+    `read` those of copies that were read whole. A line that no endpoint has is left out: nobody
+    probes it, so nobody knows that it works.
     """
     # Without regions and CDNs there is nothing to tell endpoints apart by.
     knows_places = any(e.region or e.is_cdn for e in endpoints)
     chosen: list[tuple[tuple[int, ...], Line]] = []
-    for line in lines:
+    with_copies = [each for one in lines for each in (one, *_copies(one, endpoints, read))]
+    for line in with_copies:
         endpoint = endpoint_of(line.url, endpoints)
         if endpoint is None or endpoint.name in down or line.url in dead:
             continue
@@ -97,6 +107,21 @@ def steer(
 def endpoint_of(url: str, endpoints: Sequence[Endpoint]) -> Endpoint | None:
     """Return the endpoint a URL lies at; of several, the one with the longest address."""
     return max((e for e in endpoints if e.has(url)), key=lambda e: len(e.url), default=None)
+
+
+def copies(url: str, endpoints: Sequence[Endpoint]) -> list[str]:
+    """Return the URLs under which other endpoints have copies of an object."""
+    at = endpoint_of(url, endpoints)
+    if at is None:
+        return []
+    return [edge.url + url[len(at.url) :] for edge in endpoints if edge.origin == at.name]
+
+
+def _copies(line: Line, endpoints: Sequence[Endpoint], read: Collection[str]) -> Iterator[Line]:
+    for url in copies(line.url, endpoints):
+        if url in read:
+            rest = line.text.partition(b" ")[2]
+            yield replace(line, url=url, text=url.encode("utf-8") + b" " + rest)
 
 
 def _kind_rank(kind: str, far: Distance) -> int:

@@ -1,24 +1,28 @@
 """The prober: asks every endpoint all the time, and every object that a manifest names in turn.
 
 What a probe finds is told apart into what concerns the endpoint (no connection, too slow, 403, 5xx)
-and what concerns one object (gone, of another length, replaced). One request for the headers tells
-all of it but wrong bytes of the right length; an object whose entity tag or time of change is
-another than when it was first seen has been replaced, which nothing of ours ever does, and counts
-as dead. Beside that a piece of an object is read in each round: an endpoint that answers and then
-sends a byte a second is as dead as one that is silent.
+and what concerns one object (gone, of another length, with other bytes). Each round asks for the
+headers of some objects and reads on in one of them, so that
+
+- an endpoint that answers and then sends a byte a second is as dead as one that is silent;
+- every object is read whole some day, at `read_rate`, and its sha256 compared: a store whose disk
+  or cache has turned a bit answers as it always did;
+- an object whose headers changed is dead until it has been read again, which then comes first;
+- a copy (`Endpoint.origin`) counts from when it has been read, which comes first too.
 """
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import os
 import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from hgfleet.bundles import signing
@@ -26,7 +30,7 @@ from hgfleet.bundles.manifest import SUFFIX, parse
 from hgfleet.errors import ConfigurationError
 from hgfleet.steering import health
 from hgfleet.steering.health import Condition, Health
-from hgfleet.steering.order import Endpoint, endpoint_of
+from hgfleet.steering.order import Endpoint, copies, endpoint_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,13 +39,20 @@ if TYPE_CHECKING:
     from hgfleet.steering.config import Config
 
 PIECE: Final = 65536
-"""Bytes of an object that each round reads from each endpoint."""
+"""Bytes that every round reads from each endpoint; an endpoint that takes longer is of no use."""
+
+MORE: Final = 1024 * 1024
+"""Bytes of each request beyond the first, where a round reads more than a piece."""
 
 ROUNDS: Final = 3
-"""Rounds in which every object is asked for once, unless there are more than `MOST` a round."""
+"""Rounds in which every object is asked for once, and read once, unless there is too much."""
 
 MOST: Final = 200
 """Objects asked for in one round at one endpoint; about 2 ms each within a region."""
+
+
+CLOSED: Final = "the answer is 403: gone, or the key may not read it"
+"""A key that may read objects of a private store and not list them is not told which are gone."""
 
 
 class EndpointProblem(Exception):  # noqa: N818  (not an error of ours)
@@ -54,13 +65,40 @@ class ObjectProblem(Exception):  # noqa: N818
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What an endpoint said of an object when it was first asked."""
+    """What tells that an object has been replaced."""
 
     etag: str
     modified: str
 
 
-def classify(status: int, length: int, expected: int, seen: Seen, before: Seen | None) -> None:
+@dataclass
+class Known:
+    """What is known of one object between rounds.
+
+    `asked` and `compared` are the last rounds in which it answered for its headers, and in which
+    all of its content had been read; 0: none yet. `headers` and `content` say what is wrong.
+    """
+
+    is_urgent: bool = False
+    """To be read before anything else."""
+    seen: Seen | None = None
+    asked: int = 0
+    compared: int = 0
+    headers: str = ""
+    content: str = ""
+
+
+@dataclass
+class Reading:
+    """An object that is being read, piece by piece."""
+
+    entry: Entry
+    seen: Seen | None = None
+    size: int = 0
+    digest: Any = field(default_factory=hashlib.sha256)
+
+
+def classify(status: int, length: int, expected: int) -> None:
     """Judge the headers of an object; raises EndpointProblem or ObjectProblem.
 
     403 is the endpoint's: it is what a bucket answers that has lost its policy, and an object that
@@ -72,15 +110,28 @@ def classify(status: int, length: int, expected: int, seen: Seen, before: Seen |
         raise EndpointProblem(f"the answer is {status}")
     if length != expected:
         raise ObjectProblem(f"it has {length:,} bytes instead of {expected:,}")
-    if before is not None and before != seen:
-        raise ObjectProblem("it was replaced after it had been verified")
 
 
-def batch(objects: Sequence[Entry], turn: int) -> Sequence[Entry]:
-    """Return the objects of one round: a third of them, or `MOST` if that is less, in rotation."""
-    count = min(MOST, -(-len(objects) // ROUNDS))
-    start = turn * count % max(1, len(objects))
-    return [objects[(start + i) % len(objects)] for i in range(count)]
+def batch(known: Mapping[Entry, Known]) -> list[Entry]:
+    """Return the objects of one round: those never asked for, and a third of the others.
+
+    At most `MOST` of each. Whoever has waited longest comes first.
+    """
+    new = [entry for entry, one in known.items() if not one.asked]
+    old = sorted((e for e, one in known.items() if one.asked), key=lambda e: known[e].asked)
+    return new[:MOST] + old[: min(MOST, -(-len(old) // ROUNDS))]
+
+
+def next_to_read(known: Mapping[Entry, Known], turn: int) -> Entry | None:
+    """Return the object to read next: the smallest that is urgent, else who has waited longest.
+
+    What does not answer cannot be read, and what was read in this round has had its turn.
+    """
+    return min(
+        (e for e, one in known.items() if one.asked and not one.headers and one.compared < turn),
+        key=lambda e: (not known[e].is_urgent, known[e].compared, e.size),
+        default=None,
+    )
 
 
 @dataclass
@@ -119,27 +170,27 @@ class Connection:
                 self.close()
         raise EndpointProblem(_reason(problem))
 
-    def read(self, response: http.client.HTTPResponse, most: int) -> int:
-        """Read up to `most` bytes within the time of the probe; return how many came."""
-        got = 0
+    def read(self, response: http.client.HTTPResponse, most: int) -> bytes:
+        """Read up to `most` bytes within the time of the probe; return what came."""
+        got = bytearray()
         try:
-            while got < most:
+            while len(got) < most:
                 if self._connection is not None and self._connection.sock is not None:
                     self._connection.sock.settimeout(self._left())
                 # read1: one wait for the network each, so that the time is looked at in between.
-                piece = response.read1(most - got)
+                piece = response.read1(most - len(got))
                 if not piece:
                     break
-                got += len(piece)
+                got += piece
                 self._left()
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise EndpointProblem(f"after {got:,} bytes: {_reason(error)}") from error
+            raise EndpointProblem(f"after {len(got):,} bytes: {_reason(error)}") from error
         if response.length == 0:
             response.read()  # nothing more; it tells http.client that the connection is free again
         if not response.isclosed():
             self.close()
-        return got
+        return bytes(got)
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -176,35 +227,43 @@ class Prober:
     config: Config
     condition: Condition = field(default_factory=Condition)
     dead: dict[str, str] = field(default_factory=dict)
-    _seen: dict[Entry, Seen] = field(default_factory=dict)
+    read: frozenset[str] = frozenset()
+    """URLs of objects whose content was found to be right."""
+    _known: dict[Entry, Known] = field(default_factory=dict)
     """By the whole entry: one that is published anew has been verified anew, and so begins anew."""
+    _readings: dict[bool, Reading] = field(default_factory=dict)
+    """One that is urgent, and one that is not and goes on afterwards."""
     _turn: int = 0
 
     def __post_init__(self) -> None:
         self._connection = Connection(self.endpoint, self.config)
 
     def round(self, objects: Sequence[Entry]) -> None:
-        """Probe once: objects never asked for first, then those whose turn it is."""
-        published, urls = set(objects), {entry.url for entry in objects}
-        self._seen = {entry: seen for entry, seen in self._seen.items() if entry in published}
-        self.dead = {url: problem for url, problem in self.dead.items() if url in urls}
-        new = [entry for entry in objects if entry not in self._seen][:MOST]
-        turn = [*new, *(batch(objects, self._turn) if objects else ())]
+        """Probe once: headers of objects never asked for and of those whose turn it is; content."""
         self._turn += 1
+        self._known = {
+            entry: self._known.get(entry) or Known(is_urgent=bool(self.endpoint.origin))
+            for entry in objects
+        }
+        started = time.monotonic()
         try:
-            alive = None
-            for entry in dict.fromkeys(turn):
-                if self._object(entry):
-                    alive = entry
-            if alive is not None:
-                self._piece(alive)
-            elif not objects:
+            for entry in batch(self._known):
+                self._object(entry, self._known[entry])
+                if time.monotonic() > started + self.config.interval:
+                    break  # the others come first in the next round
+            self._read(time.monotonic() + self.config.interval / 2)
+            if not objects:
                 self._anything()
         except EndpointProblem as problem:
             self._connection.close()
             self.condition = self.condition.after(str(problem))
         else:
             self.condition = self.condition.after(None)
+        known = self._known.items()
+        self.dead = {
+            e.url: one.headers or one.content for e, one in known if one.headers or one.content
+        }
+        self.read = frozenset(e.url for e, one in known if one.compared and not one.content)
 
     def _url(self, entry: Entry, method: str) -> str:
         """What a client would be told; never in a log."""
@@ -215,34 +274,92 @@ class Prober:
         except ConfigurationError as error:
             raise EndpointProblem(str(error)) from error
 
-    def _object(self, entry: Entry) -> bool:
+    def _object(self, entry: Entry, known: Known) -> None:
         self._connection.start()
         answer = self._connection.request("HEAD", self._url(entry, "HEAD"), {})
         self._connection.read(answer, 0)
+        known.asked = self._turn
         if answer.status == 403 and entry.private:
-            # A key that may read objects and not list them is not told which ones are gone.
-            self.dead[entry.url] = "the answer is 403: gone, or the key may not read it"
-            return False
-        seen = Seen(answer.headers.get("ETag", ""), answer.headers.get("Last-Modified", ""))
+            known.headers = CLOSED
+            return
         try:
-            length = int(answer.headers.get("Content-Length") or -1)
-            classify(answer.status, length, entry.size, seen, self._seen.get(entry))
+            classify(answer.status, int(answer.headers.get("Content-Length") or -1), entry.size)
         except ObjectProblem as problem:
-            self.dead[entry.url] = str(problem)
-            return False
-        self._seen.setdefault(entry, seen)
-        self.dead.pop(entry.url, None)
-        return True
+            known.headers = str(problem)
+            return
+        known.headers, seen = "", _seen(answer)
+        if known.seen not in (None, seen):
+            known.is_urgent, known.content = True, "it was replaced, and has not been read since"
+        known.seen = seen
 
-    def _piece(self, entry: Entry) -> None:
+    def _read(self, until: float) -> None:
+        """Read on where the last round ended, at least a piece."""
+        total = sum(entry.size for entry in self._known)
+        left = int(min(self.config.read_rate * self.config.interval, -(-total // ROUNDS)))
+        most = PIECE
+        while (reading := self._reading()) is not None:
+            known = self._known[reading.entry]
+            if most == MORE and (time.monotonic() >= until or (left <= 0 and not known.is_urgent)):
+                return
+            wanted = most if known.is_urgent else min(most, max(left, PIECE))
+            try:
+                got = self._piece(reading, min(wanted, reading.entry.size - reading.size))
+            except ObjectProblem as problem:
+                known.headers = str(problem)
+                return
+            except EndpointProblem:
+                if most == PIECE:
+                    raise
+                return  # a piece came in time, and more of it will in the next round
+            left -= 0 if known.is_urgent else got
+            most = MORE
+
+    def _reading(self) -> Reading | None:
+        """Return what is to be read on."""
+        self._readings = {
+            is_urgent: reading
+            for is_urgent, reading in self._readings.items()
+            if (known := self._known.get(reading.entry)) is not None
+            and not known.headers
+            and known.is_urgent == is_urgent
+        }
+        entry = next_to_read(self._known, self._turn)
+        if entry is None:
+            return None
+        return self._readings.setdefault(self._known[entry].is_urgent, Reading(entry))
+
+    def _piece(self, reading: Reading, size: int) -> int:
+        """Read some bytes and return how many; compare the digest after the last ones."""
+        entry, last = reading.entry, reading.size + size - 1
         self._connection.start()
-        last = min(PIECE, entry.size) - 1
-        asked = {"Range": f"bytes=0-{last}"}
+        asked = {"Range": f"bytes={reading.size}-{last}"}
         answer = self._connection.request("GET", self._url(entry, "GET"), asked)
+        if answer.status in (404, 410, 416):
+            self._connection.read(answer, 0)
+            raise ObjectProblem(f"the answer is {answer.status}")
+        if answer.status == 403 and entry.private:
+            self._connection.read(answer, 0)
+            raise ObjectProblem(CLOSED)
         if answer.status != 206:
             raise EndpointProblem(f"the answer to a range is {answer.status}")
-        if self._connection.read(answer, last + 1) != last + 1:
+        got = self._connection.read(answer, size)
+        if len(got) != size:
             raise EndpointProblem("a range was cut off")
+        seen = _seen(answer)
+        if reading.seen not in (None, seen):
+            # Replaced in between: from the beginning.
+            self._readings = {k: one for k, one in self._readings.items() if one is not reading}
+            return size
+        reading.seen = seen
+        reading.size += size
+        reading.digest.update(got)
+        if reading.size == entry.size:
+            known = self._known[entry]
+            is_right = reading.digest.hexdigest() == entry.sha256
+            known.content = "" if is_right else "its content is not what was published"
+            known.compared, known.is_urgent = self._turn, False
+            self._readings = {k: one for k, one in self._readings.items() if one is not reading}
+        return size
 
     def _anything(self) -> None:
         self._connection.start()
@@ -250,6 +367,10 @@ class Prober:
         self._connection.read(answer, 0)
         if answer.status >= 500:
             raise EndpointProblem(f"the answer is {answer.status}")
+
+
+def _seen(answer: http.client.HTTPResponse) -> Seen:
+    return Seen(answer.headers.get("ETag", ""), answer.headers.get("Last-Modified", ""))
 
 
 class Published:
@@ -310,6 +431,7 @@ def run(config: Config, say: Callable[..., None], is_over: Callable[[float], boo
                     time.time(),
                     {prober.endpoint.name: prober.condition for prober in probers},
                     {url: why for prober in probers for url, why in prober.dead.items()},
+                    frozenset(u for p in probers if p.endpoint.origin for u in p.read),
                 ),
             )
             if is_over(max(0.0, config.interval - (time.monotonic() - started))):
@@ -317,11 +439,14 @@ def run(config: Config, say: Callable[..., None], is_over: Callable[[float], boo
 
 
 def share(entries: Sequence[Entry], endpoints: Sequence[Endpoint]) -> list[list[Entry]]:
-    """Give each endpoint, in their order, the entries that lie there."""
+    """Give each endpoint, in their order, the entries that lie there, and copies of others."""
     shares: dict[Endpoint, list[Entry]] = {endpoint: [] for endpoint in endpoints}
     for entry in entries:
-        if (endpoint := endpoint_of(entry.url, endpoints)) is not None:
-            shares[endpoint].append(entry)
+        # A signature is for one host, so what is private has no copies.
+        others = [] if entry.private else copies(entry.url, endpoints)
+        for url in (entry.url, *others):
+            if (endpoint := endpoint_of(url, endpoints)) is not None:
+                shares[endpoint].append(replace(entry, url=url))
     return list(shares.values())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.server
 import json
 import os
@@ -10,7 +11,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from hgfleet.steering import health, probe, published
 from hgfleet.steering.config import Config, Provider
 from hgfleet.steering.health import Condition, Health
 from hgfleet.steering.order import Endpoint
-from hgfleet.steering.probe import Prober, Published
+from hgfleet.steering.probe import Known, Prober, Published
 from testing.extensions.closedstore import ClosedStore, write_settings
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ HG = Path(sys.executable).with_name("hg")
 ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 CONTENT = b"x" * 100_000
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
 @dataclass
@@ -61,13 +63,14 @@ class Server:
                 elif not body:
                     status = 404
                 if "Range" in self.headers:
-                    body = body[: int(self.headers["Range"].rpartition("-")[2]) + 1]
+                    first, last = self.headers["Range"].removeprefix("bytes=").split("-")
+                    body = body[int(first) : int(last) + 1]
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))
                 self.send_header("ETag", server.etag)
                 self.end_headers()
                 if self.command == "GET":
-                    if server.fault == "slow":
+                    if server.fault in ("slow", "no pieces"):
                         self.wfile.write(body[:1])
                         self.wfile.flush()
                         server.resume.wait(20)
@@ -85,7 +88,7 @@ class Server:
 
     def entry(self, name: str, spec: str = "zstd-v2") -> Entry:
         self.content[name] = CONTENT
-        return Entry(f"{self.url}/{name}", spec, "0" * 64, len(CONTENT), 3, NOW)
+        return Entry(f"{self.url}/{name}", spec, SHA256, len(CONTENT), 3, NOW)
 
     def stop(self) -> None:
         self.resume.set()
@@ -127,6 +130,9 @@ def test_an_endpoint_that_answers_is_up_after_one_round(server: Server, prober: 
     assert prober.dead == {}
     assert {"HEAD /bundles/a", "HEAD /bundles/b"} <= set(server.asked)
     assert sum(line.startswith("GET") for line in server.asked) == 1
+    assert prober.read == set()
+    prober.round([server.entry("a"), server.entry("b")])
+    assert prober.read == {f"{server.url}/a"}
 
 
 @pytest.mark.parametrize(
@@ -185,15 +191,72 @@ def test_an_object_of_another_length_is_dead(server: Server, prober: Prober) -> 
     assert prober.dead == {entry.url: "it has 99,999 bytes instead of 100,000"}
 
 
-def test_an_object_that_was_replaced_is_dead(server: Server, prober: Prober) -> None:
+def rounds(prober: Prober, entries: list[Entry], count: int = 4) -> None:
+    """Enough for a pass through two objects, a piece of 64 KiB a round."""
+    for _ in range(count):
+        prober.round(entries)
+
+
+def test_a_bit_that_turned_is_found_by_reading_and_so_is_its_mending(
+    server: Server, prober: Prober
+) -> None:
+    """Length, entity tag and time are what they were: a disk or a cache did it."""
+    entries = [server.entry("a"), server.entry("b")]
+    rounds(prober, entries)
+    assert prober.read == {one.url for one in entries}
+    server.content["b"] = CONTENT[:-1] + b"y"
+    rounds(prober, entries)
+    assert prober.condition.is_up
+    assert prober.dead == {entries[1].url: "its content is not what was published"}
+    server.content["b"] = CONTENT
+    rounds(prober, entries)
+    assert prober.dead == {}
+
+
+def test_an_object_that_was_replaced_is_dead_until_it_has_been_read(
+    server: Server, prober: Prober
+) -> None:
+    entries = [server.entry("a"), server.entry("b")]
+    rounds(prober, entries)
+    server.etag, server.content["b"] = '"2"', b"y" * len(CONTENT)
+    rounds(prober, entries)
+    assert prober.dead == {entries[1].url: "its content is not what was published"}
+    assert prober.read == {entries[0].url}
+    server.fault, server.etag = "no pieces", '"3"'
+    rounds(prober, entries)
+    assert set(prober.dead.values()) == {"it was replaced, and has not been read since"}
+    # The right bytes are there again, or the bundle jobs verified what is there: either will do.
+    server.fault, server.content["b"] = "", CONTENT
+    rounds(prober, entries)
+    assert prober.dead == {}
+
+
+def test_an_object_that_is_replaced_while_it_is_read_is_read_from_the_beginning(
+    server: Server, prober: Prober
+) -> None:
     entry = server.entry("a")
     prober.round([entry])
     server.etag = '"2"'
-    prober.round([entry])
-    assert prober.dead == {entry.url: "it was replaced after it had been verified"}
-    # The bundle jobs have made and verified it once more, under the same name: it begins anew.
-    prober.round([replace(entry, made=NOW + timedelta(minutes=1))])
-    assert prober.dead == {}
+    rounds(prober, [entry], 2)
+    assert prober.read == {entry.url}
+
+
+def test_a_copy_counts_from_when_it_has_been_read(server: Server, config: Config) -> None:
+    origin = Endpoint("origin", "https://s3.example/bundles")
+    edge = Endpoint("edge", server.url, is_cdn=True, origin="origin")
+    entry = replace(server.entry("a"), url=f"{origin.url}/a")
+    at_origin, at_edge = probe.share([entry], [origin, edge])
+    assert at_origin == [entry]
+    assert at_edge == [replace(entry, url=f"{server.url}/a")]
+    prober = Prober(edge, config)
+    server.content["a"] = CONTENT[:-1] + b"y"
+    prober.round(at_edge)
+    assert prober.condition.is_up
+    assert prober.read == set()
+    assert prober.dead == {at_edge[0].url: "its content is not what was published"}
+    server.content["a"] = CONTENT
+    rounds(prober, at_edge)
+    assert prober.read == {at_edge[0].url}
 
 
 def test_without_objects_any_answer_will_do(server: Server, prober: Prober) -> None:
@@ -207,9 +270,35 @@ def test_without_objects_any_answer_will_do(server: Server, prober: Prober) -> N
 def test_every_object_has_its_turn() -> None:
     entries = [Entry(f"u{n}", "zstd-v2", "", 1, 1, NOW) for n in range(1000)]
     for objects in (entries[:1], entries[:7], entries[:600]):
-        turns = [probe.batch(objects, turn) for turn in range(probe.ROUNDS)]
-        assert {one.url for turn in turns for one in turn} == {one.url for one in objects}
-    assert len(probe.batch(entries, 0)) == probe.MOST
+        known = {entry: Known(asked=1) for entry in objects}
+        for turn in range(2, 2 + probe.ROUNDS):
+            for entry in probe.batch(known):
+                known[entry].asked = turn
+        assert min(one.asked for one in known.values()) > 1
+    # What has never been asked for does not wait for that.
+    known = {entry: Known(asked=entry is not entries[-1]) for entry in entries}
+    asked = probe.batch(known)
+    assert asked[0] == entries[-1]
+    assert len(asked) == 1 + probe.MOST
+
+
+def test_what_is_urgent_is_read_first_and_then_what_waits_longest() -> None:
+    small, large, other, gone, unseen = (
+        Entry(name, "zstd-v2", "", size, 1, NOW)
+        for name, size in (("s", 1), ("l", 9), ("o", 5), ("g", 5), ("u", 5))
+    )
+    known = {
+        small: Known(asked=1, compared=3),
+        large: Known(asked=1, compared=2, is_urgent=True),
+        other: Known(asked=1, compared=2),
+        gone: Known(asked=1, is_urgent=True, headers="the answer is 404"),
+        unseen: Known(is_urgent=True),
+    }
+    order = []
+    while (entry := probe.next_to_read(known, 5)) is not None:
+        order.append(entry)
+        known[entry].compared, known[entry].is_urgent = 5, False
+    assert order == [large, other, small]
 
 
 def test_manifests_that_change_or_go_are_noticed(config: Config, server: Server) -> None:
@@ -254,7 +343,7 @@ def test_objects_of_a_private_store_are_asked_for_with_a_signature(
     paths = [f"/closed/{name}" for name in ("a", "b")]
     closed.content = dict.fromkeys(paths, CONTENT)
     entries = [
-        Entry(f"{closed.root}{path}", "zstd-v2", "0" * 64, len(CONTENT), 3, NOW, private=True)
+        Entry(f"{closed.root}{path}", "zstd-v2", SHA256, len(CONTENT), 3, NOW, private=True)
         for path in paths
     ]
     config = replace(config, signing=config.state / "signing.toml")
@@ -352,7 +441,7 @@ class Site:
         for one in self.config.endpoints:
             endpoints += f'[[endpoint]]\nname = "{one.name}"\nurl = "{one.url}"\n'
             endpoints += f'region = "{one.region}"\n' if one.region else ""
-            endpoints += f"cdn = {str(one.is_cdn).lower()}\n"
+            endpoints += f'cdn = {str(one.is_cdn).lower()}\norigin = "{one.origin}"\n'
         (self.root / "steering.toml").write_text(
             f'health = "{self.config.health}"\nstate = "{self.root}"\n{endpoints}'
             f"[networks]\n{networks}\n"
@@ -362,12 +451,19 @@ class Site:
         text = "".join(entry.line() + "\n" for entry in entries)
         (self.root / "repo/.hg/clonebundles.manifest").write_text(text)
 
-    def probed(self, *up: str, dead: dict[str, str] | None = None, age: float = 0) -> None:
+    def probed(
+        self, *up: str, dead: dict[str, str] | None = None, read: str = "", age: float = 0
+    ) -> None:
         conditions = {name: Condition().after(None) for name in up}
-        probe.write(self.config.health, Health(time.time() - age, conditions, dead or {}))
+        state = Health(time.time() - age, conditions, dead or {}, frozenset([read]))
+        probe.write(self.config.health, state)
 
     def told(self, address: str = "192.0.2.1", command: bytes = b"clonebundles") -> list[str]:
-        """Ask as a client of the wire protocol does; return the URLs in their order."""
+        """Return the URLs that a client is told of, in their order."""
+        return [line.split(" ")[0] for line in self.answer(address, command).splitlines() if line]
+
+    def answer(self, address: str, command: bytes = b"clonebundles") -> str:
+        """Ask as a client of the wire protocol does; return the manifest."""
         question = command + b"\n" + (b"* 0\n" if command != b"clonebundles" else b"")
         done = subprocess.run(
             [HG, "-R", self.root / "repo", "serve", "--stdio"],
@@ -378,7 +474,7 @@ class Site:
         )
         length, _, answer = done.stdout.partition(b"\n")
         assert len(answer) == int(length), done
-        return [line.split(" ")[0] for line in answer.decode().splitlines() if line]
+        return answer.decode().strip()
 
 
 @pytest.fixture
@@ -416,6 +512,19 @@ def test_a_client_is_not_told_of_what_does_not_answer(site: Site) -> None:
     site.publish(*ALL)
     site.probed("eu", dead={EU_STREAM.url: "the answer is 404"})
     assert site.told() == [EU_ZSTD.url]
+
+
+def test_a_client_is_told_of_copies_that_have_been_read(site: Site) -> None:
+    cdn = Endpoint("cdn", "https://cdn.example/edge", is_cdn=True, origin="eu")
+    site.config = replace(site.config, endpoints=(*site.config.endpoints, cdn))
+    site.settle(networks=NETWORKS)
+    site.publish(*ALL)
+    site.probed("eu", "us", "cdn", read=f"{cdn.url}/z.hg")
+    assert site.told("203.0.113.9")[:2] == [f"{cdn.url}/z.hg", EU_ZSTD.url]
+    # It has the digest and everything else of the line that it is a copy of.
+    site.probed("cdn", read=f"{cdn.url}/z.hg")
+    assert site.told("203.0.113.9") == [f"{cdn.url}/z.hg"]
+    assert site.answer("203.0.113.9") == EU_ZSTD.line().replace(EU_ZSTD.url, f"{cdn.url}/z.hg")
 
 
 @pytest.mark.parametrize("age", [60, -60])
