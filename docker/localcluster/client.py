@@ -53,6 +53,8 @@ def contract(cluster: Settings) -> dict[str, str]:
         "HGFLEET_LDAP_URL": f"ldaps://127.0.0.1:{cluster.port('ldap')}",
         "HGFLEET_LDAP_BASE": "dc=hgfleet,dc=test",
         "HGFLEET_S3_URL": f"https://127.0.0.1:{cluster.port('s3')}",
+        "HGFLEET_S3_2_URL": f"https://127.0.0.1:{cluster.port('s3_2')}",
+        "HGFLEET_CDN_URL": f"https://127.0.0.1:{cluster.port('cdn')}",
         "HGFLEET_BUNDLE_URL": bundle_url(cluster),
         "HGFLEET_HGRC": str(STATE / "client/hgrc"),
     }

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # Order of the ports in a cluster's block. Append only: people's bookmarks hold the numbers.
-PORT_NAMES = ("https", "http", "ssh", "ldap", "s3", "metrics", "admin_ssh")
+PORT_NAMES = ("https", "http", "ssh", "ldap", "s3", "metrics", "admin_ssh", "s3_2", "cdn")
 BLOCK_SIZE = 10
 FIRST_PORT = 21000
 BLOCKS = 900

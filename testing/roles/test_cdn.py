@@ -1,0 +1,218 @@
+"""What the role cdn promises, on any host of the group cdn."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from testinfra.host import Host
+
+    Answer = dict[str, str | int]
+
+UNIT = "hgfleet-cdn.service"
+CONFIG = "/etc/hgfleet/cdn.conf"
+LARGE = 10_000_000
+"""Bytes; more than two slices."""
+
+# Runs on the host: sends each request over a connection of its own, prints the answers as JSON.
+CLIENT = """
+import hashlib, http.client, json, ssl, sys
+from urllib.parse import urlsplit
+answers = []
+for method, url, headers in json.load(sys.stdin):
+    parts = urlsplit(url)
+    context = ssl.create_default_context(cafile="/etc/hgfleet/tls/ca.pem")
+    connection = http.client.HTTPSConnection(parts.netloc, timeout=20, context=context)
+    connection.request(method, url.partition(parts.netloc)[2], headers=headers)
+    answer = connection.getresponse()
+    body = answer.read()
+    found = {name.lower(): value for name, value in answer.headers.items()}
+    found.update(status=answer.status, size=len(body), sha256=hashlib.sha256(body).hexdigest())
+    answers.append(found)
+print(json.dumps(answers))
+"""
+
+# Runs on a host that has the object store too: makes an object, or deletes it if it has no size.
+MAKE = """
+import sys, boto3
+endpoint, bucket, key, size = sys.argv[1:]
+lines = open("/etc/hgfleet/secrets/objectstore-root.env").read().splitlines()
+root = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+client = boto3.client(
+    "s3", endpoint_url=endpoint, region_name="us-east-1", verify="/etc/hgfleet/tls/ca.pem",
+    aws_access_key_id=root["ROOT_ACCESS_KEY_ID"],
+    aws_secret_access_key=root["ROOT_SECRET_ACCESS_KEY"],
+)
+if int(size):
+    body = b"".join(b"%015d\\n" % n for n in range(int(size) // 16))
+    client.put_object(Bucket=bucket, Key=key, Body=body)
+else:
+    client.delete_object(Bucket=bucket, Key=key)
+"""
+
+
+@dataclass
+class Cache:
+    """The cache of a host: where it is, and whose objects it keeps."""
+
+    host: Host
+    url: str
+    origin: str
+    path: str
+    folder: str
+
+    def ask(self, *urls: str, method: str = "GET", **headers: str) -> list[Answer]:
+        """Send requests, one after the other."""
+        told = {name.replace("_", "-"): value for name, value in headers.items()}
+        question = json.dumps([(method, url, told) for url in urls])
+        printed = self.host.check_output("printf %%s %s | python3 -c %s", question, CLIENT)
+        answers: list[Answer] = json.loads(printed)
+        return answers
+
+    def one(self, name: str, method: str = "GET", **headers: str) -> Answer:
+        """Ask for one object through the cache."""
+        return self.ask(f"{self.url}{self.path}/{name}", method=method, **headers)[0]
+
+
+@pytest.fixture(scope="module")
+def cache(host: Host) -> Cache:
+    text = host.file(CONFIG).content_string
+    port = re.findall(r"listen \S+?:(\d+) ssl", text)[0]
+    origin = re.findall(r"upstream origin {[^}]*server (\S+);", text)[0]
+    path = re.findall(r"location ~ \^(\S*?)/\[", text)[0].replace("[.]", ".")
+    folder = re.findall(r"proxy_cache_path (\S+)", text)[0]
+    return Cache(host, f"https://localhost:{port}", f"https://{origin}", path, folder)
+
+
+@pytest.fixture(scope="module")
+def bundle(host: Host, cache: Cache) -> Iterator[str]:
+    """An object at the origin: one that is published there, or one made where the host has both."""
+    if not host.file("/etc/hgfleet/secrets/objectstore-root.env").exists:
+        read = (
+            "import json, ssl, sys, urllib.request as u\n"
+            "c = ssl.create_default_context(cafile='/etc/hgfleet/tls/ca.pem')\n"
+            "print(u.urlopen(sys.argv[1], context=c).read().decode())"
+        )
+        url = f"{cache.origin}{cache.path}/bundles.json"
+        found = re.findall(r'"url": "([^"]+)"', host.check_output("python3 -c %s %s", read, url))
+        urls = [one for one in found if one.startswith(f"{cache.origin}{cache.path}/")]
+        assert urls, found
+        yield max(urls, key=lambda one: int(cache.ask(one)[0]["size"])).partition(cache.path)[2][1:]
+        return
+    bucket, name = cache.path.strip("/"), f"hgfleet-test/{uuid.uuid4().hex}.hg"
+    make = ("python3 -c %s %s %s %s %s", MAKE, cache.origin, bucket, name)
+    host.check_output(*make, str(LARGE))
+    yield name
+    host.check_output(*make, "0")
+
+
+def test_server_runs_and_starts_with_the_host(host: Host) -> None:
+    service = host.service(UNIT)
+    assert service.is_running, host.run("journalctl -u %s -n 30 --no-pager", UNIT).stdout
+    assert service.is_enabled
+    assert host.run('nginx -t -q -g "pid /run/hgfleet-cdn.check;" -c %s', CONFIG).rc == 0
+
+
+def test_no_other_server_was_started_by_the_package(host: Host) -> None:
+    if not host.file("/etc/systemd/system/nginx.service.d/hgfleet.conf").exists:
+        assert not host.service("nginx.service").is_running
+        assert not host.service("nginx.service").is_enabled
+
+
+def test_server_is_sandboxed_and_nothing_of_it_is_root(host: Host, cache: Cache) -> None:
+    exposure = host.check_output("systemd-analyze security --no-pager %s", UNIT).splitlines()[-1]
+    assert float(exposure.split()[-3]) <= 2, exposure
+    group = host.check_output("systemctl show -P ControlGroup %s", UNIT)
+    processes = host.check_output("cat /sys/fs/cgroup%s/cgroup.procs", group).split()
+    owners = host.check_output("ps -o user= -p %s", ",".join(processes)).split()
+    assert set(owners) == {"hgcdn"}
+    assert host.run("runuser -u nobody -- ls %s", cache.folder).rc != 0
+
+
+def test_a_bundle_is_what_the_origin_has_and_is_kept(cache: Cache, bundle: str) -> None:
+    origin = cache.ask(f"{cache.origin}{cache.path}/{bundle}")[0]
+    first, second = cache.one(bundle), cache.one(bundle)
+    assert origin["status"] == first["status"] == second["status"] == 200
+    assert origin["sha256"] == first["sha256"] == second["sha256"]
+    assert second["x-cache"] == "HIT"
+    head = cache.one(bundle, "HEAD")
+    assert (head["status"], head["content-length"], head["size"]) == (200, str(origin["size"]), 0)
+
+
+def test_ranges_are_those_of_the_bundle(cache: Cache, bundle: str) -> None:
+    size = int(cache.one(bundle, "HEAD")["content-length"])
+    slice_size = 4 * 1024 * 1024
+    wanted = [(0, 0), (0, size - 1), (size // 3, size // 2), (size - 1, size - 1)]
+    if size > slice_size:
+        wanted += [(slice_size - 1, slice_size), (slice_size, size - 1)]
+    for first, last in wanted:
+        asked = {"Range": f"bytes={first}-{last}"}
+        got = cache.one(bundle, **asked)
+        right = cache.ask(f"{cache.origin}{cache.path}/{bundle}", **asked)[0]
+        assert got["status"] == 206, asked
+        assert got["content-range"] == f"bytes {first}-{last}/{size}"
+        assert got["sha256"] == right["sha256"], asked
+    whole = cache.one(bundle)["sha256"]
+    assert cache.one(bundle, Range="bytes=0-1,5-6")["sha256"] == whole
+    assert cache.one(bundle, Range=f"bytes={size}-")["status"] == 416
+
+
+def test_nothing_that_a_client_says_reaches_the_origin(cache: Cache, bundle: str) -> None:
+    """An S3 server refuses credentials that it does not know, and a query that is a signature."""
+    whole = cache.one(bundle)
+    query = f"{bundle}?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Signature=0"
+    assert cache.one(query)["sha256"] == whole["sha256"]
+    said = {"Authorization": "AWS4-HMAC-SHA256 Credential=x/y, Signature=0", "Cookie": "a=b"}
+    missing = f"hgfleet-test/{uuid.uuid4().hex}.hg"
+    assert cache.one(bundle, **said)["sha256"] == whole["sha256"]
+    assert cache.one(missing, **said)["status"] == 404
+
+
+@pytest.mark.parametrize(
+    "name", ["", "index.html", "bundles.json", "../other/x.hg", "%2e%2e/other/x.hg", "x.hg/", "?x"]
+)
+def test_only_bundles_of_the_bucket_are_there(cache: Cache, name: str) -> None:
+    assert cache.one(name)["status"] == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PROPFIND", "PURGE"])
+def test_nothing_is_written_through_it(cache: Cache, bundle: str, method: str) -> None:
+    assert cache.one(bundle, method)["status"] == 405
+
+
+def test_that_something_is_missing_is_not_remembered_for_long(cache: Cache) -> None:
+    name = f"hgfleet-test/{uuid.uuid4().hex}.hg"
+    first = cache.one(name)
+    assert (first["status"], first["x-cache"]) == (404, "MISS")
+    asked = time.monotonic()
+    while (again := cache.one(name))["x-cache"] == "HIT":
+        assert time.monotonic() - asked < 3
+    assert again["status"] == 404
+
+
+def test_the_host_certificate_is_served_and_old_tls_is_not_spoken(host: Host, cache: Cache) -> None:
+    command = "echo | openssl s_client -connect %s -CAfile /etc/hgfleet/tls/ca.pem %s"
+    where = cache.url.removeprefix("https://")
+    assert "Verify return code: 0 (ok)" in host.run(command % (where, "-tls1_3")).stdout
+    assert host.run(command % (where, "-tls1_1 -cipher DEFAULT@SECLEVEL=0")).rc != 0
+    assert host.run(command % (where, "-tls1_2 -cipher AES128-SHA")).rc != 0
+
+
+def test_requests_are_in_the_journal(host: Host, cache: Cache) -> None:
+    name = f"hgfleet-test/{uuid.uuid4().hex}.hg"
+    cache.one(name, Range="bytes=0-9")
+    host.check_output("journalctl --sync")
+    lines = host.check_output("journalctl -t hgfleet_cdn -o cat -n 100 --no-pager").splitlines()
+    found = [json.loads(line) for line in lines if name in line]
+    assert [(one["status"], one["range"], one["cache"]) for one in found] == [
+        ("404", "bytes=0-9", "MISS")
+    ]
