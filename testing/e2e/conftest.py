@@ -22,10 +22,10 @@ from bootstrap import ROOT, VENV, SetupError
 from localcluster import images
 from localcluster.cluster import INVENTORY, exclusively
 
-from testing.e2e.support import Cluster, Directory, Host, Person, run, wait_until
+from testing.e2e.support import Client, Cluster, Directory, Host, Person, run, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
 BEGUN = pytest.StashKey[str]()
 NEEDED = ("HGFLEET_HTTP_URL", "HGFLEET_SSH_PORT", "HGFLEET_CLUSTER_NAME", "HGFLEET_HGRC")
@@ -117,18 +117,42 @@ def client_host(cluster: Cluster) -> Iterator[Host]:
     run(["docker", "rm", "--force", container]).ok()
 
 
+@pytest.fixture(scope="session")
+def clients(cluster: Cluster) -> Iterator[Mapping[str, Client]]:
+    """A client in the network of each region of the inventory, and one that is nowhere known."""
+    name, network = cluster.env["HGFLEET_CLUSTER_NAME"], cluster.env["HGFLEET_CLUSTER_NETWORK"]
+    image, server = images.ensure_client(), cluster.first("ssh")
+    made = {}
+    for place, number in (("east", 130), ("west", 194), ("elsewhere", 66)):
+        container = f"{name}-client-{place}"
+        run(["docker", "rm", "--force", container])
+        words = ["docker", "run", "--detach", "--rm", "--init", f"--hostname=client-{place}"]
+        words += [f"--name={container}", f"--network={name}", f"--ip={network}.{number}"]
+        for variable in ("HGFLEET_CA_CERT", "HGFLEET_KEYS", "HGFLEET_KNOWN_HOSTS"):
+            words.append(f"--volume={cluster.env[variable]}:/client/{variable}:ro")
+        run([*words, image, "sleep", "infinity"]).ok()
+        made[place] = Client(Host(f"client-{place}", container), f"{network}.{number}")
+        # The release's hg, where the hosts have it: Debian's in the image is older.
+        read = f"docker exec {server.container} tar -C / -c opt/hgfleet"
+        run(["sh", "-ec", f"{read} | docker exec -i {container} tar -C / -x"]).ok()
+    yield made
+    for client in made.values():
+        run(["docker", "rm", "--force", client.host.container]).ok()
+
+
 @pytest.fixture
 def stopped(cluster: Cluster) -> Iterator[Callable[[str, str], None]]:
-    """Give a function that stops a unit (group of its host, unit); they run again afterwards."""
-    units: list[tuple[str, str]] = []
+    """Give a function that stops a unit on all hosts of a group; they run again afterwards."""
+    units: list[tuple[Host, str]] = []
 
     def stop(group: str, unit: str) -> None:
-        units.append((group, unit))
-        cluster.first(group).systemctl("stop", unit).ok()
+        for host in cluster.all(group):
+            units.append((host, unit))
+            host.systemctl("stop", unit).ok()
 
     yield stop
-    for group, unit in units:
-        cluster.first(group).systemctl("start", unit).ok()
+    for host, unit in units:
+        host.systemctl("start", unit).ok()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

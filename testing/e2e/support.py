@@ -365,6 +365,38 @@ class Clone:
         return sum(f.stat().st_size for f in (self.path / ".hg/store").rglob("*") if f.is_file())
 
 
+@dataclass(frozen=True)
+class Client:
+    """A machine in the cluster's network with an hg of its own; who works there is alice."""
+
+    host: Host
+    address: str
+
+    def hg(self, *words: str) -> Result:
+        """Run hg there."""
+        ssh = (
+            "ssh -F none -i /client/HGFLEET_KEYS/alice -o IdentitiesOnly=yes -o BatchMode=yes"
+            " -o StrictHostKeyChecking=yes -o UserKnownHostsFile=/client/HGFLEET_KNOWN_HOSTS"
+        )
+        settings = {"web.cacerts": "/client/HGFLEET_CA_CERT", "ui.ssh": ssh}
+        options = [word for item in settings.items() for word in ("--config", "=".join(item))]
+        environment = ["env", "HGPLAIN=1", "HGRCPATH="]
+        return self.host.run(*environment, "/opt/hgfleet/current/bin/hg", *options, *words)
+
+    def told(self, source: str) -> list[str]:
+        """Return the URLs that a client there is offered, in their order."""
+        said = self.hg("debug::clonebundle-manifest", "--raw", source).ok().stdout
+        return [word for line in said.splitlines() for word in line.split()[:1]]
+
+    def clone(self, source: str, *options: str) -> Result:
+        """Clone, check the clone, throw it away; return what hg said of the clone."""
+        place = self.host.shell("mktemp -d").strip()
+        done = self.hg("clone", "--noupdate", *options, source, f"{place}/clone").ok()
+        self.hg("-R", f"{place}/clone", "verify", "--quiet").ok()
+        self.host.run("rm", "-r", place).ok()
+        return done
+
+
 # --- the directory ----------------------------------------------------------------------------
 
 
@@ -440,6 +472,10 @@ class Cluster:
     def hosts(self) -> list[Host]:
         """All hosts."""
         return [self.host(name) for name in self.inventory["_meta"]["hostvars"]]
+
+    def all(self, group: str) -> list[Host]:
+        """Return the hosts of a group."""
+        return [self.host(name) for name in self.inventory[group]["hosts"]]
 
     def first(self, group: str) -> Host:
         """Return the first host of a group."""

@@ -32,8 +32,9 @@ def offered(cluster: Cluster) -> list[str]:
 
 @pytest.fixture
 def outage(cluster: Cluster, stopped: Callable[[str, str], None]) -> None:
-    """The object store is stopped, and everybody has noticed."""
+    """Every object store is stopped, and every cache of one, and everybody has noticed."""
     offered(cluster)
+    stopped("cdn", "hgfleet-cdn.service")
     stopped("objectstore", "hgfleet-objectstore.service")
     wait_until("nobody is sent there", lambda: not cluster.manifest(REPOSITORY), NOTICED_S)
 
