@@ -26,6 +26,7 @@ PARTS: Final[dict[str, tuple[str, str]]] = {
     "directory": ("hgfleet.directory_access", "check the access rules of the directory"),
     "repo": ("hgfleet.repo_cli", "look after the repositories that people created"),
     "bundles": ("hgfleet.bundles.cli", "make, publish and prune clone bundles"),
+    "storage": ("hgfleet.storage.cli", "move repositories to today's storage format"),
     "person": ("hgfleet.person_cli", "add, change and show people, on the directory's host"),
     "keys": ("hgfleet.keys_index", "index the SSH keys of a directory"),
     "steering": (

@@ -24,7 +24,10 @@ def size(count: int) -> str:
 class Report:
     """Writes each step to one stream, line by line, from any thread."""
 
-    def __init__(self, form: str = "auto", stream: TextIO | None = None) -> None:
+    def __init__(
+        self, form: str = "auto", stream: TextIO | None = None, *, part: str = "bundles"
+    ) -> None:
+        self._part = part
         self._stream = stream or sys.stdout
         self._events = form == "events" or (form == "auto" and not self._stream.isatty())
         self._lock = threading.Lock()
@@ -33,16 +36,16 @@ class Report:
         """Report one step: `text` is for people; `fields` have seconds and bytes, not units."""
         line = f"{repository}: {text}"
         if self._events:
-            line = events.line(f"bundles.{event}", repository=repository, **fields)
+            line = events.line(f"{self._part}.{event}", repository=repository, **fields)
         self._write(line)
 
     def note(self, event: str, text: str, **fields: object) -> None:
         """Report what concerns no one repository."""
-        self._write(events.line(f"bundles.{event}", **fields) if self._events else text)
+        self._write(events.line(f"{self._part}.{event}", **fields) if self._events else text)
 
     def summary(self, text: str, **fields: object) -> None:
         """Report the end of a run."""
-        self._write(events.line("bundles.done", **fields) if self._events else text)
+        self._write(events.line(f"{self._part}.done", **fields) if self._events else text)
 
     def _write(self, line: str) -> None:
         with self._lock:

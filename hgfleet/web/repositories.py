@@ -14,6 +14,7 @@ Written against Mercurial 7.0 to 7.2 (`mercurial/hgweb/hgweb_mod_inner.py`): `hg
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import threading
 from collections import OrderedDict
@@ -133,6 +134,7 @@ class Repositories:
         self._making = threading.Lock()
         self._idle: OrderedDict[str, list[Served]] = OrderedDict()
         self._count = 0
+        self._looked = 0
         self._files: dict[str, tuple[str, ...]] = {}
         self._base: Any = None
         self._configuration = _configuration_files()
@@ -216,6 +218,29 @@ class Repositories:
                 oldest.pop(0)
                 self._count -= 1
                 if not oldest:
+                    del self._idle[path]
+        self._look_at_one()
+
+    def _look_at_one(self) -> None:
+        """Drop the objects of one repository, in turn, if it has changed.
+
+        They would not be lent again, and they hold the files of an old store
+        (hgext/steadystore.py).
+        """
+        with self._lock:
+            if not self._idle:
+                return
+            self._looked = (self._looked + 1) % len(self._idle)
+            path = next(itertools.islice(self._idle, self._looked, None))
+        state = self.state(path)
+        with self._lock:
+            waiting = self._idle.get(path, [])
+            current = [one for one in waiting if one.state == state]
+            if len(current) < len(waiting):
+                self._count -= len(waiting) - len(current)
+                if current:
+                    self._idle[path] = current
+                else:
                     del self._idle[path]
 
     def _forget(self) -> None:

@@ -14,13 +14,14 @@ import random
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from mercurial import context, hg
 from mercurial import ui as ui_module
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 USERS: Final = ("alice", "bob", "carol")
 # fmt: off
@@ -45,15 +46,31 @@ class Size:
     tags: int = 5
 
 
-def generate(destination: Path, size: Size = Size(), seed: int = 1) -> str:
+OLD_FORMAT: Final = {
+    "revlog-compression": "zlib",
+    "sparse-revlog": "no",
+    "usegeneraldelta": "no",
+    "use-share-safe": "no",
+}
+"""Section [format] of a repository as Mercurial made them before 2016."""
+
+
+def generate(
+    destination: Path,
+    size: Size = Size(),
+    seed: int = 1,
+    formats: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """Make the repository and return the node of its tip; the folder must not exist yet."""
     ui = ui_module.ui.load()
-    for section, name, value in (
+    for name, value in formats.items():
+        ui.setconfig(b"format", name.encode(), value.encode(), b"repos.py")
+    for section, option, setting in (
         (b"ui", b"quiet", b"true"),
         (b"phases", b"publish", b"true"),
         (b"phases", b"new-commit", b"public"),
     ):
-        ui.setconfig(section, name, value, b"repos.py")
+        ui.setconfig(section, option, setting, b"repos.py")
     repository = hg.repository(ui, bytes(destination), create=True)
     return _History(repository, size, random.Random(seed)).write()
 

@@ -40,6 +40,19 @@ def test_access_rule_is_loaded_and_required(host: Host) -> None:
     assert "extensions.hgfleet_policies:required=yes" in shown
 
 
+def test_new_repositories_have_the_format_that_an_upgrade_brings(host: Host) -> None:
+    with_links = "for name in .hg/requires .hg/store/requires; do cat $name; done"
+    made = host.check_output(f"cd $(mktemp -d) && {HG} init . && {with_links}")
+    assert made.split() == [
+        "share-safe",
+        *("dotencode", "fncache", "generaldelta", "revlog-compression-zstd"),
+        *("revlogv1", "sparserevlog", "store"),
+    ]
+    assert "hgfleet_steady" in host.check_output(f"{HG} config extensions")
+    said = host.check_output("hgfleet storage plan")
+    assert said.splitlines()[-1].startswith("0 of "), said
+
+
 def test_every_declared_repository_is_there_for_its_owner_and_readers(
     host: Host, registry: dict[str, dict[str, object]]
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from hgfleet import dynamic
 from hgfleet.repository_state import SETTLED_NS
+from hgfleet.web.repositories import Repositories
 from testing.extensions.web.support import Reply, Site, ask
 
 if TYPE_CHECKING:
@@ -316,6 +317,28 @@ def test_what_people_create_and_archive_takes_effect_without_a_restart(
     site.settings.dynamic.write_text("{")
     assert ask(web, PROJECT, "cmd=heads").status == 200
     assert "not a dynamic registry" in capfd.readouterr().err
+
+
+def test_what_waits_for_a_request_holds_no_repository_that_has_changed(
+    site: Site,
+) -> None:
+    repositories = Repositories(site.folder / "repos")
+    for name in ("open/one", "open/two"):
+        site.create(name)
+        site.commit(name, "file")
+
+    def lend(name: str) -> None:
+        settle(site)
+        repositories.release(repositories.acquire(name, repositories.state(name)))
+
+    for name in ("open/one", "open/two", "open/two"):
+        lend(name)
+    assert set(repositories._idle) == {"open/one", "open/two"}
+    site.commit("open/one", "other")
+    for _ in range(2):
+        lend("open/two")
+    assert set(repositories._idle) == {"open/two"}
+    assert repositories._count == 1
 
 
 def test_before_there_is_a_registry_the_server_says_so_and_then_serves(site: Site) -> None:

@@ -1,0 +1,251 @@
+"""`hgfleet storage`: move repositories to today's storage format, under their users."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hgfleet import dynamic
+from hgfleet.bundles.report import FORMATS, Report, size
+from hgfleet.errors import HgfleetError, UsageError
+from hgfleet.repo_cli import COMPILED, HGRC, REPOSITORIES
+from hgfleet.storage import formats, place, plan
+from hgfleet.storage.formats import Action
+from hgfleet.storage.upgrade import Fleet, Upgrade, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hgfleet.storage.plan import Candidate
+    from hgfleet.storage.upgrade import Outcome
+
+_EPILOG = """\
+examples:
+  hgfleet storage status                   the format of every repository
+  hgfleet storage plan                     what an upgrade would do, the room and time it needs
+  hgfleet storage upgrade                  all that need it, one after the other
+  hgfleet storage upgrade --jobs 4         four at the same time
+  hgfleet storage upgrade team/project     one of them
+  hgfleet storage upgrade --dry-run        the plan
+
+A new store is written beside the old one, compared with it, and put in its place in one step.
+Everybody reads meanwhile; a push waits for less than a second as a rule. It runs on an SSH host,
+as root, and works with the rights of hg. It can be stopped or killed at any moment: the next run
+goes on. If any repository failed, it exits with the code of the failure; the others are done all
+the same.
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `hgfleet storage` and its commands."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "storage",
+        help="move repositories to today's storage format",
+        description="Storage formats: zstd and whatever else new repositories are created with.",
+        epilog=_EPILOG,
+        formatter_class=raw,
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)
+
+    def command(name: str, summary: str, example: str, run: Callable[..., int]) -> Any:
+        one = commands.add_parser(
+            name,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.",
+            epilog=f"example:\n  {example}",
+            formatter_class=raw,
+        )
+        one.add_argument(
+            "repositories", nargs="*", metavar="REPO", help="path in the registry (default: all)"
+        )
+        for option, default, text in (
+            ("--registry", COMPILED, "the compiled registry"),
+            ("--dynamic", dynamic.PATH, "what people created"),
+            ("--root", REPOSITORIES, "where repositories are"),
+            ("--hgrc", HGRC, "what hg gets as HGRCPATH"),
+        ):
+            one.add_argument(option, default=default, metavar="PATH", help=f"{text} ({default})")
+        one.add_argument("--user", default="hg", help="owner of the repositories (hg)")
+        one.set_defaults(run=run)
+        return one
+
+    command(
+        "plan",
+        "say which repositories need an upgrade, why, and what it takes",
+        "hgfleet storage plan team/project",
+        _plan,
+    )
+    status = command("status", "show the format of repositories", "hgfleet storage status", _status)
+    status.add_argument("--json", action="store_true", help="for programs; sizes are in bytes")
+    upgrade = command(
+        "upgrade",
+        "move repositories to the format that new ones are created with",
+        "hgfleet storage upgrade --jobs 2 --keep-backup 7",
+        _upgrade,
+    )
+    upgrade.add_argument("--dry-run", action="store_true", help="the plan; changes nothing")
+    upgrade.add_argument(
+        "--jobs", type=_count, default=1, metavar="N", help="repositories at the same time (1)"
+    )
+    upgrade.add_argument(
+        "--keep-backup",
+        type=float,
+        metavar="DAYS",
+        help="leave old stores in .hg/storage-upgrade for so long; a later run removes them "
+        "(default: until nobody reads them)",
+    )
+    upgrade.add_argument(
+        "--no-measure", action="store_true", help="do not measure bundle and read times"
+    )
+    upgrade.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="auto",
+        help="sentences or structured events (default: sentences at a terminal)",
+    )
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("expected 1 or more")
+    return number
+
+
+def _fleet(options: argparse.Namespace) -> Fleet:
+    """Become the user hg, for good: everything here is hg's, and nothing needs root."""
+    from hgfleet import registry_apply
+
+    if os.geteuid() == 0:
+        own = registry_apply.owner(options.user, options.user)
+        os.setgroups([own.gid])
+        os.setgid(own.gid)
+        os.setuid(own.uid)
+    os.umask(registry_apply.UMASK)
+    return Fleet(Path(options.root), Path(options.hgrc))
+
+
+def _candidates(
+    fleet: Fleet, options: argparse.Namespace, wanted: frozenset[str]
+) -> list[Candidate]:
+    """Look at the named repositories, or at all that are on this host. Raises UsageError."""
+    known = dynamic.load_effective(
+        options.registry, options.dynamic, lambda text: print(f"warning: {text}", file=sys.stderr)
+    ).repositories
+    if unknown := [path for path in options.repositories if path not in known]:
+        raise UsageError(
+            f"not in the registry: {', '.join(unknown)}; `hgfleet registry show --compiled` and "
+            "`hgfleet repo list` show what is"
+        )
+    paths = options.repositories or [
+        path for path in known if (fleet.control(path) / "requires").exists()
+    ]
+    return [fleet.candidate(path, wanted) for path in paths]
+
+
+def _plan(options: argparse.Namespace) -> int:
+    fleet = _fleet(options)
+    return _show_plan(fleet, _candidates(fleet, options, fleet.wanted()))
+
+
+def _show_plan(fleet: Fleet, candidates: Sequence[Candidate]) -> int:
+    due = [one for one in candidates if one.decision.action is Action.UPGRADE]
+    for one in plan.order(candidates):
+        print(f"{one.path}: {one.decision.action.value}")
+        for reason in one.decision.reasons:
+            print(f"    {reason}")
+        if one in due:
+            took = plan.seconds(one.size)
+            print(f"    store {size(one.size)}, {one.files:,} files; room for {_room(one)}")
+            print(f"    about {took:,.0f} s")
+            if lacking := plan.Ledger().lacking(one, fleet.disk(one.path)):
+                print(f"    NO ROOM: {lacking}")
+    whole = sum(one.size for one in due)
+    print(
+        f"{len(due)} of {len(candidates)} repositories need an upgrade: {size(whole)}, "
+        f"about {plan.seconds(whole):,.0f} s of one processor"
+    )
+    return 0
+
+
+def _room(one: Candidate) -> str:
+    return size(plan.room(one.size))
+
+
+def _status(options: argparse.Namespace) -> int:
+    fleet = _fleet(options)
+    candidates = _candidates(fleet, options, fleet.wanted())
+    found: dict[str, dict[str, Any]] = {}
+    for one in candidates:
+        control = fleet.control(one.path)
+        try:
+            current = sorted(place.requirements(control))
+        except HgfleetError:  # the decision says what it was
+            current = []
+        old = place.measure(control / place.WORK)[0]
+        found[one.path] = {
+            "action": one.decision.action.value,
+            "reasons": list(one.decision.reasons),
+            "requirements": current,
+            "size": one.size,
+            "old_store": old,
+        }
+    if options.json:
+        print(json.dumps({"format": 1, "repositories": found}, indent=1))
+        return 0
+    rows = [("REPOSITORY", "FORMAT", "SIZE", "STATE")]
+    for path, data in found.items():
+        state = str(data["action"])
+        if data["old_store"]:
+            state += f"; {size(data['old_store'])} in .hg/{place.WORK}"
+        summary = formats.summary(data["requirements"]) if data["requirements"] else "?"
+        rows.append((path, summary, size(data["size"]), state))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        print("  ".join([*cells, row[3]]))
+    return 0
+
+
+def _upgrade(options: argparse.Namespace) -> int:
+    if options.keep_backup is not None and options.keep_backup < 0:
+        raise UsageError("--keep-backup: expected a number of days, 0 or more")
+    fleet = _fleet(options)
+    wanted = fleet.wanted()
+    candidates = _candidates(fleet, options, wanted)
+    if options.dry_run:
+        return _show_plan(fleet, candidates)
+    report = Report(options.format, part="storage")
+    run = Upgrade(
+        fleet,
+        report,
+        jobs=options.jobs,
+        measure=not options.no_measure,
+        keep=options.keep_backup,
+    )
+    outcomes = run.run(candidates)
+    for line in table(outcomes, wanted):
+        report.note("table", line, line=line)
+    return _summary(report, outcomes)
+
+
+def _summary(report: Report, outcomes: Sequence[Outcome]) -> int:
+    failed = [one for one in outcomes if one.error is not None]
+    done = sum(1 for one in outcomes if one.figures.get("changed"))
+    names = ", ".join(one.path for one in failed)
+    report.summary(
+        f"{len(outcomes)} repositories, {done} upgraded, {len(failed)} failed"
+        + (f": {names}" if failed else ""),
+        repositories=len(outcomes),
+        upgraded=done,
+        failed=len(failed),
+        failures=names or None,
+    )
+    codes = {one.error.exit_code for one in failed if one.error is not None}
+    # Several kinds of failure have no code in common but 1.
+    return codes.pop() if len(codes) == 1 else len(codes) and 1

@@ -1,0 +1,114 @@
+"""Which storage format a repository has, and whether it can be moved to today's. Pure.
+
+Today's format is not listed here: it is what `/etc/hgfleet/hgrc` makes of a new repository (section
+`[format]`, role `mercurial`). Formats are told apart by requirements, the words in `.hg/requires`
+and `.hg/store/requires`.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+SHARE_SAFE: Final = "share-safe"
+"""The store's requirements are in the store: it can be exchanged together with them."""
+
+NEEDED: Final = ("revlogv1", "store")
+"""Every repository since Mercurial 1.0 has these; what has not is beyond what is tested here."""
+
+MEANINGS: Final = {
+    "generaldelta": "differences are taken against the best revision, not only the one before",
+    "sparserevlog": "chains of differences may have gaps, so they stay short",
+    "revlog-compression-zstd": "compressed with zstd instead of zlib",
+    "dotencode": "names with a leading dot or space are encoded",
+    "fncache": "long names are hashed",
+    SHARE_SAFE: "the store keeps its own list of requirements",
+}
+"""What this program can add, and what each is good for."""
+
+ENCODING: Final = frozenset({"fncache", "dotencode"})
+"""These change names of files in the store."""
+
+WORKING_COPY: Final = frozenset(
+    {SHARE_SAFE, "dirstate-v2", "dirstate-tracked-key-v1", "exp-sparse", "shared", "relshared"}
+)
+"""Requirements that stay in `.hg/requires` (7.2.4: `requirements.WORKING_DIR_REQUIREMENTS`)."""
+
+KEPT: Final = frozenset({"dirstate-v2", "dirstate-tracked-key-v1"})
+"""Of a working copy: they have nothing to do with the store, and stay as they are."""
+
+
+class Action(enum.Enum):
+    """What an upgrade does with a repository."""
+
+    CURRENT = "current"
+    UPGRADE = "upgrade"
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`missing` are the requirements to be added; `reasons` are sentences for people."""
+
+    action: Action
+    reasons: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+def parse(text: str) -> frozenset[str]:
+    """Read a file of requirements."""
+    return frozenset(text.split())
+
+
+def decide(current: Collection[str], wanted: Collection[str]) -> Decision:
+    """Decide for a repository with these requirements."""
+    current, wanted = frozenset(current), frozenset(wanted)
+    if absent := [name for name in NEEDED if name not in current]:
+        return _refuse(
+            f"it has no {' and no '.join(absent)}, so it is older than what is tested; upgrade it "
+            "with `hg debugupgraderepo --run` while nobody uses it"
+        )
+    if {"shared", "relshared"} & current:
+        return _refuse("its store belongs to another repository (hg share); upgrade that one")
+    if strange := current - wanted - KEPT:
+        return _refuse(
+            f"it has {', '.join(sorted(strange))}, which new repositories have not; `hg "
+            "debugupgraderepo` knows whether that can be taken away"
+        )
+    missing = tuple(sorted(wanted - current))
+    if not missing:
+        return Decision(Action.CURRENT, ("as new repositories are",))
+    if unknown := [name for name in missing if name not in MEANINGS]:
+        return _refuse(
+            f"new repositories have {', '.join(unknown)}, and this program does not know how to "
+            "add that; see section [format] of the hgrc"
+        )
+    return Decision(
+        Action.UPGRADE, tuple(f"no {name}: {MEANINGS[name]}" for name in missing), missing
+    )
+
+
+def problem(wanted: Collection[str]) -> str | None:
+    """Say what is wrong with the format of new repositories as a goal, or None."""
+    if SHARE_SAFE not in wanted:
+        return "new repositories are not share-safe, so a store cannot be exchanged in one step"
+    return None
+
+
+def _refuse(reason: str) -> Decision:
+    return Decision(Action.REFUSE, (reason,))
+
+
+def summary(requirements: Collection[str]) -> str:
+    """A format in a few words, for tables."""
+    zstd = "zstd" if "revlog-compression-zstd" in requirements else "zlib"
+    extra = [
+        short
+        for name, short in (("generaldelta", "generaldelta"), ("sparserevlog", "sparse"))
+        if name in requirements
+    ]
+    return " ".join([zstd, *extra])

@@ -1,0 +1,174 @@
+"""The folder in a repository's `.hg` where an upgrade works, and what the kernel has for it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.errors import HostError, TemporaryError
+from hgfleet.storage import formats
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WORK: Final = "storage-upgrade"
+"""Below .hg: a repository whose store becomes the new one, and then is the old one."""
+
+AWAY: Final = "storage-upgrade.remove"
+"""What is being deleted. It is renamed first, so that half of a store is never taken for one."""
+
+COMPLETE: Final = "complete"
+"""In the folder: the new store has all that the repository had at some moment, and was compared."""
+
+SINCE: Final = "since"
+"""In the folder: when it became the old store (seconds since 1970)."""
+
+FORGOTTEN_S: Final = 86_400
+"""After this time a reader of an old store is no reason to keep it."""
+
+_AT_FDCWD: Final = -100
+_EXCHANGE: Final = 2
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def rename_exchange(one: Path, other: Path) -> None:
+    """Exchange two folders in one step: at no moment is either of them missing (Linux 3.15).
+
+    Raises OSError, having changed nothing.
+    """
+    done = _libc.renameat2(
+        _AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), ctypes.c_uint(_EXCHANGE)
+    )
+    if done:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(one))
+
+
+def sync(folder: Path) -> None:
+    """Have everything on the folder's file system on its disk (syncfs)."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if _libc.syncfs(descriptor):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(folder))
+    finally:
+        os.close(descriptor)
+
+
+def check_exchange(control: Path) -> None:
+    """Raise HostError if the file system cannot exchange folders."""
+    with tempfile.TemporaryDirectory(prefix=f"{WORK}.try.", dir=control) as name:
+        one, other = Path(name) / "one", Path(name) / "other"
+        one.mkdir()
+        other.mkdir()
+        try:
+            rename_exchange(one, other)
+        except OSError as error:
+            raise HostError(
+                f"{control}: its file system cannot exchange two folders in one step "
+                f"({error.strerror}); ext4, XFS, btrfs and tmpfs can"
+            ) from error
+
+
+@contextlib.contextmanager
+def claimed(control: Path) -> Iterator[None]:
+    """Be the only upgrade of a repository; the kernel ends the claim of who was killed.
+
+    Raises TemporaryError.
+    """
+    descriptor = os.open(control, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise TemporaryError("another upgrade is at work on it") from error
+    finally:
+        os.close(descriptor)
+
+
+def requirements(control: Path) -> frozenset[str]:
+    """Read the requirements of a repository, given its .hg. Raises HostError."""
+    found: frozenset[str] = frozenset()
+    for name in ("requires", "store/requires"):
+        try:
+            found |= formats.parse((control / name).read_text("ascii"))
+        except FileNotFoundError:
+            if name == "requires":
+                raise HostError(f"{control}: no repository ({name} is missing)") from None
+        except (OSError, UnicodeError) as error:
+            raise HostError(f"{control}/{name}: {error}") from error
+        if formats.SHARE_SAFE not in found:
+            # The other file would be a leftover that Mercurial does not read.
+            break
+    return found
+
+
+def is_read(store: Path) -> bool:
+    """Whether somebody has an old store open (hgext/steadystore.py)."""
+    descriptor = os.open(store, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def remove(folder: Path) -> None:
+    """Delete the working folder, in a way that can be killed."""
+    away = folder.with_name(AWAY)
+    _delete(away)
+    if folder.exists():
+        folder.rename(away)
+        _delete(away)
+
+
+def remove_old(control: Path, keep: float | None) -> bool:
+    """Delete the old store of a repository that is current; False if it has to stay for now."""
+    folder = control / WORK
+    old = folder / ".hg/store"
+    if old.is_dir():
+        since = folder / SINCE
+        if not since.exists():
+            since.touch()
+        age = time.time() - since.stat().st_mtime
+        if age < (keep or 0):
+            return False
+        # A reader that died holds nothing; one that reads for a day has been forgotten.
+        if is_read(old) and age < FORGOTTEN_S:
+            return False
+    remove(folder)
+    return True
+
+
+def _delete(folder: Path) -> None:
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        if error.errno != errno.ENOTEMPTY:
+            raise
+        shutil.rmtree(folder)
+
+
+def measure(store: Path) -> tuple[int, int]:
+    """Bytes and number of the files of a store; what vanishes meanwhile does not count."""
+    size = files = 0
+    for folder, _, names in os.walk(store):
+        for name in names:
+            with contextlib.suppress(OSError):
+                size += os.lstat(f"{folder}/{name}").st_size
+                files += 1
+    return size, files

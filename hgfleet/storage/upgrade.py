@@ -1,0 +1,299 @@
+"""Several repositories at the same time, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from hgfleet.bundles.report import size
+from hgfleet.errors import HgfleetError, HostError, TemporaryError
+from hgfleet.storage import formats, place
+from hgfleet.storage.formats import Action, Decision
+from hgfleet.storage.plan import Candidate, Disk, Ledger, order
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from hgfleet.bundles.report import Report
+
+DAY: Final = 86_400
+
+_PHASES: Final = {
+    "measure-before": "measuring",
+    "copy": "copying",
+    "verify": "comparing the copy",
+    "measure-after": "measuring the copy",
+    "swap": "adding what was pushed meanwhile, and exchanging",
+}
+
+
+class WorkerError(HgfleetError):
+    """What a worker said about its repository, with the code that it gave."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one repository ended; `figures` are those of the worker, empty if nothing was done."""
+
+    path: str
+    before: frozenset[str] = frozenset()
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    error: HgfleetError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The repositories of a host, and how to run hg for them."""
+
+    root: Path
+    hgrc: Path
+
+    def control(self, path: str) -> Path:
+        """Where a repository's .hg is."""
+        return self.root / path / ".hg"
+
+    def environment(self) -> dict[str, str]:
+        """What a worker gets to see."""
+        return {
+            "HGRCPATH": str(self.hgrc),
+            "HGPLAIN": "1",
+            "HGENCODING": "utf-8",
+            "HGFLEET_USER": "operator:storage-upgrade",
+            "HOME": "/nonexistent",
+            "LANG": "C.UTF-8",
+            "PATH": os.environ.get("PATH", os.defpath),
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+        }
+
+    def command(self, *words: str) -> list[str]:
+        """A worker; reading and writing for others goes first where the kernel knows how."""
+        idle = ["ionice", "-c", "3"] if shutil.which("ionice") else []
+        return [*idle, sys.executable, "-m", "hgfleet.storage.worker", *words]
+
+    def wanted(self) -> frozenset[str]:
+        """Ask hg for the format of a new repository. Raises HostError."""
+        done = subprocess.run(
+            self.command("wanted"),
+            env=self.environment(),
+            cwd="/",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        try:
+            found = frozenset(json.loads(done.stdout)["requirements"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise HostError(f"hg does not start: {done.stderr.strip()[-1000:]}") from error
+        if problem := formats.problem(found):
+            raise HostError(problem)
+        return found
+
+    def candidate(self, path: str, wanted: frozenset[str]) -> Candidate:
+        """Look at a repository; what cannot be looked at is one to be refused."""
+        control = self.control(path)
+        try:
+            decision = formats.decide(place.requirements(control), wanted)
+        except HgfleetError as error:
+            return Candidate(path, Decision(Action.REFUSE, (str(error),)), 0, 0)
+        return Candidate(path, decision, *place.measure(control / "store"))
+
+    def disk(self, path: str) -> Disk:
+        """The file system of a repository."""
+        found = os.statvfs(self.control(path))
+        return Disk(
+            found.f_blocks * found.f_frsize,
+            found.f_bavail * found.f_frsize,
+            found.f_files,
+            found.f_favail,
+        )
+
+
+class Upgrade:
+    """One run. `keep` is how many days an old store stays; None: until nobody reads it."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        report: Report,
+        *,
+        jobs: int = 1,
+        measure: bool = True,
+        keep: float | None = None,
+    ) -> None:
+        self.fleet, self.report, self.jobs, self.measure = fleet, report, jobs, measure
+        self.keep = None if keep is None else keep * DAY
+        self._ledger = Ledger()
+        self._turn = threading.Condition()
+
+    def run(self, candidates: Iterable[Candidate]) -> list[Outcome]:
+        """Upgrade them; whatever fails is in the outcome of its repository."""
+        ordered = order(candidates)
+        with ThreadPoolExecutor(self.jobs, "storage") as pool:
+            try:
+                return list(pool.map(self._guarded, ordered))
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+
+    def _guarded(self, one: Candidate) -> Outcome:
+        before: frozenset[str] = frozenset()
+        try:
+            if one.decision.action is Action.REFUSE:
+                raise HostError("; ".join(one.decision.reasons))
+            control = self.fleet.control(one.path)
+            before = place.requirements(control)
+            if one.decision.action is Action.CURRENT:
+                self._tidy(one.path, control)
+                return Outcome(one.path)
+            figures = self._upgrade(one)
+        except (HgfleetError, OSError) as problem:
+            error = problem if isinstance(problem, HgfleetError) else HostError(str(problem))
+            self.report.step("failed", one.path, f"FAILED: {error}", error=error)
+            return Outcome(one.path, before, error=error)
+        self._tell(one, figures)
+        return Outcome(one.path, before, figures)
+
+    def _tidy(self, path: str, control: Path) -> None:
+        """Remove the old store of a repository that is current."""
+        if not (control / place.WORK).exists() and not (control / place.AWAY).exists():
+            return
+        with place.claimed(control):
+            place.remove(control / place.AWAY)
+            gone = place.remove_old(control, self.keep)
+        text = "its old store is removed" if gone else "its old store stays for now"
+        self.report.step("tidied", path, text, removed=gone)
+
+    def _upgrade(self, one: Candidate) -> Mapping[str, Any]:
+        self._begin(one)
+        try:
+            return self._work(one)
+        finally:
+            with self._turn:
+                self._ledger.release(one.path)
+                self._turn.notify_all()
+
+    def _begin(self, one: Candidate) -> None:
+        """Wait until there is room; raises HostError where waiting would not make any."""
+        with self._turn:
+            while problem := self._ledger.lacking(one, self.fleet.disk(one.path)):
+                if not self._ledger.promised:
+                    raise HostError(f"{problem}; make room, or move it to a larger disk")
+                self._turn.wait()
+            self._ledger.take(one)
+
+    def _work(self, one: Candidate) -> Mapping[str, Any]:
+        keep = "" if self.keep is None else str(self.keep)
+        where = str(self.fleet.root / one.path)
+        with subprocess.Popen(
+            self.fleet.command("upgrade", where, "yes" if self.measure else "no", keep),
+            env=self.fleet.environment(),
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        ) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            complaints: list[str] = []
+            reader = threading.Thread(
+                target=lambda: complaints.extend(process.stderr or ()), daemon=True
+            )
+            reader.start()
+            last: Mapping[str, Any] = {}
+            for last in _events(process.stdout):
+                self._follow(one.path, last)
+            process.wait()
+            reader.join()
+        if last.get("event") == "done":
+            return last
+        if last.get("event") == "failed":
+            raise WorkerError(str(last["error"]), int(last["code"]))
+        said = "".join(complaints).strip()[-500:] or f"exit code {process.returncode}"
+        raise TemporaryError(f"its process ended early ({said}); the next run goes on")
+
+    def _follow(self, path: str, said: Mapping[str, Any]) -> None:
+        if said["event"] == "phase":
+            phase = said["phase"]
+            self.report.step("phase", path, _PHASES.get(phase, phase), phase=phase)
+        elif said["event"] == "progress":
+            share = float(said["share"])
+            self.report.step("progress", path, f"{share:.0%} copied", share=share)
+        elif said["event"] == "again":
+            self.report.step("again", path, said["text"])
+
+    def _tell(self, one: Candidate, figures: Mapping[str, Any]) -> None:
+        if not figures.get("changed"):
+            self.report.step("current", one.path, "is current")
+            return
+        self.report.step(
+            "upgraded",
+            one.path,
+            f"upgraded in {figures['seconds']:.1f} s, pushes waited for at most "
+            f"{figures['locked_seconds']:.2f} s: {size(figures['size_before'])} -> "
+            f"{size(figures['size_after'])}"
+            + ("" if figures["removed"] else "; the old store stays for now"),
+            duration_s=figures["seconds"],
+            locked_s=figures["locked_seconds"],
+            size_before_bytes=figures["size_before"],
+            size_after_bytes=figures["size_after"],
+            removed=figures["removed"],
+        )
+
+
+def _events(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
+    for line in lines:
+        try:
+            found = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(found, dict) and "event" in found:
+            yield found
+
+
+def table(outcomes: Sequence[Outcome], wanted: frozenset[str]) -> list[str]:
+    """Before and after, a line for each repository that was upgraded."""
+    head = ("REPOSITORY", "FORMAT", "SIZE", "", "BUNDLE", "", "READ", "", "TOOK", "LOCKED")
+    rows: list[tuple[str, ...]] = [head]
+    for one in outcomes:
+        figures = one.figures
+        if not figures.get("changed"):
+            continue
+        before, after = figures["before"] or {}, figures["after"] or {}
+        row = [one.path, f"{formats.summary(one.before)} -> {formats.summary(wanted)}"]
+        row += _pair(figures["size_before"], figures["size_after"], size)
+        for name in ("bundle", "read"):
+            row += _pair(before.get(name), after.get(name), _seconds)
+        row += [f"{figures['seconds']:.1f} s", f"{figures['locked_seconds']:.2f} s"]
+        rows.append(tuple(row))
+    if len(rows) == 1:
+        return []
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f} s"
+
+
+def _pair(before: Any, after: Any, shown: Any) -> list[str]:
+    if before is None or after is None:
+        return ["-", ""]
+    share = f"{after / before - 1:+.0%}" if before else ""
+    return [f"{shown(before)} -> {shown(after)}", share]

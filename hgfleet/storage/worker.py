@@ -1,0 +1,54 @@
+"""`python -m hgfleet.storage.worker`: the process that upgrades one repository.
+
+It says what it does as one JSON object a line, the last one with `event` `done` or `failed`. A
+process for each: they work at the same time, an error of hg's takes nobody else along, and what hg
+holds in memory is given back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, Final
+
+from hgfleet.errors import HgfleetError, HostError
+
+NICE: Final = 10
+
+
+def say(event: str, **fields: Any) -> None:
+    """Tell the parent."""
+    print(json.dumps({"event": event, **fields}), flush=True)
+
+
+def main(arguments: list[str]) -> int:
+    """`wanted`, or `upgrade PATH MEASURE KEEP` with KEEP in seconds, empty for none."""
+    from hgfleet.storage import rebuild
+
+    if arguments == ["wanted"]:
+        say("done", requirements=sorted(rebuild.wanted()))
+        return 0
+    _, path, measure, keep = arguments
+    os.nice(NICE)
+    try:
+        options = rebuild.Options(measure == "yes", float(keep) if keep else None)
+        say("done", **rebuild.upgrade(Path(path), options, say))
+    except HgfleetError as error:
+        say("failed", error=str(error), code=error.exit_code)
+        return error.exit_code
+    except OSError as error:
+        say("failed", error=str(error), code=HostError.exit_code)
+        return HostError.exit_code
+    except Exception as error:
+        # Whatever it is, it concerns one repository, which was left as it is.
+        detail = "".join(traceback.format_exception(error))[-2000:]
+        say("failed", error=f"{type(error).__name__}: {error}", code=1, detail=detail)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
