@@ -118,26 +118,30 @@ def client_host(cluster: Cluster) -> Iterator[Host]:
 
 
 @pytest.fixture(scope="session")
-def clients(cluster: Cluster) -> Iterator[Mapping[str, Client]]:
+def clients(
+    cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Mapping[str, Client]]:
     """A client in the network of each region of the inventory, and one that is nowhere known."""
-    name, network = cluster.env["HGFLEET_CLUSTER_NAME"], cluster.env["HGFLEET_CLUSTER_NETWORK"]
-    image, server = images.ensure_client(), cluster.first("ssh")
+    env = cluster.env
+    # The hosts' hg; Debian's in the image is older.
+    releases = tmp_path_factory.mktemp("releases")
+    run(["tar", "-xzf", env["HGFLEET_RELEASE_ARCHIVE"], "-C", str(releases)]).ok()
+    mounts = [f"--volume={releases}:/opt/hgfleet/releases:ro"]
+    needed = ("HGFLEET_CA_CERT", "HGFLEET_KEYS", "HGFLEET_KNOWN_HOSTS")
+    mounts += [f"--volume={env[variable]}:/client/{variable}:ro" for variable in needed]
+    hg = f"/opt/hgfleet/releases/{env['HGFLEET_RELEASE_VERSION']}/bin/hg"
+    image, network = images.ensure_client(), env["HGFLEET_CLUSTER_NAME"]
     made = {}
     for place, number in (("east", 130), ("west", 194), ("elsewhere", 66)):
-        container = f"{name}-client-{place}"
+        container = f"{network}-client-{place}"
+        address = f"{env['HGFLEET_CLUSTER_NETWORK']}.{number}"
         run(["docker", "rm", "--force", container])
         words = ["docker", "run", "--detach", "--rm", "--init", f"--hostname=client-{place}"]
-        words += [f"--name={container}", f"--network={name}", f"--ip={network}.{number}"]
-        for variable in ("HGFLEET_CA_CERT", "HGFLEET_KEYS", "HGFLEET_KNOWN_HOSTS"):
-            words.append(f"--volume={cluster.env[variable]}:/client/{variable}:ro")
+        words += [f"--name={container}", f"--network={network}", f"--ip={address}", *mounts]
         run([*words, image, "sleep", "infinity"]).ok()
-        made[place] = Client(Host(f"client-{place}", container), f"{network}.{number}")
-        # The release's hg, where the hosts have it: Debian's in the image is older.
-        read = f"docker exec {server.container} tar -C / -c opt/hgfleet"
-        run(["sh", "-ec", f"{read} | docker exec -i {container} tar -C / -x"]).ok()
+        made[place] = Client(Host(f"client-{place}", container), address, hg)
     yield made
-    for client in made.values():
-        run(["docker", "rm", "--force", client.host.container]).ok()
+    run(["docker", "rm", "--force", *(client.host.container for client in made.values())]).ok()
 
 
 @pytest.fixture

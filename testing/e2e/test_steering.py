@@ -1,72 +1,227 @@
-"""Clients are told of bundles that answer, whatever happens to the store's objects."""
+"""Each client is told of bundles near it, by the address that it really has, and gets those."""
 
 from __future__ import annotations
 
-import functools
+import json
 import uuid
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
 
-from testing.e2e.support import Clone, Cluster, Person, wait_until
+from testing.e2e.support import Client, Clone, Cluster, Host, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping
 
 REPOSITORY = "e2e/steering"
 NOTICED_S = 15
 """Seconds after which no client is sent to what has gone; the bar of the service."""
 
+KINDS = ("stream", "zstd", "gzip")
+ORDER = {
+    "east": "s3-1/stream s3-1/zstd cdn1/zstd cdn1/stream s3-2/zstd s3-2/stream",
+    "west": "s3-2/stream s3-2/zstd cdn1/zstd cdn1/stream s3-1/zstd s3-1/stream",
+    "elsewhere": "cdn1/zstd cdn1/stream s3-1/zstd s3-2/zstd s3-1/stream s3-2/stream",
+}
+"""What clients of each network are told of, before gzip."""
+
 
 @pytest.fixture(scope="module")
 def source(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Clone:
-    """Bundles of all kinds are made of something new."""
+    """Bundles of all kinds are made of something new, and clients are told of all of them."""
     alice = cluster.person("alice")
     work = alice.clone(alice.ssh_url(REPOSITORY), tmp_path_factory.mktemp("source") / "work")
     work.commit("new.txt", uuid.uuid4().bytes, "something new in this run")
     work.hg("push").ok()
     cluster.make_bundles().ok()
+    wait_until(
+        "all bundles are handed out",
+        lambda: len(cluster.manifest(REPOSITORY)) == 3 * len(KINDS),
+        2 * NOTICED_S,
+    )
     return work
 
 
-@pytest.fixture
-def delete(cluster: Cluster) -> Callable[[str], None]:
-    """Delete an object behind everybody's back, with the credentials of the bundle jobs."""
-    host = cluster.first("bundles")
-
-    def do(url: str) -> None:
-        script = f"""
-import tomllib, boto3
-store = tomllib.load(open("/etc/hgfleet/bundles.toml", "rb"))
-ca, store = store["ca"], store["store"][0]
-secret = [open(f"/etc/hgfleet/secrets/bundles-{{store['name']}}-{{name}}").read().strip()
-          for name in ("access-key-id", "secret-access-key")]
-client = boto3.client("s3", endpoint_url=store["endpoint"], verify=ca, region_name="us-east-1",
-                      aws_access_key_id=secret[0], aws_secret_access_key=secret[1])
-client.delete_object(Bucket=store["bucket"], Key={url.partition("/bundles/")[2]!r})
-"""
-        host.run("/opt/hgfleet/current/bin/python3", "-", stdin=script).ok()
-
-    return do
+def names(cluster: Cluster, urls: list[str]) -> list[str]:
+    """Turn URLs into HOST/KIND."""
+    hosts = {cluster.address(host): host.name for host in cluster.hosts}
+    found = []
+    for url in urls:
+        address = str(urlsplit(url).hostname)
+        kind = next(kind for kind in KINDS if f".{kind}" in url.rpartition("/")[2])
+        found.append(f"{hosts[address]}/{kind}")
+    return found
 
 
 @pytest.mark.usefixtures("source")
-def test_an_object_that_is_gone_is_not_handed_out(
-    cluster: Cluster, alice: Person, delete: Callable[[str], None], tmp_path: Path
+@pytest.mark.parametrize("way", ["https://proxy1/", "ssh://hg@hg1/"])
+@pytest.mark.parametrize("place", ORDER)
+def test_a_client_is_told_of_what_is_near_it_and_clones_from_there(
+    cluster: Cluster, clients: Mapping[str, Client], place: str, way: str
 ) -> None:
-    host, name = cluster.first("bundles"), f"/var/lib/hgfleet/manifests/{REPOSITORY}.manifest"
-    published = [line.split(" ")[0] for line in host.shell(f"cat {name}").splitlines()]
-    assert len(published) == 3
-    told = functools.partial(cluster.manifest, REPOSITORY)
-    wait_until("bundles are known to answer", lambda: told() == published, NOTICED_S)
+    client, source = clients[place], way + REPOSITORY
 
-    delete(published[0])
-    wait_until("nobody is told of it any more", lambda: told() == published[1:], NOTICED_S)
+    told = client.told(source)
 
-    for place, url in (("https", cluster.url(REPOSITORY)), ("ssh", alice.ssh_url(REPOSITORY))):
-        clone = alice.clone(url, tmp_path / place)
-        assert f"applying clone bundle from {published[1]}" in clone.made.output, clone.made
-    # The next run makes it again.
-    cluster.make_bundles().ok()
-    wait_until("it is handed out again", lambda: published[0] in told(), NOTICED_S)
+    assert names(cluster, told)[: 2 * 3] == ORDER[place].split()
+    assert all(name.endswith("/gzip") for name in names(cluster, told)[2 * 3 :])
+    served = cluster.host(ORDER[place].partition("/")[0])
+    cursor = served.journal_cursor()
+    said = client.clone(source)
+    assert f"applying clone bundle from {told[0]}" in said.output
+    wait_until(
+        f"{served.name} has logged the download by {client.address}",
+        lambda: downloads(served, cursor, told[0], client.address),
+        10,
+    )
+
+
+def downloads(host: Host, cursor: str, url: str, address: str) -> list[str]:
+    """Return the lines of a store's or a cache's log that tell of a download."""
+    key = url.rpartition("/")[2]
+    return [
+        line
+        for line in host.journal_after(cursor)
+        if key in line and address in line and "GET" in line.upper()
+    ]
+
+
+@pytest.mark.usefixtures("source")
+def test_what_a_client_says_of_its_address_is_not_believed(
+    cluster: Cluster, clients: Mapping[str, Client]
+) -> None:
+    west, east = clients["west"], clients["east"]
+    script = """
+import json, ssl, sys, urllib.request as u
+context = ssl.create_default_context(cafile="/client/HGFLEET_CA_CERT")
+headers = {name: sys.argv[2] for name in ("X-Forwarded-For", "X-Real-IP", "X-Client-IP")}
+headers["Forwarded"] = f"for={sys.argv[2]}"
+for url in sys.argv[1].split():
+    request = u.Request(f"{url}?cmd=clonebundles", headers=headers)
+    print(u.urlopen(request, context=context).read().decode().split()[0])
+"""
+    # Through the proxy, and past it to the web host, which believes the proxy alone.
+    urls = f"https://proxy1/{REPOSITORY} https://hg1:8443/{REPOSITORY}"
+    said = west.host.run("python3", "-c", script, urls, east.address).ok().stdout.split()
+    assert names(cluster, said) == ["s3-2/stream"] * 2
+
+    ssh = f"ssh://hg@hg1/{REPOSITORY}"
+    forged = f"SetEnv=SSH_CONNECTION={east.address}"
+    options = west.hg("config", "ui.ssh").ok().stdout.strip()
+    told = west.hg(
+        "--config", f"ui.ssh={options} -o {forged}", "debug::clonebundle-manifest", "--raw", ssh
+    ).ok()
+    assert names(cluster, told.stdout.split()[:1]) == ["s3-2/stream"]
+
+
+@pytest.mark.usefixtures("source")
+def test_a_resumed_download_through_the_cache_is_the_bundle(
+    cluster: Cluster, clients: Mapping[str, Client]
+) -> None:
+    client = clients["elsewhere"]
+    told = client.told(f"https://proxy1/{REPOSITORY}")
+    where = dict(zip(names(cluster, told), told, strict=True))
+    url, origin = where["cdn1/stream"], where["s3-1/stream"]
+    script = """
+import ssl, sys, urllib.request as u
+context = ssl.create_default_context(cafile="/client/HGFLEET_CA_CERT")
+def get(url, **headers):
+    return u.urlopen(u.Request(url, headers=headers), context=context).read()
+cached, origin = sys.argv[1:]
+whole = get(origin)
+half = len(whole) // 2
+resumed = get(cached, Range=f"bytes=0-{half}") + get(cached, Range=f"bytes={half + 1}-")
+print(resumed == whole == get(cached))
+"""
+    assert client.host.run("python3", "-c", script, url, origin).ok().stdout == "True\n"
+
+
+# --- networks that providers publish ----------------------------------------------------------
+
+
+@pytest.fixture
+def provider(cluster: Cluster) -> Iterator[Callable[[str], None]]:
+    """A provider of networks, served over HTTPS by a host of the cluster; gone afterwards.
+
+    Gives a function that publishes a file and lets the prober fetch it.
+    """
+    host, server = cluster.first("web"), cluster.first("directory")
+    address = cluster.address(server)
+    serve = """
+import http.server, ssl
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def __init__(self, *arguments): super().__init__(*arguments, directory="/run/provider")
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain("/etc/hgfleet/tls/cert.pem", "/etc/hgfleet/tls/key.pem")
+made = http.server.HTTPServer(("", 9443), Handler)
+made.socket = context.wrap_socket(made.socket, server_side=True)
+made.serve_forever()
+"""
+    server.shell("install -d /run/provider")
+    unit = "--unit=provider --quiet --collect"
+    server.run("systemd-run", *unit.split(), "/usr/bin/python3", "-c", serve).ok()
+    settings = "/etc/hgfleet/steering.toml"
+    before = host.shell(f"cat {settings}")
+    table = (
+        f'[[provider]]\nname = "aws"\nurl = "https://{address}:9443/ip-ranges.json"\n'
+        '[provider.regions]\nus-west-2 = "west"\n\n'
+    )
+    write = ["sh", "-c", f"cat >{settings}.new && mv {settings}.new {settings}"]
+    host.run(
+        *write, stdin=before.replace("# Regions of clients", table + "# Regions of clients")
+    ).ok()
+
+    def publish(text: str) -> None:
+        server.run("sh", "-c", "cat >/run/provider/ip-ranges.json", stdin=text).ok()
+        cursor = host.journal_cursor()
+        host.systemctl("restart", "hgfleet-steering").ok()
+        wait_until(
+            "the prober has looked at the file",
+            lambda: [
+                line
+                for line in host.journal_after(cursor, "--unit=hgfleet-steering")
+                if "event=steering.ranges" in line
+            ],
+        )
+
+    yield publish
+    host.run(*write, stdin=before).ok()
+    host.shell(
+        "rm -f /var/lib/hgfleet-steering/ranges-aws.json; systemctl restart hgfleet-steering"
+    )
+    server.shell("systemctl stop provider; rm -r /run/provider")
+
+
+@pytest.mark.disruptive
+@pytest.mark.usefixtures("source")
+def test_networks_that_a_provider_publishes_count_until_a_better_file_comes(
+    cluster: Cluster, clients: Mapping[str, Client], provider: Callable[[str], None]
+) -> None:
+    client, network = clients["elsewhere"], cluster.env["HGFLEET_CLUSTER_NETWORK"]
+    web = cluster.first("web")
+
+    def first() -> list[str]:
+        return names(cluster, client.told(f"https://proxy1/{REPOSITORY}"))[:1]
+
+    region = {"ip_prefix": f"{network}.64/26", "region": "us-west-2", "service": "EC2"}
+    provider(json.dumps({"prefixes": [region] * 3, "ipv6_prefixes": []}))
+    wait_until("the client is in that region", lambda: first() == ["s3-2/stream"])
+    assert web.run("hgfleet", "steering", "where", client.address).ok().stdout == "west\n"
+    # The inventory's own networks are longer than a provider's, and so is what is said of them.
+    assert web.run("hgfleet", "steering", "where", clients["east"].address).ok().stdout == "east\n"
+
+    wrong = ("<html>", json.dumps({"prefixes": [{"ip_prefix": "0.0.0.0/33"}], "ipv6_prefixes": []}))
+    for text in wrong:
+        provider(text)
+        wait_until("the file before stays in force", lambda: first() == ["s3-2/stream"])
+
+
+@pytest.mark.usefixtures("source")
+def test_prober_says_how_it_is(cluster: Cluster) -> None:
+    said = cluster.first("web").run("hgfleet", "steering", "status").ok().stdout
+    assert [line.partition(":")[0] for line in said.splitlines() if line[:1] not in (" ", "")] == [
+        "s3-1 (east)",
+        "s3-2 (west)",
+        "cdn1 (CDN)",
+    ]
