@@ -201,6 +201,19 @@ OFFERED_S = 30
 """Seconds for a prober that has just started, perhaps before the store, to find that it answers."""
 
 
+def wait_for_bundles(url: str) -> None:
+    """Wait until clients are told of bundles: not before the prober has seen that they answer."""
+    deadline = time.monotonic() + OFFERED_S
+    command = ["debug::clonebundle-manifest", "--raw", url]
+    while not hg(command, what="Asking for the clone bundles").strip():
+        if time.monotonic() > deadline:
+            bootstrap.fail(
+                f"Clients are told of no clone bundle of {url} after {OFFERED_S} s.",
+                "See ./cluster exec hg1 -- hgfleet steering status.",
+            )
+        time.sleep(1)
+
+
 def smoke(cluster: Settings, hosts: Mapping[str, Host]) -> None:
     """Push as alice, run the bundle job, clone over HTTPS: from a bundle, and complete."""
     with Step("smoke", "push as alice over SSH, clone over HTTPS from the object store"):
@@ -224,13 +237,10 @@ def smoke(cluster: Settings, hosts: Mapping[str, Host]) -> None:
         push(source, ssh_url(cluster, SMOKE_REPOSITORY))
     generate_bundles(cluster, hosts)
     with Step("smoke", "clone over HTTPS"):
-        command = ["clone", https_url(cluster, SMOKE_REPOSITORY), str(copy)]
-        deadline = time.monotonic() + OFFERED_S
-        while "applying clone bundle" not in (told := hg(command, what="Cloning over HTTPS")):
-            if time.monotonic() < deadline:
-                shutil.rmtree(copy)
-                time.sleep(1)
-                continue
+        url = https_url(cluster, SMOKE_REPOSITORY)
+        wait_for_bundles(url)
+        told = hg(["clone", url, str(copy)], what="Cloning over HTTPS")
+        if "applying clone bundle" not in told:
             bootstrap.fail(f"The clone did not use a clone bundle:\n{told}", journal_hint())
         wanted = hg(
             ["-R", str(source), "log", "-r", "tip", "-T", "{node}"], what="Reading the source"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import fcntl
 import json
 import re
@@ -10,8 +11,8 @@ import shutil
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import bootstrap
@@ -22,7 +23,6 @@ from localcluster.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from localcluster.release import Release
 
@@ -44,7 +44,7 @@ class Host:
     groups: list[str]
 
 
-@contextmanager
+@contextlib.contextmanager
 def exclusively() -> Iterator[None]:
     """Let one command at a time change the cluster of this checkout."""
     STATE.mkdir(exist_ok=True)
@@ -299,14 +299,39 @@ def start_containers(
         for name, host in hosts.items()
     }
     extra = {"cluster_images": dict(chosen), "cluster_published": published}
-    playbook(
-        cluster,
-        built,
-        ROOT / "docker/containers.yml",
-        extra,
-        "containers",
-        "network and containers",
-    )
+    book = ROOT / "docker/containers.yml"
+    try:
+        playbook(cluster, built, book, extra, "containers", "network and containers")
+    except bootstrap.SetupError:
+        ended = [name for name, state in containers(cluster).items() if state != "running"]
+        if ended and INOTIFY_LIMIT.exists():
+            explain_boot(ended[0], inotify_instances(), int(INOTIFY_LIMIT.read_text()))
+        raise
+
+
+INOTIFY_LIMIT = Path("/proc/sys/fs/inotify/max_user_instances")
+INSTANCES_OF_A_HOST = 10
+"""Of inotify, while it boots; some 6 afterwards."""
+
+
+def inotify_instances(proc: Path = Path("/proc")) -> int:
+    """Count the inotify instances of all processes that may be looked at, containers' included."""
+    count = 0
+    for link in proc.glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            count += str(link.readlink()) == "anon_inode:inotify"
+    return count
+
+
+def explain_boot(host: str, taken: int, limit: int) -> None:
+    """Raise SetupError where a host ended, silently, because it got no inotify instance."""
+    if taken + INSTANCES_OF_A_HOST > limit:
+        bootstrap.fail(
+            f"{host} did not boot: {taken} of fs.inotify.max_user_instances ({limit}) are taken. "
+            "systemd needs some, and containers share them with everything else that root runs.",
+            f"As root: sysctl fs.inotify.max_user_instances={max(1024, 2 * limit)} (for good: in a "
+            "file in /etc/sysctl.d), then run this again. Or take other clusters down.",
+        )
 
 
 def take_snapshots(cluster: Settings, hosts: Mapping[str, Host], key: str) -> None:

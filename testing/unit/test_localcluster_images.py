@@ -188,3 +188,19 @@ def test_lines_of_a_play_that_are_shown_as_progress() -> None:
     assert found["name"] == "web : Workers run"
     assert cluster.TASK_LINE.match("RUNNING HANDLER [base : Restart] ***")
     assert not cluster.TASK_LINE.match("ok: [hg1] => TASK [x]")
+
+
+def test_a_host_that_got_no_inotify_instance_is_explained() -> None:
+    """Where it has no terminal, systemd ends without a word."""
+    cluster.explain_boot("hg1", taken=90, limit=128)
+    with pytest.raises(bootstrap.SetupError, match=r"max_user_instances \(128\)") as refused:
+        cluster.explain_boot("hg1", taken=126, limit=128)
+    assert "sysctl fs.inotify.max_user_instances=1024" in str(refused.value)
+
+
+def test_inotify_instances_are_counted(tmp_path: Path) -> None:
+    for process, target in (("1", "anon_inode:inotify"), ("23", "anon_inode:inotify"), ("4", "x")):
+        folder = tmp_path / process / "fd"
+        folder.mkdir(parents=True)
+        (folder / "5").symlink_to(target)
+    assert cluster.inotify_instances(tmp_path) == 2
