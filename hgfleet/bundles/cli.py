@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hgfleet import pushed
 from hgfleet.bundles import config as settings
 from hgfleet.bundles.explain import explain
 from hgfleet.bundles.manifest import locate
@@ -28,6 +29,7 @@ examples:
   hgfleet bundles plan                       what a run would do for each repository, and why
   hgfleet bundles status team/project        what is published now, and whether it answers
   hgfleet bundles run --dry-run              the plan, and the objects that would be deleted
+  hgfleet bundles run --pushed               what happens after pushes
   hgfleet bundles run --force team/project   make new bundles of one repository whatever its plan
   hgfleet bundles explain team/project       the plan of one repository with all its inputs
   hgfleet bundles prune --dry-run            what is outdated, orphaned or of nobody
@@ -87,6 +89,18 @@ def add_parser(subparsers: Any) -> None:
         "--dry-run", action="store_true", help="say what would be done, change nothing"
     )
     run.add_argument("--force", action="store_true", help="make new bundles even where none is due")
+    run.add_argument(
+        "--pushed",
+        action="store_true",
+        help="only the repositories that were pushed to since their last run, until there are none",
+    )
+    run.add_argument(
+        "--every",
+        type=float,
+        default=60,
+        metavar="SECONDS",
+        help="with --pushed: time between two runs for the same repository (default: %(default)s)",
+    )
     plan = command(
         "plan",
         "say what a run would do for each repository, and why",
@@ -183,9 +197,33 @@ def _repositories(
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.pushed:
+        return _run_pushed(options)
     pipeline = _pipeline(options, writes=True, force=options.force, dry_run=options.dry_run)
     repositories = _repositories(pipeline, options, and_archived=True)
     return _summary(pipeline, pipeline.run(repositories, everything=not options.repositories))
+
+
+def _run_pushed(options: argparse.Namespace) -> int:
+    if options.repositories or options.force or options.dry_run:
+        raise UsageError("--pushed works off what was pushed: without names, --force and --dry-run")
+    worst = 0
+
+    def run(paths: list[str]) -> set[str]:
+        nonlocal worst
+        pipeline = _pipeline(options, writes=True)
+        registry, archived = pipeline.known()
+        withdrawn = {one.path: one for one in archived}
+        found = [registry.repositories.get(path, withdrawn.get(path)) for path in paths]
+        # What nobody knows any more is the timer's business, which looks at all there is.
+        outcomes = pipeline.run([one for one in found if one is not None]) if any(found) else []
+        worst = max(worst, _summary(pipeline, outcomes))
+        return {outcome.repository for outcome in outcomes if outcome.busy}
+
+    pipeline = _pipeline(options)
+    pipeline.check_scratch()
+    pushed.work_off(pushed.SPOOL, pipeline.config.scratch / "pushed", options.every, run)
+    return worst
 
 
 def _prune(options: argparse.Namespace) -> int:

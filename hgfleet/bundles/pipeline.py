@@ -48,13 +48,14 @@ class Outcome:
     """How one repository ended; `error` is None unless something failed.
 
     `lacking` has, by store, why some of its bundles are not there although they are elsewhere: the
-    repository is served, and the next run tries again.
+    repository is served, and the next run tries again. `busy`: another run is at work on it.
     """
 
     repository: str
     plan: Plan | None = None
     error: HgfleetError | None = None
     lacking: Mapping[str, HgfleetError] = field(default_factory=dict)
+    busy: bool = False
 
 
 class Pipeline:
@@ -240,7 +241,7 @@ class Pipeline:
             with self._locked(repository) as mine:
                 if not mine:
                     self.report.step("busy", repository.path, "another run is at work on it")
-                    return Outcome(repository.path)
+                    return Outcome(repository.path, busy=True)
                 stock = {store: one.get(repository.path, Stock()) for store, one in stocks.items()}
                 return work(repository, stock)
         except Exception as problem:

@@ -1,0 +1,126 @@
+"""Word from pushes to the bundle jobs of the same host: these repositories have changed.
+
+A push leaves an empty file in a spool folder, named after the repository. systemd sees that the
+folder is not empty and starts a run for what is named there. The run takes a marker by renaming it,
+`NAME` to `NAME+`, before it looks at the repository, and removes it afterwards. So a push in
+between leaves a new one, and the marker of a killed run is still there for the next.
+
+Where the bundle jobs have another host, nobody takes the markers: there are never more of them than
+repositories, and the timer of the jobs finds what was pushed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+SPOOL: Final = Path("/var/lib/hgfleet/pushed")
+
+LOOK_S: Final = 5.0
+"""How often a run that has to wait looks whether something else was pushed (seconds)."""
+
+_TAKEN: Final = "+"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+
+
+def mark(spool: str, path: str) -> None:
+    """Note that a repository has changed; raises OSError, FileNotFoundError without a spool.
+
+    A slash becomes a "+", which no path of the registry has.
+    """
+    descriptor = os.open(
+        f"{spool}/{path.replace('/', '+')}", os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o640
+    )
+    os.close(descriptor)
+
+
+def take(spool: Path) -> list[str]:
+    """Take all markers and return their repositories, those of a killed run as well.
+
+    Raises FileNotFoundError without a spool. What is no marker is removed, or systemd would start
+    a run for it again and again.
+    """
+    found = set()
+    for path in spool.iterdir():
+        name = path.name.removesuffix(_TAKEN)
+        if not _NAME.fullmatch(name) or name.endswith(_TAKEN):
+            with contextlib.suppress(OSError):
+                path.unlink()
+            continue
+        if path.name == name:
+            path.rename(spool / f"{name}{_TAKEN}")
+        found.add(name.replace("+", "/"))
+    return sorted(found)
+
+
+def done(spool: Path, repository: str) -> None:
+    """Remove the marker that was taken."""
+    (spool / f"{repository.replace('/', '+')}{_TAKEN}").unlink(missing_ok=True)
+
+
+def due(
+    marked: Iterable[str], tried: Mapping[str, float], now: float, every: float
+) -> tuple[list[str], float]:
+    """Split off the repositories whose turn it is; return them and when the next one is due.
+
+    `tried` has the time of the last run for each; times are seconds since the epoch, `every` and
+    the pause are seconds. A time to come (the clock was set back) is none.
+    """
+    turns = {}
+    for repository in marked:
+        last = tried.get(repository, 0.0)
+        turns[repository] = 0.0 if last > now else max(0.0, last + every - now)
+    ready = [repository for repository, wait in turns.items() if wait == 0]
+    return ready, min((wait for wait in turns.values() if wait), default=0.0)
+
+
+def work_off(
+    spool: Path,
+    memory: Path,
+    every: float,
+    run: Callable[[list[str]], Collection[str]],
+    pause: Callable[[float], None] = time.sleep,
+) -> None:
+    """Run for what is marked until nothing is; a repository has a run every so many seconds.
+
+    `run` gets repositories and returns those that somebody else is at work on: their markers stay
+    for another try. `memory` is a folder with a file for each run of the last `every` seconds.
+    Whatever `run` raises is passed on; the markers are removed, and the timer tries again.
+    """
+    memory.mkdir(exist_ok=True)
+    while marked := take(spool):
+        now = time.time()
+        ready, wait = due(marked, _tried(memory, now - every), now, every)
+        if not ready:
+            pause(min(wait, LOOK_S))
+            continue
+        for repository in ready:
+            file = memory / repository.replace("/", "+")
+            file.touch()
+            os.utime(file)
+        busy: Collection[str] = ()
+        try:
+            busy = run(ready)
+        finally:
+            for repository in ready:
+                if repository not in busy:
+                    done(spool, repository)
+
+
+def _tried(memory: Path, since: float) -> dict[str, float]:
+    """When there was a run for what; forgets what is older."""
+    found = {}
+    for path in memory.iterdir():
+        last = path.stat().st_mtime
+        if last < since:
+            path.unlink(missing_ok=True)
+        else:
+            found[path.name.replace("+", "/")] = last
+    return found
