@@ -562,8 +562,19 @@ class Cluster:
         return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
 
     def make_bundles(self) -> Result:
-        """Run the bundle job as its timer would, to its end."""
-        return self.first("bundles").systemctl("start", "hgfleet-bundles.service")
+        """Run the bundle job as its timer would, to its end.
+
+        Runs that pushes have started end first: what they are at work on is theirs.
+        """
+        host = self.first("bundles")
+        self.wait_for_pushed()
+        return host.systemctl("start", "hgfleet-bundles.service")
+
+    def wait_for_pushed(self) -> None:
+        """Wait until all that was pushed has been looked at by the bundle jobs."""
+        script = "ls -A /var/lib/hgfleet/pushed; systemctl is-active hgfleet-bundles-pushed || :"
+        host = self.first("bundles")
+        wait_until("nothing pushed is left", lambda: host.shell(script).split() == ["inactive"], 60)
 
     def remote_heads(self, repository: str) -> set[str]:
         """Return the heads that the web part shows."""

@@ -21,8 +21,12 @@ if TYPE_CHECKING:
     from testinfra.backend.base import CommandResult
     from testinfra.host import Host
 
+    from testing.conftest import WaitFor
+
 SERVICE = "hgfleet-bundles.service"
 TIMER = "hgfleet-bundles.timer"
+PUSHED = "hgfleet-bundles-pushed"
+SPOOL = "/var/lib/hgfleet/pushed"
 OPEN = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=10).headers)"
 HG = "/opt/hgfleet/current/bin/hg"
 
@@ -67,14 +71,35 @@ def test_everything_published_can_be_downloaded(host: Host) -> None:
     assert "DEAD" not in status.stdout
 
 
-def test_job_is_sandboxed_and_comes_last(host: Host) -> None:
-    shown = host.check_output("systemctl show %s", SERVICE)
+def test_pushes_are_looked_for_and_after_each_boot(host: Host) -> None:
+    path = host.service(f"{PUSHED}.path")
+    assert path.is_enabled
+    assert path.is_running
+    folder = host.file(SPOOL)
+    assert (folder.user, folder.group, folder.mode) == ("hg", "hg", 0o2770)
+
+
+def test_a_marker_starts_a_run_that_takes_it(host: Host, wait_for: WaitFor) -> None:
+    # Of a repository that nobody knows: there is nothing to do for it.
+    host.check_output("runuser -u hg -- touch %s/hgfleet-test+gone", SPOOL)
+    wait_for("the marker is gone", lambda: host.check_output("ls %s", SPOOL) == "", 60)
+    wait_for(
+        "the run ends well",
+        lambda: host.check_output("systemctl show -P ActiveState %s", PUSHED) == "inactive",
+        60,
+    )
+    assert host.service(f"{PUSHED}.path").is_running
+
+
+@pytest.mark.parametrize("service", [SERVICE, f"{PUSHED}.service"])
+def test_job_is_sandboxed_and_comes_last(host: Host, service: str) -> None:
+    shown = host.check_output("systemctl show %s", service)
     values = dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
     assert values["User"] == "hgbundles"
     assert values["Nice"] == "10"
     assert int(values["CPUWeight"]) < 100
     assert values["ProtectSystem"] == "strict"
-    exposure = host.check_output("systemd-analyze security --no-pager %s", SERVICE).splitlines()[-1]
+    exposure = host.check_output("systemd-analyze security --no-pager %s", service).splitlines()[-1]
     assert float(exposure.split()[-3]) < 2, exposure
 
 

@@ -114,6 +114,16 @@ def test_clones_are_limited_by_all_that_serve(host: Host) -> None:
     ]
 
 
+def test_bundle_jobs_are_told_of_pushes(host: Host) -> None:
+    shown = host.check_output(f"{HG} config extensions.hgfleet_pushed hgfleet.pushed")
+    assert shown.splitlines() == [
+        "extensions.hgfleet_pushed=/opt/hgfleet/current/hgext/pushed.py",
+        "hgfleet.pushed=/var/lib/hgfleet/pushed",
+    ]
+    folder = host.file("/var/lib/hgfleet/pushed")
+    assert (folder.user, folder.group, folder.mode) == ("hg", "hg", 0o2770)
+
+
 def test_second_application_of_the_registry_changes_nothing(host: Host) -> None:
     applied = host.run("hgfleet registry apply --check --root /srv/hg/repos")
     assert applied.stdout.splitlines()[-1] == "changed=0", applied.stdout
