@@ -312,6 +312,8 @@ class _Clone:
         self._turn: Turn | None = None
         self._is_counted = self._is_served = False
         self._poll: select.poll | None = None
+        # Of the log of requests: whoever reads there what clones cost must know what was waiting.
+        self._entry: dict[str, object] = {}
         path = repo.ui.config(b"hgfleet", b"path") or b"-"
         self._path = path.decode("utf-8", "replace")
         request = getattr(proto, "_req", None)
@@ -322,6 +324,7 @@ class _Clone:
         else:
             self._client = request.rawenv.get(b"REMOTE_ADDR", b"")
             self._watch(request.rawenv.get(b"hgfleet.connection"), select.POLLRDHUP)
+            self._entry = request.rawenv.get(b"hgfleet.entry", {})
 
     def _watch(self, connection: Any, more: int) -> None:
         try:
@@ -382,6 +385,7 @@ class _Clone:
             return None
         if at is None:
             self._is_served = True
+            self._entry["waited"] = round(time.monotonic() - self._began, 3)
             self.log("serve")
             self._turn.hold(lambda: self.log("end", reason="hold"))
         return at

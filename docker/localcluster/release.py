@@ -14,6 +14,7 @@ from bootstrap import CACHE, ROOT, Step, run
 from localcluster import images
 
 SOURCES = ROOT / "docker/release"
+CLIENTS = ROOT / "docker/clients"
 # What a build step may learn of the controller's own way to package indexes.
 PASSED_ON = (
     "http_proxy",
@@ -82,8 +83,19 @@ def _versitygw(folder: Path) -> Path:
     return binary
 
 
+def older_clients() -> Path:
+    """Return a folder with older versions of Mercurial, for tests; `5/hg` and `6/bin/hg`."""
+    key = images.content_key([images.ensure_builder().encode(), *images.tree_parts([CLIENTS])])
+    clients = CACHE / "release" / f"clients-{key}"
+    if not clients.exists():
+        clients.parent.mkdir(parents=True, exist_ok=True)
+        with Step("clients", "fetching older versions of Mercurial (about 15 s)"):
+            _build(CLIENTS / "fetch.sh", [(CLIENTS, "/src")], {}, "", clients)
+    return clients
+
+
 def _build(
-    script: str,
+    script: str | Path,
     mounts: list[tuple[Path, str]],
     variables: dict[str, str],
     product: str,

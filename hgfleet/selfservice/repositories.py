@@ -32,7 +32,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hgfleet import access, dynamic, registry
+from hgfleet import access, dynamic, pushed, registry
 from hgfleet.errors import AccessDeniedError, HostError, TemporaryError
 from hgfleet.selfservice import rules
 
@@ -103,6 +103,7 @@ def create(context: Context, path: str, entry: Entry, source: Repository | None 
             _sync(place.parent)
             entries[path] = entry
         (place / ".hg" / MARK).unlink()
+    _tell_bundle_jobs(context, path)
 
 
 def refuse_inside_a_repository(context: Context, path: str) -> None:
@@ -283,6 +284,7 @@ def archive(context: Context, path: str) -> None:
     path = plain(path)
     with _mine(context, path) as (entries, entry):
         entries[path] = replace(entry, archived=dynamic.now())
+    _tell_bundle_jobs(context, path)
 
 
 def restore(context: Context, path: str) -> None:
@@ -293,6 +295,7 @@ def restore(context: Context, path: str) -> None:
         if entry is None or entry.owner != context.principal.name:
             raise missing(context, path)
         bring_back(context, path, entries)
+    _tell_bundle_jobs(context, path)
 
 
 def bring_back(context: Context, path: str, entries: dynamic.Update) -> None:
@@ -313,6 +316,12 @@ def bring_back(context: Context, path: str, entries: dynamic.Update) -> None:
     restored = replace(entry, archived=None)
     _configure(context, dynamic.effective(path, restored, static), place)
     entries[path] = restored
+
+
+def _tell_bundle_jobs(context: Context, path: str) -> None:
+    """Let bundles come or go soon; where that cannot be told, the timer of the jobs finds out."""
+    with contextlib.suppress(OSError):
+        pushed.mark(str(Path(context.dynamic).parent.parent / pushed.SPOOL.name), path)
 
 
 @contextlib.contextmanager

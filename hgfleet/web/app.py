@@ -378,6 +378,7 @@ class Application:
             environ["REMOTE_ADDR"] = client_address(exchange.environ)
             # For an answer that waits for its turn (hgext/admission.py): is the client there?
             environ["hgfleet.connection"] = exchange.environ.get("gunicorn.socket")
+            environ["hgfleet.entry"] = exchange.entry
         execution = Execution(self._repositories.acquire(path, state), self._repositories.release)
         try:
             if request.is_archive:

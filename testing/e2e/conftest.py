@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 from bootstrap import ROOT, VENV, SetupError
-from localcluster import images
+from localcluster import images, release
 from localcluster.cluster import INVENTORY, exclusively
 
 from testing.e2e.support import Client, Cluster, Directory, Host, Person, run, wait_until
@@ -105,6 +105,12 @@ def carols_entry(cluster: Cluster) -> Iterator[Directory]:
             directory.change("add", identity, key)
 
 
+def client_volumes(cluster: Cluster) -> list[str]:
+    """Return what docker has to be told to give a client's host what a client has to know."""
+    names = ("HGFLEET_CA_CERT", "HGFLEET_KEYS", "HGFLEET_KNOWN_HOSTS")
+    return [f"--volume={cluster.env[name]}:/client/{name}:ro" for name in names]
+
+
 @pytest.fixture(scope="session")
 def client_host(cluster: Cluster) -> Iterator[Host]:
     """A host in the cluster's network with other clients than this machine has; gone afterwards."""
@@ -112,6 +118,7 @@ def client_host(cluster: Cluster) -> Iterator[Host]:
     run(["docker", "rm", "--force", container])
     words = ["docker", "run", "--detach", "--rm", "--init", "--hostname=client"]
     words += [f"--name={container}", f"--network={cluster.env['HGFLEET_CLUSTER_NAME']}"]
+    words += [f"--volume={release.older_clients()}:/opt/hg:ro", *client_volumes(cluster)]
     run([*words, images.ensure_client(), "sleep", "infinity"]).ok()
     yield Host("client", container)
     run(["docker", "rm", "--force", container]).ok()
@@ -127,8 +134,7 @@ def clients(
     releases = tmp_path_factory.mktemp("releases")
     run(["tar", "-xzf", env["HGFLEET_RELEASE_ARCHIVE"], "-C", str(releases)]).ok()
     mounts = [f"--volume={releases}:/opt/hgfleet/releases:ro"]
-    needed = ("HGFLEET_CA_CERT", "HGFLEET_KEYS", "HGFLEET_KNOWN_HOSTS")
-    mounts += [f"--volume={env[variable]}:/client/{variable}:ro" for variable in needed]
+    mounts += client_volumes(cluster)
     hg = f"/opt/hgfleet/releases/{env['HGFLEET_RELEASE_VERSION']}/bin/hg"
     image, network = images.ensure_client(), env["HGFLEET_CLUSTER_NAME"]
     made = {}
@@ -139,7 +145,7 @@ def clients(
         words = ["docker", "run", "--detach", "--rm", "--init", f"--hostname=client-{place}"]
         words += [f"--name={container}", f"--network={network}", f"--ip={address}", *mounts]
         run([*words, image, "sleep", "infinity"]).ok()
-        made[place] = Client(Host(f"client-{place}", container), address, hg)
+        made[place] = Client(Host(f"client-{place}", container), address, [hg])
     yield made
     run(["docker", "rm", "--force", *(client.host.container for client in made.values())]).ok()
 

@@ -371,7 +371,7 @@ class Client:
 
     host: Host
     address: str
-    program: str
+    program: Sequence[str]
 
     def hg(self, *words: str) -> Result:
         """Run hg there."""
@@ -382,7 +382,7 @@ class Client:
         settings = {"web.cacerts": "/client/HGFLEET_CA_CERT", "ui.ssh": ssh}
         options = [word for item in settings.items() for word in ("--config", "=".join(item))]
         environment = ["env", "HGPLAIN=1", "HGRCPATH="]
-        return self.host.run(*environment, self.program, *options, *words)
+        return self.host.run(*environment, *self.program, *options, *words)
 
     def told(self, source: str) -> list[str]:
         """Return the URLs that a client there is offered, in their order."""

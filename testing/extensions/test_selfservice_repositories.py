@@ -428,6 +428,17 @@ def test_restoring_brings_back_everything(site: Site) -> None:
     assert site.ssh("bob", "repo restore people/bob/f").stderr == "people/bob/f is not archived.\n"
 
 
+def test_bundle_jobs_are_told_of_what_comes_and_goes(site: Site) -> None:
+    spool = site.path / "pushed"
+    site.ok("bob", "repo create people/bob/x")
+    spool.mkdir()
+    for command in ("create people/bob/y", "archive people/bob/x", "restore people/bob/x"):
+        site.ok("bob", f"repo {command}")
+        (marker,) = spool.iterdir()
+        assert marker.name == command.split()[1].replace("/", "+")
+        marker.unlink()
+
+
 def test_what_is_gone_from_disk_is_not_restored(site: Site) -> None:
     site.ok("bob", "repo create people/bob/x")
     site.ok("bob", "repo archive people/bob/x")

@@ -173,6 +173,9 @@ def test_a_clone_waits_for_its_turn_and_says_so(
     assert clone.process.returncode == 0, clone.text()
     assert served.hg(clone.folder, "log", "-T", "{desc}\n") == "add two.txt\nadd one.txt\n"
     wait_for("the slot is free again", lambda: not any(served.queue.iterdir()))
+    if protocol == "http":
+        (answer,) = (line for line in served.site.log() if "waited" in line)
+        assert 0 < answer["waited"] <= answer["duration"]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

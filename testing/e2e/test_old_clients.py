@@ -1,0 +1,71 @@
+"""Older versions of Mercurial clone from the bundles, and push.
+
+Both come from the package index, by hash (docker/clients), and run on the Python of Debian 13. The
+last 5.x was never made for it: it runs as pure Python, without zstd, and so shows that a client
+takes the next entry when it does not understand one.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from testing.e2e.support import Client, wait_until
+
+if TYPE_CHECKING:
+    from testing.e2e.support import Cluster, Host
+
+REPOSITORY: Final = "e2e/old-clients"
+PURE: Final = ("env", "HGMODULEPOLICY=py", "HGDEMANDIMPORT=disable", "PYTHONWARNINGS=ignore")
+PROGRAMS: Final = {
+    "6.9.5": ("env", "PYTHONPATH=/opt/hg/6", "python3", "/opt/hg/6/bin/hg"),
+    "5.9.3": (*PURE, "PYTHONPATH=/opt/hg/5", "python3", "/opt/hg/5/hg"),
+}
+
+
+@pytest.fixture(params=PROGRAMS)
+def old(request: pytest.FixtureRequest, client_host: Host) -> Client:
+    """A machine with an older hg."""
+    client = Client(client_host, "", PROGRAMS[request.param])
+    assert client.hg("version", "-q").ok().stdout.endswith(f"version {request.param})\n")
+    return client
+
+
+@pytest.fixture(params=["https", "ssh"])
+def source(request: pytest.FixtureRequest, cluster: Cluster) -> str:
+    """The repository's address in the cluster's network."""
+    if request.param == "ssh":
+        return f"ssh://hg@{cluster.first('ssh').name}/{REPOSITORY}"
+    return f"https://{cluster.first('proxy').name}/{REPOSITORY}"
+
+
+def test_it_clones_from_a_bundle_and_pushes(cluster: Cluster, old: Client, source: str) -> None:
+    place = old.host.shell("mktemp -d").strip()
+    alice = Client(old.host, "", PROGRAMS["6.9.5"])
+    there = f"ssh://hg@{cluster.first('ssh').name}/{REPOSITORY}"
+
+    def offered() -> list[str]:
+        return cluster.manifest(REPOSITORY)
+
+    if not offered():
+        alice.hg("clone", there, f"{place}/first").ok()
+        old.host.shell(f"head -c 100000 /dev/urandom >{place}/first/large.bin")
+        alice.hg("-R", f"{place}/first", "commit", "-qAm", "something", "-u", "alice").ok()
+        alice.hg("-R", f"{place}/first", "push", "--force").ok()
+    cluster.wait_for_pushed()
+    wait_until("there are bundles", offered)
+
+    for kind in ("--pull", "--stream"):
+        said = old.hg("clone", kind, source, f"{place}/{kind}").ok().output
+        assert "applying clone bundle from https://" in said
+        assert "finished applying clone bundle" in said
+        old.hg("-R", f"{place}/{kind}", "verify").ok()
+
+    clone = f"{place}/--pull"
+    old.host.shell(f"echo {uuid.uuid4()} >{clone}/new.txt")
+    old.hg("-R", clone, "commit", "-qAm", "something new", "-u", "alice").ok()
+    node = old.hg("-R", clone, "log", "-r", ".", "-T", "{node}").ok().stdout
+    old.hg("-R", clone, "push", "--force", there).ok()
+    assert node in cluster.remote_heads(REPOSITORY)
