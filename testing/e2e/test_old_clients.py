@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from testing.e2e.support import Cluster, Host
 
 REPOSITORY: Final = "e2e/old-clients"
-PURE: Final = ("env", "HGMODULEPOLICY=py", "HGDEMANDIMPORT=disable", "PYTHONWARNINGS=ignore")
+# What it compiles is kept: /opt/hg cannot be written.
+PYTHON: Final = ("env", "PYTHONPYCACHEPREFIX=/tmp/hg", "PYTHONWARNINGS=ignore")
+PURE: Final = (*PYTHON, "HGMODULEPOLICY=py", "HGDEMANDIMPORT=disable")
 PROGRAMS: Final = {
-    "6.9.5": ("env", "PYTHONPATH=/opt/hg/6", "python3", "/opt/hg/6/bin/hg"),
+    "6.9.5": (*PYTHON, "PYTHONPATH=/opt/hg/6", "python3", "/opt/hg/6/bin/hg"),
     "5.9.3": (*PURE, "PYTHONPATH=/opt/hg/5", "python3", "/opt/hg/5/hg"),
 }
 
