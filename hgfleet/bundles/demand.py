@@ -48,6 +48,8 @@ def collect(lines: Iterable[str], since: datetime) -> Mapping[str, Demand]:
             if datetime.fromisoformat(entry["time"]) < since:
                 continue
             repository, took = str(entry["repository"]), float(entry["duration"])
+            # Time in the queue of clones costs nobody anything.
+            took -= float(entry.get("waited", 0))
             full = bool(entry["full"])
         except (ValueError, KeyError, TypeError):
             continue

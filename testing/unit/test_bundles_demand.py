@@ -34,6 +34,11 @@ def test_clones_and_pulls_are_counted_by_repository() -> None:
     }
 
 
+def test_what_waited_for_its_turn_cost_nothing_meanwhile() -> None:
+    lines = [line(duration=100, waited=98.5)]
+    assert collect(lines, NOW - timedelta(days=1)) == {"team/project": Demand(1, 0, 1.5)}
+
+
 def test_what_is_older_or_asks_for_no_changesets_does_not_count() -> None:
     lines = [line(hours=25), line(changesets=False), line(command="batch", details="getbundle")]
     assert collect(lines, NOW - timedelta(days=1)) == {}
