@@ -68,6 +68,12 @@ MAX_SIZE: Final = 32 * 1024 * 1024
 MAX_DESCRIPTION: Final = 200
 """Characters, as in registry.yml."""
 
+PURGED: Final = "purged"
+"""Beside it: what was deleted for good, a line each with the time and the path."""
+
+PURGED_S: Final = 90 * 86_400
+"""How long such a line stays (seconds): longer than bundle jobs can be out of order unseen."""
+
 LOCK_WAIT_S: Final = 30.0
 """Longer than anybody keeps the lock: `registry apply` makes a repository in 0.2 s."""
 
@@ -247,10 +253,15 @@ def load(path: Path | str = PATH) -> Dynamic:
     It lies in a folder that sessions may write to, and root reads it too: a link, a pipe or a file
     without end is not followed, waited for or read. Raises RegistryError.
     """
+    content = _content(path)
+    return parse(content, str(path)) if content is not None else NOTHING
+
+
+def _content(path: Path | str) -> bytes | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        return NOTHING
+        return None
     except OSError as error:
         raise RegistryError(f"{path}: cannot be read ({error.strerror})") from error
     with open(descriptor, "rb") as file:  # noqa: PTH123  (a descriptor)
@@ -259,7 +270,7 @@ def load(path: Path | str = PATH) -> Dynamic:
         content = file.read(MAX_SIZE + 1)
     if len(content) > MAX_SIZE:
         raise RegistryError(f"{path}: got more than {MAX_SIZE} bytes")
-    return parse(content, str(path))
+    return content
 
 
 def parse(content: bytes, name: str) -> Dynamic:
@@ -348,6 +359,45 @@ def withdrawn(static: Registry, dynamic: Dynamic) -> list[Repository]:
         for path, entry in dynamic.repositories.items()
         if entry.archived is not None and _obstacle(path, static) is None
     ]
+
+
+def purged(path: Path | str = PATH) -> frozenset[str]:
+    """Return what was deleted for good lately: whatever was published of it has to go at once.
+
+    Raises RegistryError if there is something else than a file.
+    """
+    return frozenset(name for _, name in _purged(path))
+
+
+def _purged(path: Path | str) -> list[tuple[str, str]]:
+    words = (
+        line.split(" ")
+        for line in (_content(_beside(path)) or b"").decode("utf-8", "replace").splitlines()
+    )
+    return [
+        (pair[0], pair[1])
+        for pair in words
+        if len(pair) == 2 and _TIME.fullmatch(pair[0]) and not registry.path_problem(pair[1])
+    ]
+
+
+def _beside(path: Path | str) -> str:
+    return f"{os.path.dirname(path)}/{PURGED}"  # noqa: PTH120  (pathlib is slow to import)
+
+
+def note_purged(path: Path | str, repository: str) -> None:
+    """Note that a repository is deleted for good; to be called in an update.
+
+    Bundle jobs know nothing of it any more when they run next.
+    """
+    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - PURGED_S))
+    lines = [pair for pair in _purged(path) if pair[0] >= since and pair[1] != repository]
+    text = "".join(f"{when} {name}\n" for when, name in [*lines, (now(), repository)])
+    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)  # noqa: PTH120
+    try:
+        _replace(folder, PURGED, text.encode("utf-8"))
+    finally:
+        os.close(folder)
 
 
 # --- writing --------------------------------------------------------------------------------

@@ -290,6 +290,8 @@ def _delete(context: Context, path: str, wait: timedelta) -> None:
             return
         if path in registry.load_compiled(context.registry).repositories:
             raise HostError(f"{path}: registry.yml declares it now, and it is what is served there")
+        # Its bundles go with it, and nothing else will tell the jobs whose they are.
+        dynamic.note_purged(context.dynamic, path)
         if place.is_dir():
             place.rename(away)
         del entries[path]

@@ -47,7 +47,8 @@ class Job:
     """One run. `buckets` is empty for what needs no credentials (`plan`, `status`, `verify`).
 
     `down` says of stores that gave up why nothing is written to them any more, and `failures`
-    counts those in a row; `silent` says it of stores that nobody can read from.
+    counts those in a row; `silent` says it of stores that nobody can read from. `purged` are paths
+    of repositories that were deleted for good.
     """
 
     def __init__(
@@ -72,11 +73,12 @@ class Job:
         self.down: dict[str, HgfleetError] = {}
         self.failures: Counter[str] = Counter()
         self.silent: dict[str, str] = {}
+        self.purged: frozenset[str] = frozenset()
 
     @functools.cached_property
     def demand(self) -> Mapping[str, Demand]:
         """What clones and pulls cost the server in the last day, by repository."""
-        return demand.read(self.config.access_log, self.now)
+        return demand.read((self.config.access_log, self.config.session_log), self.now)
 
     def stores(self, repository: Repository) -> Stores:
         """The stores for bundles of this repository, and which of them have given up."""

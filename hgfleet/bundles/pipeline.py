@@ -87,11 +87,14 @@ class Pipeline:
         static = load_compiled(self.config.registry)
         try:
             entries = dynamic.load(self.config.dynamic)
+            purged = dynamic.purged(self.config.dynamic)
         except RegistryError as problem:
             self.report.step("registry", "-", f"left out: {problem}", error=problem)
             self.partial = True
             return static, []
-        return dynamic.merged(static, entries), dynamic.withdrawn(static, entries)
+        served, archived = dynamic.merged(static, entries), dynamic.withdrawn(static, entries)
+        self.job.purged = purged.difference(served.repositories, (one.path for one in archived))
+        return served, archived
 
     # -- all repositories ------------------------------------------------------------------------
 
@@ -168,7 +171,7 @@ class Pipeline:
         if not known or self.partial:
             # A registry that is empty or damaged says nothing about who is gone.
             return []
-        found = self.manifests.all().union(*stocks.values())
+        found = self.manifests.all().union(self.job.purged, *stocks.values())
         for scratch in (self.config.scratch, self.config.scratch_ram):
             for folder in ("work", "snapshots", "known", "checked"):
                 with contextlib.suppress(OSError):

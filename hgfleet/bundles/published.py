@@ -67,9 +67,11 @@ class Published:
         named = self._job.manifests.read(repository.path)
         recent = self._job.manifests.recent(repository.path, before)
         others = () if repository.is_public else self._job.stores(repository).others
+        purged = repository.path in self._job.purged
         for store, one in stock.items():
-            # Anybody who knows a URL could still read what is to be private now.
-            entries, since = (named, self._job.now) if store in others else (named + recent, before)
+            # Anybody who knows a URL could still read what is to be private now, or nobody's.
+            at_once = purged or store in others
+            entries, since = (named, self._job.now) if at_once else (named + recent, before)
             places = (locate(entry, self._job.config.public_urls) for entry in entries)
             keys = {str(place[1]) for place in places if place and place[0] == store}
             self._prune_store(repository.path, store, one, keys, since)

@@ -660,6 +660,36 @@ def test_a_repository_that_is_archived_loses_its_bundles_in_the_next_run(site: S
     assert site.store.content == {}
 
 
+def test_what_is_purged_before_any_run_saw_it_archived_goes_in_the_next_run(site: Site) -> None:
+    for path in ("people/bob/x", "people/bob/stays"):
+        site.repository(path, commits=3)
+    static = build({}, {"people": Namespace("people")}, Settings(bundles=("zstd",)))
+    site.config.registry.write_text(dump_compiled(static))
+    site.config.dynamic.parent.mkdir()
+    entry = dynamic.Entry("bob", "", "2026-11-20T00:00:00Z")
+    with dynamic.update(site.config.dynamic) as entries:
+        entries["people/bob/x"] = entries["people/bob/stays"] = entry
+
+    def run(hours: float) -> set[str]:
+        pipeline = site.pipeline(now=NOW + timedelta(hours=hours))
+        known, archived = pipeline.known()
+        for outcome in pipeline.run([*known.repositories.values(), *archived], everything=True):
+            assert outcome.error is None
+        return {key.rpartition("/")[0] for key in site.store.content}
+
+    assert run(0) == {"people/bob/x", "people/bob/stays"}
+    with dynamic.update(site.config.dynamic) as entries:
+        dynamic.note_purged(site.config.dynamic, "people/bob/x")
+        del entries["people/bob/x"]
+    assert run(1) == {"people/bob/stays"}
+    assert site.published("people/bob/x") == ()
+    # Whoever takes the name later has bundles like anybody.
+    site.commit("people/bob/x")
+    with dynamic.update(site.config.dynamic) as entries:
+        entries["people/bob/x"] = entry
+    assert run(2) == run(3) == {"people/bob/x", "people/bob/stays"}
+
+
 def test_a_damaged_dynamic_registry_withdraws_nothing(site: Site) -> None:
     site.config.registry.write_text(dump_compiled(build({}, {}, Settings())))
     site.config.dynamic.parent.mkdir()

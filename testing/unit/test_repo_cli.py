@@ -142,6 +142,8 @@ def test_purge_refuses_what_has_not_waited(
 def test_one_named_twice_goes_without_waiting(site: Site) -> None:
     assert site.run("purge", "--now", "people/carol/young", "people/carol/young") == 0
     assert set(site.entries) == {"people/bob/live", "people/bob/old"}
+    # For the bundle jobs, which knew nothing of it.
+    assert dynamic.purged(site.file) == {"people/carol/young"}
     # The folder of its owner is empty, and goes too.
     assert not (site.repos / "people/carol").exists()
     assert (site.repos / "people").exists()
