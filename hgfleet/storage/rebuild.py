@@ -156,6 +156,7 @@ class _Work:
         self.reuse = revlog.revlog.DELTAREUSESAMEREVS if redelta else revlog.revlog.DELTAREUSEALWAYS
         self.signatures: dict[str, Signature] = {}
         self.locked: list[float] = []
+        self.measured: list[float] = []
         self._said = 0.0
 
     def run(self) -> dict[str, Any]:
@@ -186,6 +187,7 @@ class _Work:
             "before": times,
             "after": after_times,
             "seconds": time.monotonic() - started,
+            "measured_seconds": self.measured,
             "locked_seconds": max(self.locked),
         }
 
@@ -193,7 +195,9 @@ class _Work:
         if not self.options.measure:
             return None
         self.say("phase", phase=phase)
+        began = time.monotonic()
         times: Times = measure(_open(repository))
+        self.measured.append(time.monotonic() - began)
         return times._asdict()
 
     # -- copying -----------------------------------------------------------------------------------

@@ -13,7 +13,9 @@ port) and the same made-up repositories, in one run.
 | idle  | a run over 1,000 repositories with nothing to do                | <= 3 s     |
 | clone | CPU of `hg serve` for a clone with a bundle against one without | <= 1 %     |
 | clone | wall of a clone of a stream bundle against `hg clone --stream` of a path | <= 1.5 x |
-| kill  | what is wrong after 30 runs were killed (-9) at random points and one was not | 0 |
+| kill  | what is wrong after 30 runs were killed (-9) and one was not  | 0          |
+
+Runs are killed at random points of their work, while 15 % of the connections to the store fail.
 
 The shell loop is `hg bundle` and curl for each kind, one after the other. A run does the same,
 tries each bundle by a real clone, and publishes it.
@@ -33,12 +35,14 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -49,7 +53,7 @@ from hgfleet.bundles.plan import Action, Refresh  # noqa: E402
 from hgfleet.bundles.report import Report  # noqa: E402
 from hgfleet.bundles.store import Bucket  # noqa: E402
 from hgfleet.registry import Registry, Repository, dump_compiled  # noqa: E402
-from testing.bench.repos import Size, append, generate  # noqa: E402
+from testing.bench.repos import Size, append, generate, kept  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,6 +62,7 @@ HG: Final = Path(sys.executable).with_name("hg")
 KINDS: Final = ("stream", "zstd", "gzip")
 TYPES: Final = {"stream": "none-v2;stream=v2", "zstd": "zstd-v2", "gzip": "gzip-v2"}
 WHO: Final = Credentials("bench", "bench-secret")
+PATHS: Final = ("repositories", "manifests", "scratch", "scratch_ram", "hg", "hgrc", "ca", "pulls")
 BARS: Final = {"run": 0.6, "idle": 3.0, "server CPU": 0.01, "stream": 1.5}
 STARTUP_S: Final = 30
 ROUNDS: Final = 3
@@ -337,7 +342,7 @@ def bench_clone(site: Site, root: Path, changesets: int, given: Path | None) -> 
     if given:
         source.symlink_to(given)
     else:
-        generate(source, Size(changesets=changesets, files=2000), seed=7)
+        source.symlink_to(kept(Size(changesets=changesets, files=2000), seed=7))
     (repository,) = site.repositories([name], ("stream", "zstd"))
     show("clone", "hgfleet bundles run", site.run([repository], Action.GENERATE))
     env = environment(site.config.hgrc)
@@ -370,9 +375,74 @@ def bench_clone(site: Site, root: Path, changesets: int, given: Path | None) -> 
     return show("clone", "client wall, stream bundle / path", ratio, BARS["stream"], "") and met
 
 
+class Flaky:
+    """Stands between a run and its store: while `share` is not 0, that share of connections fails.
+
+    Some are refused, some get an answer of 503, some are cut in the middle.
+    """
+
+    def __init__(self, target: int, seed: int = 1) -> None:
+        self.share = 0.0
+        self.failed = 0
+        self._target = target
+        self._chance = random.Random(seed)
+        self._listening = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.port: int = self._listening.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            client, _ = self._listening.accept()
+            fails = self._chance.random() < self.share
+            how = self._chance.choice(("refuse", "503", "cut")) if fails else ""
+            limit = self._chance.randrange(20_000) if how == "cut" else None
+            self.failed += fails
+            threading.Thread(target=self._serve, args=(client, how, limit), daemon=True).start()
+
+    def _serve(self, client: socket.socket, how: str, limit: int | None) -> None:
+        with client, contextlib.suppress(OSError):
+            if how == "refuse":
+                return
+            if how == "503":
+                client.recv(65536)
+                client.sendall(b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\n\r\n")
+                return
+            with socket.create_connection(("127.0.0.1", self._target)) as store:
+                back = threading.Thread(target=_pump, args=(store, client, limit), daemon=True)
+                back.start()
+                _pump(client, store, limit)
+                back.join()
+
+
+def _pump(source: socket.socket, target: socket.socket, limit: int | None) -> None:
+    """Copy until the end or the limit (bytes), then end both connections."""
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data[:limit])
+            if limit is not None:
+                limit -= len(data)
+                if limit <= 0:
+                    break
+    for one in (source, target):
+        with contextlib.suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)
+
+
+FAILING: Final = 0.15
+"""Share of the connections to the store that fail while runs are killed."""
+
+
 def bench_kill(site: Site, root: Path, url: str, rounds: int) -> bool:
-    """Kill runs at random points; after a run that is left alone nothing may be wrong."""
-    random_ = random.Random(1)
+    """Kill runs at random points; after a run that is left alone nothing may be wrong.
+
+    A round counts if the run was at work when it was killed: one that ended before is made again.
+    """
+    chance = random.Random(1)
+    flaky = Flaky(urlsplit(url).port or 80)
+    through = f"http://127.0.0.1:{flaky.port}"
+    (store,) = site.config.stores
+    store = replace(store, endpoint=through, public_url=f"{through}/bundles")
+    site = Site(replace(site.config, stores=(store,)))
     names = [f"kill/{number}" for number in range(4)]
     for number, name in enumerate(names):
         (site.config.repositories / name).parent.mkdir(parents=True, exist_ok=True)
@@ -382,52 +452,60 @@ def bench_kill(site: Site, root: Path, url: str, rounds: int) -> bool:
     (root / "registry.json").write_text(dump_compiled(Registry(found)))
     lines = [
         f"{name} = {json.dumps(str(getattr(site.config, name)))}"
-        for name in ("repositories", "manifests", "scratch", "scratch_ram", "hg", "hgrc", "ca")
+        for name in PATHS
+        if hasattr(site.config, name)
     ]
     lines += [f'registry = "{root}/registry.json"', "jobs = 2", "retention_days = 0"]
     lines += ["[[store]]", 'name = "main"', 'bucket = "bundles"']
-    lines += [f'endpoint = "{url}"', f'public_url = "{url}/bundles"', "[refresh]", "share = 0"]
+    lines += [f'endpoint = "{through}"', f'public_url = "{through}/bundles"']
+    lines += ["[refresh]", "share = 0"]
     (root / "bundles.toml").write_text("\n".join(lines))
-    command: list[str | Path] = [
-        sys.executable,
-        "-m",
-        "hgfleet",
-        "bundles",
-        "run",
-        "--config",
-        root / "bundles.toml",
-    ]
+    command = [sys.executable, "-m", "hgfleet", "bundles", "run"]
+    command += ["--config", str(root / "bundles.toml")]
     env = environment(site.config.hgrc) | {
         "PYTHONPATH": str(ROOT),
         "AWS_ACCESS_KEY_ID": WHO.access_key_id,
         "AWS_SECRET_ACCESS_KEY": WHO.secret_access_key,
     }
 
-    def run(limit: float | None) -> tuple[float, int]:
+    def run(limit: float | None) -> tuple[float, int, str]:
         started = time.perf_counter()
         with subprocess.Popen(
-            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as process:
             try:
                 said, _ = process.communicate(timeout=limit)
             except subprocess.TimeoutExpired:
                 process.kill()
-                said = b""
-        if limit is None:
-            assert process.returncode == 0, said.decode()
-        return time.perf_counter() - started, process.returncode
+                said = ""
+        return time.perf_counter() - started, process.returncode, said
 
-    run(None)
-    append(site.config.repositories / names[0], 3, seed=rounds)
-    whole, _ = run(None)
-    killed = 0
-    for number in range(rounds):
-        append(site.config.repositories / random_.choice(names), 3, seed=number)
-        killed += run(random_.uniform(0, whole))[1] == -9
-    show("kill", f"of {rounds} runs were killed", killed, unit="")
-    run(None)
+    def alone() -> float:
+        took, code, said = run(None)
+        assert code == 0, said
+        return took
+
+    def push(seed: int) -> None:
+        for name in names:
+            append(site.config.repositories / name, 3, seed=seed)
+
+    alone()
+    push(1000)
+    whole = alone()
+    killed = tried = 0
+    while killed < rounds:
+        assert tried < 10 * rounds, "runs end before they can be killed"
+        tried += 1
+        push(tried)
+        flaky.share = FAILING
+        killed += run(chance.uniform(0.1, 1) * whole)[1] == -9
+    flaky.share = 0
+    show("kill", f"runs at work when they were killed, of {tried}", killed, unit="")
+    show("kill", "a run that is left alone takes", whole)
+    show("kill", "connections to the store that were made to fail", flaky.failed, unit="")
+    alone()
     # What the run before replaced is no orphan: it stays for the retention time, here until now.
-    run(None)
+    alone()
     wrong = site.wrong(repositories)
     for what in wrong:
         print(f"kill   {what}")

@@ -1,6 +1,7 @@
 """Made-up repositories: the same seed and size give the same changesets, node for node.
 
     python testing/bench/repos.py DESTINATION --changesets 2000 --seed 1
+    python testing/bench/repos.py --kept --changesets 100000       # says where; made once
 
 A history with what makes servers work: a tree of files in folders, edits of several sizes, topic
 branches that are merged back, named branches, tags, bookmarks. Some 500 changesets a second; no
@@ -10,7 +11,10 @@ working copy, no subprocess.
 from __future__ import annotations
 
 import argparse
+import hashlib
+import os
 import random
+import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +77,26 @@ def generate(
         ui.setconfig(section, option, setting, b"repos.py")
     repository = hg.repository(ui, bytes(destination), create=True)
     return _History(repository, size, random.Random(seed)).write()
+
+
+KEPT: Final = Path(__file__).resolve().parents[2] / ".cache/bench"
+
+
+def kept(size: Size, seed: int = 1, formats: Mapping[str, str] = MappingProxyType({})) -> Path:
+    """Return such a repository from the cache; it is made if it is not there. Do not change it.
+
+    100,000 changesets take some minutes. The name has a hash of this program, since that decides
+    about the content.
+    """
+    shape = f"{size}{seed}{sorted(formats.items())}".encode() + Path(__file__).read_bytes()
+    place = KEPT / f"{size.changesets}-{hashlib.sha256(shape).hexdigest()[:12]}"
+    if not place.exists():
+        new = place.with_name(f"{place.name}.{os.getpid()}.new")
+        shutil.rmtree(new, ignore_errors=True)
+        KEPT.mkdir(parents=True, exist_ok=True)
+        generate(new, size, seed, formats)
+        new.rename(place)
+    return place
 
 
 def append(destination: Path, changesets: int, seed: int) -> str:
@@ -220,14 +244,22 @@ class _History:
 def main() -> None:
     """Make one repository and say how long it took."""
     parser = argparse.ArgumentParser(description="make a repository with a made-up history")
-    parser.add_argument("destination", type=Path)
+    parser.add_argument("destination", type=Path, nargs="?")
+    parser.add_argument("--kept", action="store_true", help="in the cache of this checkout")
+    parser.add_argument("--old-format", action="store_true", help="zlib, as before 2016")
     parser.add_argument("--changesets", type=int, default=Size().changesets)
     parser.add_argument("--files", type=int, default=Size().files)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     started = time.perf_counter()
     size = Size(changesets=options.changesets, files=options.files)
-    tip = generate(options.destination, size, options.seed)
+    formats = OLD_FORMAT if options.old_format else {}
+    if options.kept == bool(options.destination):
+        parser.error("either a destination or --kept")
+    if options.kept:
+        print(f"{kept(size, options.seed, formats)}: {time.perf_counter() - started:.1f} s")
+        return
+    tip = generate(options.destination, size, options.seed, formats)
     print(f"{options.destination}: tip {tip}, {time.perf_counter() - started:.1f} s")
 
 

@@ -1,0 +1,93 @@
+"""Storage formats: zlib against zstd, and what moving a repository costs.
+
+    python testing/bench/storage.py                          # 10,000 changesets
+    python testing/bench/storage.py --changesets 100000      # the repository is made once, and kept
+    python testing/bench/storage.py --repository PATH        # a copy of a real one
+
+Makes a repository as Mercurial made them before 2016, upgrades a copy by `hgfleet storage upgrade`
+and another one by `hg debugupgraderepo --run`, and prints the table of the first, both times, and
+for how long either of them kept people from pushing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from io import StringIO
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from hgfleet.bundles.report import Report, size  # noqa: E402
+from hgfleet.storage import place  # noqa: E402
+from hgfleet.storage.upgrade import Fleet, Upgrade, table  # noqa: E402
+from testing.bench.repos import OLD_FORMAT, Size, kept  # noqa: E402
+
+HG: Final = Path(sys.executable).with_name("hg")
+HGRC: Final = f"""
+[extensions]
+hgfleet_steady = {ROOT}/hgext/steadystore.py
+"""
+
+
+def by_core(fleet: Fleet, name: str) -> float:
+    """Let Mercurial itself do it, recomputing deltas as ours does; return the seconds."""
+    started = time.perf_counter()
+    subprocess.run(
+        [
+            *(HG, "-R", fleet.root / name, "debugupgraderepo", "--run", "--no-backup"),
+            *("--optimize", "re-delta-parent", "--quiet"),
+        ],
+        env=fleet.environment(),
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    return time.perf_counter() - started
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--changesets", type=int, default=10_000)
+    parser.add_argument("--repository", type=Path, help="a real one instead")
+    options = parser.parse_args()
+    shape = Size(changesets=options.changesets, files=2000)
+    source = options.repository or kept(shape, 7, OLD_FORMAT)
+    with tempfile.TemporaryDirectory(prefix="hgfleet-bench-") as folder:
+        root = Path(folder)
+        (root / "hgrc").write_text(HGRC)
+        fleet = Fleet(root, root / "hgrc")
+        for name in ("ours", "core"):
+            shutil.copytree(source / ".hg", root / name / ".hg", symlinks=True)
+        wanted = fleet.wanted()
+        outcomes = Upgrade(fleet, Report("events", StringIO())).run(
+            [fleet.candidate("ours", wanted)]
+        )
+        for outcome in outcomes:
+            if outcome.error:
+                raise outcome.error
+            assert outcome.figures.get("changed"), "it has today's format already"
+        print("\n".join(table(outcomes, wanted)))
+        core = by_core(fleet, "core")
+        sizes = [place.measure(root / name / ".hg/store")[0] for name in ("ours", "core")]
+    figures = outcomes[0].figures
+    without = figures["seconds"] - sum(figures.get("measured_seconds", ()))
+    print(f"hgfleet storage upgrade, with all its checks    {without:8.1f} s  {size(sizes[0])}")
+    print(f"  of these, pushes wait for at most             {figures['locked_seconds']:8.2f} s")
+    print(f"hg debugupgraderepo --run, without any check    {core:8.1f} s  {size(sizes[1])}")
+    print(f"  pushes wait for                               {core:8.1f} s")
+    print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
