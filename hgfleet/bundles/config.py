@@ -71,7 +71,8 @@ class Config:
     not cloned: that is for giants. `hg verify` checks a clone of each other repository every
     `verify_age`; zero means never.
 
-    `access_log` is that of the web part. `clone_url` is what a repository's path is appended to in
+    `access_log` is that of the web part, `session_log` that of SSH sessions (hgext/demandlog.py).
+    `clone_url` is what a repository's path is appended to in
     the page of all bundles, whose heading is `title`; empty: the page has no commands.
     """
 
@@ -96,6 +97,7 @@ class Config:
     zstd_level: int = 10
     timeout: float = 30.0
     access_log: Path = Path("/var/log/hgfleet/web/access.log")
+    session_log: Path = Path("/var/log/hgfleet/ssh/changesets.log")
     clone_url: str = ""
     title: str = "Clone bundles"
 
@@ -163,6 +165,7 @@ class _Reader:
             verify_age=timedelta(days=self._number(data, "verify_days", 30, 0, 3650)),
             zstd_level=int(self._number(data, "zstd_level", Config.zstd_level, 1, 22)),
             access_log=self._file(data, "access_log", Config.access_log),
+            session_log=self._file(data, "session_log", Config.session_log),
             clone_url=self._clone_url(data),
             title=self._string(data, "title", Config.title),
             timeout=self._number(data, "timeout", Config.timeout, 1, 3600),

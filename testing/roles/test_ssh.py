@@ -477,5 +477,13 @@ def test_the_shell_runs_nothing_else(host: Host, command: str) -> None:
 def test_a_session_of_the_unit_can_write_repositories_only(host: Host) -> None:
     writable = host.check_output("systemctl show -P ReadWritePaths hgfleet-sshd").split()
     spools = ["-/var/lib/hgfleet/dynamic", "-/var/lib/hgfleet/pushed", "-/run/hgfleet-admission"]
-    assert writable == ["/srv/hg/repos", *spools]
+    assert writable == ["/srv/hg/repos", *spools, "-/var/log/hgfleet/ssh"]
     assert host.check_output("systemctl show -P ProtectSystem hgfleet-sshd") == "strict"
+
+
+def test_what_pulls_cost_is_logged_for_the_bundle_jobs_alone(host: Host) -> None:
+    folder = host.file("/var/log/hgfleet/ssh")
+    assert (folder.user, folder.group, folder.mode) == ("hg", "hg", 0o750)
+    session = "HGRCPATH=/etc/hgfleet/hgrc /opt/hgfleet/current/bin/hg config hgfleet.demand-log"
+    assert host.check_output(session) == "/var/log/hgfleet/ssh/changesets.log"
+    host.run_test("logrotate --debug /etc/logrotate.d/hgfleet-ssh")

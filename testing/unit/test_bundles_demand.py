@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gzip
 import json
+import os
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -9,6 +11,8 @@ from hgfleet.bundles.demand import Demand, collect
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -59,8 +63,49 @@ def test_lines_that_are_something_else_are_skipped() -> None:
 
 
 def test_no_log_is_no_demand(tmp_path: Path) -> None:
-    assert demand.read(tmp_path / "none", NOW) == {}
-    assert demand.read(None, NOW) == {}
+    assert demand.read([tmp_path / "none", tmp_path / "nowhere/none"], NOW) == {}
     log = tmp_path / "access.log"
     log.write_text(line() + "\n")
-    assert demand.read(log, NOW)["team/project"].clones == 1
+    assert demand.read([log], NOW)["team/project"].clones == 1
+
+
+def test_requests_over_https_and_over_ssh_are_added_up(tmp_path: Path) -> None:
+    web, ssh = tmp_path / "access.log", tmp_path / "changesets.log"
+    web.write_text(line() + "\n")
+    ssh.write_text(line(full=False, duration=0.25) + "\n")
+    assert demand.read([web, ssh], NOW) == {"team/project": Demand(1, 1, 1.75)}
+
+
+def test_what_was_rotated_within_the_day_counts_and_older_files_are_not_opened(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "access.log"
+    log.write_text(line(hours=1) + "\n")
+    rotated = tmp_path / "access.log-20261120-1795000000"
+    rotated.write_text(line(hours=5) + "\n" + line(hours=30) + "\n")
+    packed = tmp_path / "access.log-20261119-1794900000.gz"
+    packed.write_bytes(gzip.compress(line(hours=20).encode() + b"\n"))
+    old = tmp_path / "access.log-20261118-1794800000.gz"
+    old.write_bytes(packed.read_bytes())
+    (tmp_path / "access.log.bak").write_text(line() + "\n")
+    for file, hours in ((log, 0), (rotated, 4), (packed, 19), (old, 25)):
+        when = (NOW - timedelta(hours=hours)).timestamp()
+        os.utime(file, (when, when))
+    assert demand.current(log, NOW - demand.WINDOW) == [log, rotated, packed]
+    assert demand.read([log], NOW) == {"team/project": Demand(clones=3, seconds=4.5)}
+
+
+def test_a_damaged_or_huge_file_costs_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "access.log"
+    log.write_text(line() + "\n")
+    bomb = gzip.compress(b"\0" * 50_000_000)
+    for name, content in (("1.gz", b"no gzip"), ("2.gz", bomb[:-100]), ("3.gz", bomb)):
+        file = tmp_path / f"access.log-{name}"
+        file.write_bytes(content)
+        os.utime(file, (NOW.timestamp(), NOW.timestamp()))
+    monkeypatch.setattr(demand, "MAX_READ", 1_000_000)
+    read = sum(len(one) for one in demand._lines([log], NOW - demand.WINDOW))
+    assert read < 2_000_000
+    assert demand.read([log], NOW)["team/project"].clones == 1
