@@ -73,6 +73,11 @@ def unread(alice: Person) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
         session.communicate()
 
 
+def says(file: Path, words: str) -> Callable[[], bool]:
+    """Return a probe for words in a file."""
+    return lambda: words in file.read_text()
+
+
 def most_at_once(lines: list[str]) -> int:
     """Return how many clones were served at the same time, from the log."""
     now = most = 0
@@ -144,13 +149,17 @@ def test_a_clone_that_is_given_up_leaves_the_queue(
     served = [unread() for _ in range(SLOTS)]
     wait_until("both slots are taken", lambda: len(queue(ssh_host, "served")) == SLOTS)
     for number, url in enumerate((cluster.url(REPOSITORY), alice.ssh_url(REPOSITORY))):
-        process = subprocess.Popen(
-            [*alice.hg_command, "clone", url, str(tmp_path / str(number))],
-            env=alice.environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        wait_until("it waits", lambda: len(queue(ssh_host, "waiting")) == 1)
+        said = tmp_path / f"said{number}"
+        with said.open("w") as file:
+            process = subprocess.Popen(
+                [*alice.hg_command, "clone", url, str(tmp_path / str(number))],
+                env=alice.environment,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+        # Nothing on the way keeps it back.
+        wait_until("the client reads that it waits", says(said, WAITS))
+        assert len(queue(ssh_host, "waiting")) == 1
         process.kill()
         process.wait()
         wait_until("it waits no more", lambda: not queue(ssh_host, "waiting"), 5)
