@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from testinfra.host import Host
 
+    from testing.conftest import WaitFor
+
 UNIT = "hgfleet-objectstore.service"
 ROOT = "/etc/hgfleet/secrets/objectstore-root.env"
 USERS = "/etc/hgfleet/secrets/objectstore-users.json"
@@ -208,6 +210,48 @@ def test_a_writer_may_nothing_but_write_and_list_objects(
     ):
         assert store.call(writer, operation, **arguments)["status"] == 403, operation
     assert store.call(writer, "delete_object", Bucket=store.bucket, Key=key)["status"] == 204
+
+
+def test_a_reader_may_download_from_its_bucket_and_nothing_else(store: Store, writer: str) -> None:
+    """The bucket that nobody else may read; clients' URLs are signed with the reader's key."""
+    bucket, name = "private", f"hgfleet-test/{uuid.uuid4()}"
+    put = store.call(writer, "put_object", Bucket=bucket, Key=name, Body="content")
+    assert put["status"] == 200
+    try:
+        got = store.call("reader", "get_object", Bucket=bucket, Key=name)
+        assert (got["status"], got["body"]) == (200, "content")
+        assert store.call(None, "get_object", Bucket=bucket, Key=name)["status"] == 403
+        for operation, arguments in (
+            ("list_objects_v2", {"Bucket": bucket}),
+            ("list_objects_v2", {"Bucket": store.bucket}),
+            ("put_object", {"Bucket": bucket, "Key": f"{name}-more", "Body": "x"}),
+            ("put_object", {"Bucket": bucket, "Key": name, "Body": "x"}),
+            ("delete_object", {"Bucket": bucket, "Key": name}),
+            ("get_bucket_policy", {"Bucket": bucket}),
+        ):
+            assert store.call("reader", operation, **arguments)["status"] == 403, operation
+    finally:
+        store.call(writer, "delete_object", Bucket=bucket, Key=name)
+
+
+def test_no_signature_of_a_url_is_logged(host: Host, store: Store, wait_for: WaitFor) -> None:
+    name = f"hgfleet-test/{uuid.uuid4()}"
+    asked = f"{store.endpoint}/{store.bucket}/{name}?X-Amz-Signature=0123abc&x=y"
+    script = (
+        "import ssl, sys, urllib.request as u\n"
+        "trust = ssl.create_default_context(cafile='/etc/hgfleet/tls/ca.pem')\n"
+        "u.urlopen(sys.argv[1], context=trust)"
+    )
+    assert host.run("python3 -c %s %s", script, asked).rc != 0  # it is no signature
+
+    def logged() -> str:
+        host.check_output("journalctl --sync")
+        read = "journalctl --unit=%s --output=cat --since=-1min --grep=%s"
+        return str(host.run(read, UNIT, name).stdout)
+
+    wait_for("the request is logged", logged)
+    assert "X-Amz-Signature=...&x=y" in logged()
+    assert "0123abc" not in logged()
 
 
 def test_a_wrong_secret_is_refused(store: Store) -> None:
