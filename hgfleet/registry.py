@@ -257,8 +257,8 @@ def effective(
     protects a repository from everybody below its namespace adds up instead: all rules hold, and of
     several reasons to be read-only the outermost is the one to name.
 
-    Clone bundles lie in a bucket that everybody may read, so a repository that is not public has
-    none, whatever it would inherit.
+    Where the clone bundles lie depends on who may read it, and is for the bundle jobs to decide: a
+    site without a private store has none of repositories that are not public.
     """
     chain = [own]
     chain += [
@@ -276,7 +276,7 @@ def effective(
         read=read,
         push=_first(settings.push for settings in chain),
         publishing=_first(settings.publishing for settings in chain),
-        bundles=_first(settings.bundles for settings in chain) if read == "public" else (),
+        bundles=_first(settings.bundles for settings in chain),
         policies=_policies(outermost_first),
         rules=tuple(rule for settings in outermost_first for rule in settings.rules),
         read_only=next((reason for reason in reasons if reason), None),

@@ -351,8 +351,8 @@ class _Run:
                     self.show(f"{repository.path}/.hg/hgrc", before or "", text)
                 if self.write:
                     _replace(control, "hgrc", text, FILE_MODE)
-            # Without bundles there is no link: a repository that stops being public must stop
-            # advertising what was uploaded when it was.
+            # Without bundles there is no link: what was uploaded when there were some must not be
+            # advertised.
             link = self.target.manifest(repository) if repository.bundles else None
             if _link(control, "clonebundles.manifest") != link:
                 if not is_new:

@@ -261,12 +261,6 @@ class _Checker:
             elif value.kind == "mapping":
                 self.missing(key, "description", "one line that says what the repository is for")
             settings = self.settings(own)
-            if settings.bundles and settings.read not in (None, "public"):
-                self.problem(
-                    own["bundles"],
-                    "clone bundles of a repository that not everybody may read",
-                    "none: bundles lie in a bucket that is public",
-                )
             repositories[key.text] = (text, settings)
             places["repository " + key.text] = key
         self.overlaps(repositories, namespaces, places)

@@ -143,12 +143,12 @@ def test_the_link_to_the_manifest_may_dangle(target: Target) -> None:
     assert not link.exists()
 
 
-def test_a_repository_that_stops_being_public_stops_advertising_bundles(target: Target) -> None:
+def test_a_repository_that_has_no_bundles_any_more_stops_advertising_them(target: Target) -> None:
     run(target)
-    private = TWO.replace("A plain one,", "A plain one, read: [staff],")
-    assert "plain: .hg/clonebundles.manifest removed" in run(target, private)
+    none = TWO.replace("A plain one,", "A plain one, bundles: [],")
+    assert "plain: .hg/clonebundles.manifest removed" in run(target, none)
     assert not (target.root / "plain/.hg/clonebundles.manifest").is_symlink()
-    assert run(target, private) == ["0"]
+    assert run(target, none) == ["0"]
 
 
 def test_what_left_the_registry_is_kept_and_named(target: Target) -> None:
