@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.registry import Registry, Repository, dump_compiled
+from hgfleet.registry import Read, Registry, Repository, dump_compiled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +35,10 @@ HG = "/opt/hgfleet/current/bin/hg"
 def settings(host: Host) -> dict[str, Any]:
     """The settings of the host's jobs."""
     return tomllib.loads(host.file("/etc/hgfleet/bundles.toml").content_string)
+
+
+def stores(settings: dict[str, Any], *, private: bool = False) -> list[dict[str, Any]]:
+    return [store for store in settings["store"] if store["private"] is private]
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +130,7 @@ def test_there_are_no_credentials_of_stores_that_are_gone(host: Host, secrets: l
 
 def test_everybody_can_open_the_page_of_each_store(host: Host, settings: dict[str, Any]) -> None:
     # Made by the run of the test above.
-    for store in settings["store"]:
+    for store in stores(settings):
         for name, kind in (("index.html", "text/html"), ("bundles.json", "application/json")):
             asked = f"{store['public_url']}/{name}"
             headers = host.check_output("/opt/hgfleet/current/bin/python -c %s %s", OPEN, asked)
@@ -178,8 +182,10 @@ class Trial:
                 f" --config extensions.x=! -d '{number} 0'"
             )
 
-    def run(self, *, kinds: tuple[str, ...], retention: float = 7) -> CommandResult:
-        repository = Repository(self.path, "a test", "public", (), publishing=True, bundles=kinds)
+    def run(
+        self, *, kinds: tuple[str, ...], retention: float = 7, read: Read = "public"
+    ) -> CommandResult:
+        repository = Repository(self.path, "a test", read, (), publishing=True, bundles=kinds)
         registry = dump_compiled(Registry({self.path: repository}))
         lines = [
             f"{name} = {json.dumps(f'{self.root}/{folder}')}"
@@ -233,10 +239,10 @@ def test_a_repository_gets_bundles_from_which_hg_clones(host: Host, trial: Trial
     done = trial.run(kinds=("stream", "zstd", "gzip"))
     assert done.rc == 0, done.stdout + done.stderr
     entries = trial.entries()
-    stores = trial.settings["store"]
+    public = stores(trial.settings)
     specs = [entry.split(" BUNDLESPEC=")[1].split(";")[0].split()[0] for entry in entries]
-    assert specs == [spec for spec in ("none-v2", "zstd-v2", "gzip-v2") for _ in stores]
-    for entry, store in zip(entries, stores * 3, strict=True):
+    assert specs == [spec for spec in ("none-v2", "zstd-v2", "gzip-v2") for _ in public]
+    for entry, store in zip(entries, public * 3, strict=True):
         assert entry.startswith(f"{store['public_url']}/")
     assert "stream=v2;requirements%3D" in entries[0]
     assert all(" DIGEST=sha256:" in entry for entry in entries)
@@ -275,3 +281,54 @@ def test_new_changesets_get_new_bundles_and_old_ones_stay_for_a_while(trial: Tri
     pruned = trial.run(kinds=("zstd",), retention=0)
     assert pruned.stdout.count("event=bundles.pruned") == len(before)
     assert before[0].split()[0].rpartition("/")[2] in pruned.stdout
+
+
+ASK = """
+import sys, urllib.error, urllib.request
+try:
+    print(urllib.request.urlopen(sys.argv[1], timeout=10).status)
+except urllib.error.HTTPError as error:
+    print(error.code)
+"""
+
+
+def test_bundles_follow_who_may_read_the_repository(host: Host, trial: Trial) -> None:
+    """Public, private, public again: always in the stores for it, and never in the others."""
+    (closed,) = stores(trial.settings, private=True)
+
+    def answers(urls: list[str]) -> set[str]:
+        """What a stranger gets."""
+        return {
+            str(host.check_output("/opt/hgfleet/current/bin/python -c %s %s", ASK, url))
+            for url in urls
+        }
+
+    def run(read: Read) -> list[str]:
+        done = trial.run(kinds=("zstd",), read=read)
+        assert done.rc == 0, done.stdout + done.stderr
+        assert "X-Amz" not in done.stdout + done.stderr
+        return [entry.split(" ")[0] for entry in trial.entries()]
+
+    trial.commit(2)
+    public = run("public")
+    assert len(public) == len(stores(trial.settings))
+    assert answers(public) == {"200"}
+
+    private = run(("team",))
+    assert [url.startswith(f"{closed['public_url']}/") for url in private] == [True]
+    assert all(entry.endswith(" private=yes") for entry in trial.entries())
+    # What strangers could download is gone, and they get nothing of the other.
+    assert answers(public) == {"404"}
+    assert answers(private) == {"403"}
+
+    assert run("public") == public
+    assert answers(public) == {"200"}
+    assert answers(private) == {"403"}
+
+
+def test_strangers_get_nothing_from_a_private_store(host: Host, settings: dict[str, Any]) -> None:
+    for store in stores(settings, private=True):
+        for name in ("", "/", "/closed.txt", "/index.html", "/?list-type=2"):
+            asked = store["public_url"] + name
+            said = host.check_output("/opt/hgfleet/current/bin/python -c %s %s", ASK, asked)
+            assert said == "403", asked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from testinfra.host import Host
 
+SIGNING = "/etc/hgfleet/signing.toml"
 HG = "HGRCPATH=/etc/hgfleet/hgrc /opt/hgfleet/current/bin/hg"
 
 
@@ -51,6 +53,25 @@ def test_new_repositories_have_the_format_that_an_upgrade_brings(host: Host) -> 
     assert "hgfleet_steady" in host.check_output(f"{HG} config extensions")
     said = host.check_output("hgfleet storage plan")
     assert said.splitlines()[-1].startswith("0 of "), said
+
+
+def test_keys_of_private_stores_are_for_those_who_may_read_every_repository(host: Host) -> None:
+    file = host.file(SIGNING)
+    assert (file.user, file.group, file.mode) == ("root", "hg", 0o640)
+    for user in host.check_output("cut -d: -f1 /etc/passwd").split():
+        may = "hg" in host.user(user).groups or user == "root"
+        tried = host.run("runuser -u %s -- test -r %s", user, SIGNING)
+        assert tried.succeeded is may, user
+    secrets = [store["secret_key"] for store in tomllib.loads(file.content_string)["store"]]
+    assert secrets
+    told = host.check_output("ps -eww -o args") + host.check_output("cat /etc/hgfleet/*rc")
+    assert not [secret for secret in secrets if secret in told]
+
+
+def test_urls_of_private_stores_are_signed_by_every_hg_or_it_does_not_start(host: Host) -> None:
+    shown = host.check_output(f"{HG} config extensions").splitlines()
+    assert "extensions.hgfleet_sign=/opt/hgfleet/current/hgext/signedbundles.py" in shown
+    assert "extensions.hgfleet_sign:required=yes" in shown
 
 
 def test_every_declared_repository_is_there_for_its_owner_and_readers(
