@@ -333,6 +333,9 @@ class Prober:
         entry, last = reading.entry, reading.size + size - 1
         self._connection.start()
         asked = {"Range": f"bytes={reading.size}-{last}"}
+        if self.endpoint.origin and self._known[entry].content:
+            # What the cache has is wrong: it may ask its origin again.
+            asked["Cache-Control"] = "no-cache"
         answer = self._connection.request("GET", self._url(entry, "GET"), asked)
         if answer.status in (404, 410, 416):
             self._connection.read(answer, 0)

@@ -43,6 +43,7 @@ class Server:
     fault: str = ""
     etag: str = '"1"'
     asked: list[str] = field(default_factory=list)
+    refreshed: int = 0
     resume: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
@@ -56,6 +57,7 @@ class Server:
                     self.close_connection = True
                     return
                 server.asked.append(f"{self.command} {self.path}")
+                server.refreshed += self.headers["Cache-Control"] == "no-cache"
                 body = server.content.get(self.path.removeprefix("/bundles/"), b"")
                 status = 206 if "Range" in self.headers else 200
                 if server.fault.isdigit():
@@ -254,9 +256,12 @@ def test_a_copy_counts_from_when_it_has_been_read(server: Server, config: Config
     assert prober.condition.is_up
     assert prober.read == set()
     assert prober.dead == {at_edge[0].url: "its content is not what was published"}
+    assert server.refreshed == 0
     server.content["a"] = CONTENT
     rounds(prober, at_edge)
     assert prober.read == {at_edge[0].url}
+    # A cache is asked to fetch again what was wrong, and nothing else.
+    assert server.refreshed == 2
 
 
 def test_without_objects_any_answer_will_do(server: Server, prober: Prober) -> None:

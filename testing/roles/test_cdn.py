@@ -177,6 +177,21 @@ def test_nothing_that_a_client_says_reaches_the_origin(cache: Cache, bundle: str
     assert cache.one(missing, **said)["status"] == 404
 
 
+def test_a_copy_is_fetched_again_only_for_whom_the_inventory_names(
+    host: Host, cache: Cache, bundle: str
+) -> None:
+    text = host.file(CONFIG).content_string
+    named = re.findall(r"^ +([0-9a-f.:]+) 1;$", text, re.MULTILINE)
+    assert named, text
+    own = host.check_output("hostname -i").split()[0]
+    for source in ("127.0.0.1", own):
+        url = f"{cache.url.replace('localhost', source)}{cache.path}/{bundle}"
+        cache.one(bundle)
+        told = cache.ask(url, Cache_Control="no-cache")[0]
+        assert told["x-cache"] == ("BYPASS" if source in named else "HIT"), source
+        assert told["sha256"] == cache.one(bundle)["sha256"]
+
+
 @pytest.mark.parametrize(
     "name", ["", "index.html", "bundles.json", "../other/x.hg", "%2e%2e/other/x.hg", "x.hg/", "?x"]
 )

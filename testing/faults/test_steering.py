@@ -1,0 +1,215 @@
+"""Where bundles lie fails in every way, and nobody's clone does."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from localcluster import images
+
+from testing.e2e.support import Cluster, Host, Person, run, wait_until
+from testing.faults.support import paused, stopped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from testing.faults.support import Fault, Faults
+
+REPOSITORY: Final = "e2e/steering"
+NOTICED_S: Final = 15
+"""Seconds after which no client is sent to what has gone; the bar of the service."""
+BACK_S: Final = 60
+COUNT: Final = 9
+"""Three kinds of bundles, in two stores and in the cache of one of them."""
+
+S3: Final = """
+import boto3, json, os, sys
+lines = open("/etc/hgfleet/secrets/objectstore-root.env").read().splitlines()
+root = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+client = boto3.client(
+    "s3", endpoint_url=f"https://{os.uname().nodename}:7443", region_name="us-east-1",
+    verify="/etc/hgfleet/tls/ca.pem", aws_access_key_id=root["ROOT_ACCESS_KEY_ID"],
+    aws_secret_access_key=root["ROOT_SECRET_ACCESS_KEY"],
+)
+bucket = "bundles"
+"""
+"""The object store's administrator, on its host."""
+
+
+def as_root(host: Host, script: str, *words: str) -> str:
+    """Run a script on a store's host that has its administrator as `client`."""
+    return host.run("python3", "-", *words, stdin=S3 + script).ok().stdout
+
+
+def forbidden(_cluster: Cluster, host: Host) -> Iterator[None]:
+    """The bucket has lost its policy: everybody gets 403."""
+    policy = as_root(host, "print(client.get_bucket_policy(Bucket=bucket)['Policy'])")
+    as_root(host, "client.delete_bucket_policy(Bucket=bucket)")
+    try:
+        yield
+    finally:
+        as_root(host, "client.put_bucket_policy(Bucket=bucket, Policy=sys.argv[1])", policy)
+
+
+def slow(_cluster: Cluster, host: Host) -> Iterator[None]:
+    """The host's network lets a byte a second through."""
+    inside = ["docker", "run", "--rm", f"--network=container:{host.container}"]
+    inside += ["--cap-add=NET_ADMIN", images.ensure_base(), "tc", "qdisc"]
+    limit = ["tbf", "rate", "8bit", "burst", "1600", "latency", "1s"]
+    run([*inside, "add", "dev", "eth0", "root", *limit]).ok()
+    try:
+        yield
+    finally:
+        run([*inside, "del", "dev", "eth0", "root"]).ok()
+
+
+@pytest.fixture(scope="module")
+def told(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What clients are told while all is well."""
+    alice = cluster.person("alice")
+    work = alice.clone(alice.ssh_url(REPOSITORY), tmp_path_factory.mktemp("source") / "work")
+    work.commit("new.txt", uuid.uuid4().bytes, "something new in this run")
+    work.hg("push").ok()
+    cluster.make_bundles().ok()
+    return all_are_told(cluster)
+
+
+def all_are_told(cluster: Cluster) -> list[str]:
+    """Wait until clients are told of everything there can be."""
+
+    def probe() -> list[str]:
+        found = cluster.manifest(REPOSITORY)
+        return found if len(found) == COUNT else []
+
+    return wait_until("all bundles are handed out", probe, BACK_S)
+
+
+def at(cluster: Cluster, urls: Sequence[str], host: Host) -> list[str]:
+    """Return those URLs that lie at a host."""
+    return [url for url in urls if f"://{cluster.address(host)}" in url]
+
+
+def clones(cluster: Cluster, alice: Person, place: Path) -> list[str]:
+    """Clone both ways; return where the bundles came from."""
+    used = []
+    for way, url in (("https", cluster.url(REPOSITORY)), ("ssh", alice.ssh_url(REPOSITORY))):
+        clone = alice.clone(url, place / way)
+        assert clone.heads() == cluster.remote_heads(REPOSITORY)
+        used.append(clone.made.output.partition("applying clone bundle from ")[2].split()[0])
+    return used
+
+
+@pytest.mark.parametrize("fault", [stopped, paused, forbidden, slow])
+def test_nobody_is_sent_to_a_store_that_does_not_serve(
+    cluster: Cluster,
+    alice: Person,
+    told: list[str],
+    faults: Faults,
+    fault: Fault,
+    tmp_path: Path,
+) -> None:
+    store = cluster.first("objectstore")
+    gone = at(cluster, told, store)
+    assert told[0] in gone
+    faults.stack.callback(all_are_told, cluster)
+    faults.break_(fault, store)
+
+    def left() -> list[str]:
+        now = cluster.manifest(REPOSITORY)
+        return [] if set(now) & set(gone) else now
+
+    # What the cache has of that store is still there, and so is the other store.
+    assert wait_until("nobody is told of it", left, NOTICED_S) == [u for u in told if u not in gone]
+    assert not set(clones(cluster, alice, tmp_path)) & set(gone)
+
+
+def deleted(store: Host, key: str) -> None:
+    as_root(store, "client.delete_object(Bucket=bucket, Key=sys.argv[1])", key)
+
+
+def bit_turned(store: Host, key: str) -> None:
+    """On the disk: length, time, entity tag and everything else that the store says stay."""
+    script = """
+path = f"/srv/objectstore/data/{bucket}/{sys.argv[1]}"
+before = os.stat(path)
+with open(path, "r+b") as file:
+    file.seek(before.st_size // 2)
+    byte = file.read(1)[0]
+    file.seek(before.st_size // 2)
+    file.write(bytes([byte ^ 1]))
+os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+"""
+    as_root(store, script, key)
+
+
+def replaced(store: Host, key: str) -> None:
+    """By somebody with credentials, keeping its length; the next time, as it was."""
+    script = """
+found = client.get_object(Bucket=bucket, Key=sys.argv[1])
+body = bytes(byte ^ 255 for byte in found["Body"].read())
+client.put_object(Bucket=bucket, Key=sys.argv[1], Body=body, Metadata=found["Metadata"])
+"""
+    as_root(store, script, key)
+
+
+def cache_turned(edge: Host, key: str) -> None:
+    """A bit of a copy on the disk of the cache."""
+    script = """
+import pathlib, sys
+name = f"KEY: /bundles/{sys.argv[1]}bytes=0-".encode()
+for path in pathlib.Path("/var/cache/hgfleet-cdn/copies").rglob("*"):
+    if path.is_file() and name in (data := path.read_bytes())[:4096]:
+        with path.open("r+b") as file:
+            file.seek(len(data) - 1)
+            file.write(bytes([data[-1] ^ 1]))
+        break
+else:
+    sys.exit("no such copy")
+"""
+    edge.run("python3", "-", key, stdin=script).ok()
+
+
+def test_nobody_is_sent_to_objects_that_are_gone_or_wrong(
+    cluster: Cluster, alice: Person, told: list[str], faults: Faults, tmp_path: Path
+) -> None:
+    store = cluster.first("objectstore")
+    kinds = ("stream", "zstd", "gzip")
+    here = {kind: u for u in at(cluster, told, store) for kind in kinds if f".{kind}" in u}
+    key = {kind: url.partition("/bundles/")[2] for kind, url in here.items()}
+    wrong = set(here.values())
+    faults.stack.callback(all_are_told, cluster)
+
+    # Undone last first: the bundle jobs make what is gone when all the others are well again.
+    faults.stack.callback(lambda: cluster.make_bundles().ok())
+    deleted(store, key["stream"])
+    faults.stack.callback(bit_turned, store, key["zstd"])
+    bit_turned(store, key["zstd"])
+    faults.stack.callback(replaced, store, key["gzip"])
+    replaced(store, key["gzip"])
+
+    def left() -> list[str]:
+        now = cluster.manifest(REPOSITORY)
+        return [] if set(now) & wrong else now
+
+    assert wait_until("nobody is told of them", left, NOTICED_S) == [
+        url for url in told if url not in wrong
+    ]
+    assert not set(clones(cluster, alice, tmp_path)) & wrong
+    said = cluster.first("web").run("hgfleet", "steering", "status").stdout
+    for problem in ("the answer is 404", "its content is not what was published"):
+        assert problem in said
+
+
+def test_a_copy_that_is_wrong_is_not_handed_out_and_mends_itself(
+    cluster: Cluster, told: list[str], faults: Faults
+) -> None:
+    edge = cluster.first("cdn")
+    copy = next(url for url in at(cluster, told, edge) if ".stream" in url)
+    faults.stack.callback(all_are_told, cluster)
+
+    cache_turned(edge, copy.partition("/bundles/")[2])
+
+    wait_until("nobody is told of it", lambda: copy not in cluster.manifest(REPOSITORY), NOTICED_S)
+    wait_until("the cache has fetched it again", lambda: all_are_told(cluster) == told, BACK_S)
