@@ -220,8 +220,5 @@ def test_networks_that_a_provider_publishes_count_until_a_better_file_comes(
 @pytest.mark.usefixtures("source")
 def test_prober_says_how_it_is(cluster: Cluster) -> None:
     said = cluster.first("web").run("hgfleet", "steering", "status").ok().stdout
-    assert [line.partition(":")[0] for line in said.splitlines() if line[:1] not in (" ", "")] == [
-        "s3-1 (east)",
-        "s3-2 (west)",
-        "cdn1 (CDN)",
-    ]
+    lines = {line.partition(":")[0] for line in said.splitlines()}
+    assert {"s3-1 (east)", "s3-2 (west)", "cdn1 (CDN)"} <= lines, said

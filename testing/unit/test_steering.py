@@ -8,10 +8,10 @@ import random
 
 import pytest
 
-from hgfleet.steering import health, networks, ranges
+from hgfleet.steering import config, health, networks, ranges
 from hgfleet.steering.health import Condition, Health
 from hgfleet.steering.networks import Networks
-from hgfleet.steering.order import Endpoint, Line, endpoint_of, steer
+from hgfleet.steering.order import Endpoint, Line, copies, endpoint_of, steer
 
 # --- networks -------------------------------------------------------------------------------
 
@@ -133,6 +133,25 @@ def test_the_longest_address_claims_a_url() -> None:
     inner = Endpoint("inner", f"{EU.url}/mirror")
     assert endpoint_of(f"{EU.url}/mirror/x", [EU, inner]) == inner
     assert endpoint_of(f"{EU.url}/x", [EU, inner]) == EU
+
+
+def test_copies_stand_beside_what_they_are_copies_of_once_they_were_read() -> None:
+    edge = Endpoint("edge", "https://edge.example/eu", is_cdn=True, origin="eu")
+    near = Endpoint("near", "https://near.example", "us", origin="eu")
+    endpoints = [EU, US, edge, near]
+    manifest = [Line(f"{e.url}/a/z", "zstd", f"{e.url}/a/z D=1".encode()) for e in (EU, US)]
+    assert copies(f"{EU.url}/a/z", endpoints) == [f"{edge.url}/a/z", f"{near.url}/a/z"]
+    assert copies(f"{US.url}/a/z", endpoints) == copies("https://x.example/a", endpoints) == []
+
+    assert steer(manifest, endpoints) == manifest
+    read = {f"{edge.url}/a/z", f"{near.url}/a/z"}
+    told = steer(manifest, endpoints, region="us", read=read)
+    assert [one.text for one in told] == [
+        f"{url}/a/z D=1".encode() for url in (near.url, US.url, edge.url, EU.url)
+    ]
+    # A store that is gone takes none of its copies with it.
+    left = steer(manifest, endpoints, region="us", down={"eu", "us"}, dead={told[0].url}, read=read)
+    assert left == [told[2]]
 
 
 def test_every_order_of_the_manifest_is_steered_to_the_same() -> None:
@@ -266,3 +285,32 @@ def test_a_file_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranges, "MAX_NETWORKS", 2)
     with pytest.raises(ranges.BadRangesError, match="more than 2 networks"):
         ranges.read("aws", AWS, {"us-east-1": "us"})
+
+
+# --- settings -------------------------------------------------------------------------------
+
+ORIGIN = {"name": "eu", "url": "https://eu.example"}
+
+
+def test_settings_name_the_origin_of_copies() -> None:
+    edge = {"name": "edge", "url": "https://edge.example/", "cdn": True, "origin": "eu"}
+    read = config.parse({"endpoint": [edge, ORIGIN], "read_rate": 5})
+    assert read.endpoints[0] == Endpoint("edge", "https://edge.example", None, True, "eu")
+    assert read.endpoints[1].origin == ""
+    assert read.read_rate == 5
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ({"endpoint": [{**ORIGIN, "origin": "us"}]}, "endpoint eu: got the origin 'us'"),
+        ({"endpoint": [{**ORIGIN, "origin": "eu"}]}, "endpoint eu: got the origin 'eu'"),
+        ({"endpoint": [{**ORIGIN, "origin": 1}]}, "endpoint eu: got the origin 1"),
+        ({"endpoint": [{**ORIGIN, "origins": "us"}]}, "unknown settings origins"),
+        ({"read_rate": 0}, "read_rate: got 0, expected bytes per second"),
+        ({"read_rate": True}, "read_rate: got True"),
+    ],
+)
+def test_settings_that_are_wrong_are_named(data: dict[str, object], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        config.parse(data)
