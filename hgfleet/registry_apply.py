@@ -62,6 +62,7 @@ class Target:
     manifests: Path
     hgrc: Path
     owner: Owner
+    pull_bundles: Path = Path("/var/lib/hgfleet/pullbundles")
     dynamic: Path | None = None
     """The file with the repositories that people created; None is none."""
     hg: str = ""
@@ -70,6 +71,10 @@ class Target:
     def manifest(self, repository: Repository) -> str:
         """Where the bundles part keeps the clone bundle manifest of a repository."""
         return str(self.manifests / f"{repository.path}.manifest")
+
+    def pulls(self, repository: Repository) -> str:
+        """Where the bundles part keeps the pull bundles of a repository."""
+        return str(self.pull_bundles / repository.path.replace("/", "+"))
 
 
 def owner(user: str, group: str) -> Owner:
@@ -354,12 +359,18 @@ class _Run:
             # Without bundles there is no link: what was uploaded when there were some must not be
             # advertised.
             link = self.target.manifest(repository) if repository.bundles else None
-            if _link(control, "clonebundles.manifest") != link:
-                if not is_new:
-                    what = f"links to {link}" if link else "removed"
-                    self.change(f"{repository.path}: .hg/clonebundles.manifest {what}")
-                if self.write:
-                    _replace_link(control, "clonebundles.manifest", link)
+            # Pull bundles are sent only to who may read the repository.
+            links = {
+                "clonebundles.manifest": link,
+                "pullbundles": self.target.pulls(repository),
+            }
+            for name, link in links.items():
+                if _link(control, name) != link:
+                    if not is_new:
+                        what = f"links to {link}" if link else "removed"
+                        self.change(f"{repository.path}: .hg/{name} {what}")
+                    if self.write:
+                        _replace_link(control, name, link)
         finally:
             os.close(control)
 

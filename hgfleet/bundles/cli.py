@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    from hgfleet.bundles.chain import Link
     from hgfleet.bundles.kinds import Key
     from hgfleet.bundles.manifest import Entry
     from hgfleet.registry import Repository
@@ -46,8 +47,9 @@ def add_parser(subparsers: Any) -> None:
     """Add `hgfleet bundles` and its commands."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "bundles",
-        help="make, publish and prune clone bundles",
-        description="Clone bundles: what fresh clones download instead of asking the server.",
+        help="make, publish and prune clone bundles and pull bundles",
+        description="Clone bundles, which fresh clones download instead of asking the server; and "
+        "pull bundles, which the server sends to clones that are behind.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -285,6 +287,8 @@ def _plan(options: argparse.Namespace) -> int:
         print(f"{repository.path}: {decision.action.value} ({state.changesets:,} changesets)")
         for reason in decision.reasons:
             print(f"    {reason}")
+        pulls = pipeline.plan_pulls(repository, decision, state)
+        print(f"    pull bundles: {pulls.move.value}: {pulls.reason}")
     return worst
 
 
@@ -292,6 +296,7 @@ def _status(options: argparse.Namespace) -> int:
     pipeline = _pipeline(options)
     worst = 0
     shown: dict[str, list[dict[str, object]]] = {}
+    pulls: dict[str, list[dict[str, object]]] = {}
     for repository in _repositories(pipeline, options):
         entries = pipeline.manifests.read(repository.path)
         found = shown[repository.path] = []
@@ -313,9 +318,35 @@ def _status(options: argparse.Namespace) -> int:
                 f"  {entry.changesets:,} changesets  made {entry.made:%Y-%m-%d %H:%M} UTC"
                 f"  {'DEAD: ' + problem if problem else 'answers'}\n        {entry.url}"
             )
+        chain = pipeline.pulls.chain(repository)
+        problems = pipeline.pulls.problems(repository, chain)
+        if problems:
+            worst = 1
+        if options.json:
+            pulls[repository.path] = [_link(link, problems.get(link.name)) for link in chain]
+        elif chain:
+            said = "; ".join(f"DEAD: {name}: {what}" for name, what in problems.items())
+            print(
+                f"    {len(chain)} pull bundles{size(sum(link.size for link in chain)):>17}"
+                f"  {sum(link.changesets for link in chain):,} changesets"
+                f"  made {chain[-1].made:%Y-%m-%d %H:%M} UTC  {said or 'whole'}"
+            )
     if options.json:
-        print(json.dumps({"format": 1, "repositories": shown}, indent=1))
+        print(json.dumps({"format": 1, "repositories": shown, "pull_bundles": pulls}, indent=1))
     return worst
+
+
+def _link(link: Link, problem: str | None) -> dict[str, object]:
+    """A pull bundle for programs."""
+    return {
+        "file": link.name if link.on_disk else None,
+        "bases": link.bases,
+        "heads": link.heads,
+        "changesets": link.changesets,
+        "size": link.size,
+        "made": link.made.isoformat(),
+        "problem": problem,
+    }
 
 
 def _entry(entry: Entry, place: tuple[str, Key] | None, problem: str) -> dict[str, object]:

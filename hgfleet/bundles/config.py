@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from hgfleet.bundles.chain import Limits
 from hgfleet.bundles.plan import Refresh
 from hgfleet.bundles.signing import DEFAULT_PATH as SIGNING
 from hgfleet.errors import ConfigurationError
@@ -30,6 +31,7 @@ CREDENTIALS: Final = (
     ("secret-access-key", "AWS_SECRET_ACCESS_KEY"),
 )
 
+_PULL: Final = Limits()
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 
 
@@ -63,6 +65,8 @@ class Config:
     read with. `zstd_level` is that of the zstd library, 1 to 22; `timeout` (seconds) bounds each
     wait for a store.
 
+    Pull bundles lie in the folder `pull_bundles`; `pull` says what is worth one.
+
     `jobs` processes of hg work at the same time, and `memory` (bytes) bounds the sum of what they
     are expected to take. In the folder `scratch_ram`, if it is there, a run may use
     `scratch_ram_size` bytes.
@@ -83,6 +87,8 @@ class Config:
     dynamic: Path = Path("/var/lib/hgfleet/dynamic/registry.json")
     repositories: Path = Path("/srv/hg/repos")
     manifests: Path = Path("/var/lib/hgfleet/manifests")
+    pull: Limits = _PULL
+    pull_bundles: Path = Path("/var/lib/hgfleet/pullbundles")
     scratch: Path = Path("/var/cache/hgfleet/bundles")
     hg: Path = Path("/opt/hgfleet/current/bin/hg")
     hgrc: Path = Path("/etc/hgfleet/bundles.hgrc")
@@ -139,7 +145,7 @@ class _Reader:
         self._path = path
 
     def config(self, data: dict[str, Any]) -> Config:
-        refresh = self._table(data, "refresh")
+        refresh, pull = self._table(data, "refresh"), self._table(data, "pull")
         config = Config(
             stores=self._stores(data),
             refresh=Refresh(
@@ -152,6 +158,8 @@ class _Reader:
             dynamic=self._file(data, "dynamic", Config.dynamic),
             repositories=self._file(data, "repositories", Config.repositories),
             manifests=self._file(data, "manifests", Config.manifests),
+            pull=self._limits(pull),
+            pull_bundles=self._file(data, "pull_bundles", Config.pull_bundles),
             scratch=self._file(data, "scratch", Config.scratch),
             hg=self._file(data, "hg", Config.hg),
             hgrc=self._file(data, "hgrc", Config.hgrc),
@@ -172,7 +180,16 @@ class _Reader:
         )
         self._refuse_rest("", data)
         self._refuse_rest("refresh.", refresh)
+        self._refuse_rest("pull.", pull)
         return config
+
+    def _limits(self, pull: dict[str, Any]) -> Limits:
+        return Limits(
+            enabled=self._flag(pull, "pull.enabled", _PULL.enabled),
+            least=int(self._number(pull, "pull.least", _PULL.least, 1, 2**31)),
+            step=int(self._number(pull, "pull.step", _PULL.step, 1, 2**31)),
+            whole=self._flag(pull, "pull.whole", _PULL.whole),
+        )
 
     def _stores(self, data: dict[str, Any]) -> tuple[Store, ...]:
         tables = self._take(data, "store", None)
@@ -194,7 +211,7 @@ class _Reader:
                     public_url=self._url(table, "store.public_url").rstrip("/"),
                     region=region,
                     location=self._string(table, "store.location", region),
-                    private=self._private(table),
+                    private=self._flag(table, "store.private", default=False),
                 )
             )
             self._refuse_rest("store.", table)
@@ -204,10 +221,10 @@ class _Reader:
                 raise self._wrong("store.public_url", url, "a URL that is in no other store's")
         return tuple(stores)
 
-    def _private(self, table: dict[str, Any]) -> bool:
-        value = self._take(table, "store.private", default=False)
+    def _flag(self, table: dict[str, Any], name: str, default: object) -> bool:
+        value = self._take(table, name, default)
         if not isinstance(value, bool):
-            raise self._wrong("store.private", value, "true or false")
+            raise self._wrong(name, value, "true or false")
         return value
 
     def _clone_url(self, data: dict[str, Any]) -> str:

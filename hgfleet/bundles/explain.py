@@ -24,7 +24,23 @@ def explain(pipeline: Pipeline, repository: Repository) -> list[str]:
     lines = [f"{repository.path}: {decision.action.value}"]
     lines += [f"    {reason}" for reason in decision.reasons]
     lines += [f"  {name:18}{value}" for name, value in _facts(pipeline, repository, state)]
+    pulls = pipeline.plan_pulls(repository, decision, state)
+    lines += [f"  pull bundles: {pulls.move.value}", f"    {pulls.reason}"]
+    lines += [f"  {name:18}{value}" for name, value in _chain(pipeline, repository)]
     return lines
+
+
+def _chain(pipeline: Pipeline, repository: Repository) -> Iterator[tuple[str, str]]:
+    limits = pipeline.config.pull
+    said = f"from {limits.least:,} changesets on; {limits.step:,} new ones for a link"
+    yield "limits", said if limits.enabled else "switched off on this host"
+    chain = pipeline.pulls.chain(repository)
+    problems = pipeline.pulls.problems(repository, chain)
+    for link in chain:
+        what = size(link.size) if link.on_disk else "not on disk: the chain begins behind them"
+        made = f"made {link.made:%Y-%m-%d %H:%M} UTC"
+        dead = f"; DEAD: {problems[link.name]}" if link.name in problems else ""
+        yield link.name[:16], f"{link.changesets:,} changesets, {what}, {made}{dead}"
 
 
 def _facts(pipeline: Pipeline, repository: Repository, state: State) -> Iterator[tuple[str, str]]:

@@ -48,7 +48,8 @@ class Job:
 
     `down` says of stores that gave up why nothing is written to them any more, and `failures`
     counts those in a row; `silent` says it of stores that nobody can read from. `purged` are paths
-    of repositories that were deleted for good.
+    of repositories that were deleted for good, `gone` these and all others of which something is
+    left although no registry has them.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Job:
         self.failures: Counter[str] = Counter()
         self.silent: dict[str, str] = {}
         self.purged: frozenset[str] = frozenset()
+        self.gone: frozenset[str] = frozenset()
 
     @functools.cached_property
     def demand(self) -> Mapping[str, Demand]:

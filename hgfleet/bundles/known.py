@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from hgfleet import repository_state as files
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Raised whenever `State`, or the question that hg is asked for it, changes."""
 
 _TAKING: Final = threading.Lock()

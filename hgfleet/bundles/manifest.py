@@ -153,8 +153,8 @@ class Manifests:
         if old == new:
             return False
         if old:
-            _write(self._history(repository) / f"{now.strftime(_STAMP)}{SUFFIX}", ".new", old)
-        _write(path, f".{path.name}.new", new)
+            write(self._history(repository) / f"{now.strftime(_STAMP)}{SUFFIX}", ".new", old)
+        write(path, f".{path.name}.new", new)
         return True
 
     def all(self) -> set[str]:
@@ -192,7 +192,7 @@ class Manifests:
         return found
 
 
-def _write(path: Path, temporary: str, text: str) -> None:
+def write(path: Path, temporary: str, text: str, mode: int = 0o644) -> None:
     """Write a file so that a reader, or a crash, sees the old content or the new one.
 
     `temporary` is a name in the same folder that only the holder of the repository's lock uses; a
@@ -204,7 +204,7 @@ def _write(path: Path, temporary: str, text: str) -> None:
         file.write(text)
         file.flush()
         # Web workers and SSH sessions read it through the repository's link.
-        os.fchmod(file.fileno(), 0o644)
+        os.fchmod(file.fileno(), mode)
         os.fsync(file.fileno())
     fresh.replace(path)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)

@@ -3,7 +3,8 @@
 Each step leaves something that the next run finds as it is or makes again, so a run may be killed
 anywhere: an object nobody names, an interrupted snapshot, a superfluous copy of a manifest.
 
-What a repository needs is in `making`, what is published in `published`, what they share in `job`.
+What a repository needs is in `making`, what is published in `published`, pull bundles in `pulls`,
+what they share in `job`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 from hgfleet import dynamic
 from hgfleet import repository_state as files
 from hgfleet.bundles import repository as hg_side
+from hgfleet.bundles.chain import Move, questions
 from hgfleet.bundles.job import Job, Stock, each, file_name, remove
 from hgfleet.bundles.kinds import parse_key
 from hgfleet.bundles.known import Known
@@ -29,6 +31,7 @@ from hgfleet.bundles.making import Maker
 from hgfleet.bundles.manifest import locate, render
 from hgfleet.bundles.plan import Action, Plan, State, misplaced, order, plan
 from hgfleet.bundles.published import Published
+from hgfleet.bundles.pulls import Pulls
 from hgfleet.bundles.verify import VerificationError
 from hgfleet.errors import HgfleetError, HostError, RegistryError, TemporaryError
 from hgfleet.registry import Repository, load_compiled
@@ -36,6 +39,7 @@ from hgfleet.registry import Repository, load_compiled
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from hgfleet.bundles.chain import ChainPlan
     from hgfleet.bundles.config import Config
     from hgfleet.bundles.prune import StoredObject
     from hgfleet.bundles.report import Report
@@ -75,6 +79,7 @@ class Pipeline:
         self.config, self.report, self.manifests = config, report, self.job.manifests
         self._maker = Maker(self.job)
         self._published = Published(self.job, self._maker)
+        self.pulls = Pulls(self.job, self._maker)
         # Set by `known` where a part of the registry cannot be read.
         self.partial = False
 
@@ -129,6 +134,9 @@ class Pipeline:
                 if wrong:
                     self.job.withdraw(repository, wrong)
             self._published.prune(repository, stock)
+            if not (self.job.dry_run or self.pulls.wanted(repository)):
+                self.pulls.carry_out(repository, self.pulls.plan(repository, State()), State())
+            self.pulls.prune(repository)
             return Outcome(repository.path, decision)
 
         return self._for_each(repositories, one, everything, strangers=everything)
@@ -172,14 +180,16 @@ class Pipeline:
             # A registry that is empty or damaged says nothing about who is gone.
             return []
         found = self.manifests.all().union(self.job.purged, *stocks.values())
+        found |= set(map(_path, self.pulls.all()))
         for scratch in (self.config.scratch, self.config.scratch_ram):
             for folder in ("work", "snapshots", "known", "checked"):
                 with contextlib.suppress(OSError):
                     names = {path.name for path in (scratch / folder).iterdir()}
                     found |= {_path(name) for name in names if not name.startswith(".")}
+        self.job.gone = frozenset(found - known)
         return [
             Repository(path, "", "public", (), publishing=True, bundles=())
-            for path in sorted(found - known)
+            for path in sorted(self.job.gone)
         ]
 
     def check_scratch(self) -> None:
@@ -302,9 +312,8 @@ class Pipeline:
         """Look at a repository and decide; reads only, but for what it may `remember`."""
         published, stores = self.manifests.read(repository.path), self.job.stores(repository)
         state = State()
-        if stores.urls and repository.bundles:
-            places = [locate(entry, stores.urls) for entry in published]
-            state = self._look(repository, {place[1].tip for place in places if place}, remember)
+        if (stores.urls and repository.bundles) or self.pulls.wanted(repository):
+            state = self._look(repository, self._tips(repository), remember)
         decision = plan(
             repository,
             state,
@@ -319,7 +328,29 @@ class Pipeline:
         )
         return decision, state
 
+    def plan_pulls(self, repository: Repository, decision: Plan, state: State) -> ChainPlan:
+        """Decide about the pull bundles; `decision` and `state` are from `plan`."""
+        tips, aligned = self._tips(repository), bool(decision.build)
+        return self.pulls.plan(repository, state, tips=tips, aligned=aligned)
+
+    def _tips(self, repository: Repository) -> set[str]:
+        """The tips of the published bundles."""
+        published = self.manifests.read(repository.path)
+        places = [locate(entry, self.config.public_urls) for entry in published]
+        return {place[1].tip for place in places if place}
+
     def _look(self, repository: Repository, tips: set[str], remember: bool) -> State:
+        """Ask for the state, also for what the pull bundles go by."""
+        chain = self.pulls.chain(repository)
+        asked = questions(chain)
+        state = self._ask(repository, tips | asked, remember)
+        if state.exists and not asked <= {*state.covered}:
+            # History was removed: which links still stand?
+            every = {head for link in chain for head in link.heads}
+            state = self._ask(repository, tips | every, remember)
+        return state
+
+    def _ask(self, repository: Repository, tips: set[str], remember: bool) -> State:
         """Ask hg, unless nothing has changed since it was asked the same."""
         known, name = Known(self.config.scratch / "known"), file_name(repository.path)
         source = self.job.source(repository)
@@ -341,17 +372,32 @@ class Pipeline:
             action=decision.action.value,
             reason="; ".join(decision.reasons),
         )
+        pulls = self.plan_pulls(repository, decision, state)
+        if pulls.move is not Move.KEEP:
+            self.report.step(
+                "pull-plan",
+                repository.path,
+                f"pull bundles: {pulls.move.value}: {pulls.reason}",
+                action=pulls.move.value,
+                reason=pulls.reason,
+            )
         lacking: Mapping[str, HgfleetError] = {}
         if not self.job.dry_run:
             if dead:
                 self.job.withdraw(repository, dead)
-            problems = self.job.problems(repository)
-            if decision.build and not self.job.stores(repository).up:
-                # There is nowhere to bring what would be made.
-                raise next(iter(problems.values()))
-            lacking = self._carry_out(repository, decision, state)
+            try:
+                if decision.build and not self.job.stores(repository).up:
+                    # There is nowhere to bring what would be made.
+                    raise next(iter(self.job.problems(repository).values()))
+                lacking = self._carry_out(repository, decision, state)
+            except HgfleetError:
+                # Pull bundles need no store.
+                self.pulls.carry_out(repository, pulls, state)
+                raise
+            self.pulls.carry_out(repository, pulls, state)
         if decision.action is not Action.SKIP:
             self._published.prune(repository, stock)
+            self.pulls.prune(repository)
         if decision.kinds:
             lacking = {**self.job.problems(repository), **lacking}
         return Outcome(repository.path, decision, lacking=lacking)
@@ -390,11 +436,14 @@ class Pipeline:
         return lacking
 
     def _forget(self, repository: Repository) -> None:
-        """Delete what the scratch folder has for a repository without bundles."""
-        remove(self.job.snapshot(repository))
-        for folder in ("known", "checked"):
-            name = file_name(repository.path)
-            (self.config.scratch / folder / name).unlink(missing_ok=True)
+        """Delete what the scratch folder has for a repository without bundles of either kind."""
+        has_readers = self.pulls.wanted(repository)
+        if not (has_readers and self.pulls.chain(repository)):
+            remove(self.job.snapshot(repository))
+        if not has_readers:
+            for folder in ("known", "checked"):
+                name = file_name(repository.path)
+                (self.config.scratch / folder / name).unlink(missing_ok=True)
 
     def verify(self, repository: Repository) -> Outcome:
         """Verify every published bundle again, as before its publication; changes nothing."""
@@ -403,6 +452,7 @@ class Pipeline:
             with self._locked(repository) as mine:
                 if not mine:
                     raise TemporaryError("another run is at work on it")
+                self.pulls.verify(repository)
                 published = self.manifests.read(repository.path)
                 if not published:
                     self.report.step("unpublished", repository.path, "no bundles are published")

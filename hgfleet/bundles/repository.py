@@ -15,12 +15,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import shutil
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hgfleet.bundles.chain import SPEC
 from hgfleet.bundles.hgserver import MAX_ERROR, Hg, HgError
 from hgfleet.bundles.kinds import KINDS
 from hgfleet.bundles.plan import State
@@ -32,15 +34,16 @@ if TYPE_CHECKING:
 CHUNK: Final = 1024 * 1024
 """Bytes read at a time."""
 
+_FOUND: Final = re.compile(r"^(\d+) changesets found", re.MULTILINE)
 _HEADS: Final = "heads(not secret())"
 _STATE: Final = "{rev} {node} {ifcontains(rev, revset('" + _HEADS + "'), 'head', 'covered')}\n"
 
 
 def look(hg: Hg, path: Path, tips: Collection[str] = ()) -> State:
-    """Ask hg for the state of a repository; `tips` are those of its published bundles."""
+    """Ask hg for the state of a repository; `tips` are those of bundles of it."""
     if not (path / ".hg").is_dir():
         return State(exists=False)
-    revsets = [_HEADS, *(f"present('{tip}')" for tip in sorted(tips))]
+    revsets = [_HEADS, *(f"present('{tip}') and not secret()" for tip in sorted(tips))]
     arguments = [word for revset in revsets for word in ("--rev", revset)]
     output = hg.run("log", "--repository", path, *arguments, "--template", _STATE)
     heads, covered = {}, {}
@@ -137,6 +140,67 @@ def generate(hg: Hg, snapshot: Path, kind: str, work: Path, zstd_level: int) -> 
         if not bundlespec.startswith(KINDS[kind].hg_type) or len(bundlespec.split()) != 1:
             raise HgError(f"hg debugbundle --spec printed {bundlespec!r}, expected one bundlespec")
     return Bundle(kind, path, bundlespec, tee.digest.hexdigest(), tee.size)
+
+
+def heads_of_first(hg: Hg, snapshot: Path, count: int) -> tuple[str, ...]:
+    """Return the heads that a snapshot had when it had so many changesets."""
+    revset = f"heads(0:{count - 1})"
+    output = hg.run("log", "--repository", snapshot, "--rev", revset, "--template", "{node}\n")
+    return tuple(sorted(output.split()))
+
+
+def generate_link(
+    hg: Hg,
+    snapshot: Path,
+    bases: Collection[str],
+    heads: Collection[str],
+    work: Path,
+    target: Path,
+    zstd_level: int,
+) -> tuple[Bundle, int]:
+    """Let hg write what lies between `bases` (none: the beginning) and `heads` into a file.
+
+    Return the bundle and the number of its changesets.
+    """
+    arguments: list[str | Path] = ["bundle", "--repository", snapshot, "--type", SPEC]
+    arguments += ["--config", f"experimental.bundlecomplevel.zstd={zstd_level}"]
+    for base in bases or ("null",):
+        arguments += ["--base", base]
+    for head in heads:
+        arguments += ["--rev", head]
+    with _Tee(work / "pull.pipe", target) as tee:
+        said = hg.run(*arguments, tee.pipe)
+    count = _FOUND.search(said)
+    if count is None:
+        raise HgError(f"hg bundle printed {said[-MAX_ERROR:]!r}, expected the number of changesets")
+    return Bundle("pull", target, SPEC, tee.digest.hexdigest(), tee.size), int(count[1])
+
+
+def apply_link(
+    hg: Hg, snapshot: Path, bundle: Path, bases: Collection[str], trial: Path
+) -> frozenset[str]:
+    """Apply a link to a repository that has just what its clients have; return the heads then.
+
+    That repository is made at `trial`, and left there.
+    """
+    if bases:
+        # Hard links, where the snapshot lies on the same file system; hg breaks them as it writes.
+        hg.run("clone", "--noupdate", snapshot, trial)
+        beyond = f"not ::({' + '.join(sorted(bases))})"
+        hg.run("debugstrip", "--repository", trial, "--no-backup", "--force", "--rev", beyond)
+    else:
+        hg.run("init", trial)
+    hg.run("unbundle", "--repository", trial, bundle)
+    return look(hg, trial).heads
+
+
+def digest(path: Path) -> str:
+    """Return the sha256 of a file in hexadecimal digits, "" if there is none."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        return ""
 
 
 class _Tee:

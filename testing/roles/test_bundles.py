@@ -194,6 +194,7 @@ class Trial:
                 ("repositories", "repos"),
                 ("manifests", "manifests"),
                 ("scratch", "scratch"),
+                ("pull_bundles", "pullbundles"),
             )
         ]
         lines += [f"retention_days = {retention}", f"ca = {json.dumps(self.settings['ca'])}"]
@@ -227,6 +228,14 @@ def trial(host: Host, settings: dict[str, Any], secrets: list[str]) -> Iterator[
     done = made.run(kinds=(), retention=0)
     host.check_output(f"rm -rf {made.root}")
     assert done.rc == 0, done.stdout + done.stderr
+
+
+def test_pull_bundles_are_for_hg_and_nobody_else(host: Host) -> None:
+    """Private repositories have some too."""
+    folder = host.file("/var/lib/hgfleet/pullbundles")
+    assert (folder.user, folder.group, folder.mode) == ("hgbundles", "hg", 0o2750)
+    unit = host.file("/etc/systemd/system/hgfleet-bundles.service").content_string
+    assert "/var/lib/hgfleet/pullbundles" in unit.split("ReadWritePaths=")[1].splitlines()[0]
 
 
 def test_a_repository_gets_bundles_from_which_hg_clones(host: Host, trial: Trial) -> None:

@@ -147,6 +147,10 @@ def test_a_repository_that_has_no_bundles_any_more_stops_advertising_them(target
     run(target)
     none = TWO.replace("A plain one,", "A plain one, bundles: [],")
     assert "plain: .hg/clonebundles.manifest removed" in run(target, none)
+    # Pull bundles are a matter of the host's settings.
+    pulls = target.root / "team/tool/.hg/pullbundles"
+    assert pulls.readlink() == target.pull_bundles / "team+tool"
+    assert (target.root / "plain/.hg/pullbundles").is_symlink()
     assert not (target.root / "plain/.hg/clonebundles.manifest").is_symlink()
     assert run(target, none) == ["0"]
 

@@ -1,0 +1,345 @@
+"""Pull bundles with a real hg at both ends: what a client has in the end is what it had live."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hgfleet import repository_state
+from hgfleet.bundles import pulls as pulls_module
+from hgfleet.bundles import repository as hg_side
+from hgfleet.bundles.chain import Chain, Limits
+from hgfleet.bundles.config import Config, Store
+from hgfleet.bundles.hgserver import Hg
+from hgfleet.bundles.pipeline import Outcome, Pipeline
+from hgfleet.bundles.plan import Refresh
+from hgfleet.bundles.report import Report
+from hgfleet.registry import Repository
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "testing/bench"))
+
+import repos
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+HG = Path(sys.executable).with_name("hg")
+HGEXT = Path(__file__).resolve().parents[2] / "hgext"
+EVERYTHING = (
+    "{node} {phase} {branch} [{bookmarks}] [{tags}] {extras} {parents % '{node} '}{file_mods}\n"
+)
+SIZE = repos.Size(changesets=240, files=20)
+
+
+class Host:
+    """A host with one private repository, whose pulls are answered with the extension."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.source = root, root / "repos/project"
+        hgrc = root / "hgrc"
+        hgrc.write_text(
+            f"[extensions]\nhgfleet_pullbundles = {HGEXT}/pullbundles.py\nblackbox =\nstrip =\n"
+            "[blackbox]\ntrack = hgfleet_pullbundles\n"
+            "[trusted]\nusers = *\n[ui]\nusername = t\n[experimental]\nevolution = all\n"
+        )
+        self.config = Config(
+            stores=(Store("main", "http://unused", "bundles", "http://unused/bundles"),),
+            refresh=Refresh(share=0.01, age=timedelta(days=7)),
+            retention=timedelta(days=7),
+            repositories=root / "repos",
+            manifests=root / "manifests",
+            pull=Limits(least=100, step=10),
+            pull_bundles=root / "pullbundles",
+            access_log=root / "access.log",
+            scratch=root / "scratch",
+            hg=HG,
+            hgrc=hgrc,
+        )
+        self.repository = Repository("project", "", ("staff",), (), True, ())
+        self.said = StringIO()
+
+    def hg(self, *arguments: str | Path, check: bool = True) -> str:
+        environment = {
+            **os.environ,
+            "HGRCPATH": str(self.config.hgrc),
+            "HGPLAIN": "1",
+            "PYTHONPATH": str(HGEXT.parent),
+        }
+        done = subprocess.run(
+            [HG, *map(str, arguments)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert not check or done.returncode in {0, 1}, done.stdout
+        return done.stdout
+
+    def serve(self) -> None:
+        """Link the folder, as `hgfleet registry apply` does."""
+        (self.source / ".hg/pullbundles").symlink_to(self.config.pull_bundles / "project")
+
+    def pipeline(self, **more: Any) -> Pipeline:
+        self.said = StringIO()
+        return Pipeline(self.config, Report("text", self.said), **more)
+
+    def run(self, **more: Any) -> Outcome:
+        everything = more.pop("everything", False)
+        (outcome,) = self.pipeline(**more).run([self.repository], everything=everything)
+        return outcome
+
+    def chain(self) -> Chain:
+        return Pipeline(self.config, Report("text", self.said)).pulls.chain(self.repository)
+
+    def files(self) -> set[str]:
+        return {path.name for path in (self.config.pull_bundles / "project").iterdir()}
+
+    def log(self) -> str:
+        """What was sent from disk since this was asked last."""
+        file = self.source / ".hg/blackbox.log"
+        text = file.read_text() if file.exists() else ""
+        file.unlink(missing_ok=True)
+        return text
+
+    def content(self, clone: Path) -> list[str]:
+        return sorted(self.hg("-R", clone, "log", "--hidden", "-T", EVERYTHING).splitlines())
+
+    def pull(self, name: str, *arguments: str, have: Iterable[str] = (), live: bool) -> Path:
+        """Make a clone that has only `have`, and pull into it."""
+        clone = self.root / name
+        shutil.rmtree(clone, ignore_errors=True)
+        self.hg("init", clone)
+        revisions = [word for one in have for word in ("--rev", one)]
+        if revisions:
+            self.hg("-R", clone, "pull", "-q", *revisions, self.source)
+        self.hg("-R", clone, "pull", *self.ssh(live=live), *arguments, self.url)
+        return clone
+
+    @property
+    def url(self) -> str:
+        return f"ssh://localhost/{self.source}"
+
+    def ssh(self, *, live: bool) -> tuple[str, ...]:
+        """How to reach the server, which sends everything `live` or not."""
+        hgrc = self.root / "live.hgrc"
+        hgrc.write_text(f"%include {self.config.hgrc}\n[hgfleet]\npullbundles = no\n")
+        served = f"HGRCPATH={hgrc if live else self.config.hgrc}"
+        ssh = f"""ui.ssh=sh -c 'export {served}; eval "$2"' ssh"""
+        return ("--config", ssh, "--config", f"ui.remotecmd={HG}")
+
+    def compare(self, *arguments: str, have: Iterable[str] = ()) -> str:
+        """Pull live and with pull bundles; return what was logged of the latter."""
+        live = self.pull("live", *arguments, have=have, live=True)
+        assert "event=pullbundle" not in self.log()
+        clone = self.pull("clone", *arguments, have=have, live=False)
+        assert self.content(clone) == self.content(live)
+        assert self.hg("-R", clone, "verify", "-q") == ""
+        return self.log()
+
+    def last(self) -> int:
+        """The number of the newest revision."""
+        return int(self.hg("-R", self.source, "log", "-r", "tip", "-T", "{rev}"))
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """240 changesets with branches, merges, tags and bookmarks in a chain, and 9 more."""
+    made = Host(tmp_path_factory.mktemp("template"))
+    made.config.scratch.mkdir()
+    made.config.pull_bundles.mkdir()
+    made.source.parent.mkdir()
+    repos.generate(made.source, SIZE, seed=7)
+    assert made.run().error is None
+    repos.append(made.source, 9, seed=8)
+    made.hg("-R", made.source, "bookmark", "-r", "tip", "newest")
+    return made.root
+
+
+@pytest.fixture
+def host(template: Path, tmp_path: Path) -> Host:
+    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
+    made = Host(tmp_path)
+    made.serve()
+    return made
+
+
+def test_a_pull_from_any_point_gives_what_it_gave_live(host: Host) -> None:
+    assert len(host.chain()) == 8
+    total = host.last() + 1
+    assert f"links=8 from_disk={total - 9} live=9 " in host.compare()
+    for have in (20, 125, total - 40):
+        assert "event=pullbundle repository=" in host.compare(have=[str(have)]), have
+
+
+def test_nobody_gets_more_than_was_asked_for(host: Host) -> None:
+    assert "links=3 " in host.compare("-r", "100")
+    assert "event=pullbundle" in host.compare("-b", "release-1", "-B", "mark-0", have=["20"])
+    assert host.compare("-r", "20") == ""
+
+
+def test_phases_of_a_server_that_does_not_publish(host: Host) -> None:
+    (host.source / ".hg/hgrc").write_text("[phases]\npublish = no\n")
+    host.hg("-R", host.source, "phase", "--draft", "--force", "-r", "120:")
+    assert "links=" in host.compare(have=["60"])
+    # What became public meanwhile is public for who pulls, whatever it was when the link was made.
+    host.hg("-R", host.source, "phase", "--public", "-r", "180")
+    assert "links=8" in host.compare()
+
+
+def test_secret_and_obsolete_changesets_are_in_no_pull(host: Host) -> None:
+    tip = host.hg("-R", host.source, "log", "-r", "tip", "-T", "{node}")
+    host.hg("-R", host.source, "phase", "--secret", "--force", "-r", "tip")
+    host.run()
+    assert all(tip not in link.heads for link in host.chain())
+    host.hg("-R", host.source, "phase", "--draft", "-r", "tip")
+    newest = repos.append(host.source, 20, seed=9)
+    host.run()
+    assert newest in host.chain()[-1].heads
+    # A client that knows the name of what became secret does not get it from disk either.
+    host.hg("-R", host.source, "phase", "--secret", "--force", "-r", newest)
+    assert "event=pullbundle" in host.compare(have=["100"])
+    assert all(newest not in line for line in host.content(host.root / "clone"))
+    said = host.hg(
+        *("clone", "-U", *host.ssh(live=False), "-r", newest),
+        *(host.url, host.root / "curious"),
+        check=False,
+    )
+    assert "abort:" in said
+    # Obsolete is hidden, too.
+    host.hg("-R", host.source, "phase", "--draft", "-r", newest)
+    host.hg("-R", host.source, "debugobsolete", newest)
+    host.compare(have=["200"])
+    assert host.run().error is None
+    assert all(newest not in link.heads for link in host.chain())
+
+
+def test_a_strip_between_two_runs_breaks_no_pull(host: Host) -> None:
+    host.hg("-R", host.source, "strip", "--no-backup", "-r", "last(branch(default), 30)")
+    said = host.compare()
+    assert "event=pullbundle" in said
+    assert "links=8" not in said
+    before = host.chain()
+    assert host.run().error is None
+    assert "pull bundles: rebase: the repository no longer has" in host.said.getvalue()
+    assert host.chain() != before
+    host.compare(have=["100"])
+    # Another repository in its place.
+    shutil.rmtree(host.source)
+    repos.generate(host.source, SIZE, seed=99)
+    host.serve()
+    assert host.compare() == ""
+    assert host.run().error is None
+    assert "links=8" in host.compare()
+
+
+def test_files_that_are_gone_or_not_whole_are_passed_over(host: Host) -> None:
+    folder, chain = host.config.pull_bundles / "project", host.chain()
+    (folder / chain[2].name).unlink()
+    (folder / chain[5].name).write_bytes(b"HG20")
+    assert "links=6 " in host.compare()
+    status = Pipeline(host.config, Report("text", host.said)).pulls
+    assert [*status.problems(host.repository, chain)] == [chain[2].name, chain[5].name]
+    assert host.run().error is None
+    assert status.problems(host.repository, host.chain()) == {}
+    said = host.compare()
+    assert "live=0 " in said
+    (folder / "manifest").write_text("rubbish\n")
+    assert host.compare() == ""
+    # A flipped bit is found by `verify`, as it looks at the content.
+    assert host.run().error is None
+    (damaged, *_) = host.chain()
+    whole = (folder / damaged.name).read_bytes()
+    (folder / damaged.name).write_bytes(whole[:50] + bytes([whole[50] ^ 1]) + whole[51:])
+    assert "got sha256" in str(host.pipeline().verify(host.repository).error)
+
+
+@pytest.mark.parametrize("step", ["generate_link", "apply_link", "write"])
+def test_a_killed_run_is_mended_by_the_next(
+    host: Host, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def die(*_arguments: object) -> None:
+        raise Killed
+
+    before = host.chain()
+    repos.append(host.source, 30, seed=9)
+    with monkeypatch.context() as patched:
+        patched.setattr(pulls_module if step == "write" else hg_side, step, die)
+        patched.setattr(shutil, "rmtree", lambda *_arguments, **_more: None)
+        with pytest.raises(Killed):
+            host.run()
+    assert host.chain() == before
+    assert "links=8" in host.compare()
+    assert host.run().error is None
+    assert host.files() == {"manifest", *(link.name for link in host.chain())}
+    assert len(host.chain()) == 9
+    assert "live=0 " in host.compare()
+    assert not list((host.config.scratch / "work").iterdir())
+
+
+def test_an_idle_run_starts_no_hg(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    repos.append(host.source, 5, seed=9)
+    monkeypatch.setattr(repository_state, "SETTLED_NS", -(10**18))
+    for _ in range(2):
+        assert host.run().error is None
+    before = host.files(), host.chain()
+    monkeypatch.setattr(Hg, "run", None)
+    assert host.run().error is None
+    assert (host.files(), host.chain()) == before
+
+
+def test_links_are_rolled_up_and_deleted_after_a_while(host: Host) -> None:
+    for seed in range(9, 13):
+        repos.append(host.source, 12, seed=seed)
+        assert host.run().error is None
+    assert "live=0 " in host.compare(have=["5"])
+    named = {link.name for link in host.chain()}
+    superfluous = host.files() - named - {"manifest"}
+    assert superfluous
+    assert len(host.chain()) < 8 + 4
+    for name in superfluous:
+        os.utime(host.config.pull_bundles / "project" / name, (1, 1))
+    host.run(dry_run=True)
+    assert superfluous < host.files()
+    assert "would delete the pull bundle" in host.said.getvalue()
+    host.run()
+    assert host.files() == {"manifest", *named}
+
+
+def test_a_chain_that_begins_later(host: Host) -> None:
+    host.config = replace(host.config, pull=replace(host.config.pull, whole=False))
+    host.run()
+    assert [link.on_disk for link in host.chain()] == [False]
+    assert host.compare() == ""
+    repos.append(host.source, 15, seed=9)
+    host.run()
+    said = host.compare()
+    assert "links=1 from_disk=15 " in said
+    assert "live=0 " not in said
+
+
+def test_what_nobody_may_read_has_no_files(host: Host) -> None:
+    folder = host.config.pull_bundles / "project"
+    host.repository = replace(host.repository, read=())
+    host.run()
+    assert not folder.exists()
+    host.repository = replace(host.repository, read=("staff",))
+    host.run()
+    assert all(path.stat().st_mode & 0o7777 == 0o640 for path in folder.iterdir())
+    # Nor what has left the registry.
+    other = replace(host.repository, path="other")
+    host.hg("init", host.config.repositories / "other")
+    host.pipeline().prune([other], everything=True)
+    assert not folder.exists()
