@@ -62,7 +62,9 @@ HG: Final = Path(sys.executable).with_name("hg")
 KINDS: Final = ("stream", "zstd", "gzip")
 TYPES: Final = {"stream": "none-v2;stream=v2", "zstd": "zstd-v2", "gzip": "gzip-v2"}
 WHO: Final = Credentials("bench", "bench-secret")
-PATHS: Final = ("repositories", "manifests", "scratch", "scratch_ram", "hg", "hgrc", "ca", "pulls")
+PATHS: Final = (
+    *("repositories", "manifests", "pull_bundles", "scratch", "scratch_ram", "hg", "hgrc", "ca"),
+)
 BARS: Final = {"run": 0.6, "idle": 3.0, "server CPU": 0.01, "stream": 1.5}
 STARTUP_S: Final = 30
 ROUNDS: Final = 3
@@ -224,6 +226,7 @@ def make_site(root: Path, url: str, jobs: int) -> Site:
             retention=timedelta(days=7),
             repositories=root / "repos",
             manifests=root / "manifests",
+            pull_bundles=root / "pullbundles",
             scratch=root / "scratch",
             scratch_ram=ram,
             scratch_ram_size=256 * 1024**2,
@@ -450,11 +453,7 @@ def bench_kill(site: Site, root: Path, url: str, rounds: int) -> bool:
     repositories = site.repositories(names, KINDS)
     found = {one.path: one for one in repositories}
     (root / "registry.json").write_text(dump_compiled(Registry(found)))
-    lines = [
-        f"{name} = {json.dumps(str(getattr(site.config, name)))}"
-        for name in PATHS
-        if hasattr(site.config, name)
-    ]
+    lines = [f"{name} = {json.dumps(str(getattr(site.config, name)))}" for name in PATHS]
     lines += [f'registry = "{root}/registry.json"', "jobs = 2", "retention_days = 0"]
     lines += ["[[store]]", 'name = "main"', 'bucket = "bundles"']
     lines += [f'endpoint = "{through}"', f'public_url = "{through}/bundles"']

@@ -179,6 +179,7 @@ class Site:
             retention=timedelta(days=7),
             repositories=root / "repos",
             manifests=root / "manifests",
+            pull_bundles=root / "pullbundles",
             registry=root / "registry.json",
             dynamic=root / "dynamic/registry.json",
             scratch=root / "scratch",

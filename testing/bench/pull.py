@@ -1,0 +1,229 @@
+"""What a pull costs the server, with pull bundles and without.
+
+    python testing/bench/pull.py                     # 10,000 changesets, 500 newer; with the bar
+    python testing/bench/pull.py --changesets 2000 --newer 200
+
+Both sides serve the same made-up repository with the same hg and differ in `hgfleet.pullbundles`
+alone. The clients are new clones through a clone bundle with all but the newer changesets, clones
+of half the history, and full clones that get no clone bundle.
+
+| what                                                                     | bar     |
+| ------------------------------------------------------------------------ | ------- |
+| server CPU of a clone of a bundle + 500 newer changesets, over HTTP      | <= 20 % |
+
+Over HTTP the server is a `hg serve` that runs already, as the service's web workers do: its user
+and system time for all requests of the clone or pull. Over SSH it is a process for each client, and
+its start counts. The median of the rounds is shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import http.server
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from hgfleet.bundles.chain import Limits  # noqa: E402
+from hgfleet.bundles.config import Config, Store  # noqa: E402
+from hgfleet.bundles.pipeline import Pipeline  # noqa: E402
+from hgfleet.bundles.plan import Refresh  # noqa: E402
+from hgfleet.bundles.report import Report  # noqa: E402
+from hgfleet.registry import Repository  # noqa: E402
+from testing.bench.bundles import HG, cpu_of, environment, free_port, server  # noqa: E402
+from testing.bench.repos import Size, append, generate  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BAR: Final = 0.2
+SIDES: Final = {"live": "no", "pull bundles": "yes"}
+HGRC: Final = f"""
+[extensions]
+hgfleet_pullbundles = {ROOT}/hgext/pullbundles.py
+clonebundles =
+[trusted]
+users = *
+[server]
+bundle1 = no
+"""
+
+
+class Bench:
+    """A repository with its pull bundles, and clients of it."""
+
+    def __init__(self, root: Path, changesets: int, newer: int) -> None:
+        self.root, self.source = root, root / "repos/project"
+        (root / "hgrc").write_text(HGRC)
+        for name in ("repos", "scratch", "pullbundles", "public"):
+            (root / name).mkdir()
+        self.env = environment(root / "hgrc") | {"PYTHONPATH": str(ROOT)}
+        self.config = Config(
+            stores=(Store("main", "http://unused", "bundles", "http://unused/bundles"),),
+            refresh=Refresh(share=0.01, age=timedelta(days=7)),
+            retention=timedelta(days=7),
+            repositories=root / "repos",
+            manifests=root / "manifests",
+            pull=Limits(),
+            pull_bundles=root / "pullbundles",
+            access_log=root / "access.log",
+            scratch=root / "scratch",
+            hg=HG,
+            hgrc=root / "hgrc",
+        )
+        generate(self.source, Size(changesets=changesets, files=2000), seed=7)
+        self.run("with the first changesets")
+        self.hg("clone", "-q", "-U", "--pull", self.source, root / "first")
+        self.hg("-R", self.source, "bundle", "-q", "-a", "-t", "zstd-v2", root / "public/bundle.hg")
+        append(self.source, newer, seed=8)
+        self.run(f"with {newer:,} more")
+        half = f"-r{changesets // 2}"
+        self.hg("clone", "-q", "-U", "--pull", half, self.source, root / "half")
+        (self.source / ".hg/pullbundles").symlink_to(self.config.pull_bundles / "project")
+
+    def hg(self, *words: str | Path) -> str:
+        done = subprocess.run(
+            [HG, *map(str, words)], env=self.env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def run(self, when: str) -> None:
+        """Let the bundle jobs do their part; no store is needed for pull bundles."""
+        started = time.perf_counter()
+        pipeline = Pipeline(self.config, Report("text", StringIO()))
+        (outcome,) = pipeline.run([Repository("project", "", ("staff",), (), True, ())])
+        assert outcome.error is None, outcome.error
+        chain = pipeline.pulls.chain(Repository("project", "", ("staff",), (), True, ()))
+        took, total = time.perf_counter() - started, sum(link.size for link in chain)
+        print(f"run {when}: {took:.1f} s, {len(chain)} links, {total / 1e6:.1f} MB")
+
+    @contextlib.contextmanager
+    def bundles(self) -> Iterator[None]:
+        """Offer the clone bundle, from a server of its own."""
+        handler = functools.partial(_Quiet, directory=str(self.root / "public"))
+        public = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        threading.Thread(target=public.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{public.server_port}/bundle.hg"
+        manifest = self.source / ".hg/clonebundles.manifest"
+        manifest.write_text(f"{url} BUNDLESPEC=zstd-v2\n")
+        yield
+        manifest.unlink()
+        public.shutdown()
+        public.server_close()
+
+    def get(self, what: str, url: str, *words: str) -> float:
+        """Clone or pull; return the seconds that the client took."""
+        target = self.root / "client"
+        shutil.rmtree(target, ignore_errors=True)
+        command = ["clone", "-U", *words, url, str(target)]
+        if what == "half":
+            shutil.copytree(self.root / "half", target)
+            command = ["-R", str(target), "pull", *words, url]
+        started = time.perf_counter()
+        said = self.hg(*command)
+        took = time.perf_counter() - started
+        assert ("applying clone bundle" in said) is (what == "bundle"), said
+        return took
+
+    def over_http(self, what: str, rounds: int) -> dict[str, tuple[float, float]]:
+        """Return server CPU and client wall in seconds, by side."""
+        found = {}
+        for side, switch in SIDES.items():
+            port = free_port()
+            words = ["-R", str(self.source), "serve", "-p", str(port), "-a", "127.0.0.1"]
+            words += ["--config", f"hgfleet.pullbundles={switch}"]
+            with server([HG, *words], port, env=self.env) as process:
+                url, measured = f"http://127.0.0.1:{port}/", []
+                for number in range(rounds + 1):
+                    before = cpu_of(process)
+                    took = self.get(what, url)
+                    if number:  # the first one opens the repository
+                        measured.append((cpu_of(process) - before, took))
+            found[side] = _medians(measured)
+        return found
+
+    def over_ssh(self, what: str, rounds: int) -> dict[str, tuple[float, float]]:
+        """Return the same; the shell says what hg took from its start to its end."""
+        found, times = {}, self.root / "times"
+        for side, switch in SIDES.items():
+            hgrc = self.root / f"{switch}.hgrc"
+            hgrc.write_text(f"{HGRC}[hgfleet]\npullbundles = {switch}\n")
+            served = f'export HGRCPATH={hgrc}; eval "$2"; times > {times}'
+            words = ["--config", f"ui.ssh=sh -c '{served}' ssh", "--config", f"ui.remotecmd={HG}"]
+            measured = []
+            for _ in range(rounds):
+                times.unlink(missing_ok=True)
+                took = self.get(what, f"ssh://localhost/{self.source}", *words)
+                while not times.exists() or len(times.read_text().split()) < 4:
+                    time.sleep(0.01)
+                measured.append((sum(map(_seconds, times.read_text().split()[2:])), took))
+            found[side] = _medians(measured)
+        return found
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_arguments: object) -> None:
+        pass
+
+
+def _medians(measured: list[tuple[float, float]]) -> tuple[float, float]:
+    cpu, wall = zip(*measured, strict=True)
+    return statistics.median(cpu), statistics.median(wall)
+
+
+def _seconds(word: str) -> float:
+    minutes, seconds = word.rstrip("s").split("m")
+    return 60 * float(minutes) + float(seconds)
+
+
+def main() -> int:
+    """Print the table; exit with 1 if the bar is missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--changesets", type=int, default=10_000)
+    parser.add_argument("--newer", type=int, default=500)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    met = True
+    with tempfile.TemporaryDirectory(prefix="hgfleet-bench-") as folder:
+        bench = Bench(Path(folder), options.changesets, options.newer)
+        names = {
+            "bundle": f"clone of a bundle + {options.newer:,} newer",
+            "half": "pull from half-way",
+            "all": "full clone, no clone bundle",
+        }
+        head = ("", "live CPU", "CPU", "ratio", "live wall", "wall")
+        print("{:42} {:>9} {:>9} {:>7} {:>9} {:>9}".format(*head))
+        for what, name in names.items():
+            with bench.bundles() if what == "bundle" else contextlib.nullcontext():
+                for how, measure in (("HTTP", bench.over_http), ("SSH", bench.over_ssh)):
+                    (cpu, wall), (less, faster) = measure(what, options.rounds).values()
+                    ratio = less / cpu
+                    print(
+                        f"{f'{name}, {how}':42} {cpu:7.2f} s {less:7.2f} s {ratio:7.0%}"
+                        f" {wall:7.1f} s {faster:7.1f} s",
+                        flush=True,
+                    )
+                    if (what, how) == ("bundle", "HTTP"):
+                        met = ratio <= BAR
+    print(f"bar: clone of a bundle + newer, HTTP, <= {BAR:.0%}: {'met' if met else 'MISSED'}")
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

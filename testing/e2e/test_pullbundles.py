@@ -1,0 +1,67 @@
+"""What a stale clone lacks comes from the disk of the server, over HTTPS and over SSH."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from testing.e2e.support import Cluster, Person, wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+REPOSITORY = "hgfleet"
+STALE = "40"
+"""The revision that a stale clone ends with; this project has had more for long."""
+
+
+@pytest.fixture(scope="module")
+def links(cluster: Cluster) -> list[dict[str, object]]:
+    """The pull bundles of this project's own history, after a run."""
+    cluster.make_bundles().ok()
+    said = cluster.first("bundles").run("hgfleet", "bundles", "status", "--json", REPOSITORY)
+    found: list[dict[str, object]] = json.loads(said.ok().stdout)["pull_bundles"][REPOSITORY]
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("scheme", ["https", "ssh"])
+def test_a_stale_clone_is_sent_from_disk_what_it_lacks(
+    cluster: Cluster,
+    alice: Person,
+    tmp_path: Path,
+    scheme: str,
+    links: list[dict[str, object]],
+) -> None:
+    url = cluster.url(REPOSITORY) if scheme == "https" else alice.ssh_url(REPOSITORY)
+    clone = alice.clone(url, tmp_path / "clone", "--noupdate", "-r", STALE)
+    host = cluster.first("web" if scheme == "https" else "ssh")
+    cursor = host.journal_cursor()
+
+    clone.hg("pull").ok()
+
+    def served() -> list[str]:
+        lines = host.journal_after(cursor, "--identifier=hgfleet-pullbundles")
+        return [line for line in lines if f"repository={REPOSITORY} " in line]
+
+    (line,) = wait_until("the server logs that it sent pull bundles", served, 10)
+    fields = dict(word.partition("=")[::2] for word in line.split() if "=" in word)
+    assert 0 < int(fields["links"]) <= len(links)
+    assert int(fields["from_disk"]) > int(fields["live"]), line
+    # The same as who cloned through a clone bundle: phases, bookmarks and all.
+    clone.hg("verify").ok()
+    other = alice.clone(cluster.url(REPOSITORY), tmp_path / "other", "--noupdate")
+    every = ("log", "-r", "sort(all(), node)", "-T", "{node} {phase} {branch} {bookmarks} {tags}\n")
+    assert clone.hg(*every).ok().stdout == other.hg(*every).ok().stdout
+
+
+def test_pull_bundles_are_readable_by_those_who_serve_and_nobody_else(
+    cluster: Cluster, links: list[dict[str, object]]
+) -> None:
+    host = cluster.first("bundles")
+    file = f"/var/lib/hgfleet/pullbundles/{REPOSITORY}/{links[0]['file']}"
+    for user, can in (("hg", True), ("hgweb", True), ("nobody", False)):
+        done = host.run("runuser", "-u", user, "--", "test", "-r", file)
+        assert (done.code == 0) is can, user
