@@ -44,6 +44,7 @@ class Server:
     etag: str = '"1"'
     asked: list[str] = field(default_factory=list)
     refreshed: int = 0
+    delay: float = 0
     resume: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
@@ -57,6 +58,7 @@ class Server:
                     self.close_connection = True
                     return
                 server.asked.append(f"{self.command} {self.path}")
+                time.sleep(server.delay)
                 server.refreshed += self.headers["Cache-Control"] == "no-cache"
                 body = server.content.get(self.path.removeprefix("/bundles/"), b"")
                 status = 206 if "Range" in self.headers else 200
@@ -262,6 +264,22 @@ def test_a_copy_counts_from_when_it_has_been_read(server: Server, config: Config
     assert prober.read == {at_edge[0].url}
     # A cache is asked to fetch again what was wrong, and nothing else.
     assert server.refreshed == 2
+
+
+def test_an_endpoint_that_is_far_holds_up_nobody_and_has_all_its_objects_asked_for(
+    server: Server, prober: Prober
+) -> None:
+    """A round of all endpoints lasts as long as the slowest one's, and health must be current."""
+    server.delay = 0.05
+    entries = [server.entry(str(number)) for number in range(12)]
+    prober.round(entries)
+    first = {line for line in server.asked if line.startswith("HEAD")}
+    assert 0 < len(first) < len(entries)
+    for _ in range(2 * len(entries)):
+        prober.round(entries)
+    assert prober.condition.is_up
+    assert {line for line in server.asked if line.startswith("HEAD")} > first
+    assert len({line for line in server.asked if line.startswith("HEAD")}) == len(entries)
 
 
 def test_without_objects_any_answer_will_do(server: Server, prober: Prober) -> None:
