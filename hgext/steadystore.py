@@ -28,8 +28,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from mercurial import error, extensions, localrepo, scmutil
+from mercurial import error, extensions, localrepo, scmutil, upgrade
 from mercurial import vfs as vfsmod
+from mercurial.repo import factory
 
 testedwith = b"7.2"
 minimumhgversion = b"7.2"
@@ -80,9 +81,26 @@ def _requirements(descriptor: int) -> set[bytes]:
     return scmutil.readrequires(vfsmod.vfs(b"/proc/self/fd/%d" % descriptor), True)  # type: ignore[no-any-return]
 
 
+_plain: list[bool] = []
+"""Not empty while stores are to be reached by their paths."""
+
+
 def uisetup(_ui: Any) -> None:
-    """Wrap what makes the store of a repository (7.2: `localrepo.makestore`)."""
+    """Wrap what makes the store of a repository, and what exchanges stores by their paths.
+
+    7.2: `localrepo.makestore`; and `upgrade.upgraderepo`, the one place in core that moves a store
+    (`hg debugupgraderepo --run`): by a path that follows it, it would lose both.
+    """
     extensions.wrapfunction(localrepo, "makestore", _make_store)
+    extensions.wrapfunction(upgrade, "upgraderepo", _upgrade_repository)
+
+
+def _upgrade_repository(original: Any, ui: Any, repo: Any, *arguments: Any, **named: Any) -> Any:
+    _plain.append(True)
+    try:
+        return original(ui, factory.repository(ui, repo.root), *arguments, **named)
+    finally:
+        _plain.pop()
 
 
 def _make_store(
@@ -95,7 +113,7 @@ def _make_store(
 
 
 def _open(base: bytes, requirements: set[bytes]) -> _SteadyVfs | None:
-    if not base.endswith(_PLACE):
+    if _plain or not base.endswith(_PLACE):
         return None
     try:
         descriptor = os.open(base, _OPEN)

@@ -312,6 +312,16 @@ def test_a_push_that_would_write_names_of_another_encoding_is_refused(site: Site
     assert not (site.store / "lock").is_symlink()
 
 
+def test_the_upgrade_of_core_works_beside_the_extension(site: Site) -> None:
+    before = site.all()
+    for setting in ("yes", "no"):
+        config = f"format.sparse-revlog={setting}"
+        site.hg("debugupgraderepo", "--run", "--no-backup", "--quiet", "--config", config)
+        assert ("sparserevlog" in (site.store / "requires").read_text()) is (setting == "yes")
+        assert site.all() == before
+    site.hg("verify", "--quiet")
+
+
 def test_clones_and_pushes_go_on(site: Site) -> None:
     clone = site.path / "clone"
     subprocess.run(
