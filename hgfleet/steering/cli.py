@@ -114,6 +114,9 @@ def _status(options: argparse.Namespace) -> int:
         condition = state.endpoints.get(endpoint.name, health.Condition())
         place = "CDN" if endpoint.is_cdn else endpoint.region or "no region"
         what = f"DOWN: {condition.problem}" if endpoint.name in down else "up"
+        if endpoint.origin:
+            read = sum(endpoint.has(url) for url in state.read)
+            what += f", {read} copies of {endpoint.origin} read and handed out"
         print(f"{endpoint.name} ({place}): {what}\n    {endpoint.url}")
     for url, problem in state.dead.items():
         print(f"DEAD: {url}: {problem}")

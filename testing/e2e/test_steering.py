@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -222,3 +223,4 @@ def test_prober_says_how_it_is(cluster: Cluster) -> None:
     said = cluster.first("web").run("hgfleet", "steering", "status").ok().stdout
     lines = {line.partition(":")[0] for line in said.splitlines()}
     assert {"s3-1 (east)", "s3-2 (west)", "cdn1 (CDN)"} <= lines, said
+    assert re.search(r"^cdn1 .*: up, [1-9]\d* copies of s3-1 read", said, re.MULTILINE), said
