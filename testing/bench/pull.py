@@ -2,6 +2,7 @@
 
     python testing/bench/pull.py                     # 10,000 changesets, 500 newer; with the bar
     python testing/bench/pull.py --changesets 2000 --newer 200
+    python testing/bench/pull.py --repository PATH   # a real one; its last changesets are the newer
 
 Both sides serve the same made-up repository with the same hg and differ in `hgfleet.pullbundles`
 alone. The clients are new clones through a clone bundle with all but the newer changesets, clones
@@ -65,7 +66,7 @@ bundle1 = no
 class Bench:
     """A repository with its pull bundles, and clients of it."""
 
-    def __init__(self, root: Path, changesets: int, newer: int) -> None:
+    def __init__(self, root: Path, changesets: int, newer: int, given: Path | None) -> None:
         self.root, self.source = root, root / "repos/project"
         (root / "hgrc").write_text(HGRC)
         for name in ("repos", "scratch", "pullbundles", "public"):
@@ -77,18 +78,26 @@ class Bench:
             retention=timedelta(days=7),
             repositories=root / "repos",
             manifests=root / "manifests",
-            pull=Limits(),
+            pull=Limits(least=1),
             pull_bundles=root / "pullbundles",
             access_log=root / "access.log",
             scratch=root / "scratch",
             hg=HG,
             hgrc=root / "hgrc",
         )
-        generate(self.source, Size(changesets=changesets, files=2000), seed=7)
+        if given:
+            changesets = int(self.hg("-R", given, "log", "-r", "tip", "-T", "{rev}")) - newer
+            heads = self.hg("-R", given, "log", "-r", f"heads(:{changesets})", "-T", "-r{node}\n")
+            self.hg("clone", "-q", "-U", "--pull", *heads.split(), given, self.source)
+        else:
+            generate(self.source, Size(changesets=changesets, files=2000), seed=7)
         self.run("with the first changesets")
         self.hg("clone", "-q", "-U", "--pull", self.source, root / "first")
         self.hg("-R", self.source, "bundle", "-q", "-a", "-t", "zstd-v2", root / "public/bundle.hg")
-        append(self.source, newer, seed=8)
+        if given:
+            self.hg("-R", self.source, "pull", "-q", given)
+        else:
+            append(self.source, newer, seed=8)
         self.run(f"with {newer:,} more")
         half = f"-r{changesets // 2}"
         self.hg("clone", "-q", "-U", "--pull", half, self.source, root / "half")
@@ -197,11 +206,13 @@ def main() -> int:
     )
     parser.add_argument("--changesets", type=int, default=10_000)
     parser.add_argument("--newer", type=int, default=500)
+    parser.add_argument("--repository", type=Path, help="a real one instead of a made-up one")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     met = True
     with tempfile.TemporaryDirectory(prefix="hgfleet-bench-") as folder:
-        bench = Bench(Path(folder), options.changesets, options.newer)
+        given = options.repository and options.repository.resolve()
+        bench = Bench(Path(folder), options.changesets, options.newer, given)
         names = {
             "bundle": f"clone of a bundle + {options.newer:,} newer",
             "half": "pull from half-way",
