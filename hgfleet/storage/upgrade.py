@@ -78,9 +78,13 @@ class Fleet:
         }
 
     def command(self, *words: str) -> list[str]:
-        """A worker; reading and writing for others goes first where the kernel knows how."""
-        idle = ["ionice", "-c", "3"] if shutil.which("ionice") else []
-        return [*idle, sys.executable, "-m", "hgfleet.storage.worker", *words]
+        """A worker, to whom the disk gives its time last.
+
+        Not only when nobody else wants it ("idle"): on a busy host it would keep the lock, and
+        those who push, waiting for ever.
+        """
+        last = ["ionice", "-c", "2", "-n", "7"] if shutil.which("ionice") else []
+        return [*last, sys.executable, "-m", "hgfleet.storage.worker", *words]
 
     def wanted(self) -> frozenset[str]:
         """Ask hg for the format of a new repository. Raises HostError."""

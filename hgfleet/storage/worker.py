@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from hgfleet.errors import HgfleetError, HostError
 
-NICE: Final = 10
+NICE: Final = 5
+"""A third of the processor beside one other process. Not less: it holds the lock now and then."""
 
 
 def say(event: str, **fields: Any) -> None:
