@@ -10,3 +10,5 @@ pip download --dest /tmp/5 --no-binary :all: --requirement /src/5.txt
 mkdir /out/5
 tar -xzf /tmp/5/*.tar.gz -C /out/5 --strip-components 1
 cp /src/imp.py /out/5/
+pip install --target /out/5 --requirement /src/zstandard.txt
+cp /src/zstd.py /out/5/mercurial/

@@ -153,7 +153,8 @@ def test_a_clone_that_is_given_up_leaves_the_queue(
         with said.open("w") as file:
             process = subprocess.Popen(
                 [*alice.hg_command, "clone", url, str(tmp_path / str(number))],
-                env=alice.environment,
+                # As at a terminal: lines are written when they are there.
+                env={**alice.environment, "PYTHONUNBUFFERED": "1"},
                 stdout=file,
                 stderr=subprocess.STDOUT,
             )

@@ -1,8 +1,8 @@
 """Older versions of Mercurial clone from the bundles, and push.
 
 Both come from the package index, by hash (docker/clients), and run on the Python of Debian 13. The
-last 5.x was never made for it: it runs as pure Python, without zstd, and so shows that a client
-takes the next entry when it does not understand one.
+last 5.x was never made for it: its C modules do not compile, so it runs as pure Python, with the
+package `zstandard` in place of its own copy of that.
 """
 
 from __future__ import annotations

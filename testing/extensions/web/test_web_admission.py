@@ -70,7 +70,9 @@ class Served:
         return [str(HG), "--config", f"ui.ssh={self.work / 'ssh'}", *arguments]
 
     def environment(self) -> dict[str, str]:
-        return {**self.site.environment, "HGRCPATH": str(self.work / "hgrc"), "HGPLAIN": "1"}
+        # As at a terminal: lines are written when they are there.
+        ours = {"HGRCPATH": str(self.work / "hgrc"), "HGPLAIN": "1", "PYTHONUNBUFFERED": "1"}
+        return {**self.site.environment, **ours}
 
     def clone(self, protocol: str, *options: str) -> Clone:
         number = len(self.running)
