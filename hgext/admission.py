@@ -95,8 +95,9 @@ configitem(b"hgfleet", b"admission-size", default=b"20 MB")
 
 HINT = b"nothing is lost; whoever needs it now asks the operators of this service"
 
-SIGN_OF_LIFE_S = 10.0
-"""Seconds between two pieces of an answer that waits: proxies give up after a minute or more."""
+SIGN_OF_LIFE_S = 5.0
+"""Seconds between two pieces of an answer that waits: proxies give up after a minute or more, and
+a proxy notices that its client has gone when it has something to send to it."""
 
 PADDING = 256 * 1024
 """Bytes that follow what a waiting client should read now. Compression (blocks of 128 KB), the web

@@ -163,7 +163,8 @@ def test_a_clone_that_is_given_up_leaves_the_queue(
         assert len(queue(ssh_host, "waiting")) == 1
         process.kill()
         process.wait()
-        wait_until("it waits no more", lambda: not queue(ssh_host, "waiting"), 5)
+        # A proxy tells of a client that has gone when it has something to send to it.
+        wait_until("it waits no more", lambda: not queue(ssh_host, "waiting"), 30)
     # A client that is served and goes away gives its slot back too.
     for session in served:
         session.kill()
