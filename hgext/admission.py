@@ -320,8 +320,10 @@ class _Clone:
         request = getattr(proto, "_req", None)
         if request is None:
             self._client = encoding.environ.get(b"SSH_CONNECTION", b"").partition(b" ")[0]
-            # The end to which the answer goes. A client may close the other one first.
+            # hg keeps both ends open until it has the answer; of one that was killed, ssh closes
+            # its end of stdin first.
             self._watch(getattr(proto, "_fout", None), 0)
+            self._watch(getattr(proto, "_fin", None), select.POLLRDHUP)
         else:
             self._client = request.rawenv.get(b"REMOTE_ADDR", b"")
             self._watch(request.rawenv.get(b"hgfleet.connection"), select.POLLRDHUP)
@@ -332,7 +334,7 @@ class _Clone:
             descriptor = connection.fileno()
         except (AttributeError, OSError, ValueError):
             return
-        self._poll = select.poll()
+        self._poll = self._poll or select.poll()
         self._poll.register(descriptor, select.POLLERR | select.POLLHUP | more)
 
     def enter(self, folder: Path) -> None:

@@ -355,6 +355,7 @@ def test_the_oldest_streams_wait_too(served: Served, wait_for: WaitFor) -> None:
     session = served.session(b"stream_out\n")
     wait_for("it waits", lambda: served.waiting() == 1)
     slot.leave()
+    wait_for("it waits no more", lambda: served.waiting() == 0)
     out, err = session.communicate(timeout=20)
     assert err.decode() == WAITS.removeprefix("remote: ")
     assert out.startswith(b"0\n")
