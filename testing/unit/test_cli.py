@@ -119,7 +119,7 @@ repositories:
         "push:        nobody",
         "read-only:   we move",
         "phases:      publishing",
-        "bundles:     none",
+        "bundles:     stream, zstd, gzip",
         'policy:      file-size {"max": 1024}',
         "policy:      no-symlinks",
         "rule:        on branches stable only: release",
