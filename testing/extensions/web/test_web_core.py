@@ -10,7 +10,8 @@ import mercurial
 from mercurial import hg, wireprotov1server
 from mercurial.hgweb import hgweb_mod_inner, webcommands
 
-from hgfleet.web import repositories, state, wire
+from hgfleet import repository_state as state
+from hgfleet.web import repositories, wire
 
 TEMPLATES = Path(mercurial.__file__).parent / "templates"
 
