@@ -38,7 +38,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -51,6 +50,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from hgfleet.bundles.config import Config, Credentials, Store  # noqa: E402
+from hgfleet.bundles.manifest import parse  # noqa: E402
 from hgfleet.bundles.pipeline import Pipeline  # noqa: E402
 from hgfleet.bundles.plan import Action, Refresh  # noqa: E402
 from hgfleet.bundles.report import Report  # noqa: E402
@@ -345,7 +345,7 @@ def clone(source: str | Path, target: Path, env: dict[str, str], *words: str) ->
     assert done.returncode == 0, done.stderr
     if str(source).startswith("http"):
         used = "applying clone bundle" in done.stdout
-        assert used is ("ui.clonebundles=no" not in words), done.stdout
+        assert used is ("ui.clonebundles=no" not in words), f"{words}: {done.stdout}{done.stderr}"
     shutil.rmtree(target)
     return Spent(took, children() - before)
 
@@ -368,16 +368,12 @@ def bench_clone(site: Site, root: Path, changesets: int, given: Path | None) -> 
     subprocess.run([HG, "clone", "-q", "-U", "--pull", source, served], env=env, check=True)
     published = (site.config.manifests / f"{name}.manifest").read_text()
     stream = next(line for line in published.splitlines() if ";stream=" in line)
-    file = root / "stream.hg"
-    with urllib.request.urlopen(stream.split()[0]) as answer, file.open("wb") as copy:  # noqa: S310
-        shutil.copyfileobj(answer, copy)
-    size = file.stat().st_size / 1e6
+    size = parse(stream)[0].size / 1e6
     ways = {
         "no bundle": (published, ["--config", "ui.clonebundles=no"]),
         "stream": (published, []),
         "zstd": (published, ["--config", "ui.clonebundleprefers=COMPRESSION=zstd"]),
         "stream, nobody checks DIGEST": (re.sub(r" DIGEST=\S+", "", stream), []),
-        "stream, from a file": (f"{file} {stream.partition(' ')[2]}", []),
     }
     words = ["-R", str(served), "serve", "-p", str(port), "-a", "127.0.0.1"]
     url, target = f"http://127.0.0.1:{port}/", root / "clone"
