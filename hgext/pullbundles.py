@@ -270,5 +270,5 @@ def _log(repo: Any, answer: _Answer) -> None:
         size=sum(link.size for link in links),
     )
     repo.ui.log(b"hgfleet_pullbundles", b"%s\n", line.encode("ascii"))
-    syslog.openlog("hgfleet-pullbundles", syslog.LOG_PID, syslog.LOG_DAEMON)
+    # The identifier is that of the program.
     syslog.syslog(syslog.LOG_INFO, line)

@@ -43,8 +43,8 @@ def test_a_stale_clone_is_sent_from_disk_what_it_lacks(
     clone.hg("pull").ok()
 
     def served() -> list[str]:
-        lines = host.journal_after(cursor, "--identifier=hgfleet-pullbundles")
-        return [line for line in lines if f"repository={REPOSITORY} " in line]
+        event = f"event=pullbundle repository={REPOSITORY} "
+        return [line for line in host.journal_after(cursor) if event in line]
 
     (line,) = wait_until("the server logs that it sent pull bundles", served, 10)
     fields = dict(word.partition("=")[::2] for word in line.split() if "=" in word)
