@@ -13,7 +13,7 @@ import bootstrap
 
 from testing.runner import tiers
 from testing.runner.execution import Executor, say
-from testing.runner.outcome import Failure, Outcome, summary
+from testing.runner.outcome import Failure, Outcome, chosen, summary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ EXAMPLES = """\
 tiers, in the order of a full run:
   lint        style, types and house rules (a minute)
   unit        the Python package (seconds)
-  extensions  hgext/ in a real hg (seconds)
+  extensions  hgext/ in a real hg (minutes)
   roles       each role on a throw-away host (minutes; needs Docker)
   e2e         the service on the local cluster, brought up if need be (minutes; needs Docker)
   faults      the same with parts of the cluster broken on purpose (minutes; needs Docker)
@@ -111,7 +111,8 @@ def _run_tier(
     if words and tier not in tiers.COUNTED_BY_PYTEST:
         steps = [step for step in steps if words in step.name]
     jobs = options.jobs if tier in tiers.PARALLEL else 1
-    return executor.run_all(steps, jobs, first_only=options.exit_first)
+    outcomes = executor.run_all(steps, jobs, first_only=options.exit_first)
+    return chosen(outcomes) if words else outcomes
 
 
 def _as_ctrl_c(_signum: int, _frame: object) -> None:

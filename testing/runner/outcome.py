@@ -22,6 +22,8 @@ COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\]8;[^\x1b\x07]*(?:\x1b\\|\x07
 _ANSIBLE_FAILURE = re.compile(r"fatal: \[|FAILED!|\[ERROR\]|^ERROR|CRITICAL")
 _TASK = re.compile(r"^(?:PLAY|TASK|RUNNING HANDLER) \[")
 
+NOTHING: Final = "no test was found"
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -107,7 +109,17 @@ def of_junit(outcome: Outcome, code: int, lines: Sequence[str], report: Path) ->
         reason = f"{outcome.name}: pytest ended with exit code {code}"
         outcome.failures.append(Failure(reason, excerpt(lines)))
     elif not cases:
-        outcome.failures.append(Failure(f"{outcome.name}: no test was found", excerpt(lines)))
+        outcome.failures.append(Failure(f"{outcome.name}: {NOTHING}", excerpt(lines)))
+
+
+def chosen(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Leave out the steps without a test where words chose tests, unless none has any."""
+    found = [
+        outcome
+        for outcome in outcomes
+        if [failure.title for failure in outcome.failures] != [f"{outcome.name}: {NOTHING}"]
+    ]
+    return found or list(outcomes)
 
 
 def duration(seconds: float) -> str:

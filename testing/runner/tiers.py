@@ -142,15 +142,23 @@ def unit(words: str) -> list[Step]:
 
 
 def extensions(words: str) -> list[Step]:
-    """Return the one step of the tier."""
+    """Return a step for each kind of test, the one that takes longest first."""
+    folder = ROOT / "testing/extensions"
+    kinds = {
+        "programs": sorted(folder.glob("test_*.py")),
+        "stories": sorted(folder.glob("*.t")),
+        "web": [folder / "web"],
+    }
     return [
         pytest(
             "extensions",
-            "pytest",
-            *("-p", "testing.tools.tfiles", "testing/extensions"),
+            name,
+            *("-p", "testing.tools.tfiles"),
+            *(str(path.relative_to(ROOT)) for path in paths),
             words=words,
             chatty=True,
         )
+        for name, paths in kinds.items()
     ]
 
 
@@ -300,7 +308,7 @@ TIERS: Final[dict[str, Callable[[str], list[Step]]]] = {
     "faults": faults,
 }
 
-PARALLEL: Final = frozenset({"lint", "roles"})
+PARALLEL: Final = frozenset({"lint", "extensions", "roles"})
 """Tiers whose steps do not disturb each other."""
 
 COUNTED_BY_PYTEST: Final = frozenset({"unit", "extensions", "e2e", "faults"})

@@ -18,6 +18,7 @@ from testing.runner.execution import Executor, Step
 from testing.runner.outcome import (
     Failure,
     Outcome,
+    chosen,
     duration,
     excerpt,
     of_command,
@@ -62,6 +63,17 @@ def test_each_test_of_pytest_counts(tmp_path: Path) -> None:
     assert (outcome.passed, outcome.failed) == (1, 2)
     assert [failure.title for failure in outcome.failures] == ["a::two", "a::four"]
     assert outcome.skipped == [("a::three", "no root")]
+
+
+def test_words_that_choose_tests_of_one_step_do_not_fail_the_others(tmp_path: Path) -> None:
+    empty = Outcome("e2e", "host-a")
+    of_junit(empty, 5, ["collected 0 items"], tmp_path / "none.xml")
+    good = Outcome("e2e", "service", passed=1)
+    bad = Outcome("e2e", "service", failures=[Failure("a test", "")])
+    assert chosen([empty, good]) == [good]
+    assert chosen([empty, bad]) == [bad]
+    assert chosen([empty]) == [empty]
+    assert empty.failed
 
 
 @pytest.mark.parametrize(("code", "words"), [(5, "no test was found"), (0, "no test was found")])
