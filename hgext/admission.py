@@ -428,8 +428,13 @@ class _Clone:
     def leave(self, reason: str) -> None:
         """Give everything back; more than once is fine."""
         self._uncount()
-        if self._turn is not None and self._turn.leave() and self._is_served:
-            self.log("end", reason=reason)
+
+        def tell() -> None:
+            if self._is_served:
+                self.log("end", reason=reason)
+
+        if self._turn is not None:
+            self._turn.leave(tell)
 
     def log(self, decision: str, **fields: object) -> None:
         """Tell the operators."""

@@ -173,24 +173,27 @@ class Turn:
 
     def hold(self, late: Callable[[], None]) -> None:
         """Give the slot back after the longest time; `late` is called then, in another thread."""
-
-        def end() -> None:
-            if self.leave():
-                late()
-
-        self._timer = threading.Timer(self._limits.hold, end)
+        self._timer = threading.Timer(self._limits.hold, self.leave, [late])
         self._timer.daemon = True
         self._timer.start()
 
-    def leave(self) -> bool:
-        """Give the place or the slot back; False if that had been done. Never fails."""
+    def leave(self, before: Callable[[], None] | None = None) -> bool:
+        """Give the place or the slot back; False if that had been done. Never fails.
+
+        `before` is called before anybody else can have the slot: a log that is written there never
+        shows more clones than are served.
+        """
         with self._leaving:
             descriptor, self._descriptor = self._descriptor, -1
             if descriptor < 0:
                 return False
-            with contextlib.suppress(OSError):
-                self._path.unlink()
-            os.close(descriptor)
+            try:
+                if before is not None:
+                    before()
+            finally:
+                with contextlib.suppress(OSError):
+                    self._path.unlink()
+                os.close(descriptor)
         if self._timer is not None:
             self._timer.cancel()
         return True
