@@ -142,13 +142,10 @@ def unit(words: str) -> list[Step]:
 
 
 def extensions(words: str) -> list[Step]:
-    """Return a step for each kind of test, the one that takes longest first."""
+    """Return a step per file of programs, which takes longest, then the stories, then the web."""
     folder = ROOT / "testing/extensions"
-    kinds = {
-        "programs": sorted(folder.glob("test_*.py")),
-        "stories": sorted(folder.glob("*.t")),
-        "web": [folder / "web"],
-    }
+    steps = {path.stem.removeprefix("test_"): [path] for path in sorted(folder.glob("test_*.py"))}
+    steps |= {"stories": sorted(folder.glob("*.t")), "web": [folder / "web"]}
     return [
         pytest(
             "extensions",
@@ -158,7 +155,7 @@ def extensions(words: str) -> list[Step]:
             words=words,
             chatty=True,
         )
-        for name, paths in kinds.items()
+        for name, paths in steps.items()
     ]
 
 
