@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import pytest
 
 from testing.e2e.support import Cluster, Person, Result, wait_until
 
@@ -12,40 +15,93 @@ if TYPE_CHECKING:
 
     from testing.faults.support import Faults
 
-REPOSITORY = "hgfleet"
-CLONES = 8
-SLOTS = 2
+COSTLY: Final = "e2e/outage"
+ON_DISK: Final = "hgfleet"
+"""Has pull bundles, which are no work for the server."""
+CLONES: Final = 8
+SLOTS: Final = 2
+# More than the buffers between a session and its client, so that a clone takes a while.
+CONTENT_BYTES: Final = 12_000_000
 
 
-def test_without_any_store_all_clones_succeed_in_turn(
-    cluster: Cluster, faults: Faults, alice: Person, tmp_path: Path
-) -> None:
-    wait_until("there are bundles", lambda: cluster.manifest(REPOSITORY))
-    host = cluster.first("ssh")
+@pytest.fixture(scope="module")
+def costly(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A repository with something of size, and with bundles."""
+    alice = cluster.person("alice")
+    work = alice.clone(alice.ssh_url(COSTLY), tmp_path_factory.mktemp("source") / "work")
+    if not work.heads():
+        work.commit("large.bin", os.urandom(CONTENT_BYTES), "something of size")
+        work.hg("push").ok()
+        cluster.make_bundles().ok()
+    return COSTLY
+
+
+@pytest.fixture
+def no_store(cluster: Cluster, faults: Faults, costly: str) -> None:
+    """No store and no cache of one serves anything, and clients are told so."""
+    both = (costly, ON_DISK)
+    wait_until("there are bundles", lambda: all(cluster.manifest(one) for one in both))
     for group, unit in (("cdn", "hgfleet-cdn"), ("objectstore", "hgfleet-objectstore")):
         for store in cluster.all(group):
             faults.stop_unit(store, f"{unit}.service")
-    wait_until("clients are told of nothing", lambda: not cluster.manifest(REPOSITORY), 15)
-    cursor = host.journal_cursor()
+    wait_until(
+        "clients are told of nothing", lambda: not any(cluster.manifest(one) for one in both), 15
+    )
 
-    def clone(number: int) -> Result:
-        url = cluster.url(REPOSITORY) if number % 2 else alice.ssh_url(REPOSITORY)
-        return alice.hg("clone", "--noupdate", url, str(tmp_path / str(number)))
+
+def clone_at_once(
+    cluster: Cluster, person: Person, repository: str, place: Path
+) -> list[tuple[Path, Result]]:
+    """Clone several times at the same time, over HTTPS and SSH; return places and results."""
+
+    def clone(number: int) -> tuple[Path, Result]:
+        url = cluster.url(repository) if number % 2 else person.ssh_url(repository)
+        target = place / str(number)
+        return target, person.hg("clone", "--noupdate", url, str(target))
 
     with ThreadPoolExecutor(CLONES) as pool:
-        results = list(pool.map(clone, range(CLONES)))
+        return list(pool.map(clone, range(CLONES)))
 
-    heads = cluster.remote_heads(REPOSITORY)
-    for number, result in enumerate(results):
+
+@pytest.mark.usefixtures("no_store")
+def test_without_any_store_all_clones_succeed_in_turn(
+    cluster: Cluster, alice: Person, costly: str, tmp_path: Path
+) -> None:
+    host = cluster.first("ssh")
+    cursor = host.journal_cursor()
+
+    results = clone_at_once(cluster, alice, costly, tmp_path)
+
+    heads = cluster.remote_heads(costly)
+    for place, result in results:
         assert "clone bundle" not in result.ok().output
-        place = tmp_path / str(number)
         found = alice.hg("-R", str(place), "log", "-r", "head()", "-T", "{node}\n").ok()
         assert set(found.stdout.split()) == heads
-    lines = host.journal_after(cursor)
     served = most = 0
-    for line in (line for line in lines if "event=admission" in line):
+    lines = [one for one in host.journal_after(cursor) if "event=admission" in one]
+    for line in lines:
         served += "decision=serve" in line
         served -= "decision=end" in line
         most = max(most, served)
-    assert 1 <= most <= SLOTS
-    assert any("waiting for a turn" in result.output for result in results)
+    assert 1 <= most <= SLOTS, "\n".join(lines)
+    assert any("waiting for a turn" in result.output for _, result in results)
+
+
+@pytest.mark.usefixtures("no_store")
+def test_without_any_store_pull_bundles_serve_clones_and_nobody_waits(
+    cluster: Cluster, alice: Person, tmp_path: Path
+) -> None:
+    host = cluster.first("ssh")
+    cursor = host.journal_cursor()
+
+    results = clone_at_once(cluster, alice, ON_DISK, tmp_path)
+
+    for place, result in results:
+        assert "waiting" not in result.ok().output
+        alice.hg("-R", str(place), "verify", "--quiet").ok()
+
+    def from_disk() -> bool:
+        event = f"event=pullbundle repository={ON_DISK} "
+        return sum(event in line for line in host.journal_after(cursor)) == CLONES
+
+    wait_until("each clone came from disk", from_disk, 10)

@@ -20,6 +20,7 @@ COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\]8;[^\x1b\x07]*(?:\x1b\\|\x07
 
 # Where the interesting part of a tool's output begins: Ansible, then everything else.
 _ANSIBLE_FAILURE = re.compile(r"fatal: \[|FAILED!|\[ERROR\]|^ERROR|CRITICAL")
+_PYTEST_ERROR = re.compile(r"^E\s{2,}\S")
 _TASK = re.compile(r"^(?:PLAY|TASK|RUNNING HANDLER) \[")
 
 NOTHING: Final = "no test was found"
@@ -59,8 +60,9 @@ def plain(line: str) -> str:
 def excerpt(lines: Sequence[str], limit: int = LINES_OF_A_FAILURE) -> str:
     """Choose the part of a tool's output that says what went wrong.
 
-    For Ansible that is the first failed task; else the beginning, where linters put the first
-    finding, and the end, where everything else puts the reason.
+    For Ansible that is the first failed task, for pytest what surrounds the first line of the
+    error; else the beginning, where linters put the first finding, and the end, where everything
+    else puts the reason.
     """
     for number, line in enumerate(lines):
         if _ANSIBLE_FAILURE.search(line):
@@ -72,6 +74,10 @@ def excerpt(lines: Sequence[str], limit: int = LINES_OF_A_FAILURE) -> str:
             return "\n".join(lines[start : start + limit])
     if len(lines) <= limit:
         return "\n".join(lines)
+    errors = [number for number, line in enumerate(lines) if _PYTEST_ERROR.match(line)]
+    if errors:
+        start = max(0, errors[0] - limit // 2)
+        return "\n".join(lines[start : start + limit])
     half = limit // 2
     left_out = f"... {len(lines) - 2 * half} more lines in the log ..."
     return "\n".join([*lines[:half], left_out, *lines[-half:]])

@@ -192,6 +192,17 @@ def test_of_a_long_output_the_beginning_and_the_end_are_shown() -> None:
     ]
 
 
+def test_of_a_long_report_of_pytest_the_error_is_shown() -> None:
+    code, journal = [f"    line {n}" for n in range(100)], [f"journal {n}" for n in range(900)]
+    shown = excerpt([*code, ">   assert 1 <= 0", "E   assert 1 <= 0", *journal], limit=10)
+    assert shown.splitlines() == [
+        *code[-4:],
+        ">   assert 1 <= 0",
+        "E   assert 1 <= 0",
+        *journal[:4],
+    ]
+
+
 def test_colours_and_links_are_removed() -> None:
     assert plain("\x1b[31mred\x1b[0m \x1b]8;;https://x\x1b\\link\x1b]8;;\x1b\\") == "red link"
 
