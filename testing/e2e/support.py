@@ -226,6 +226,17 @@ def changesets_sent(lines: Sequence[Mapping[str, Any]]) -> int:
     )
 
 
+def most_clones_at_once(lines: Sequence[str]) -> int:
+    """Return how many clones that cost the server had their turn at the same time, by its log."""
+    now = most = 0
+    for line in lines:
+        if "event=admission" in line:
+            now += "decision=serve" in line
+            now -= "decision=end" in line
+            most = max(most, now)
+    return most
+
+
 @dataclass(frozen=True)
 class SessionLog:
     """The SSH shell's log of sessions, from a moment on and of one repository and person."""

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from testing.e2e.support import Clone, Cluster, Host, Person, Result, wait_until
+from testing.e2e.support import (
+    Clone,
+    Cluster,
+    Host,
+    Person,
+    Result,
+    most_clones_at_once,
+    wait_until,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -78,16 +86,6 @@ def says(file: Path, words: str) -> Callable[[], bool]:
     return lambda: words in file.read_text()
 
 
-def most_at_once(lines: list[str]) -> int:
-    """Return how many clones were served at the same time, from the log."""
-    now = most = 0
-    for line in lines:
-        now += "decision=serve" in line
-        now -= "decision=end" in line
-        most = max(most, now)
-    return most
-
-
 def test_more_clones_than_slots_wait_and_all_succeed(
     cluster: Cluster,
     ssh_host: Host,
@@ -134,7 +132,7 @@ def test_more_clones_than_slots_wait_and_all_succeed(
     assert sum("decision=wait" in line for line in mine) == len(results)
     # Those that were killed had no last word.
     begun = next(n for n, line in enumerate(mine) if "decision=wait" in line)
-    assert most_at_once(mine[begun:]) <= SLOTS, "\n".join(mine)
+    assert most_clones_at_once(mine[begun:]) <= SLOTS, "\n".join(mine)
 
 
 def test_a_clone_that_is_given_up_leaves_the_queue(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from testing.e2e.support import Cluster, Person, Result, wait_until
+from testing.e2e.support import Cluster, Person, Result, most_clones_at_once, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,13 +77,8 @@ def test_without_any_store_all_clones_succeed_in_turn(
         assert "clone bundle" not in result.ok().output
         found = alice.hg("-R", str(place), "log", "-r", "head()", "-T", "{node}\n").ok()
         assert set(found.stdout.split()) == heads
-    served = most = 0
-    lines = [one for one in host.journal_after(cursor) if "event=admission" in one]
-    for line in lines:
-        served += "decision=serve" in line
-        served -= "decision=end" in line
-        most = max(most, served)
-    assert 1 <= most <= SLOTS, "\n".join(lines)
+    lines = host.journal_after(cursor)
+    assert 1 <= most_clones_at_once(lines) <= SLOTS, "\n".join(lines)
     assert any("waiting for a turn" in result.output for _, result in results)
 
 
