@@ -85,6 +85,19 @@ def owner(user: str, group: str) -> Owner:
         raise HostError(f"{error.args[0]}; the role `mercurial` creates user and group") from error
 
 
+def become(user: str) -> None:
+    """Work with the rights of the repositories' owner from now on, for good; only root has others.
+
+    Everything there is the owner's, and nothing needs root. Raises HostError.
+    """
+    if os.geteuid() == 0:
+        own = owner(user, user)
+        os.setgroups([own.gid])
+        os.setgid(own.gid)
+        os.setuid(own.uid)
+    os.umask(UMASK)
+
+
 def hgrc(repository: Repository) -> str:
     """Render the .hg/hgrc of a repository, of the inventory or of a person.
 

@@ -112,15 +112,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _context(options: argparse.Namespace) -> Context:
-    """Become the user hg, for good: everything here is hg's, and nothing needs root."""
     from hgfleet import registry_apply
 
-    if os.geteuid() == 0:
-        own = registry_apply.owner(options.user, options.user)
-        os.setgroups([own.gid])
-        os.setgid(own.gid)
-        os.setuid(own.uid)
-    os.umask(0o027)
+    registry_apply.become(options.user)
     return Context(
         access.Principal("operator"),
         options.registry,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -118,15 +117,9 @@ def _count(text: str) -> int:
 
 
 def _fleet(options: argparse.Namespace) -> Fleet:
-    """Become the user hg, for good: everything here is hg's, and nothing needs root."""
     from hgfleet import registry_apply
 
-    if os.geteuid() == 0:
-        own = registry_apply.owner(options.user, options.user)
-        os.setgroups([own.gid])
-        os.setgid(own.gid)
-        os.setuid(own.uid)
-    os.umask(registry_apply.UMASK)
+    registry_apply.become(options.user)
     return Fleet(Path(options.root), Path(options.hgrc))
 
 

@@ -355,6 +355,21 @@ def test_an_unknown_user_is_refused() -> None:
         owner("no-such-user-here", "root")
 
 
+def test_whoever_becomes_the_owner_has_no_other_rights_left() -> None:
+    script = (
+        "import os; from hgfleet.registry_apply import become; become('daemon');"
+        "print(*os.getresuid(), *os.getresgid(), os.getgroups(), oct(os.umask(0)))"
+    )
+    said = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, check=True)
+    if os.geteuid() == 0:
+        uid, gid = pwd.getpwnam("daemon").pw_uid, grp.getgrnam("daemon").gr_gid
+        groups = [gid]
+    else:
+        uid, gid, groups = os.geteuid(), os.getegid(), os.getgroups()
+    expected = f"{uid} {uid} {uid} {gid} {gid} {gid} {groups} 0o27"
+    assert said.stdout.decode().strip() == expected
+
+
 # Interrupted and failing runs.
 
 
