@@ -1,8 +1,8 @@
 """The prober: asks every endpoint all the time, and every object that a manifest names in turn.
 
-What a probe finds is told apart into what concerns the endpoint (no connection, too slow, 403, 5xx)
-and what concerns one object (gone, of another length, with other bytes). Each round asks for the
-headers of some objects and reads on in one of them, so that
+What a probe finds is told apart into what concerns the endpoint (no connection, too slow, 5xx, 403
+for everything) and what concerns one object (gone, of another length, with other bytes, 403 while
+others answer). Each round asks for the headers of some objects and reads on in one of them, so that
 
 - an endpoint that answers and then sends a byte a second is as dead as one that is silent;
 - every object is read whole some day, at `read_rate`, and its sha256 compared: a store whose disk
@@ -33,7 +33,7 @@ from hgfleet.steering.health import Condition, Health
 from hgfleet.steering.order import Endpoint, copies, endpoint_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from hgfleet.bundles.manifest import Entry
     from hgfleet.steering.config import Config
@@ -50,9 +50,15 @@ ROUNDS: Final = 3
 MOST: Final = 200
 """Objects asked for in one round at one endpoint; about 2 ms each within a region."""
 
+OTHERS: Final = 10
+"""Objects asked for besides, where all that a round asked for were refused."""
 
-CLOSED: Final = "the answer is 403: gone, or the key may not read it"
-"""A key that may read objects of a private store and not list them is not told which are gone."""
+REFUSED: Final = "the answer is 403"
+"""Of everything, from a bucket that has lost its policy, or that no longer takes the reader's key.
+
+Of one object, where it is gone: whoever may read and not list is told no more, and nobody has to
+list bundles (AWS, API reference of GetObject: without s3:ListBucket a missing key is 403
+AccessDenied, with it 404)."""
 
 
 class EndpointProblem(Exception):  # noqa: N818  (not an error of ours)
@@ -101,15 +107,32 @@ class Reading:
 def classify(status: int, length: int, expected: int) -> None:
     """Judge the headers of an object; raises EndpointProblem or ObjectProblem.
 
-    403 is the endpoint's: it is what a bucket answers that has lost its policy, and an object that
-    is gone answers 404 wherever everybody may read.
+    Whose a 403 is, is known when others have answered (`is_closed`).
     """
-    if status in (404, 410):
+    if status in (403, 404, 410):
         raise ObjectProblem(f"the answer is {status}")
     if status not in (200, 206):
         raise EndpointProblem(f"the answer is {status}")
     if length != expected:
         raise ObjectProblem(f"it has {length:,} bytes instead of {expected:,}")
+
+
+def is_closed(answers: Collection[str]) -> bool:
+    """Whether 403 is the endpoint's; `answers` is what is wrong with each object, "" for nothing.
+
+    It is an object's as long as another one of the endpoint answers well.
+    """
+    return REFUSED in answers and "" not in answers
+
+
+def witnesses(known: Mapping[Entry, Known], asked: Collection[Entry]) -> list[Entry]:
+    """Return who can tell whose a 403 is, if all of `asked` were refused.
+
+    Who answered well comes first, and of these who did so last: objects that are gone together
+    were put there together, and have their turns together.
+    """
+    others = [entry for entry in known if entry not in asked]
+    return sorted(others, key=lambda e: (bool(known[e].headers), -known[e].asked))[:OTHERS]
 
 
 def batch(known: Mapping[Entry, Known]) -> list[Entry]:
@@ -245,12 +268,8 @@ class Prober:
             entry: self._known.get(entry) or Known(is_urgent=bool(self.endpoint.origin))
             for entry in objects
         }
-        started = time.monotonic()
         try:
-            for entry in batch(self._known):
-                self._object(entry, self._known[entry])
-                if time.monotonic() > started + self.config.interval:
-                    break  # the others come first in the next round
+            self._ask(time.monotonic() + self.config.interval)
             self._read(time.monotonic() + self.config.interval / 2)
             if not objects:
                 self._anything()
@@ -274,59 +293,88 @@ class Prober:
         except ConfigurationError as error:
             raise EndpointProblem(str(error)) from error
 
-    def _object(self, entry: Entry, known: Known) -> None:
+    def _ask(self, until: float) -> None:
+        """Ask for headers: of this round's objects, and of some others if all say 403."""
+        answers: dict[Entry, str] = {}
+        for entry in batch(self._known):
+            answers[entry] = self._object(entry, self._known[entry])
+            if time.monotonic() > until:
+                break  # the others come first in the next round
+        for entry in witnesses(self._known, answers):
+            if not is_closed(answers.values()):
+                break
+            answers[entry] = self._object(entry, self._known[entry])
+            if time.monotonic() > until:
+                break
+        for entry in answers:
+            self._known[entry].asked = self._turn
+        self._judge(answers.items())
+
+    def _judge(self, answers: Collection[tuple[Entry, str]]) -> None:
+        """Note what is wrong with each object. Raises EndpointProblem if that is not theirs."""
+        if is_closed([problem for _, problem in answers]):
+            raise EndpointProblem(f"{REFUSED}, and no other object answers")
+        for entry, problem in answers:
+            self._known[entry].headers = problem
+
+    def _object(self, entry: Entry, known: Known) -> str:
+        """Ask for the headers of an object, and return what is wrong with it."""
         self._connection.start()
         answer = self._connection.request("HEAD", self._url(entry, "HEAD"), {})
         self._connection.read(answer, 0)
-        known.asked = self._turn
-        if answer.status == 403 and entry.private:
-            known.headers = CLOSED
-            return
         try:
             classify(answer.status, int(answer.headers.get("Content-Length") or -1), entry.size)
         except ObjectProblem as problem:
-            known.headers = str(problem)
-            return
-        known.headers, seen = "", _seen(answer)
+            return str(problem)
+        seen = _seen(answer)
         if known.seen not in (None, seen):
             known.is_urgent, known.content = True, "it was replaced, and has not been read since"
         known.seen = seen
+        return ""
 
     def _read(self, until: float) -> None:
         """Read on where the last round ended, at least a piece."""
         total = sum(entry.size for entry in self._known)
         left = int(min(self.config.read_rate * self.config.interval, -(-total // ROUNDS)))
+        answers: list[tuple[Entry, str]] = []
         most = PIECE
-        while (reading := self._reading()) is not None:
+        while (reading := self._reading(answers)) is not None:
             known = self._known[reading.entry]
-            if most == MORE and (time.monotonic() >= until or (left <= 0 and not known.is_urgent)):
-                return
+            is_late = time.monotonic() >= until
+            if most == MORE and (is_late or (left <= 0 and not known.is_urgent)):
+                break
+            if most == PIECE and len(answers) > (1 if is_late else OTHERS):
+                break
             wanted = most if known.is_urgent else min(most, max(left, PIECE))
             try:
                 got = self._piece(reading, min(wanted, reading.entry.size - reading.size))
             except ObjectProblem as problem:
-                known.headers = str(problem)
-                return
+                answers.append((reading.entry, str(problem)))
+                continue
             except EndpointProblem:
                 if most == PIECE:
                     raise
-                return  # a piece came in time, and more of it will in the next round
+                break  # a piece came in time, and more of it will in the next round
+            answers.append((reading.entry, ""))
             left -= 0 if known.is_urgent else got
             most = MORE
+        self._judge(answers)
 
-    def _reading(self) -> Reading | None:
-        """Return what is to be read on."""
+    def _reading(self, answers: Collection[tuple[Entry, str]]) -> Reading | None:
+        """Return what is to be read on; nothing that could not be read in this round."""
+        failed = {entry for entry, problem in answers if problem}
+        able = {entry: one for entry, one in self._known.items() if entry not in failed}
         self._readings = {
             is_urgent: reading
             for is_urgent, reading in self._readings.items()
-            if (known := self._known.get(reading.entry)) is not None
+            if (known := able.get(reading.entry)) is not None
             and not known.headers
             and known.is_urgent == is_urgent
         }
-        entry = next_to_read(self._known, self._turn)
+        entry = next_to_read(able, self._turn)
         if entry is None:
             return None
-        return self._readings.setdefault(self._known[entry].is_urgent, Reading(entry))
+        return self._readings.setdefault(able[entry].is_urgent, Reading(entry))
 
     def _piece(self, reading: Reading, size: int) -> int:
         """Read some bytes and return how many; compare the digest after the last ones."""
@@ -337,12 +385,9 @@ class Prober:
             # What the cache has is wrong: it may ask its origin again.
             asked["Cache-Control"] = "no-cache"
         answer = self._connection.request("GET", self._url(entry, "GET"), asked)
-        if answer.status in (404, 410, 416):
+        if answer.status in (403, 404, 410, 416):
             self._connection.read(answer, 0)
             raise ObjectProblem(f"the answer is {answer.status}")
-        if answer.status == 403 and entry.private:
-            self._connection.read(answer, 0)
-            raise ObjectProblem(CLOSED)
         if answer.status != 206:
             raise EndpointProblem(f"the answer to a range is {answer.status}")
         got = self._connection.read(answer, size)

@@ -41,6 +41,8 @@ class Server:
 
     content: dict[str, bytes] = field(default_factory=dict)
     fault: str = ""
+    refused: set[str] = field(default_factory=set)
+    """Methods with paths that get 403, as in `asked`."""
     etag: str = '"1"'
     asked: list[str] = field(default_factory=list)
     refreshed: int = 0
@@ -64,6 +66,8 @@ class Server:
                 status = 206 if "Range" in self.headers else 200
                 if server.fault.isdigit():
                     status, body = int(server.fault), b""
+                elif server.asked[-1] in server.refused:
+                    status, body = 403, b""
                 elif not body:
                     status = 404
                 if "Range" in self.headers:
@@ -193,6 +197,70 @@ def test_an_object_of_another_length_is_dead(server: Server, prober: Prober) -> 
     server.content["a"] = CONTENT[:-1]
     prober.round([entry])
     assert prober.dead == {entry.url: "it has 99,999 bytes instead of 100,000"}
+
+
+@pytest.mark.parametrize("methods", [("HEAD", "GET"), ("GET",)])
+@pytest.mark.parametrize(("count", "gone"), [(2, 1), (3, 2), (9, 6)])
+def test_a_403_is_the_objects_as_long_as_another_one_answers(
+    server: Server, prober: Prober, count: int, gone: int, methods: tuple[str, ...]
+) -> None:
+    """As on AWS: to whoever may not list, that is all that is said of what is gone.
+
+    Also of what is gone since its headers were asked for.
+    """
+    entries = [server.entry(str(number)) for number in range(count)]
+    rounds(prober, entries)
+    server.refused = {f"{m} /bundles/{number}" for m in methods for number in range(gone)}
+    seen: dict[str, str] = {}
+    for _ in range(2 * count):
+        prober.round(entries)
+        assert prober.condition.is_up, prober.condition
+        seen |= prober.dead
+    assert seen == {entry.url: "the answer is 403" for entry in entries[:gone]}
+    server.refused = set()
+    rounds(prober, entries)
+    assert prober.dead == {}
+
+
+@pytest.mark.parametrize("methods", [("HEAD", "GET"), ("GET",)])
+@pytest.mark.parametrize("count", [2, 3, 40])
+def test_a_403_of_everything_is_the_endpoints_and_no_objects(
+    server: Server, prober: Prober, count: int, methods: tuple[str, ...]
+) -> None:
+    entries = [server.entry(str(number)) for number in range(count)]
+    everything = {f"{m} /bundles/{number}" for m in methods for number in range(count)}
+    gone = {f"{m} /bundles/0" for m in ("HEAD", "GET")}
+    server.refused = gone
+    rounds(prober, entries)
+    server.refused = everything | gone
+    server.asked = []
+    for _ in range(4):
+        prober.round(entries)
+        assert prober.condition.problem == "the answer is 403, and no other object answers"
+        # One that was gone before is still, the others have nothing wrong.
+        assert prober.dead == {entries[0].url: "the answer is 403"}
+    # A store that is closed is not asked for everything again and again.
+    assert len(server.asked) <= 4 * (count / probe.ROUNDS + 2 * probe.OTHERS + 2)
+    server.refused = gone
+    for _ in range(health.GOOD_IN_A_ROW):
+        assert not prober.condition.is_up
+        prober.round(entries)
+    assert prober.condition.is_up
+    assert prober.dead == {entries[0].url: "the answer is 403"}
+
+
+@pytest.mark.parametrize("left", [0, 20, 39])
+def test_an_endpoint_that_lost_all_but_one_object_is_soon_up_for_that_one(
+    server: Server, prober: Prober, left: int
+) -> None:
+    """More are gone than a round asks for: then it is down until the one has had its turn."""
+    prober.config = replace(prober.config, interval=5.0)
+    entries = [server.entry(str(number)) for number in range(40)]
+    rounds(prober, entries)
+    server.refused = {f"HEAD /bundles/{n}" for n in range(40) if n != left}
+    rounds(prober, entries, probe.ROUNDS + health.GOOD_IN_A_ROW)
+    assert prober.condition.is_up
+    assert set(prober.dead) == {one.url for one in entries if one != entries[left]}
 
 
 def rounds(prober: Prober, entries: list[Entry], count: int = 4) -> None:
@@ -392,9 +460,9 @@ def test_objects_of_a_private_store_are_asked_for_with_a_signature(
     assert prober.condition.is_up
     assert list(prober.dead) == [entries[0].url]
     write_settings(config.signing, replace(closed.store, secret_key="other"))
-    for _ in range(probe.ROUNDS):
-        prober.round(entries)
-    assert set(prober.dead) == {entry.url for entry in entries}
+    prober.round(entries)
+    assert not prober.condition.is_up
+    assert "the answer is 403" in prober.condition.problem
 
 
 # --- networks of providers ------------------------------------------------------------------

@@ -5,13 +5,16 @@ from __future__ import annotations
 import ipaddress
 import itertools
 import random
+from datetime import UTC, datetime
 
 import pytest
 
-from hgfleet.steering import config, health, networks, ranges
+from hgfleet.bundles.manifest import Entry
+from hgfleet.steering import config, health, networks, probe, ranges
 from hgfleet.steering.health import Condition, Health
 from hgfleet.steering.networks import Networks
 from hgfleet.steering.order import Endpoint, Line, copies, endpoint_of, steer
+from hgfleet.steering.probe import Known
 
 # --- networks -------------------------------------------------------------------------------
 
@@ -208,6 +211,77 @@ def test_a_state_is_trusted_for_a_while_only() -> None:
     assert state.is_current(1000.0 + health.MAX_AGE)
     assert not state.is_current(1001.0 + health.MAX_AGE)
     assert not state.is_current(999.0 - health.MAX_AGE)
+
+
+# --- whose a 403 is -------------------------------------------------------------------------
+
+GONE = "the answer is 404"
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_the_endpoints"),
+    [
+        ([], False),
+        ([""], False),
+        ([GONE], False),
+        (["", GONE], False),
+        ([probe.REFUSED], True),
+        ([probe.REFUSED] * 3, True),
+        ([probe.REFUSED, ""], False),
+        (["", probe.REFUSED, probe.REFUSED], False),
+        # What does not answer well is no witness: it may be a cache that remembers.
+        ([GONE, probe.REFUSED], True),
+        ([GONE, probe.REFUSED, ""], False),
+    ],
+)
+def test_a_403_is_the_endpoints_if_nothing_answers(
+    answers: list[str], is_the_endpoints: bool
+) -> None:
+    assert probe.is_closed(answers) == is_the_endpoints
+
+
+@pytest.mark.parametrize(
+    ("status", "length", "problem"),
+    [
+        (200, 5, None),
+        (206, 5, None),
+        (200, 4, "it has 4 bytes instead of 5"),
+        (403, 0, probe.REFUSED),
+        (404, 0, "the answer is 404"),
+        (410, 0, "the answer is 410"),
+    ],
+)
+def test_headers_tell_what_is_wrong_with_an_object(
+    status: int, length: int, problem: str | None
+) -> None:
+    if problem is None:
+        probe.classify(status, length, 5)
+    else:
+        with pytest.raises(probe.ObjectProblem, match=f"^{problem}$"):
+            probe.classify(status, length, 5)
+
+
+@pytest.mark.parametrize("status", [301, 400, 401, 429, 500, 503])
+def test_any_other_answer_is_the_endpoints(status: int) -> None:
+    with pytest.raises(probe.EndpointProblem, match=f"^the answer is {status}$"):
+        probe.classify(status, 5, 5)
+
+
+def test_who_answered_well_a_moment_ago_is_asked_whose_a_403_is() -> None:
+    refused, old, late, dead, new = (
+        Entry(name, "zstd-v2", "", 1, 1, datetime(2026, 11, 20, tzinfo=UTC)) for name in "roldn"
+    )
+    known = {
+        refused: Known(asked=7),
+        old: Known(asked=5),
+        dead: Known(asked=6, headers=GONE),
+        new: Known(),
+        late: Known(asked=6),
+    }
+    assert probe.witnesses(known, {refused}) == [late, old, new, dead]
+    assert probe.witnesses({refused: Known(asked=7)}, {refused}) == []
+    many = {Entry(str(n), "", "", 1, 1, refused.made): Known(asked=n) for n in range(50)}
+    assert [e.url for e in probe.witnesses(many, ())] == [str(49 - n) for n in range(probe.OTHERS)]
 
 
 # --- published ranges -----------------------------------------------------------------------
