@@ -30,6 +30,10 @@ ZSTD_MEMORY: Final = (
 """What compression adds, from this level on (measured: 7 MB at level 3, 29 at 10, 41 at 16, 170 at
 20, 660 at 22)."""
 
+ZSTD_WINDOW: Final = ((22, 128 * MIB), (21, 64 * MIB), (20, 32 * MIB))
+"""What a client has to hold to decompress, from this level on (read from the frames of bundles: 2
+MiB at level 3, 4 at 10, 8 at 19). Less than that is of no account beside hg itself."""
+
 CLONE: Final = "clone"
 SNAPSHOT: Final = "snapshot"
 
@@ -62,6 +66,16 @@ def estimate(step: str, store: int, zstd_level: int = 10) -> Need:
     if step == "zstd":
         memory += next(size for level, size in ZSTD_MEMORY if zstd_level >= level)
     return Need(memory=memory)
+
+
+def required_ram(kind: str, zstd_level: int) -> int:
+    """Return the bytes that a client needs for a bundle, 0 where every client has them.
+
+    With these in the manifest (REQUIREDRAM), hg passes over a bundle that takes more than two
+    thirds of its machine's memory.
+    """
+    windows = (size for level, size in ZSTD_WINDOW if kind == "zstd" and zstd_level >= level)
+    return next((HG_MEMORY + size for size in windows), 0)
 
 
 def admits(bounds: Bounds, running: Iterable[Need], need: Need) -> bool:

@@ -6,6 +6,7 @@ at a terminal from the environment.
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
 import tomllib
@@ -62,8 +63,8 @@ class Config:
 
     `stores` are in the order in which a manifest names them. `ca` is a file of PEM certificates
     that both ways to a store are verified with, `signing` one with the keys that private stores are
-    read with. `zstd_level` is that of the zstd library, 1 to 22; `timeout` (seconds) bounds each
-    wait for a store.
+    read with. `zstd_level` is that of the zstd library, 1 to 22, for repositories that match no
+    pattern of `zstd_levels`; `timeout` (seconds) bounds each wait for a store.
 
     Pull bundles lie in the folder `pull_bundles`; `pull` says what is worth one.
 
@@ -101,6 +102,7 @@ class Config:
     digest_only: tuple[str, ...] = ()
     verify_age: timedelta = timedelta(days=30)
     zstd_level: int = 10
+    zstd_levels: tuple[tuple[str, int], ...] = ()
     timeout: float = 30.0
     access_log: Path = Path("/var/log/hgfleet/web/access.log")
     session_log: Path = Path("/var/log/hgfleet/ssh/changesets.log")
@@ -111,6 +113,17 @@ class Config:
     def public_urls(self) -> dict[str, str]:
         """Where clients read from each store, by its name, in the order of a manifest."""
         return {store.name: store.public_url for store in self.stores}
+
+    def zstd_level_of(self, repository: str) -> int:
+        """Return the level for a repository: that of the first pattern which matches its path."""
+        return next(
+            (
+                level
+                for pattern, level in self.zstd_levels
+                if fnmatch.fnmatchcase(repository, pattern)
+            ),
+            self.zstd_level,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +185,7 @@ class _Reader:
             digest_only=self._patterns(data, "digest_only"),
             verify_age=timedelta(days=self._number(data, "verify_days", 30, 0, 3650)),
             zstd_level=int(self._number(data, "zstd_level", Config.zstd_level, 1, 22)),
+            zstd_levels=self._levels(data),
             access_log=self._file(data, "access_log", Config.access_log),
             session_log=self._file(data, "session_log", Config.session_log),
             clone_url=self._clone_url(data),
@@ -189,6 +203,13 @@ class _Reader:
             least=int(self._number(pull, "pull.least", _PULL.least, 1, 2**31)),
             step=int(self._number(pull, "pull.step", _PULL.step, 1, 2**31)),
             whole=self._flag(pull, "pull.whole", _PULL.whole),
+        )
+
+    def _levels(self, data: dict[str, Any]) -> tuple[tuple[str, int], ...]:
+        table = self._table(data, "zstd_levels")
+        return tuple(
+            (one, int(self._number({one: level}, f"zstd_levels.{one}", 0, 1, 22)))
+            for one, level in table.items()
         )
 
     def _stores(self, data: dict[str, Any]) -> tuple[Store, ...]:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.bundles import repository as hg_side
-from hgfleet.bundles.budget import CLONE, SNAPSHOT, estimate, room_needed
+from hgfleet.bundles.budget import CLONE, SNAPSHOT, estimate, required_ram, room_needed
 from hgfleet.bundles.hgserver import HgError
 from hgfleet.bundles.job import each, file_name, remove
 from hgfleet.bundles.kinds import make_key
@@ -124,10 +124,9 @@ class Maker:
     def _generate(self, work: Work, kind: str) -> Mapping[str, Entry]:
         """Generate one bundle and bring it to every store that is up."""
         started = time.monotonic()
-        with self._job.gate.enter(estimate(kind, work.store, self._job.config.zstd_level)):
-            bundle = hg_side.generate(
-                self._job.hg, work.snapshot, kind, work.folder, self._job.config.zstd_level
-            )
+        level = self._job.config.zstd_level_of(work.repository.path)
+        with self._job.gate.enter(estimate(kind, work.store, level)):
+            bundle = hg_side.generate(self._job.hg, work.snapshot, kind, work.folder, level)
         took = time.monotonic() - started
         self._job.report.step(
             "generated",
@@ -144,6 +143,7 @@ class Maker:
             size=bundle.size,
             changesets=work.state.changesets,
             made=datetime.now(UTC).replace(microsecond=0),
+            required_ram=required_ram(kind, level),
         )
         key = make_key(work.repository.path, work.state.tip, bundle.sha256, kind)
         stores = self._job.stores(work.repository).up
@@ -223,6 +223,7 @@ class Maker:
             "bundlespec": entry.bundlespec,
             "changesets": str(entry.changesets),
             "made": entry.made.isoformat(),
+            "required-ram": str(entry.required_ram),
         }
         try:
             created = bucket.upload(str(key), path, entry.sha256, metadata)
@@ -284,7 +285,8 @@ class Maker:
     def _clone(self, work: Work, kind: str, entry: Entry, clone: Path) -> None:
         """Make a clone and compare its heads, and now and then all of it; leaves nothing."""
         name = file_name(work.repository.path)
-        line = replace(entry, url=self._job.reader.url(entry)).line()
+        # Whatever memory this host has, the bundle is to be tried.
+        line = replace(entry, url=self._job.reader.url(entry), required_ram=0).line()
         try:
             with self._job.gate.enter(estimate(CLONE, work.store)):
                 try:

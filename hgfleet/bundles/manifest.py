@@ -38,7 +38,8 @@ class Entry:
     """One line of a manifest.
 
     `bundlespec` is written as hg prints it (`hg debugbundle --spec` quotes the requirements of a
-    stream bundle already); `size` is in bytes. The URL of a `private` entry is of no use before it
+    stream bundle already); `size` is in bytes, `required_ram` too: what a client must have, 0 where
+    that is no matter. The URL of a `private` entry is of no use before it
     is signed (`hgfleet.bundles.signing`), which is done for each client (hgext/signedbundles.py).
     """
 
@@ -49,12 +50,14 @@ class Entry:
     changesets: int
     made: datetime
     private: bool = False
+    required_ram: int = 0
 
     def line(self) -> str:
         """Render the entry as clients read it, without the newline."""
         return (
             f"{self.url} BUNDLESPEC={self.bundlespec} DIGEST=sha256:{self.sha256}"
-            f" size={self.size} changesets={self.changesets} made={self.made.strftime(_TIME)}"
+            + (f" REQUIREDRAM={self.required_ram}" if self.required_ram else "")
+            + f" size={self.size} changesets={self.changesets} made={self.made.strftime(_TIME)}"
             + (" private=yes" if self.private else "")
         )
 
@@ -113,6 +116,7 @@ def _entry(line: str) -> Entry | None:
             changesets=int(values["changesets"]),
             made=datetime.strptime(values["made"], _TIME).replace(tzinfo=UTC),
             private=values.get("private") == "yes",
+            required_ram=int(values.get("REQUIREDRAM", 0)),
         )
     except (KeyError, ValueError):
         return None

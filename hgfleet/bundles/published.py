@@ -221,6 +221,7 @@ class Published:
                         size=there.size,
                         changesets=int(there.metadata["changesets"]),
                         made=datetime.fromisoformat(there.metadata["made"]),
+                        required_ram=int(there.metadata.get("required-ram", 0)),
                     )
                 except (KeyError, ValueError):
                     continue

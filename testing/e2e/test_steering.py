@@ -89,6 +89,18 @@ def downloads(host: Host, cursor: str, url: str, address: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("source")
+@pytest.mark.parametrize(("memory", "kind"), [("64MB", "stream"), ("4GB", "zstd")])
+def test_a_client_with_little_memory_takes_another_kind(
+    cluster: Cluster, clients: Mapping[str, Client], memory: str, kind: str
+) -> None:
+    """The site compresses this repository at a level that takes some to undo."""
+    far = clients["elsewhere"]
+    said = far.clone(f"https://proxy1/{REPOSITORY}", "--config", f"ui.available-memory={memory}")
+    found = re.findall(r"applying clone bundle from (\S+)", said.output)
+    assert names(cluster, found) == [f"cdn1/{kind}"]
+
+
+@pytest.mark.usefixtures("source")
 def test_what_a_client_says_of_its_address_is_not_believed(
     cluster: Cluster, clients: Mapping[str, Client]
 ) -> None:

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from mercurial import zstd
 
 from hgfleet.bundles import hgserver
+from hgfleet.bundles.budget import MIB, required_ram
 from hgfleet.bundles.hgserver import Hg, HgError
 
 if TYPE_CHECKING:
@@ -65,6 +67,22 @@ def test_a_repository_is_seen_as_it_is_now(hg: Hg, tmp_path: Path) -> None:
         other.run("commit", "--repository", repository, "-A", "-m", "change")
         assert hg.run("log", "--repository", repository, "-r", "tip", "-T", "{rev}") == str(number)
     other.close()
+
+
+@pytest.mark.parametrize("level", [3, 10, 19, 20, 21, 22])
+def test_clients_are_told_of_the_windows_that_zstd_really_takes(
+    hg: Hg, tmp_path: Path, level: int
+) -> None:
+    repository, bundle = tmp_path / "one", tmp_path / "one.hg"
+    hg.run("init", repository)
+    (repository / "file").write_text("one\n")
+    hg.run("commit", "--repository", repository, "-A", "-m", "change")
+    setting = f"experimental.bundlecomplevel.zstd={level}"
+    hg.run("bundle", "--repository", repository, "-a", "-t", "zstd-v2", "--config", setting, bundle)
+    frame = bundle.read_bytes().partition(zstd.FRAME_HEADER)
+    window = zstd.get_frame_parameters(frame[1] + frame[2]).window_size
+    told = required_ram("zstd", level)
+    assert told > window if window > 8 * MIB else told == 0
 
 
 def test_a_failure_has_the_words_of_hg(hg: Hg, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from hgfleet.bundles.budget import (
     Room,
     admits,
     estimate,
+    required_ram,
     room_needed,
 )
 
@@ -49,6 +50,16 @@ def test_high_levels_of_zstd_take_memory() -> None:
     assert memory == sorted(memory)
     assert memory[-1] > 250 * MIB
     assert estimate("gzip", 0, 22) == estimate("gzip", 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "level", "window"),
+    [("zstd", 19, 0), ("zstd", 20, 32), ("zstd", 21, 64), ("zstd", 22, 128), ("gzip", 22, 0)],
+)
+def test_clients_are_told_of_large_windows_alone(kind: str, level: int, window: int) -> None:
+    needed = required_ram(kind, level)
+    assert needed >= window * MIB
+    assert (needed > 0) is (window > 0)
 
 
 def test_room_is_for_the_snapshot_each_bundle_and_a_clone_for_each_store() -> None:

@@ -88,6 +88,8 @@ def test_every_setting_can_be_given(tmp_path: Path) -> None:
         ('scratch = "here"' + STORE, "scratch: got 'here', expected an absolute path"),
         ("retention = 3" + STORE, "retention: no such setting"),
         (STORE + "secret = 1", "store.secret: no such setting"),
+        ('[zstd_levels]\n"big/*" = 23' + STORE, "zstd_levels.big/*: got 23, expected a number"),
+        ("zstd_levels = 3" + STORE, "zstd_levels: got 3, expected a table"),
         ("jobs = [", "not TOML"),
     ],
 )
@@ -96,6 +98,13 @@ def test_a_wrong_setting_is_named(tmp_path: Path, text: str, said: str) -> None:
         load(tmp_path, text)
     assert said in str(caught.value)
     assert str(tmp_path / "bundles.toml") in str(caught.value)
+
+
+def test_the_first_pattern_that_matches_gives_the_level(tmp_path: Path) -> None:
+    text = 'zstd_level = 5\n[zstd_levels]\n"team/big" = 22\n"team/*" = 19\n' + STORE
+    loaded = load(tmp_path, text)
+    levels = [loaded.zstd_level_of(path) for path in ("team/big", "team/sub/x", "other/team/big")]
+    assert levels == [22, 19, 5]
 
 
 def test_no_file_names_the_role_that_writes_it(tmp_path: Path) -> None:

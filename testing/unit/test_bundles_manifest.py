@@ -57,6 +57,12 @@ def test_a_private_entry_says_so() -> None:
     assert render([replace(entry(), private=True)]) == entry().line() + " private=yes\n"
 
 
+def test_what_takes_memory_says_how_much_and_reads_back() -> None:
+    giant = replace(entry(), required_ram=192 * 1024**2)
+    assert " REQUIREDRAM=201326592 size=" in giant.line()
+    assert parse(giant.line()) == (giant,)
+
+
 def test_a_manifest_reads_back_as_it_was_written() -> None:
     entries = (entry("stream"), entry("zstd"), replace(entry("gzip"), private=True))
     assert parse(render(entries)) == entries
