@@ -13,6 +13,9 @@ For every repository of the registry one run does this, and may be killed at any
 6. *prune*: delete objects that no manifest of the retention time names, also of repositories that
    left the registry; renew the page of all bundles, `index.html` and `bundles.json`.
 
+Before the plan, where its time has come, all that is published is read whole and compared. What a
+store has spoilt is withdrawn, then deleted, and the steps above put the right content there again.
+
 Bundles of repositories that everybody may read go to public stores alone, all others to private
 ones alone: buckets that nobody may read without a signature. Each private store is tried like a
 stranger would before anything is brought there, and each object again before it is published; the
@@ -27,7 +30,7 @@ the scratch folder can be deleted at any time.
 | `config`     | `bundles.toml`, and the credentials of the stores         |
 | `budget`     | how much is done at the same time (pure, and a gate)      |
 | `hgserver`   | hg as a server of commands                                |
-| `known`      | what hg said last time, and when `hg verify` ran          |
+| `known`      | what hg said last time, and when what was checked         |
 | `kinds`      | the kinds of bundles, and the keys of their objects       |
 | `manifest`   | the manifest as clients read it, on disk and its history  |
 | `demand`     | what clones and pulls cost the server lately (pure)       |

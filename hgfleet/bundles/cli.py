@@ -219,6 +219,7 @@ def _run_pushed(options: argparse.Namespace) -> int:
         found = [registry.repositories.get(path, withdrawn.get(path)) for path in paths]
         # What nobody knows any more is the timer's business, which looks at all there is.
         outcomes = pipeline.run([one for one in found if one is not None]) if any(found) else []
+        pipeline.renew_pages([*registry.repositories.values()])
         worst = max(worst, _summary(pipeline, outcomes))
         return {outcome.repository for outcome in outcomes if outcome.busy}
 

@@ -74,7 +74,8 @@ class Config:
 
     Bundles of repositories that match a pattern of `digest_only` are downloaded and compared, but
     not cloned: that is for giants. `hg verify` checks a clone of each other repository every
-    `verify_age`; zero means never.
+    `verify_age`, and everything that is published is read and compared every `read_age`; zero means
+    never.
 
     `access_log` is that of the web part, `session_log` that of SSH sessions (hgext/demandlog.py).
     `clone_url` is what a repository's path is appended to in
@@ -101,6 +102,7 @@ class Config:
     memory: int = 2 * 1024**3
     digest_only: tuple[str, ...] = ()
     verify_age: timedelta = timedelta(days=30)
+    read_age: timedelta = timedelta(days=7)
     zstd_level: int = 10
     zstd_levels: tuple[tuple[str, int], ...] = ()
     timeout: float = 30.0
@@ -184,6 +186,7 @@ class _Reader:
             memory=int(self._number(data, "memory", Config.memory, 1, 2**50)),
             digest_only=self._patterns(data, "digest_only"),
             verify_age=timedelta(days=self._number(data, "verify_days", 30, 0, 3650)),
+            read_age=timedelta(days=self._number(data, "read_days", 7, 0, 3650)),
             zstd_level=int(self._number(data, "zstd_level", Config.zstd_level, 1, 22)),
             zstd_levels=self._levels(data),
             access_log=self._file(data, "access_log", Config.access_log),

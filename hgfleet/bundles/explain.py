@@ -68,8 +68,11 @@ def _facts(pipeline: Pipeline, repository: Repository, state: State) -> Iterator
         room = room_needed(store, len(repository.bundles), len(config.stores))
         where = "in RAM" if room <= config.scratch_ram_size else "on disk"
         yield "store", f"{size(store)}; new bundles take up to {size(room)} of scratch, {where}"
-        last = pipeline.job.checks.last(file_name(repository.path))
-        yield "hg verify", f"counts as done on {last:%Y-%m-%d}" if last else "not yet"
+        name, job = file_name(repository.path), pipeline.job
+        for what, checks in (("hg verify", job.checks), ("read whole", job.reads)):
+            last = checks.last(name)
+            done = f"counts as done on {last:%Y-%m-%d}" if last else "not yet"
+            yield what, "the next run: something is wrong" if checks.is_asked(name) else done
     for entry in pipeline.manifests.read(repository.path):
         place = locate(entry, config.public_urls)
         if place is None:

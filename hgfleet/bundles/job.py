@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import functools
 import shutil
+import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,11 +22,12 @@ from hgfleet.bundles.verify import Reader
 from hgfleet.errors import HgfleetError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from hgfleet.bundles.config import Config
     from hgfleet.bundles.demand import Demand
+    from hgfleet.bundles.manifest import Entry
     from hgfleet.bundles.prune import StoredObject
     from hgfleet.bundles.report import Report
     from hgfleet.bundles.store import Bucket, Upload
@@ -49,7 +51,9 @@ class Job:
     `down` says of stores that gave up why nothing is written to them any more, and `failures`
     counts those in a row; `silent` says it of stores that nobody can read from. `purged` are paths
     of repositories that were deleted for good, `gone` these and all others of which something is
-    left although no registry has them.
+    left although no registry has them. `turns` has one for each repository of which everything that
+    is published may still be read, because its time has come; `unread` says of stores why they are
+    not read any more. `has_published` tells that some manifest changed.
     """
 
     def __init__(
@@ -71,9 +75,13 @@ class Job:
         self.gate = Gate(Bounds(config.jobs, config.memory))
         self.room = Room(config.scratch_ram_size if config.scratch_ram.is_dir() else 0)
         self.checks = Checks(config.scratch / "checked", config.verify_age)
+        self.reads = Checks(config.scratch / "read", config.read_age)
+        self.turns = threading.Semaphore(0)
         self.down: dict[str, HgfleetError] = {}
         self.failures: Counter[str] = Counter()
         self.silent: dict[str, str] = {}
+        self.unread: dict[str, HgfleetError] = {}
+        self.has_published = False
         self.purged: frozenset[str] = frozenset()
         self.gone: frozenset[str] = frozenset()
 
@@ -106,14 +114,16 @@ class Job:
         """Where the snapshot of a repository lies."""
         return self.config.scratch / "snapshots" / file_name(repository.path)
 
+    def publish(self, repository: Repository, entries: Sequence[Entry]) -> bool:
+        """Replace the manifest of a repository; say whether it changed."""
+        changed = self.manifests.publish(repository.path, entries, datetime.now(UTC))
+        self.has_published |= changed
+        return changed
+
     def withdraw(self, repository: Repository, dead: Mapping[str, str]) -> None:
         """Stop sending clients to what is gone, before the time it takes to make it again."""
         published = self.manifests.read(repository.path)
-        self.manifests.publish(
-            repository.path,
-            [entry for entry in published if entry.url not in dead],
-            datetime.now(UTC),
-        )
+        self.publish(repository, [entry for entry in published if entry.url not in dead])
         for url, problem in dead.items():
             self.report.step(
                 "withdrawn",

@@ -95,11 +95,28 @@ def first_mark(name: str, age: timedelta, now: datetime) -> datetime:
     return now - share * age
 
 
+RUNS: Final = 24
+"""Runs in which everything can be read once, if all of it is due: a day of the hourly timer."""
+
+
+def turns(repositories: int) -> int:
+    """Say how many of so many repositories one run reads, however many are due. Pure.
+
+    After a time without runs all are due. They get their turns within `RUNS` runs, which no run is
+    long for, and which spreads them again for the next time.
+    """
+    return -(-repositories // RUNS)
+
+
+_ASKED: Final = datetime.fromtimestamp(0, UTC)
+
+
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """When a clone of each repository was last checked by `hg verify`: the mtime of a file each.
+    """When each repository was last checked in some way: the mtime of a file each.
 
-    `age` is the time from one check to the next; zero means that there are none.
+    `age` is the time from one check to the next; zero means that there are none, but for those that
+    are asked for.
     """
 
     folder: Path
@@ -107,9 +124,11 @@ class Checks:
 
     def due(self, name: str, now: datetime) -> bool:
         """Whether it is time to check a repository."""
+        last = self.last(name)
+        if last == _ASKED:
+            return True
         if not self.age:
             return False
-        last = self.last(name)
         if last is None:
             last = first_mark(name, self.age, now)
             self._mark(name, last)
@@ -129,6 +148,18 @@ class Checks:
                 return False
             self._mark(name, now)
             return True
+
+    def done(self, name: str, now: datetime) -> None:
+        """Note that a repository was checked."""
+        self._mark(name, now)
+
+    def ask(self, name: str) -> None:
+        """Make a check due at once and out of turn: something was found to be wrong."""
+        self._mark(name, _ASKED)
+
+    def is_asked(self, name: str) -> bool:
+        """Whether a check was asked for and is not done."""
+        return self.last(name) == _ASKED
 
     def again(self, name: str, now: datetime) -> None:
         """Make a check due at once: it was not carried through."""

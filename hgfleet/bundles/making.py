@@ -19,7 +19,7 @@ from hgfleet.bundles.plan import order
 from hgfleet.bundles.report import size
 from hgfleet.bundles.signing import unsigned
 from hgfleet.bundles.store import MismatchError
-from hgfleet.bundles.verify import VerificationError
+from hgfleet.bundles.verify import VerificationError, WrongContentError
 from hgfleet.errors import HgfleetError, UnavailableError
 
 if TYPE_CHECKING:
@@ -166,6 +166,8 @@ class Maker:
                 self._job.reader.check(entry, path)
             except (UnavailableError, VerificationError) as error:
                 problem = error
+                if isinstance(error, WrongContentError):
+                    self._job.reads.ask(file_name(work.repository.path))
                 continue
             made = self._spread(work, place[1], entry, decision.copy[kind], path)
             path.unlink()
@@ -188,12 +190,17 @@ class Maker:
                 url=object_url(self._job.config.public_urls[store], key),
                 private=not work.repository.is_public,
             )
-            self._upload(work, store, key, there, path)
-            try:
-                self.verify(work, store, there, path)
-            except VerificationError as error:
-                self._discard(work.repository, store, key, str(error))
-                raise
+            for last in (False, True):
+                created = self._upload(work, store, key, there, path)
+                try:
+                    self.verify(work, store, there, path)
+                except VerificationError as error:
+                    self._discard(work.repository, store, key, str(error))
+                    # What was there already may be spoilt; what is brought there now is right.
+                    if created or last or not isinstance(error, WrongContentError):
+                        raise
+                else:
+                    break
             return there
 
         done = {}
@@ -216,7 +223,8 @@ class Maker:
             )
         return done
 
-    def _upload(self, work: Work, store: str, key: Key, entry: Entry, path: Path) -> None:
+    def _upload(self, work: Work, store: str, key: Key, entry: Entry, path: Path) -> bool:
+        """Bring a bundle to a store; False if it is there already."""
         started = time.monotonic()
         bucket = self._job.buckets[store]
         metadata = {
@@ -242,6 +250,7 @@ class Maker:
             size_bytes=entry.size,
             duration_s=took,
         )
+        return created
 
     def _discard(self, repository: Repository, store: str, key: Key, problem: str) -> None:
         """Delete an object that is not what its name says, after nobody is sent to it any more.
@@ -253,6 +262,11 @@ class Maker:
         )
         self._job.buckets[store].delete(str(key))
 
+    def _is_giant(self, repository: Repository) -> bool:
+        """Whether its bundles are compared, and not cloned."""
+        patterns = self._job.config.digest_only
+        return any(fnmatch.fnmatchcase(repository.path, pattern) for pattern in patterns)
+
     def verify(self, work: Work, store: str, entry: Entry, content: Path | None = None) -> None:
         """Look at an object from outside, and make a real clone through it; raises what is wrong.
 
@@ -261,11 +275,11 @@ class Maker:
         started = time.monotonic()
         place = locate(entry, self._job.config.public_urls)
         assert place is not None
-        kind, path = place[1].kind, work.repository.path
+        kind = place[1].kind
         if entry.private:
             self._job.reader.check_closed(entry.url)
         self._job.reader.probe(entry, content)
-        if any(fnmatch.fnmatchcase(path, pattern) for pattern in self._job.config.digest_only):
+        if self._is_giant(work.repository):
             self._job.reader.check(entry)
             how = "compared"
         else:
@@ -274,7 +288,7 @@ class Maker:
         took = time.monotonic() - started
         self._job.report.step(
             "verified",
-            path,
+            work.repository.path,
             f"{kind}: {how} from {entry.url} in {took:.1f} s",
             kind=kind,
             store=store,
@@ -323,6 +337,8 @@ class Maker:
 
     def verify_history(self, repository: Repository, decision: Plan, seen: State) -> None:
         """Clone again, with `hg verify`, what has been published for long."""
+        if self._is_giant(repository):
+            return
         entries = order(decision.kinds, list(self._job.config.public_urls), decision.keep)
         if not entries or not self._job.buckets:
             return
@@ -331,4 +347,8 @@ class Maker:
         with self.at_work(repository, seen, 1) as work:
             place = locate(entries[0], self._job.config.public_urls)
             assert place is not None
-            self.verify(work, place[0], entries[0])
+            try:
+                self.verify(work, place[0], entries[0])
+            except VerificationError:
+                self._job.reads.ask(file_name(repository.path))
+                raise

@@ -12,12 +12,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import threading
 import time
 import traceback
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from hgfleet import dynamic
@@ -26,7 +26,7 @@ from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles.chain import Move, questions
 from hgfleet.bundles.job import Job, Stock, each, file_name, remove
 from hgfleet.bundles.kinds import parse_key
-from hgfleet.bundles.known import Known
+from hgfleet.bundles.known import Known, turns
 from hgfleet.bundles.making import Maker
 from hgfleet.bundles.manifest import locate, render
 from hgfleet.bundles.plan import Action, Plan, State, misplaced, order, plan
@@ -38,6 +38,7 @@ from hgfleet.registry import Repository, load_compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from hgfleet.bundles.chain import ChainPlan
     from hgfleet.bundles.config import Config
@@ -111,10 +112,26 @@ class Pipeline:
         changed nothing, if no store even lists its objects. Whatever else fails is in the outcome
         of its repository.
         """
+        if everything:
+            self.job.turns = threading.Semaphore(turns(len(repositories)))
         outcomes = self._for_each(repositories, self._one, everything)
         if everything and not self.job.dry_run:
-            self._published.publish_pages(repositories)
+            self._publish_pages(repositories)
         return outcomes
+
+    def renew_pages(self, repositories: Sequence[Repository]) -> None:
+        """Renew the pages if a run for some of the repositories changed what is published."""
+        if self.job.has_published:
+            self._publish_pages(repositories)
+
+    def _publish_pages(self, repositories: Sequence[Repository]) -> None:
+        if self.partial:
+            # They would lack what the registry cannot tell of.
+            return
+        try:
+            self._published.publish_pages(repositories)
+        except OSError as error:
+            self.report.note("page", f"the pages are old: {error}", error=error)
 
     def prune(self, repositories: Sequence[Repository], *, everything: bool) -> list[Outcome]:
         """Delete what is outdated, orphaned or nobody's, and make nothing; raises as `run`.
@@ -182,7 +199,7 @@ class Pipeline:
         found = self.manifests.all().union(self.job.purged, *stocks.values())
         found |= set(map(_path, self.pulls.all()))
         for scratch in (self.config.scratch, self.config.scratch_ram):
-            for folder in ("work", "snapshots", "known", "checked"):
+            for folder in ("work", "snapshots", "known", "checked", "read"):
                 with contextlib.suppress(OSError):
                     names = {path.name for path in (scratch / folder).iterdir()}
                     found |= {_path(name) for name in names if not name.startswith(".")}
@@ -364,7 +381,14 @@ class Pipeline:
 
     def _one(self, repository: Repository, stock: Mapping[str, Stock]) -> Outcome:
         dead = self._published.dead(repository, stock)
-        decision, state = self.plan(repository, dead=dead, remember=not self.job.dry_run)
+        reading = self._published.read(repository, dead)
+        dead |= {entry.url: problem for entry, problem in reading.wrong.items()}
+        try:
+            decision, state = self.plan(repository, dead=dead, remember=not self.job.dry_run)
+        except HgfleetError:
+            if dead and not self.job.dry_run:
+                self.job.withdraw(repository, dead)
+            raise
         self.report.step(
             "plan",
             repository.path,
@@ -381,15 +405,16 @@ class Pipeline:
                 action=pulls.move.value,
                 reason=pulls.reason,
             )
-        lacking: Mapping[str, HgfleetError] = {}
+        lacking: dict[str, HgfleetError] = {}
         if not self.job.dry_run:
             if dead:
                 self.job.withdraw(repository, dead)
+            lacking.update(self._published.discard(repository, reading))
             try:
                 if decision.build and not self.job.stores(repository).up:
                     # There is nowhere to bring what would be made.
                     raise next(iter(self.job.problems(repository).values()))
-                lacking = self._carry_out(repository, decision, state)
+                lacking.update(self._carry_out(repository, decision, state))
             except HgfleetError:
                 # Pull bundles need no store.
                 self.pulls.carry_out(repository, pulls, state)
@@ -424,7 +449,7 @@ class Pipeline:
         if not decision.kinds:
             self._forget(repository)
         manifest = order(decision.kinds, list(self.config.public_urls), entries)
-        if self.manifests.publish(repository.path, manifest, datetime.now(UTC)):
+        if self.job.publish(repository, manifest):
             what = ", ".join(decision.kinds) or "no bundles"
             self.report.step(
                 "published",
@@ -441,12 +466,15 @@ class Pipeline:
         if not (has_readers and self.pulls.chain(repository)):
             remove(self.job.snapshot(repository))
         if not has_readers:
-            for folder in ("known", "checked"):
+            for folder in ("known", "checked", "read"):
                 name = file_name(repository.path)
                 (self.config.scratch / folder / name).unlink(missing_ok=True)
 
     def verify(self, repository: Repository) -> Outcome:
-        """Verify every published bundle again, as before its publication; changes nothing."""
+        """Verify every published bundle again, as before its publication; changes nothing.
+
+        What is wrong is left to the next run, which is asked to read all that is published.
+        """
         started = time.monotonic()
         try:
             with self._locked(repository) as mine:
@@ -462,8 +490,14 @@ class Pipeline:
                     for entry in published:
                         place = locate(entry, self.config.public_urls)
                         if place is None:
-                            raise VerificationError(f"{entry.url}: lies in no store of ours")
-                        self._maker.verify(work, place[0], entry)
+                            raise VerificationError(
+                                f"{entry.url}: lies in no store of ours; the next run withdraws it"
+                            )
+                        try:
+                            self._maker.verify(work, place[0], entry)
+                        except VerificationError:
+                            self.job.reads.ask(file_name(repository.path))
+                            raise
         except Exception as problem:
             return self._failed(repository, problem, time.monotonic() - started)
         return Outcome(repository.path)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import UTC, datetime
+import time
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from hgfleet.bundles import pages
 from hgfleet.bundles import repository as hg_side
-from hgfleet.bundles.job import Stock, each
+from hgfleet.bundles.job import Stock, each, file_name
 from hgfleet.bundles.kinds import parse_key
 from hgfleet.bundles.manifest import Entry, locate, object_url
 from hgfleet.bundles.plan import misplaced, order
 from hgfleet.bundles.prune import prunable
 from hgfleet.bundles.report import size
+from hgfleet.bundles.verify import VerificationError, WrongContentError
 from hgfleet.errors import HgfleetError, UnavailableError, UsageError
 
 if TYPE_CHECKING:
@@ -23,6 +25,19 @@ if TYPE_CHECKING:
     from hgfleet.bundles.kinds import Key
     from hgfleet.bundles.making import Maker
     from hgfleet.registry import Repository
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What came of reading all that is published of a repository.
+
+    `wrong` says of entries what is there instead, `unread` of stores why something in them could
+    not be read. `is_due` is False where nothing was to be read.
+    """
+
+    is_due: bool = False
+    wrong: Mapping[Entry, str] = field(default_factory=dict)
+    unread: Mapping[str, HgfleetError] = field(default_factory=dict)
 
 
 class Published:
@@ -60,6 +75,75 @@ class Published:
             except UnavailableError as error:
                 self._job.silent[store] = str(error)
         return self._job.silent[store]
+
+    def read(self, repository: Repository, dead: Collection[str]) -> Reading:
+        """Read all that is published, if it is time, like everybody would, and compare it.
+
+        Whoever lists a store, or asks for headers, does not see that its disk has turned a bit.
+        What is `dead` is known to be.
+        """
+        name, started = file_name(repository.path), time.monotonic()
+        if self._job.dry_run or not self._job.buckets:
+            return Reading()
+        if not self._job.reads.due(name, self._job.now):
+            return Reading()
+        urls = self._job.stores(repository).urls
+        published = self._job.manifests.read(repository.path)
+        entries = [entry for entry in published if entry.url not in dead and locate(entry, urls)]
+        if not entries:
+            return Reading()
+        if not (self._job.reads.is_asked(name) or self._job.turns.acquire(blocking=False)):
+            return Reading()
+        wrong: dict[Entry, str] = {}
+        unread: dict[str, HgfleetError] = {}
+        for entry in entries:
+            place = locate(entry, urls)
+            assert place is not None
+            store = place[0]
+            problem = self._job.down.get(store) or self._job.unread.get(store)
+            if problem is None:
+                try:
+                    self._job.reader.check(entry)
+                except WrongContentError as error:
+                    wrong[entry] = str(error).removeprefix(f"{entry.url}: ")
+                except VerificationError as error:
+                    problem = error
+                except UnavailableError as error:
+                    # Each further object would cost the time limit again.
+                    problem = self._job.unread[store] = error
+            if problem is not None:
+                unread[store] = problem
+        took = time.monotonic() - started
+        self._job.report.step(
+            "read",
+            repository.path,
+            f"read {len(entries)} bundles in {took:.1f} s, {len(wrong)} wrong"
+            + "".join(f"; not all of {store}: {error}" for store, error in unread.items()),
+            entries=len(entries),
+            wrong=len(wrong),
+            unread=",".join(unread) or None,
+            duration_s=took,
+        )
+        return Reading(True, wrong, unread)
+
+    def discard(self, repository: Repository, reading: Reading) -> Mapping[str, HgfleetError]:
+        """Delete what was read and is wrong; nobody may be sent there any more.
+
+        Left there, it would be "already there" when it is made again. Returns, by store, why
+        something could not be read or deleted.
+        """
+        problems = dict(reading.unread)
+        for entry in reading.wrong:
+            place = locate(entry, self._job.config.public_urls)
+            assert place is not None
+            store, key = place
+            try:
+                self._job.buckets[store].delete(str(key))
+            except HgfleetError as error:
+                problems[store] = error
+        if reading.is_due and not reading.unread:
+            self._job.reads.done(file_name(repository.path), self._job.now)
+        return problems
 
     def prune(self, repository: Repository, stock: Mapping[str, Stock]) -> None:
         """Delete what no manifest of the retention time names. Only called when all went well."""
@@ -195,7 +279,7 @@ class Published:
                     "`hgfleet bundles run` makes them"
                 ),
             )
-        self._job.manifests.publish(repository.path, manifest, datetime.now(UTC))
+        self._job.publish(repository, manifest)
         self._job.report.step(
             "published",
             repository.path,

@@ -36,6 +36,10 @@ class VerificationError(HgfleetError):
     """What can be downloaded is not what was made."""
 
 
+class WrongContentError(VerificationError):
+    """It came whole, and it is not what was made: no matter of the network or the moment."""
+
+
 REFUSED: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 """What a private bucket may answer to who has no signature; some stores hide what is there."""
 
@@ -89,7 +93,7 @@ class Reader:
         except urllib.error.HTTPError as error:
             if error.code >= 500:
                 raise UnavailableError(f"{entry.url}: {error}") from error
-            return f"the answer is {error.code} {error.reason}"
+            return _answered(entry, error)
         except (OSError, HTTPException) as error:
             raise UnavailableError(f"{entry.url}: {_reason(error)}") from error
         if length != entry.size:
@@ -155,27 +159,35 @@ class Reader:
             with content.open("rb") as file:
                 file.seek(first)
                 if file.read() != got:
-                    raise VerificationError(f"{entry.url}: its last bytes are not those uploaded")
+                    whole = len(got) == entry.size - first
+                    kind = WrongContentError if whole else VerificationError
+                    raise kind(f"{entry.url}: its last bytes are not those uploaded")
 
     def check(self, entry: Entry, target: Path | None = None) -> None:
         """Download everything, into `target` if given, and compare length and sha256.
 
-        Raises VerificationError if it is something else or not there, UnavailableError if nobody
-        answers.
+        Raises WrongContentError if it is something else, VerificationError if it is refused or ends
+        early, UnavailableError if nobody answers.
         """
         digest, size = hashlib.sha256(), 0
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(target.open("wb")) if target else None
             response = stack.enter_context(self._answer(entry, {}))
+            announced = response.length
             while chunk := response.read(CHUNK):
                 digest.update(chunk)
                 size += len(chunk)
                 if file:
                     _write(file, chunk)
-        if size != entry.size:
-            raise VerificationError(f"{entry.url}: got {size:,} bytes, expected {entry.size:,}")
-        if digest.hexdigest() != entry.sha256:
+        if announced is not None and size < announced:
+            # A store that was stopped meanwhile looks like this too.
             raise VerificationError(
+                f"{entry.url}: the answer ends early: got {size:,} bytes of {announced:,}"
+            )
+        if size != entry.size:
+            raise WrongContentError(f"{entry.url}: got {size:,} bytes, expected {entry.size:,}")
+        if digest.hexdigest() != entry.sha256:
+            raise WrongContentError(
                 f"{entry.url}: got sha256 {digest.hexdigest()}, expected {entry.sha256}"
             )
 
@@ -187,7 +199,7 @@ class Reader:
                 yield response
         except urllib.error.HTTPError as error:
             kind = UnavailableError if error.code >= 500 else VerificationError
-            raise kind(f"{entry.url}: the answer is {error.code} {error.reason}") from error
+            raise kind(f"{entry.url}: {_answered(entry, error)}") from error
         except IncompleteRead as error:
             raise VerificationError(f"{entry.url}: the answer ends early") from error
         except (OSError, HTTPException) as error:
@@ -200,6 +212,13 @@ def _write(file: BinaryIO, chunk: bytes) -> None:
     except OSError as error:
         # Not to be taken for trouble with the network.
         raise HostError(f"{file.name}: {error.strerror}") from error
+
+
+def _answered(entry: Entry, error: urllib.error.HTTPError) -> str:
+    said = f"the answer is {error.code} {error.reason}"
+    if error.code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN} and not entry.private:
+        said += "; the bucket of a store that is not private has to answer everybody"
+    return said
 
 
 def _reason(error: Exception) -> str:

@@ -51,7 +51,8 @@ NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 class FakeStore:
     """A bucket in memory, and its public side over HTTP.
 
-    `lie` changes what is downloaded, `refuse` what is answered to the one who uploads. A private
+    `lie` changes what is downloaded, `refuse` what is answered to the one who uploads; `forbids`
+    refuses everybody, and `cut` ends each answer after so many bytes. A private
     one has a `reader`; whatever `is_open` says of a path is answered to everybody all the same.
     """
 
@@ -66,7 +67,8 @@ class FakeStore:
         self.unfinished: list[Upload] = []
         self.lie: Callable[[bytes], bytes] = lambda data: data
         self.refuse: Exception | None = None
-        self.silent = False
+        self.silent = self.forbids = False
+        self.cut: int | None = None
         self.ranges = True
         self.asked: list[str] = []
         self.requests: list[str] = []
@@ -83,8 +85,8 @@ class FakeStore:
                     if not admits(store.reader, self.command, self.path):
                         self.send_error(403)
                         return
-                if data is None:
-                    self.send_error(404)
+                if data is None or store.forbids:
+                    self.send_error(403 if store.forbids else 404)
                     return
                 store.asked.append(f"{self.command} {path}")
                 if store.silent:
@@ -102,7 +104,7 @@ class FakeStore:
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 if self.command == "GET":
-                    self.wfile.write(data)
+                    self.wfile.write(data[: store.cut])
 
             do_HEAD = do_GET  # noqa: N815
 
@@ -119,7 +121,7 @@ class FakeStore:
 
     def upload(self, key: str, path: Path, sha256: str, metadata: Any) -> bool:
         assert len(sha256) == 64
-        assert set(metadata) == {"bundlespec", "changesets", "made"}
+        assert set(metadata) == {"bundlespec", "changesets", "made", "required-ram"}
         if self.refuse:
             raise self.refuse
         if key in self.content:
@@ -153,7 +155,13 @@ class FakeStore:
         return (upload for upload in self.unfinished if upload.key.startswith(prefix))
 
     def delete(self, key: str) -> None:
-        del self.content[key]
+        self.content.pop(key, None)
+
+    def spoil(self, entry: Entry) -> None:
+        """Turn a bit behind everybody's back; no list, no header and no probe tells of it."""
+        key = entry.url.removeprefix(f"{self.url}/")
+        data = self.content[key]
+        self.content[key] = data[:50] + bytes([data[50] ^ 1]) + data[51:]
 
     def abort(self, upload: Upload) -> None:
         self.unfinished.remove(upload)
@@ -328,21 +336,17 @@ def test_a_lie_in_a_new_bundle_leaves_the_published_one(site: Site) -> None:
     assert list(site.store.content) == [before[0].url.removeprefix(f"{site.store.url}/")]
 
 
-def test_what_the_store_spoilt_is_withdrawn_and_made_again(site: Site) -> None:
+def test_what_the_store_spoilt_is_replaced_under_the_same_key(site: Site) -> None:
     project = site.repository("project")
     site.run(project)
     (entry,) = site.published("project")
-    key = entry.url.removeprefix(f"{site.store.url}/")
-    spoilt = bytes(entry.size - 8) + site.store.content[key][-8:]
-    site.store.content[key] = spoilt
-    # Length, name and last bytes are right, so only a look at the whole content finds it;
-    # --force makes the same key.
-    (outcome,) = site.run(project, force=True)
-    assert "got sha256" in str(outcome.error)
-    assert site.published("project") == ()
-    assert site.run(project)[0].error is None
-    assert site.published("project")[0].url == entry.url
-    assert site.store.content[key] != spoilt
+    right = dict(site.store.content)
+    site.store.spoil(entry)
+    # Nothing but a look at the whole content finds it, and --force makes the same key.
+    assert site.run(project, force=True)[0].error is None
+    assert "already in main" in site.said.getvalue()
+    assert [one.url for one in site.published("project")] == [entry.url]
+    assert site.store.content == right
 
 
 def test_a_failing_repository_does_not_touch_another(site: Site) -> None:
@@ -808,6 +812,9 @@ def test_giants_are_compared_and_not_cloned(site: Site, monkeypatch: pytest.Monk
     with monkeypatch.context() as patched:
         patched.setattr(hg_side, "clone_through", None)
         assert site.run(giant)[0].error is None
+        # `hg verify` is not for them, however long it is ago: they are read (`read_age`).
+        site.run(giant, now=NOW + timedelta(days=31))
+        assert "snapshot" not in site.said.getvalue()
     site.store.lie = lambda data: data[:50] + bytes([data[50] ^ 1]) + data[51:]
     assert "got sha256" in str(site.run(giant, force=True)[0].error)
 
@@ -853,6 +860,155 @@ def test_what_hg_verify_finds_fails_the_repository(
             (outcome,) = site.run(project, now=later)
             assert "broken revlog" in str(outcome.error)
     assert site.run(project, now=later)[0].error is None
+
+
+# --- what a store spoils later ---------------------------------------------------------------
+
+DUE = NOW + timedelta(days=8)
+
+
+@pytest.fixture
+def reading(regions: Site) -> Site:
+    """Two stores, whose objects are read every week, and nothing else is checked."""
+    regions.config = replace(
+        regions.config, read_age=timedelta(days=7), verify_age=timedelta(0), digest_only=()
+    )
+    return regions
+
+
+def one_store(site: Site) -> FakeStore:
+    """Leave a site its first store."""
+    site.config = replace(site.config, stores=site.config.stores[:1])
+    site.stores = site.stores[:1]
+    return site.store
+
+
+def test_what_one_store_spoilt_is_copied_from_another(reading: Site) -> None:
+    project = reading.repository("project", kinds=("stream",))
+    reading.run(project, everything=True)
+    before = reading.manifests.read_text("project")
+    eu, us = reading.stores
+    eu.spoil(reading.published("project")[0])
+    # Its time has not come.
+    assert reading.run(project, everything=True)[0].plan.action is Action.KEEP  # type: ignore[union-attr]
+
+    (outcome,) = reading.run(project, everything=True, now=DUE)
+    said = reading.said.getvalue()
+    assert (outcome.error, outcome.lacking) == (None, {})
+    assert said.index("withdrawn: ") < said.index("uploaded to eu")
+    assert "stream: not in eu (got sha256 " in said
+    assert "generated" not in said
+    assert eu.content == us.content
+    assert reading.manifests.read_text("project") == before
+    assert reading.pipeline().verify(project).error is None
+    # Once a week is enough.
+    asked = len(us.asked)
+    reading.run(project, everything=True, now=DUE + timedelta(days=1))
+    assert len(us.asked) == asked
+
+
+def test_what_the_only_store_spoilt_is_made_again_and_a_killed_run_loses_nothing(
+    reading: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = one_store(reading)
+    project = reading.repository("project", kinds=("zstd", "gzip"))
+    reading.run(project)
+    right, before = dict(store.content), reading.published("project")
+
+    class Killed(BaseException):
+        pass
+
+    def die(_key: str) -> None:
+        raise Killed
+
+    store.spoil(before[0])
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "delete", die)
+        with pytest.raises(Killed):
+            reading.run(project, everything=True, now=DUE)
+    assert reading.published("project") == before[1:]
+    assert store.content != right
+    # The next run meets the wrong object under the name of the right one.
+    assert reading.run(project, everything=True, now=DUE)[0].error is None
+    assert store.content == right
+    assert [one.url for one in reading.published("project")] == [one.url for one in before]
+
+    # `verify` changes nothing, but the next run, whenever that is, looks.
+    store.spoil(before[1])
+    assert "got sha256" in str(reading.pipeline(DUE).verify(project).error)
+    assert len(reading.published("project")) == 2
+    assert "the next run: something is wrong" in "\n".join(explain(reading.pipeline(), project))
+    assert reading.run(project, now=DUE)[0].error is None
+    assert "uploaded to eu" in reading.said.getvalue()
+    assert store.content == right
+    assert reading.pipeline(DUE).verify(project).error is None
+
+
+def test_what_cannot_be_read_is_not_taken_for_wrong(reading: Site) -> None:
+    project = reading.repository("project")
+    reading.run(project)
+    before = reading.manifests.read_text("project")
+    eu, us = reading.stores
+    right = dict(us.content)
+    for trouble in ({"silent": True}, {"forbids": True}, {"cut": 60}):
+        for name, value in trouble.items():
+            setattr(us, name, value)
+        (outcome,) = reading.run(project, everything=True, now=DUE)
+        assert (outcome.error, set(outcome.lacking)) == (None, {"us"}), trouble
+        assert reading.manifests.read_text("project") == before
+        assert us.content == right
+        us.silent, us.forbids, us.cut = False, False, None
+    # It is still due.
+    us.spoil(reading.published("project")[1])
+    reading.run(project, everything=True, now=DUE)
+    assert eu.content == us.content == right
+    # A store that cannot even be listed is not read.
+    us.refuse = UnavailableError("connection refused")
+    us.asked.clear()
+    reading.run(project, everything=True, now=DUE + timedelta(days=8))
+    assert not [line for line in us.asked if line.startswith("GET")]
+    assert reading.manifests.read_text("project") == before
+
+
+def test_a_wrong_object_is_withdrawn_even_if_hg_fails(reading: Site) -> None:
+    store = one_store(reading)
+    project = reading.repository("project")
+    reading.run(project)
+    store.spoil(reading.published("project")[0])
+    (reading.config.repositories / "project/.hg/store/00changelog.i").write_bytes(b"rubbish")
+    (outcome,) = reading.run(project, everything=True, now=DUE)
+    assert isinstance(outcome.error, HgError)
+    assert reading.published("project") == ()
+
+
+def test_a_copy_that_finds_its_source_wrong_lets_the_next_run_mend_both(reading: Site) -> None:
+    both, stores = reading.config, reading.stores
+    eu = one_store(reading)
+    project = reading.repository("project")
+    reading.run(project)
+    right = dict(eu.content)
+    eu.spoil(reading.published("project")[0])
+    reading.config, reading.stores = both, stores
+    (outcome,) = reading.run(project)
+    assert "got sha256" in str(outcome.lacking["us"])
+    assert reading.run(project)[0].lacking == {}
+    assert stores[0].content == stores[1].content == right
+    assert kinds_and_stores(reading, "project") == [("zstd", "eu"), ("zstd", "us")]
+
+
+def test_a_run_reads_a_share_of_what_is_due(reading: Site) -> None:
+    one_store(reading)
+    repositories = [reading.repository("one"), reading.repository("two")]
+    reading.run(*repositories, everything=True)
+    read = []
+    # Pushes, and people who name a repository, do not wait for it.
+    for everything in (False, True, True, True):
+        reading.run(*repositories, everything=everything, now=DUE)
+        said = reading.said.getvalue()
+        read.append([path for path in ("one", "two") if f"{path}: read 1 bundles" in said])
+    assert read[0] == read[3] == []
+    assert sorted(read[1] + read[2]) == ["one", "two"]
+    assert len(read[1]) == 1
 
 
 # --- what is left of others ----------------------------------------------------------------
@@ -1158,6 +1314,27 @@ def test_who_turns_public_leaves_the_private_store_when_downloads_are_over(close
     assert bundles(closed) == [["project"], []]
 
 
+def test_a_private_store_that_becomes_public_is_emptied_of_what_is_private_first(
+    closed: Site,
+) -> None:
+    """The order that the runbook tells: the settings, a run, and only then the bucket."""
+    public, private = closed.repository("open"), team_only(closed.repository("secret"))
+    closed.run(public, private, everything=True)
+    main, store = closed.config.stores
+    closed.config = replace(closed.config, stores=(main, replace(store, private=False)))
+    outcomes = closed.run(public, private, everything=True, now=NOW + timedelta(seconds=1))
+    assert (
+        "403 Forbidden; the bucket of a store that is not private has to answer everybody"
+        in str(outcomes[0].lacking["closed"])
+    )
+    assert bundles(closed) == [["open"], []]
+    assert closed.published("secret") == ()
+    closed.stores[1].reader = None
+    outcomes = closed.run(public, private, everything=True)
+    assert [(one.error, one.lacking) for one in outcomes] == [(None, {}), (None, {})]
+    assert bundles(closed) == [["open"], ["open"]]
+
+
 def test_private_bundles_are_kept_for_the_retention_time_too(closed: Site) -> None:
     private = team_only(closed.repository("secret"))
     closed.run(private)
@@ -1212,3 +1389,39 @@ def test_a_page_that_cannot_be_renewed_fails_no_run(
     (outcome,) = site.run(site.repository("project"), everything=True)
     assert outcome.error is None
     assert "the page of main is old: connection refused" in site.said.getvalue()
+
+
+def test_pages_are_renewed_after_a_run_for_some_that_published_something(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = site.repository("one"), site.repository("other")
+
+    def run() -> list[str]:
+        """What a run after pushes to `one` says; return what is in the page then."""
+        pipeline = site.pipeline()
+        assert [outcome.error for outcome in pipeline.run([one])] == [None]
+        pipeline.renew_pages([one, other])
+        return [*json.loads(site.store.pages["bundles.json"])["repositories"]]
+
+    site.run(other)
+    assert site.store.pages == {}
+    assert run() == ["one", "other"]
+    # Nothing was published: nobody looks at them.
+    site.store.pages["bundles.json"] = b'{"repositories": []}'
+    assert run() == []
+    site.commit("one")
+
+    def refuse(*_arguments: object) -> bool:
+        raise UnavailableError("connection refused")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(site.store, "put_page", refuse)
+        assert run() == []
+    assert "the page of main is old: connection refused" in site.said.getvalue()
+    # Nor are they made of half a registry.
+    site.commit("one")
+    pipeline = site.pipeline()
+    pipeline.partial = True
+    pipeline.run([one])
+    pipeline.renew_pages([one])
+    assert site.store.pages["bundles.json"] == b'{"repositories": []}'

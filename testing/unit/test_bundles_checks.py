@@ -3,7 +3,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from hgfleet.bundles.known import Checks, first_mark
+import pytest
+
+from hgfleet.bundles.known import RUNS, Checks, first_mark, turns
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,3 +43,22 @@ def test_no_time_means_no_checks(tmp_path: Path) -> None:
     checks = Checks(tmp_path / "checked", timedelta(0))
     assert not checks.due("project", NOW + timedelta(days=10_000))
     assert checks.last("project") is None
+
+
+@pytest.mark.parametrize("age", [MONTH, timedelta(0)], ids=["a month", "never"])
+def test_a_check_that_was_asked_for_is_due_until_it_is_done(tmp_path: Path, age: timedelta) -> None:
+    checks = Checks(tmp_path / "read", age)
+    checks.ask("project")
+    for _ in range(2):
+        assert checks.is_asked("project")
+        assert checks.due("project", NOW)
+    checks.done("project", NOW)
+    assert not checks.is_asked("project")
+    assert not checks.due("project", NOW)
+
+
+@pytest.mark.parametrize("repositories", [0, 1, 23, 24, 25, 1000])
+def test_all_get_a_turn_within_a_day_of_runs(repositories: int) -> None:
+    share = turns(repositories)
+    assert share * RUNS >= repositories
+    assert (share - 1) * RUNS < max(1, repositories)

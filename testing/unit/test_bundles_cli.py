@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet import cli
+from hgfleet import cli, pushed
 from hgfleet.bundles.kinds import make_key
 from hgfleet.bundles.manifest import Entry, Manifests, object_url
 from hgfleet.bundles.pipeline import Outcome, Pipeline
+from hgfleet.bundles.published import Published
 from hgfleet.bundles.verify import Reader
 from hgfleet.errors import HgfleetError, TemporaryError, UnavailableError
 from hgfleet.registry import Registry, Repository, dump_compiled
@@ -142,3 +143,37 @@ def test_only_a_run_over_all_repositories_looks_for_those_that_are_gone(
         hgfleet(command, "--config", config)
         hgfleet(command, "team/project", "--config", config)
     assert seen == [True, False, True, False]
+
+
+@pytest.mark.parametrize("has_published", [True, False])
+def test_a_run_after_pushes_renews_the_pages_of_all_once(
+    config: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    has_published: bool,
+) -> None:
+    def run(pipeline: Pipeline, repositories: list[Repository]) -> list[Outcome]:
+        pipeline.job.has_published = has_published
+        return [Outcome(one.path) for one in repositories]
+
+    def fail(_published: Published, repositories: list[Repository]) -> None:
+        renewed.append([one.path for one in repositories])
+        raise PermissionError(13, "Permission denied")
+
+    renewed: list[list[str]] = []
+    both = [Repository(f"team/{name}", "", "public", (), True, ()) for name in ("other", "project")]
+    registry = Registry({one.path: one for one in both})
+    (tmp_path / "registry.json").write_text(dump_compiled(registry))
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    pushed.mark(str(spool), "team/project")
+    monkeypatch.setattr(pushed, "SPOOL", spool)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    monkeypatch.setattr(Pipeline, "run", run)
+    monkeypatch.setattr(Published, "publish_pages", fail)
+    # A failure is a note.
+    assert hgfleet("run", "--pushed", "--config", config) == 0
+    assert renewed == ([["team/other", "team/project"]] if has_published else [])
+    assert ("event=bundles.page" in capsys.readouterr().out) is has_published

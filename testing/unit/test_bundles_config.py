@@ -58,14 +58,15 @@ def test_a_store_is_private_only_if_it_says_so(tmp_path: Path) -> None:
 def test_every_setting_can_be_given(tmp_path: Path) -> None:
     text = (
         'scratch = "/x"\nscratch_ram_size = 1000\nmemory = 5\ndigest_only = ["big/*"]\n'
-        "verify_days = 0\njobs = 3\nretention_days = 0.5\nzstd_level = 19\ntimeout = 2\n"
-        'signing = "/y"' + STORE + "[refresh]\nshare = 0.5\nage_days = 1\n"
+        "verify_days = 0\nread_days = 2\njobs = 3\nretention_days = 0.5\nzstd_level = 19\n"
+        'timeout = 2\nsigning = "/y"' + STORE + "[refresh]\nshare = 0.5\nage_days = 1\n"
     )
     loaded = load(tmp_path, text)
     assert (loaded.scratch, loaded.jobs, loaded.zstd_level) == (Path("/x"), 3, 19)
     assert loaded.signing == Path("/y")
     assert (loaded.scratch_ram_size, loaded.memory) == (1000, 5)
     assert (loaded.digest_only, loaded.verify_age) == (("big/*",), timedelta(0))
+    assert loaded.read_age == timedelta(days=2)
     assert loaded.retention == timedelta(hours=12)
     assert loaded.refresh.share == 0.5
     assert loaded.refresh.age == timedelta(days=1)
