@@ -813,8 +813,9 @@ def test_giants_are_compared_and_not_cloned(site: Site, monkeypatch: pytest.Monk
         patched.setattr(hg_side, "clone_through", None)
         assert site.run(giant)[0].error is None
         # `hg verify` is not for them, however long it is ago: they are read (`read_age`).
-        site.run(giant, now=NOW + timedelta(days=31))
-        assert "snapshot" not in site.said.getvalue()
+        for days in (0, 31):
+            site.run(giant, now=NOW + timedelta(days=days))
+            assert "snapshot" not in site.said.getvalue()
     site.store.lie = lambda data: data[:50] + bytes([data[50] ^ 1]) + data[51:]
     assert "got sha256" in str(site.run(giant, force=True)[0].error)
 
@@ -897,6 +898,8 @@ def test_what_one_store_spoilt_is_copied_from_another(reading: Site) -> None:
     assert (outcome.error, outcome.lacking) == (None, {})
     assert said.index("withdrawn: ") < said.index("uploaded to eu")
     assert "stream: not in eu (got sha256 " in said
+    # Nothing wrong was in the way of the right one.
+    assert "already in eu" not in said
     assert "generated" not in said
     assert eu.content == us.content
     assert reading.manifests.read_text("project") == before
