@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import threading
 import uuid
@@ -20,6 +21,7 @@ HGFLEET: Final = "/opt/hgfleet/current/bin/hgfleet"
 DYNAMIC: Final = "/var/lib/hgfleet/dynamic/registry.json"
 QUOTA: Final = 5
 """That of the namespace `people` in the cluster's registry."""
+HINT: Final = 'See "ssh hg@HOST repo list".'
 
 
 @pytest.fixture
@@ -60,7 +62,10 @@ def purge_now(host: Host, path: str) -> None:
 def missing(person: Person, path: str, tmp_path: Path) -> str:
     """What hg says of a repository that is not there for this person."""
     said = person.hg("clone", person.ssh_url(path), str(tmp_path / uuid.uuid4().hex))
-    return said.refused("There is no repository").output.replace(path, "PATH")
+    output = said.refused("There is no repository").output
+    assert f"mean {path}?" not in output
+    # By chance, one of two made-up names looks more like a third one.
+    return re.sub(r"Did you mean \S+\?", HINT, output.replace(path, "PATH"))
 
 
 def commit_and_push(person: Person, path: str, tmp_path: Path) -> str:
