@@ -17,6 +17,8 @@ port) and the same made-up repositories, in one run.
 
 Runs are killed at random points of their work, while 15 % of the connections to the store fail.
 
+The clones of the part `clone` are kept until its end: some 25 times the size of the repository.
+
 The shell loop is `hg bundle` and curl for each kind, one after the other. A run does the same,
 tries each bundle by a real clone, and publishes it.
 """
@@ -331,8 +333,13 @@ class Spent:
     server: float = 0.0
 
 
-def clone(source: str | Path, target: Path, env: dict[str, str], *words: str) -> Spent:
-    """Clone, and throw the clone away."""
+def clone(source: str | Path, folder: Path, env: dict[str, str], *words: str) -> Spent:
+    """Clone into a new folder, and leave it there.
+
+    For a while ext4 passes over each inode that was freed (`recently_deleted` in fs/ext4/ialloc.c):
+    a clone right after the deletion of another one takes seconds longer than a person's.
+    """
+    target = Path(tempfile.mkdtemp(dir=folder)) / "clone"
     before, started = children(), time.perf_counter()
     done = subprocess.run(
         [HG, "clone", *words, str(source), str(target)],
@@ -346,7 +353,6 @@ def clone(source: str | Path, target: Path, env: dict[str, str], *words: str) ->
     if str(source).startswith("http"):
         used = "applying clone bundle" in done.stdout
         assert used is ("ui.clonebundles=no" not in words), f"{words}: {done.stdout}{done.stderr}"
-    shutil.rmtree(target)
     return Spent(took, children() - before)
 
 
@@ -377,11 +383,15 @@ def bench_clone(site: Site, root: Path, changesets: int, given: Path | None) -> 
         "stream, and files": (published, []),
     }
     words = ["-R", str(served), "serve", "-p", str(port), "-a", "127.0.0.1"]
-    url, target = f"http://127.0.0.1:{port}/", root / "clone"
-    # Where no hard link to the repository can be made, as on a client that is not its server.
-    elsewhere = Path("/dev/shm") / f"hgfleet-bench-{os.getpid()}"
+    url, target = f"http://127.0.0.1:{port}/", root / "clones"
+    target.mkdir()
     spent: dict[str, list[Spent]] = defaultdict(list)
-    with server([HG, *words], port, env=env) as process:
+    with (
+        # Where no hard link to the repository can be made, as on a client that is not its server.
+        tempfile.TemporaryDirectory(prefix="hgfleet-bench-", dir="/dev/shm") as ram,
+        server([HG, *words], port, env=env) as process,
+    ):
+        elsewhere = Path(ram)
         for number in range(ROUNDS + 1):
             for way, (manifest, more) in ways.items():
                 (served / ".hg/clonebundles.manifest").write_text(manifest + "\n")
@@ -398,6 +408,8 @@ def bench_clone(site: Site, root: Path, changesets: int, given: Path | None) -> 
                 spent["a path, to RAM"].append(clone(source, elsewhere, env, "-U", "--stream"))
                 (served / ".hg/clonebundles.manifest").write_text(published)
                 spent["stream, to RAM"].append(clone(url, elsewhere, env, "-U"))
+                for one in elsewhere.iterdir():
+                    shutil.rmtree(one)
     show("clone", "size of the stream bundle", size, unit="MB")
     for way, found in spent.items():
         show("clone", f"client wall: {way}", statistics.median(one.wall for one in found))
