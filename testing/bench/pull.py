@@ -226,7 +226,7 @@ def main() -> int:
                     (cpu, wall), (less, faster) = measure(what, options.rounds).values()
                     ratio = less / cpu
                     print(
-                        f"{f'{name}, {how}':42} {cpu:7.2f} s {less:7.2f} s {ratio:7.0%}"
+                        f"{f'{name}, {how}':42} {cpu:7.3f} s {less:7.3f} s {ratio:7.1%}"
                         f" {wall:7.1f} s {faster:7.1f} s",
                         flush=True,
                     )
