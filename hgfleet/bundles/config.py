@@ -116,6 +116,10 @@ class Config:
         """Where clients read from each store, by its name, in the order of a manifest."""
         return {store.name: store.public_url for store in self.stores}
 
+    def is_giant(self, repository: str) -> bool:
+        """Whether the bundles of a repository are compared, and not cloned."""
+        return any(fnmatch.fnmatchcase(repository, pattern) for pattern in self.digest_only)
+
     def zstd_level_of(self, repository: str) -> int:
         """Return the level for a repository: that of the first pattern which matches its path."""
         return next(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fnmatch
 import time
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -262,11 +261,6 @@ class Maker:
         )
         self._job.buckets[store].delete(str(key))
 
-    def _is_giant(self, repository: Repository) -> bool:
-        """Whether its bundles are compared, and not cloned."""
-        patterns = self._job.config.digest_only
-        return any(fnmatch.fnmatchcase(repository.path, pattern) for pattern in patterns)
-
     def verify(self, work: Work, store: str, entry: Entry, content: Path | None = None) -> None:
         """Look at an object from outside, and make a real clone through it; raises what is wrong.
 
@@ -279,7 +273,7 @@ class Maker:
         if entry.private:
             self._job.reader.check_closed(entry.url)
         self._job.reader.probe(entry, content)
-        if self._is_giant(work.repository):
+        if self._job.config.is_giant(work.repository.path):
             self._job.reader.check(entry)
             how = "compared"
         else:
@@ -337,7 +331,7 @@ class Maker:
 
     def verify_history(self, repository: Repository, decision: Plan, seen: State) -> None:
         """Clone again, with `hg verify`, what has been published for long."""
-        if self._is_giant(repository):
+        if self._job.config.is_giant(repository.path):
             return
         entries = order(decision.kinds, list(self._job.config.public_urls), decision.keep)
         if not entries or not self._job.buckets:
