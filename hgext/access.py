@@ -43,12 +43,12 @@ no ``path`` or ``read``         refused for everybody but operators: ``registry 
                                 seen this repository
 ==============================  ==============================================================
 
-Every decision is logged with the event ``hgfleet_access`` (see :hg:`help -e blackbox`).
+Every decision is logged with the event ``access`` (see :hg:`help -e blackbox`).
 
 Enable it for everything that runs on the server::
 
   [extensions]
-  hgfleet_access = /opt/hgfleet/current/hgext/access.py
+  access = /opt/hgfleet/current/hgext/access.py
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from mercurial import encoding, registrar, wireprotov1server
 
-from hgfleet.access import Principal, may_push, owns, push_refusal
-from hgfleet.hghooks import OPERATOR, WriteRefusedError, refuse, text, writer
-from hgfleet.registry import Repository
+from hgfleet.hg.hooks import OPERATOR, WriteRefusedError, refuse, text, writer
+from hgfleet.registry.model import Repository
+from hgfleet.registry.permissions import Principal, may_push, owns, push_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -138,7 +138,7 @@ def reposetup(_ui: Any, repo: Any) -> None:
     """Put the check in front of every transaction of a repository on this host's disk."""
     if repo.local():
         # The overlay wins over every hgrc, so no configuration file can take the hook out.
-        repo.ui.setconfig(b"hooks", b"pretxnopen.hgfleet_access", check, b"hgfleet_access")
+        repo.ui.setconfig(b"hooks", b"pretxnopen.access", check, b"access")
 
 
 def extsetup(_ui: Any) -> None:
@@ -205,7 +205,7 @@ def ask(ui: Any) -> Answer:
 def tell(ui: Any, answer: Answer, what: bytes) -> None:
     """Log a decision; `what` is what was begun."""
     ui.log(
-        b"hgfleet_access",
+        b"access",
         b"%s: user=%s reason=%s transaction=%s\n",
         b"allowed" if answer.allowed else b"refused",
         encoding.strtolocal(writer().name) or b"-",

@@ -18,9 +18,9 @@ extension counts what is costly, for all of a host together, and makes it wait b
   admission-changesets = 1000
   admission-size = 20 MB
 
-What counts is in ``hgfleet.admission.is_costly``: clones and pulls of very many changesets, made by
-the server (a pull that is served from a file of ``.hg/pullbundles.manifest`` is not), and streams.
-Ordinary pulls, pushes and pages never wait.
+``hgfleet.admission.queue.is_costly`` decides which requests count: clones and pulls of very many
+changesets, made by the server, and streams. A pull that is served from a file of
+``.hg/pullbundles.manifest`` does not count. Ordinary pulls, pushes and pages never wait.
 
 ==============================  ==============================================================
 state                           answer
@@ -41,12 +41,12 @@ clones that wait or are served in this one process, since each takes one of its 
 Clients that are older than bundle2 streams (``stream_out``) wait without a word over HTTPS.
 
 Each answer is one line of the system log (``event=admission``) and has the event
-``hgfleet_admission`` (see :hg:`help -e blackbox`).
+``admission`` (see :hg:`help -e blackbox`).
 
 Enable it for everything that serves::
 
   [extensions]
-  hgfleet_admission = /opt/hgfleet/current/hgext/admission.py
+  admission = /opt/hgfleet/current/hgext/admission.py
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ from mercurial import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hgfleet.admission import Position, Turn
+    from hgfleet.admission.queue import Position, Turn
 
     Bundle = tuple[dict[bytes, Any], Iterator[bytes]]
 
@@ -253,16 +253,16 @@ def _counts(repo: Any, options: dict[str, Any]) -> tuple[int, bool]:
 
 def _clone(repo: Any, proto: Any, counted: tuple[int, bool]) -> _Clone | None:
     """Begin to count this answer, if it counts; raises error.Abort if there is no room for it."""
-    from hgfleet import admission
+    from hgfleet.admission import queue
 
     ui = repo.ui
     folder = ui.config(b"hgfleet", b"admission")
     changesets, is_clone = counted
-    if not folder or not admission.is_costly(
+    if not folder or not queue.is_costly(
         changesets,
         is_clone=is_clone,
         most_changesets=ui.configint(b"hgfleet", b"admission-changesets"),
-        weighs_much=lambda: admission.weighs_more(
+        weighs_much=lambda: queue.weighs_more(
             Path(os.fsdecode(repo.svfs.base)), ui.configbytes(b"hgfleet", b"admission-size")
         ),
     ):
@@ -270,7 +270,7 @@ def _clone(repo: Any, proto: Any, counted: tuple[int, bool]) -> _Clone | None:
     clone = _Clone(repo, proto, changesets)
     try:
         clone.enter(Path(os.fsdecode(folder)))
-    except admission.BusyError as busy:
+    except queue.BusyError as busy:
         clone.log("refuse", detail=busy)
         raise error.Abort(b"%s" % encoding.strtolocal(str(busy)), hint=HINT) from busy
     except OSError as problem:
@@ -339,10 +339,10 @@ class _Clone:
 
     def enter(self, folder: Path) -> None:
         """Take a place in the queue; raises BusyError, and OSError where there is no queue."""
-        from hgfleet import admission
+        from hgfleet.admission import queue
 
         ui = self.repo.ui
-        limits = admission.Limits(
+        limits = queue.Limits(
             slots=ui.configint(b"hgfleet", b"admission-slots"),
             waiting=ui.configint(b"hgfleet", b"admission-waiting"),
             patience=ui.configint(b"hgfleet", b"admission-patience"),
@@ -351,14 +351,14 @@ class _Clone:
         self._limits = limits
         most = encoding.environ.get(b"HGFLEET_WEB_CLONES", b"")
         if not self.is_over_ssh and most.isdigit() and not self._count(int(most)):
-            raise admission.BusyError(
+            raise queue.BusyError(
                 f"{most.decode()} clones are being served or wait in this part of the server; "
                 "try again in some minutes"
             )
         try:
             client = self._client.decode("ascii", "replace")
             who = f"repo={self._path} client={client} pid={os.getpid()}"
-            self._turn = admission.enter(folder, limits, who)
+            self._turn = queue.enter(folder, limits, who)
         except BaseException:
             self._uncount()
             raise
@@ -398,7 +398,7 @@ class _Clone:
 
         Raises error.Abort when it has waited long enough, or when the client has gone.
         """
-        from hgfleet import admission
+        from hgfleet.admission import queue
 
         if at is None:
             return
@@ -407,7 +407,7 @@ class _Clone:
         while at is not None:
             now = time.monotonic()
             if now - self._began > self._limits.patience:
-                sentence = admission.gave_up(at, self._limits)
+                sentence = queue.gave_up(at, self._limits)
                 self.log("refuse", detail=sentence)
                 raise error.Abort(encoding.strtolocal(sentence), hint=HINT)
             if str(at) != told or now - said > SIGN_OF_LIFE_S:
@@ -438,9 +438,9 @@ class _Clone:
 
     def log(self, decision: str, **fields: object) -> None:
         """Tell the operators."""
-        from hgfleet import events
+        from hgfleet.core import logfmt
 
-        line = events.line(
+        line = logfmt.line(
             "admission",
             decision=decision,
             repo=self._path,
@@ -450,5 +450,5 @@ class _Clone:
             **fields,
             seconds=time.monotonic() - self._began,
         )
-        self.repo.ui.log(b"hgfleet_admission", b"%s\n", encoding.strtolocal(line))
+        self.repo.ui.log(b"admission", b"%s\n", encoding.strtolocal(line))
         syslog.syslog(syslog.LOG_AUTHPRIV | syslog.LOG_INFO, line)

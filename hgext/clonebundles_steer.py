@@ -23,13 +23,13 @@ When nobody has probed for some seconds, nothing is known to answer, and the cli
 nothing: it then clones from this server. Inline bundles (``peer-bundle-cache://``) come from this
 server too and are left where they are, in front.
 
-Each answer is logged with the event ``hgfleet_steer`` (see :hg:`help -e blackbox`).
+Each answer is logged with the event ``clonebundles_steer`` (see :hg:`help -e blackbox`).
 
 Enable it on hosts that answer clients, beside the extension that it steers::
 
   [extensions]
   clonebundles =
-  hgfleet_steer = /opt/hgfleet/current/hgext/clonebundles_steer.py
+  clonebundles_steer = /opt/hgfleet/current/hgext/clonebundles_steer.py
 
   [hgfleet]
   # where the settings are; without the file manifests are passed on as they are
@@ -159,7 +159,7 @@ def _choose(ui: Any, loaded: Loaded, lines: list[bytes], client: str) -> list[by
     region = loaded.networks.region(client)
     chosen = order.steer(known, config.endpoints, region=region, down=down, dead=dead, read=read)
     ui.log(
-        b"hgfleet_steer",
+        b"clonebundles_steer",
         b"client=%s region=%s first=%s entries=%d of %d probed=%s\n",
         client.encode("ascii", "replace") or b"-",
         (region or "-").encode("utf-8"),

@@ -44,7 +44,7 @@ to that with ``[push] pushvars.server = yes``.
 Enable it for everything that runs on the server::
 
   [extensions]
-  hgfleet_policies = /opt/hgfleet/current/hgext/policies.py
+  policies = /opt/hgfleet/current/hgext/policies.py
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ from typing import TYPE_CHECKING, Any
 
 from mercurial import encoding, registrar
 
-from hgfleet import events
-from hgfleet.hghooks import OPERATOR, refuse, text, writer
+from hgfleet.core import logfmt
+from hgfleet.hg.hooks import OPERATOR, refuse, text, writer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hgfleet.policies.contract import Policy
+    from hgfleet.policies.base import Policy
 
 testedwith = b"7.2"
 minimumhgversion = b"7.2"
@@ -79,7 +79,7 @@ def reposetup(_ui: Any, repo: Any) -> None:
     """Put the check at the end of every transaction of a repository on this host's disk."""
     if repo.local():
         # The overlay wins over every hgrc, so no configuration file can take the hook out.
-        repo.ui.setconfig(b"hooks", b"pretxnclose.hgfleet_policies", check, b"hgfleet_policies")
+        repo.ui.setconfig(b"hooks", b"pretxnclose.policies", check, b"policies")
 
 
 def check(ui: Any, repo: Any, **_kwargs: object) -> None:
@@ -88,8 +88,8 @@ def check(ui: Any, repo: Any, **_kwargs: object) -> None:
         return
     start = time.perf_counter()
     # Here, and not above: every session loads this extension, and few of them push.
-    from hgfleet.policies import judge
-    from hgfleet.policies.repository import RepositoryPush
+    from hgfleet.policies import evaluate
+    from hgfleet.policies.push_facts import RepositoryPush
 
     principal = writer()
     path = text(ui.config(b"hgfleet", b"path") or b"") or "this repository"
@@ -101,8 +101,8 @@ def check(ui: Any, repo: Any, **_kwargs: object) -> None:
             fields["decision"] = "bypass"
         else:
             push = RepositoryPush(repo, transaction, principal)
-            findings = judge.judge(_policies(ui), push)
-            refused = judge.refusal(findings, principal.name, path)
+            findings = evaluate.judge(_policies(ui), push)
+            refused = evaluate.refusal(findings, principal.name, path)
             fields["decision"] = "refuse" if refused else "allow"
             fields["changesets"] = len(push.added)
             fields["problems"] = sum(len(finding.problems) for finding in findings)
@@ -111,7 +111,7 @@ def check(ui: Any, repo: Any, **_kwargs: object) -> None:
     except Exception as error:
         # Whatever breaks here must not let anything through, nor show a traceback to a stranger.
         fields["decision"] = "fail"
-        fields["detail"] = "".join(traceback.format_exception(error))[-events.MAX_VALUE :]
+        fields["detail"] = "".join(traceback.format_exception(error))[-logfmt.MAX_VALUE :]
         sentence = (
             f"{principal.name} may not push this to {path}: its policies could not be checked, and "
             "nothing was changed; the operators can see why in their log"
@@ -124,16 +124,16 @@ def check(ui: Any, repo: Any, **_kwargs: object) -> None:
 
 
 def _policies(ui: Any) -> list[Policy]:
-    from hgfleet.policies import judge
-    from hgfleet.registry import Rule
+    from hgfleet.policies import evaluate
+    from hgfleet.registry.model import Rule
 
     policies = json.loads(ui.config(b"hgfleet", b"policies") or b"{}")
     rules = json.loads(ui.config(b"hgfleet", b"rules") or b"[]")
-    return judge.build(policies, [Rule.from_json(rule) for rule in rules])
+    return evaluate.build(policies, [Rule.from_json(rule) for rule in rules])
 
 
 def _log(ui: Any, fields: dict[str, object]) -> None:
-    line = events.line("policy", **fields)
+    line = logfmt.line("policy", **fields)
     ui.log(b"hgfleet_policy", b"%s\n", encoding.strtolocal(line))
     # The session's own name and connection to the log: hgfleet-shell opened it.
     syslog.syslog(syslog.LOG_AUTHPRIV | syslog.LOG_INFO, line)

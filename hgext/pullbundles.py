@@ -1,10 +1,10 @@
 """send from disk what a pull lacks, as far as bundles of it lie ready.
 
 The bundle jobs keep a chain of bundles for a repository, ``.hg/pullbundles/manifest``: each goes on
-where the one before it ends (``hgfleet.bundles.chain``). A client that pulls is sent the bundles of
-what it lacks, and live what no bundle has: what is newer than the last of them, and the rest of the
-one in whose midst the client is. Phases, bookmarks and everything else that goes with a pull are
-always sent live.
+where the one before it ends (``hgfleet.bundles.pullbundle_chain``). A client that pulls is sent
+the bundles of the changesets that it is missing, and live those that no bundle has: the newer ones,
+and the rest of the bundle in whose midst the client is. Phases, bookmarks and the other parts of a
+pull are always sent live.
 
 Core has pull bundles too (``.hg/pullbundles.manifest``, ``server.pullbundle``), and this extension
 answers at the same point. But core sends the bundle alone and has the client ask again: 7.2 clients
@@ -18,7 +18,7 @@ A bundle is passed over and its changesets are sent live when
 * the client did not ask for all of its heads (``hg pull -r``, ``-b``);
 * its file is not there, or not of the size that the manifest gives.
 
-Each answer is logged with the event ``hgfleet_pullbundles`` (see :hg:`help -e blackbox`) and in the
+Each answer is logged with the event ``pullbundles`` (see :hg:`help -e blackbox`) and in the
 system log::
 
   event=pullbundle repository=team/project links=2 from_disk=1200 live=17 size=812345
@@ -26,7 +26,7 @@ system log::
 Enable it on hosts that answer clients::
 
   [extensions]
-  hgfleet_pullbundles = /opt/hgfleet/current/hgext/pullbundles.py
+  pullbundles = /opt/hgfleet/current/hgext/pullbundles.py
 
   [hgfleet]
   # answer everything live
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import BinaryIO
 
-    from hgfleet.bundles.chain import Link, Segment
+    from hgfleet.bundles.pullbundle_chain import Link, Segment
 
 testedwith = b"7.2"
 minimumhgversion = b"7.2"
@@ -60,7 +60,7 @@ configitem(b"hgfleet", b"pullbundles", default=True)
 
 FOLDER: Final = b"pullbundles"
 VERSION: Final = b"02"
-"""Of the changegroups in the bundles (chain.SPEC)."""
+"""Of the changegroups in the bundles (pullbundle_chain.SPEC)."""
 COPIED: Final = frozenset({b"changegroup", b"hgtagsfnodes", b"cache:rev-branch-cache"})
 """Parts of a bundle that are sent. Those of the second and third are caches."""
 ASKED: Final = frozenset(
@@ -89,7 +89,7 @@ def find(
         return _find(repo, proto, dict(pycompat.strkwargs(opts)), heads, common)
     except Exception as problem:
         # Core can answer, whatever is wrong with what lies ready.
-        repo.ui.log(b"hgfleet_pullbundles", b"%s\n", repr(problem).encode("ascii", "replace"))
+        repo.ui.log(b"pullbundles", b"%s\n", repr(problem).encode("ascii", "replace"))
         return None
 
 
@@ -130,7 +130,7 @@ class _Answer:
     def __init__(
         self, repo: Any, heads: set[bytes], common: set[bytes], folder: Path, manifest: str
     ) -> None:
-        from hgfleet.bundles import chain
+        from hgfleet.bundles import pullbundle_chain
 
         self._repo, self._heads, self._folder = repo, heads, folder
         # Only what clients may see: a pull of anything else is core's to refuse.
@@ -145,14 +145,14 @@ class _Answer:
             for nodes in (self._common, heads)
         )
         self._has = has
-        links = chain.parse(manifest)
+        links = pullbundle_chain.parse(manifest)
         revisions = {link.name: self._revisions(link) for link in links}
 
         def within(link: Link, ancestors: Any) -> bool:
             found = revisions[link.name]
             return found is not None and all(revision in ancestors for revision in found)
 
-        self.segments = chain.segments(
+        self.segments = pullbundle_chain.segments(
             links,
             known=lambda link: within(link, has),
             wanted=lambda link: within(link, wants),
@@ -258,10 +258,10 @@ class _Copied:
 
 
 def _log(repo: Any, answer: _Answer) -> None:
-    from hgfleet import events
+    from hgfleet.core import logfmt
 
     links = answer.links
-    line = events.line(
+    line = logfmt.line(
         "pullbundle",
         repository=os.fsdecode(repo.ui.config(b"hgfleet", b"path") or repo.root),
         links=len(links),
@@ -269,6 +269,6 @@ def _log(repo: Any, answer: _Answer) -> None:
         live=answer.live,
         size=sum(link.size for link in links),
     )
-    repo.ui.log(b"hgfleet_pullbundles", b"%s\n", line.encode("ascii"))
+    repo.ui.log(b"pullbundles", b"%s\n", line.encode("ascii"))
     # The identifier is that of the program.
     syslog.syslog(syslog.LOG_INFO, line)

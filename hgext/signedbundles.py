@@ -18,9 +18,9 @@ extension has wrapped what it wants, whatever the order in which they are loaded
 Enable it on hosts that answer clients::
 
   [extensions]
-  hgfleet_sign = /opt/hgfleet/current/hgext/signedbundles.py
+  signedbundles = /opt/hgfleet/current/hgext/signedbundles.py
   # without it, clients would be sent to URLs that refuse them
-  hgfleet_sign:required = yes
+  signedbundles:required = yes
 
   [hgfleet]
   signing = /etc/hgfleet/signing.toml
@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 from mercurial import registrar, wireprotov1server
 
 if TYPE_CHECKING:
-    from hgfleet.bundles.signing import Signer
+    from hgfleet.objectstore.presign import Signer
 
 testedwith = b"7.2"
 minimumhgversion = b"7.2"
@@ -91,11 +91,11 @@ def _signer(path: bytes) -> tuple[Signer | None, str]:
     file = Path(os.fsdecode(path))
     if not file.exists():
         return None, f"{file}: no such file"
-    from hgfleet.bundles import signing
-    from hgfleet.errors import ConfigurationError
+    from hgfleet.core.errors import ConfigurationError
+    from hgfleet.objectstore import presign
 
     try:
-        return signing.load(file), ""
+        return presign.load(file), ""
     except ConfigurationError as error:
         return None, str(error)
 
@@ -117,8 +117,8 @@ def _sign(line: bytes, path: str, signer: Signer | None, now: datetime) -> bytes
 
 
 def _log(path: str, count: int, reason: str) -> None:
-    from hgfleet import events
+    from hgfleet.core import logfmt
 
     # Standard error is the client's terminal. The identifier is the program's.
-    said = events.line("bundles.unsigned", repository=path, left_out=count, reason=reason)
+    said = logfmt.line("bundles.unsigned", repository=path, left_out=count, reason=reason)
     syslog.syslog(syslog.LOG_WARNING, said)

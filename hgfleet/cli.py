@@ -14,21 +14,27 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from hgfleet import __version__
-from hgfleet.errors import HgfleetError
+from hgfleet.core.errors import HgfleetError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # name -> (module with add_parser, what the overview says)
 PARTS: Final[dict[str, tuple[str, str]]] = {
-    "registry": ("hgfleet.registry_cli", "check, show and apply the registry of repositories"),
-    "replica": ("hgfleet.replica", "compare this host's copy of the directory with the provider"),
-    "directory": ("hgfleet.directory_access", "check the access rules of the directory"),
-    "repo": ("hgfleet.repo_cli", "look after the repositories that people created"),
+    "registry": ("hgfleet.registry.cli", "check, show and apply the registry of repositories"),
+    "replica": (
+        "hgfleet.directory.sync_check",
+        "compare this host's copy of the directory with the provider",
+    ),
+    "directory": ("hgfleet.directory.acl_check", "check the access rules of the directory"),
+    "repo": ("hgfleet.selfservice.repo_cli", "look after the repositories that people created"),
     "bundles": ("hgfleet.bundles.cli", "make, publish and prune clone bundles"),
     "storage": ("hgfleet.storage.cli", "move repositories to today's storage format"),
-    "person": ("hgfleet.person_cli", "add, change and show people, on the directory's host"),
-    "keys": ("hgfleet.keys_index", "index the SSH keys of a directory"),
+    "person": (
+        "hgfleet.directory.people_cli",
+        "add, change and show people, on the directory's host",
+    ),
+    "keys": ("hgfleet.directory.fingerprints", "index the SSH keys of a directory"),
     "steering": (
         "hgfleet.steering.cli",
         "probe where bundles lie, and steer clients to what answers",

@@ -24,12 +24,17 @@ cat > "$release/bin/hgfleet-keys" <<EOF
 import sys
 
 sys.path.append("$packages")
-from hgfleet.keys import main
+from hgfleet.ssh.authorized_keys import main
 
 sys.exit(main())
 EOF
 
 cp -R /src/hgext "$release/hgext"
+# The hgrc of the release before names extensions by their former files. The symlink "current" moves before the play renders
+# the new hgrc, and pushes that begin in between load these.
+for renamed in confine:hardening demandlog:getbundlelog pushed:bundle_trigger steadystore:pinned_store trialbundle:bundle_verify; do
+    ln -s "${renamed#*:}.py" "$release/hgext/${renamed%%:*}.py"
+done
 "$release/bin/python" -m compileall -q "$release/hgext"
 mkdir "$release/docs"
 cp -R /src/runbooks "$release/docs/runbooks"

@@ -27,7 +27,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from hgfleet.auth import limits, protocol, tokens
-from hgfleet.errors import UnavailableError
+from hgfleet.core.errors import UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

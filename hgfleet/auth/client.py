@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.auth import protocol
-from hgfleet.errors import UnavailableError
+from hgfleet.core.errors import UnavailableError
 
 if TYPE_CHECKING:
     from hgfleet.auth.protocol import Answer, Question

@@ -7,9 +7,9 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet import ldapclient
 from hgfleet.auth.tokens import TOKENS
-from hgfleet.errors import ConfigurationError
+from hgfleet.core.errors import ConfigurationError
+from hgfleet.directory import connection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +50,7 @@ def parse(data: Mapping[str, Any]) -> Config:
         raise ValueError(f"uris: got {uris!r}, expected a list of texts")
     for uri in uris:
         # ldapi is a socket of this host; plain ldap would send passwords in clear.
-        if not isinstance(uri, str) or not uri.startswith(ldapclient.SCHEMES):
+        if not isinstance(uri, str) or not uri.startswith(connection.SCHEMES):
             raise ValueError(f"uris: got {uri!r}, expected ldaps://HOST or ldapi://PATH")
     texts = {}
     for name in ("people_base", "groups_base", "bind_dn", "ca_file", "tokens"):

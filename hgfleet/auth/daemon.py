@@ -33,11 +33,11 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hgfleet import events
 from hgfleet.auth import config, protocol, tokens
 from hgfleet.auth.authenticator import Authenticator
 from hgfleet.auth.directory import LdapDirectory
-from hgfleet.errors import ConfigurationError, HgfleetError, UnavailableError
+from hgfleet.core import logfmt
+from hgfleet.core.errors import ConfigurationError, HgfleetError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +67,7 @@ class Server:
     """Answers on a listening socket until told to stop."""
 
     def __init__(
-        self, listening: socket.socket, authenticator: Authenticator, log: events.Log
+        self, listening: socket.socket, authenticator: Authenticator, log: logfmt.Log
     ) -> None:
         self._listening = listening
         self._authenticator = authenticator
@@ -88,13 +88,13 @@ class Server:
             except OSError as error:
                 if self._stopped.is_set():
                     break
-                self._log(events.line("accept", error=error))
+                self._log(logfmt.line("accept", error=error))
                 self._stopped.wait(0.1)
                 continue
             if not self._places.acquire(blocking=False):
                 # The worker takes the end of the connection for "unavailable".
                 connection.close()
-                self._log(events.line("busy", connections=MOST_CONNECTIONS))
+                self._log(logfmt.line("busy", connections=MOST_CONNECTIONS))
                 continue
             thread = threading.Thread(target=self._converse, args=(connection,), daemon=True)
             self._threads.add(thread)
@@ -114,10 +114,10 @@ class Server:
                 line = protocol.receive_line(connection, protocol.LONGEST_QUESTION)
                 connection.sendall(self._answer(line))
         except (OSError, protocol.ProtocolError) as error:
-            self._log(events.line("protocol", error=error))
+            self._log(logfmt.line("protocol", error=error))
         except Exception:
             # A defect. A traceback has no values of variables, so no secret.
-            self._log(events.line("crash", error=traceback.format_exc()[-events.MAX_VALUE :]))
+            self._log(logfmt.line("crash", error=traceback.format_exc()[-logfmt.MAX_VALUE :]))
         finally:
             self._places.release()
             self._threads.discard(threading.current_thread())
@@ -133,7 +133,7 @@ class Server:
 def describe(decision: Decision, client: str, seconds: float) -> str:
     """Write the line of one question; nothing in it is secret."""
     answer = decision.answer
-    return events.line(
+    return logfmt.line(
         "auth",
         decision=_DECISIONS[type(answer)],
         reason=decision.reason,

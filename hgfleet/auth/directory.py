@@ -15,9 +15,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from hgfleet import keys, ldapclient
 from hgfleet.auth.authenticator import Entry
-from hgfleet.errors import ConfigurationError, UnavailableError
+from hgfleet.core.errors import ConfigurationError, UnavailableError
+from hgfleet.directory import connection
+from hgfleet.ssh import authorized_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,7 +49,7 @@ class LdapDirectory:
         if not password:
             # A bind with a name and an empty password is anonymous and succeeds (RFC 4513 5.1.2).
             raise ConfigurationError("the password of the directory account is empty")
-        ldapclient.isolate()
+        connection.isolate()
         import ldap
 
         self._ldap: Any = ldap
@@ -88,16 +89,18 @@ class LdapDirectory:
         found = self._search(
             uri,
             self._config.people_base,
-            f"(&(objectClass=person)(uid={keys.escape(name)}))",
+            f"(&(objectClass=person)(uid={authorized_keys.escape(name)}))",
             ["uid", "pwdAccountLockedTime"],
         )
         person = person_of(found, name)
         if person is None:
             return None
-        groups = self._search(uri, self._config.groups_base, keys.group_filter(person), ["cn"])
+        groups = self._search(
+            uri, self._config.groups_base, authorized_keys.group_filter(person), ["cn"]
+        )
         try:
-            names, _ = keys.groups_of(groups)
-        except keys.DeniedError:
+            names, _ = authorized_keys.groups_of(groups)
+        except authorized_keys.DeniedError:
             return None
         return Entry(name, person, frozenset(names))
 
@@ -162,7 +165,7 @@ class LdapDirectory:
 
     def _connect(self, uri: str) -> Any:
         try:
-            return ldapclient.connect(
+            return connection.connect(
                 self._ldap, uri, ca_file=self._config.ca_file, timeout=self._config.timeout
             )
         except ConfigurationError as error:
@@ -207,7 +210,7 @@ def person_of(found: Found, name: str) -> str | None:
     attributes = {key.lower(): values for key, values in raw.items()}
     if attributes.get("uid") != [name.encode()]:
         return None
-    if keys.DISABLED.encode() in attributes.get("pwdaccountlockedtime", ()):
+    if authorized_keys.DISABLED.encode() in attributes.get("pwdaccountlockedtime", ()):
         return None
     return dn
 

@@ -7,22 +7,22 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hgfleet import pushed
 from hgfleet.bundles import config as settings
 from hgfleet.bundles.explain import explain
 from hgfleet.bundles.manifest import locate
 from hgfleet.bundles.pipeline import Outcome, Pipeline
 from hgfleet.bundles.report import FORMATS, Report, size
-from hgfleet.errors import HgfleetError, UnavailableError, UsageError
+from hgfleet.core.errors import HgfleetError, UnavailableError, UsageError
+from hgfleet.hg import push_spool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from hgfleet.bundles.chain import Link
     from hgfleet.bundles.kinds import Key
     from hgfleet.bundles.manifest import Entry
-    from hgfleet.registry import Repository
+    from hgfleet.bundles.pullbundle_chain import Link
+    from hgfleet.registry.model import Repository
 
 _EPILOG = """\
 examples:
@@ -173,7 +173,7 @@ def _pipeline(options: argparse.Namespace, **more: Any) -> Pipeline:
     config = settings.load(options.config)
     buckets = {}
     if more.pop("writes", False):
-        from hgfleet.bundles.store import Bucket
+        from hgfleet.objectstore.bucket import Bucket
 
         buckets = {
             store.name: Bucket(store, settings.credentials(store.name), config.ca, config.timeout)
@@ -225,7 +225,7 @@ def _run_pushed(options: argparse.Namespace) -> int:
 
     pipeline = _pipeline(options)
     pipeline.check_scratch()
-    pushed.work_off(pushed.SPOOL, pipeline.config.scratch / "pushed", options.every, run)
+    push_spool.work_off(push_spool.SPOOL, pipeline.config.scratch / "pushed", options.every, run)
     return worst
 
 

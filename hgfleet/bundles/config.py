@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from hgfleet.bundles.chain import Limits
 from hgfleet.bundles.plan import Refresh
-from hgfleet.bundles.signing import DEFAULT_PATH as SIGNING
-from hgfleet.errors import ConfigurationError
+from hgfleet.bundles.pullbundle_chain import Limits
+from hgfleet.core.errors import ConfigurationError
+from hgfleet.objectstore.presign import DEFAULT_PATH as SIGNING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,8 +77,8 @@ class Config:
     `verify_age`, and everything that is published is read and compared every `read_age`; zero means
     never.
 
-    `access_log` is that of the web part, `session_log` that of SSH sessions (hgext/demandlog.py).
-    `clone_url` is what a repository's path is appended to in
+    `access_log` is that of the web part, `session_log` that of SSH sessions
+    (hgext/getbundlelog.py). `clone_url` is what a repository's path is appended to in
     the page of all bundles, whose heading is `title`; empty: the page has no commands.
     """
 

@@ -1,7 +1,7 @@
 """What clones and pulls cost this server lately, from the logs of the web part and of SSH sessions.
 
 Each request for changesets (`getbundle`) that reaches the server is one that no bundle answered.
-The web part logs all its requests, sessions those (hgext/demandlog.py), both as a JSON object a
+The web part logs all its requests, sessions those (hgext/getbundlelog.py), both as a JSON object a
 line; lines that are something else are skipped, since clients decide over part of their content.
 """
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from hgfleet.bundles.pipeline import Pipeline
     from hgfleet.bundles.plan import State
-    from hgfleet.registry import Repository
+    from hgfleet.registry.model import Repository
 
 
 def explain(pipeline: Pipeline, repository: Repository) -> list[str]:

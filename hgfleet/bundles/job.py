@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hgfleet.bundles import demand
 from hgfleet.bundles.budget import Bounds, Gate, Room
-from hgfleet.bundles.hgserver import Hg
-from hgfleet.bundles.known import Checks
 from hgfleet.bundles.manifest import Manifests
 from hgfleet.bundles.plan import Stores
+from hgfleet.bundles.state_cache import Checks
 from hgfleet.bundles.verify import Reader
-from hgfleet.errors import HgfleetError
+from hgfleet.core.errors import HgfleetError
+from hgfleet.hg.command_server import Hg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from hgfleet.bundles.manifest import Entry
     from hgfleet.bundles.prune import StoredObject
     from hgfleet.bundles.report import Report
-    from hgfleet.bundles.store import Bucket, Upload
-    from hgfleet.registry import Repository
+    from hgfleet.objectstore.bucket import Bucket, Upload
+    from hgfleet.registry.model import Repository
 
 
 T = TypeVar("T")

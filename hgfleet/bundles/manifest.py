@@ -40,7 +40,7 @@ class Entry:
     `bundlespec` is written as hg prints it (`hg debugbundle --spec` quotes the requirements of a
     stream bundle already); `size` is in bytes, `required_ram` too: what a client must have, 0 where
     that is no matter. The URL of a `private` entry is of no use before it
-    is signed (`hgfleet.bundles.signing`), which is done for each client (hgext/signedbundles.py).
+    is signed (`hgfleet.objectstore.presign`), for each client anew (hgext/signedbundles.py).
     """
 
     url: str

@@ -20,32 +20,32 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hgfleet import dynamic
-from hgfleet import repository_state as files
 from hgfleet.bundles import repository as hg_side
-from hgfleet.bundles.chain import Move, questions
+from hgfleet.bundles.generate import Maker
 from hgfleet.bundles.job import Job, Stock, each, file_name, remove
 from hgfleet.bundles.kinds import parse_key
-from hgfleet.bundles.known import Known, turns
-from hgfleet.bundles.making import Maker
 from hgfleet.bundles.manifest import locate, render
 from hgfleet.bundles.plan import Action, Plan, State, misplaced, order, plan
 from hgfleet.bundles.published import Published
-from hgfleet.bundles.pulls import Pulls
+from hgfleet.bundles.pullbundle_chain import Move, questions
+from hgfleet.bundles.pullbundle_store import Pulls
+from hgfleet.bundles.state_cache import Known, turns
 from hgfleet.bundles.verify import VerificationError
-from hgfleet.errors import HgfleetError, HostError, RegistryError, TemporaryError
-from hgfleet.registry import Repository, load_compiled
+from hgfleet.core.errors import HgfleetError, HostError, RegistryError, TemporaryError
+from hgfleet.hg import fingerprint as files
+from hgfleet.registry import user_repositories
+from hgfleet.registry.model import Repository, load_compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from hgfleet.bundles.chain import ChainPlan
     from hgfleet.bundles.config import Config
     from hgfleet.bundles.prune import StoredObject
+    from hgfleet.bundles.pullbundle_chain import ChainPlan
     from hgfleet.bundles.report import Report
-    from hgfleet.bundles.store import Bucket, Upload
-    from hgfleet.registry import Registry
+    from hgfleet.objectstore.bucket import Bucket, Upload
+    from hgfleet.registry.model import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +92,16 @@ class Pipeline:
         """
         static = load_compiled(self.config.registry)
         try:
-            entries = dynamic.load(self.config.dynamic)
-            purged = dynamic.purged(self.config.dynamic)
+            entries = user_repositories.load(self.config.dynamic)
+            purged = user_repositories.purged(self.config.dynamic)
         except RegistryError as problem:
             self.report.step("registry", "-", f"left out: {problem}", error=problem)
             self.partial = True
             return static, []
-        served, archived = dynamic.merged(static, entries), dynamic.withdrawn(static, entries)
+        served, archived = (
+            user_repositories.merged(static, entries),
+            user_repositories.withdrawn(static, entries),
+        )
         self.job.purged = purged.difference(served.repositories, (one.path for one in archived))
         return served, archived
 

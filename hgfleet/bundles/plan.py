@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from hgfleet.bundles.demand import Demand
     from hgfleet.bundles.manifest import Entry
-    from hgfleet.registry import Repository
+    from hgfleet.registry.model import Repository
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,15 +16,15 @@ from hgfleet.bundles.plan import misplaced, order
 from hgfleet.bundles.prune import prunable
 from hgfleet.bundles.report import size
 from hgfleet.bundles.verify import VerificationError, WrongContentError
-from hgfleet.errors import HgfleetError, UnavailableError, UsageError
+from hgfleet.core.errors import HgfleetError, UnavailableError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from hgfleet.bundles.generate import Maker
     from hgfleet.bundles.job import Job
     from hgfleet.bundles.kinds import Key
-    from hgfleet.bundles.making import Maker
-    from hgfleet.registry import Repository
+    from hgfleet.registry.model import Repository
 
 
 @dataclass(frozen=True, slots=True)

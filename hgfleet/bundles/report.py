@@ -6,7 +6,7 @@ import sys
 import threading
 from typing import TextIO
 
-from hgfleet import events
+from hgfleet.core import logfmt
 
 FORMATS = ("auto", "text", "events")
 
@@ -36,16 +36,16 @@ class Report:
         """Report one step: `text` is for people; `fields` have seconds and bytes, not units."""
         line = f"{repository}: {text}"
         if self._events:
-            line = events.line(f"{self._part}.{event}", repository=repository, **fields)
+            line = logfmt.line(f"{self._part}.{event}", repository=repository, **fields)
         self._write(line)
 
     def note(self, event: str, text: str, **fields: object) -> None:
         """Report what concerns no one repository."""
-        self._write(events.line(f"{self._part}.{event}", **fields) if self._events else text)
+        self._write(logfmt.line(f"{self._part}.{event}", **fields) if self._events else text)
 
     def summary(self, text: str, **fields: object) -> None:
         """Report the end of a run."""
-        self._write(events.line(f"{self._part}.done", **fields) if self._events else text)
+        self._write(logfmt.line(f"{self._part}.done", **fields) if self._events else text)
 
     def _write(self, line: str) -> None:
         with self._lock:

@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.bundles.chain import SPEC
-from hgfleet.bundles.hgserver import MAX_ERROR, Hg, HgError
 from hgfleet.bundles.kinds import KINDS
 from hgfleet.bundles.plan import State
-from hgfleet.errors import TemporaryError
+from hgfleet.bundles.pullbundle_chain import SPEC
+from hgfleet.core.errors import TemporaryError
+from hgfleet.hg.command_server import MAX_ERROR, Hg, HgError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -246,7 +246,7 @@ class _Tee:
 def clone_through(hg: Hg, snapshot: Path, manifest_line: str, target: Path) -> frozenset[str]:
     """Make a real clone through one manifest line, as every client does; return its heads.
 
-    The snapshot offers just this line (hgext/trialbundle.py); the client's side is hg's own: it
+    The snapshot offers just this line (hgext/bundle_verify.py); the client's side is hg's own: it
     downloads what the line names, with its checks of certificate and DIGEST, applies it, and would
     pull what the bundle lacks. Raises HgError if hg fails or goes another way.
     """
@@ -259,7 +259,7 @@ def clone_through(hg: Hg, snapshot: Path, manifest_line: str, target: Path) -> f
             "--pull",
             "--noupdate",
             "--config",
-            f"trialbundle.entry={manifest_line}",
+            f"bundle_verify.entry={manifest_line}",
         ),
         *(snapshot, target),
     )

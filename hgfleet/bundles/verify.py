@@ -14,8 +14,8 @@ from http import HTTPStatus
 from http.client import HTTPException, IncompleteRead
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from hgfleet.bundles import signing
-from hgfleet.errors import HgfleetError, HostError, UnavailableError
+from hgfleet.core.errors import HgfleetError, HostError, UnavailableError
+from hgfleet.objectstore import presign
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -65,7 +65,7 @@ class Reader:
 
     ca: Path
     timeout: float
-    keys: Path = signing.DEFAULT_PATH
+    keys: Path = presign.DEFAULT_PATH
 
     def url(self, entry: Entry, method: str = "GET") -> str:
         """Return the URL that a client would be told now. Raises ConfigurationError without a key.
@@ -74,7 +74,7 @@ class Reader:
         """
         if not entry.private:
             return entry.url
-        return signing.load(self.keys).sign(entry.url, datetime.now(UTC), method)
+        return presign.load(self.keys).sign(entry.url, datetime.now(UTC), method)
 
     def _open(self, url: str, method: str, headers: Mapping[str, str]) -> HTTPResponse:
         # S310: the configuration accepts http and https only.
@@ -123,7 +123,7 @@ class Reader:
 
     def check_signed(self, url: str) -> None:
         """Ask for an object of a private store with a signature; raises like `check_closed`."""
-        signed = signing.load(self.keys).sign(url, datetime.now(UTC), "HEAD")
+        signed = presign.load(self.keys).sign(url, datetime.now(UTC), "HEAD")
         try:
             self._open(signed, "HEAD", {}).close()
         except urllib.error.HTTPError as error:

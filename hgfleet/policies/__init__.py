@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from hgfleet.policies.access_rules import ClosedTree
 from hgfleet.policies.content import (
     FileSize,
     NoCaseCollisions,
@@ -17,10 +18,9 @@ from hgfleet.policies.content import (
     Paths,
 )
 from hgfleet.policies.history import Author, CommitMessage, NoMerges, SingleHead
-from hgfleet.policies.tree import ClosedTree
 
 if TYPE_CHECKING:
-    from hgfleet.policies.contract import Policy
+    from hgfleet.policies.base import Policy
 
 POLICIES: Final[dict[str, type[Policy]]] = {
     policy.name: policy

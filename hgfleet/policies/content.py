@@ -6,7 +6,7 @@ import unicodedata
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hgfleet.policies import globs
-from hgfleet.policies.contract import AppliesTo, Policy, Push
+from hgfleet.policies.base import AppliesTo, Policy, Push
 from hgfleet.policies.options import Option
 from hgfleet.policies.words import amount, shown
 

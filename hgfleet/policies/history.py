@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hgfleet.policies import globs
+from hgfleet.policies.base import AppliesTo, Changeset, Policy, Push
 from hgfleet.policies.bounded import Pattern, SearchTimeoutError
-from hgfleet.policies.contract import AppliesTo, Changeset, Policy, Push
 from hgfleet.policies.options import Option
 from hgfleet.policies.words import shown
 

@@ -13,17 +13,17 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, Final
 
-from hgfleet import access, dynamic
-from hgfleet.errors import RegistryError, UsageError
+from hgfleet.core.errors import RegistryError, UsageError
+from hgfleet.registry import permissions, user_repositories
 from hgfleet.selfservice import repositories, rules
 from hgfleet.selfservice.words import HELP, Command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hgfleet.access import Principal
-    from hgfleet.dynamic import Entry
-    from hgfleet.registry import Read, Registry, Repository
+    from hgfleet.registry.model import Read, Registry, Repository
+    from hgfleet.registry.permissions import Principal
+    from hgfleet.registry.user_repositories import Entry
     from hgfleet.selfservice.context import Context
     from hgfleet.selfservice.words import Call
 
@@ -37,8 +37,8 @@ LISTED: Final = 20
 def whoami(context: Context, _call: Call) -> str:
     """`whoami`: name, groups, and what may be done where."""
     person, known = context.principal, context.known
-    readable = [r for r in known.repositories.values() if access.may_read(r, person)]
-    pushable = [r.path for r in readable if access.may_push(r, person)]
+    readable = [r for r in known.repositories.values() if permissions.may_read(r, person)]
+    pushable = [r.path for r in readable if permissions.may_push(r, person)]
     return (
         f"name:      {person.name}\n"
         f"groups:    {', '.join(sorted(person.groups)) or 'none'}\n"
@@ -102,11 +102,11 @@ def list_(context: Context, call: Call) -> str:
                 rows.append((path, f"archived {entry.archived[:10]}", entry.description))
     else:
         for repository in context.known.repositories.values():
-            if not access.may_read(repository, person):
+            if not permissions.may_read(repository, person):
                 continue
             if "--mine" in call.options and repository.owner != person.name:
                 continue
-            may = "push" if access.may_push(repository, person) else "read"
+            may = "push" if permissions.may_push(repository, person) else "read"
             shown = "" if repository.read == "public" else ", private"
             rows.append((repository.path, f"{may}{shown}", repository.description))
     rows = [row for row in rows if fnmatch.fnmatchcase(row[0], pattern)]
@@ -135,9 +135,9 @@ def info(context: Context, call: Call) -> str:
         "policies": ", ".join(repository.policies) or "none",
     }
     for rule in repository.rules:
-        where = [f"branches {access.names(rule.branches)}"] if rule.branches else []
-        where += [f"paths {access.names(rule.paths)}"] if rule.paths else []
-        who = f"members of {access.names(rule.push)}" if rule.push else "nobody"
+        where = [f"branches {permissions.names(rule.branches)}"] if rule.branches else []
+        where += [f"paths {permissions.names(rule.paths)}"] if rule.paths else []
+        who = f"members of {permissions.names(rule.push)}" if rule.push else "nobody"
         lines[f"only {who}"] = f"may push to {' and '.join(where) or 'it'}"
     if entry is not None:
         lines["created"] = entry.created
@@ -157,7 +157,7 @@ def info(context: Context, call: Call) -> str:
 
 def _is_readable(context: Context, path: str) -> bool:
     repository = context.known.repositories.get(path)
-    return repository is not None and access.may_read(repository, context.principal)
+    return repository is not None and permissions.may_read(repository, context.principal)
 
 
 def _changesets(context: Context, path: str) -> str:
@@ -196,25 +196,27 @@ def fork(context: Context, call: Call) -> str:
 def _new_entry(context: Context, path: str, call: Call, source: Repository | None) -> Entry:
     static, person = context.static, context.principal
     rules.check_creation(path, person, static, context.entries)
-    entry = dynamic.Entry(person.name, _description(call.options.get("--description", "")))
-    inherited: Read = dynamic.effective(path, entry, static).read
-    return dynamic.Entry(
+    entry = user_repositories.Entry(
+        person.name, _description(call.options.get("--description", ""))
+    )
+    inherited: Read = user_repositories.effective(path, entry, static).read
+    return user_repositories.Entry(
         owner=person.name,
         description=entry.description,
-        created=dynamic.now(),
+        created=user_repositories.now(),
         read=rules.readers(call.options.get("--read"), inherited, source),
         forked_from=source.path if source else None,
     )
 
 
 def _description(text: str) -> str:
-    if problem := dynamic.description_problem(text):
+    if problem := user_repositories.description_problem(text):
         raise UsageError(f"That cannot be a description. Expected: {problem}.")
     return text
 
 
 def _made(context: Context, path: str, entry: Entry, what: str) -> str:
-    repository = dynamic.effective(path, entry, context.static)
+    repository = user_repositories.effective(path, entry, context.static)
     return (
         f"{what}\n\n"
         f"  hg clone {context.url}/{path}\n\n"
@@ -392,7 +394,7 @@ GREETING: Final = Command("", "", greeting)
 
 def known_words(known: Registry, principal: Principal) -> list[str]:
     """Return the paths that may be offered to a person who misspelt one."""
-    return [r.path for r in known.repositories.values() if access.may_read(r, principal)]
+    return [r.path for r in known.repositories.values() if permissions.may_read(r, principal)]
 
 
 __all__ = ["COMMANDS", "GREETING", "HELP", "help_about", "known_words"]

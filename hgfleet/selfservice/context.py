@@ -8,14 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hgfleet import dynamic, registry
+from hgfleet.registry import model, user_repositories
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hgfleet.access import Principal
-    from hgfleet.dynamic import Dynamic
-    from hgfleet.registry import Registry
+    from hgfleet.registry.model import Registry
+    from hgfleet.registry.permissions import Principal
+    from hgfleet.registry.user_repositories import Dynamic
 
 MANIFESTS = "/var/lib/hgfleet/manifests"
 
@@ -37,17 +37,17 @@ class Context:
     @cached_property
     def static(self) -> Registry:
         """What the inventory declares."""
-        return registry.load_compiled(self.registry)
+        return model.load_compiled(self.registry)
 
     @cached_property
     def entries(self) -> Dynamic:
         """What people created. Raises RegistryError if that is damaged."""
-        return dynamic.load(self.dynamic)
+        return user_repositories.load(self.dynamic)
 
     @cached_property
     def known(self) -> Registry:
         """Both together, as everything else of this host sees it."""
-        return dynamic.load_effective(self.registry, self.dynamic)
+        return user_repositories.load_effective(self.registry, self.dynamic)
 
     def place(self, path: str) -> Path:
         """Where a repository is on disk."""

@@ -32,15 +32,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hgfleet import access, dynamic, pushed, registry
-from hgfleet.errors import AccessDeniedError, HostError, TemporaryError
+from hgfleet.core.errors import AccessDeniedError, HostError, TemporaryError
+from hgfleet.hg import push_spool
+from hgfleet.registry import model, permissions, user_repositories
 from hgfleet.selfservice import rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hgfleet.dynamic import Entry
-    from hgfleet.registry import Repository
+    from hgfleet.registry.model import Repository
+    from hgfleet.registry.user_repositories import Entry
     from hgfleet.selfservice.context import Context
 
 MARK: Final = "hgfleet-unregistered"
@@ -54,7 +55,7 @@ def find(context: Context, path: str) -> Repository:
     """Return a repository that the person may read; the same refusal for all others."""
     path = plain(path)
     repository = context.known.repositories.get(path)
-    if repository is None or not access.may_read(repository, context.principal):
+    if repository is None or not permissions.may_read(repository, context.principal):
         raise missing(context, path)
     return repository
 
@@ -93,11 +94,11 @@ def create(context: Context, path: str, entry: Entry, source: Repository | None 
         else:
             _copy(context, claim, context.place(source.path), new)
         (new / ".hg" / MARK).touch()
-        with dynamic.update(context.dynamic) as entries:
+        with user_repositories.update(context.dynamic) as entries:
             # Somebody may have taken the name, or the last of the quota, while this one was made.
-            static = registry.load_compiled(context.registry)
+            static = model.load_compiled(context.registry)
             rules.check_creation(path, context.principal, static, entries.dynamic)
-            _configure(context, dynamic.effective(path, entry, static), new)
+            _configure(context, user_repositories.effective(path, entry, static), new)
             _clear(place, path)
             new.rename(place)
             _sync(place.parent)
@@ -108,7 +109,7 @@ def create(context: Context, path: str, entry: Entry, source: Repository | None 
 
 def refuse_inside_a_repository(context: Context, path: str) -> None:
     """Nothing may lie inside a repository on disk, also if the registry no longer has that one."""
-    for above in registry.parents(path):
+    for above in model.parents(path):
         if (context.place(above) / ".hg").exists():
             raise rules.not_available(path)
 
@@ -166,23 +167,23 @@ def _sync(folder: Path) -> None:
 
 
 def _configure(context: Context, repository: Repository, place: Path) -> None:
-    from hgfleet import registry_apply
+    from hgfleet.registry import provision
 
-    target = registry_apply.Target(
+    target = provision.Target(
         root=Path(context.root),
         compiled=Path(context.registry),
         manifests=Path(context.manifests),
         hgrc=Path(context.hgrc),
-        owner=registry_apply.Owner(os.geteuid(), os.getegid()),
+        owner=provision.Owner(os.geteuid(), os.getegid()),
     )
-    registry_apply.configure(repository, target, place)
+    provision.configure(repository, target, place)
 
 
 def configure(context: Context, path: str, entry: Entry) -> None:
     """Bring the configuration of a repository in its place in line with its entry."""
     place = context.place(path)
     if (place / ".hg").is_dir():
-        _configure(context, dynamic.effective(path, entry, context.static), place)
+        _configure(context, user_repositories.effective(path, entry, context.static), place)
 
 
 def environment(context: Context) -> dict[str, str]:
@@ -283,14 +284,14 @@ def archive(context: Context, path: str) -> None:
     """
     path = plain(path)
     with _mine(context, path) as (entries, entry):
-        entries[path] = replace(entry, archived=dynamic.now())
+        entries[path] = replace(entry, archived=user_repositories.now())
     _tell_bundle_jobs(context, path)
 
 
 def restore(context: Context, path: str) -> None:
     """Bring an archived repository back."""
     path = plain(path)
-    with dynamic.update(context.dynamic) as entries:
+    with user_repositories.update(context.dynamic) as entries:
         entry = entries.get(path)
         if entry is None or entry.owner != context.principal.name:
             raise missing(context, path)
@@ -298,14 +299,14 @@ def restore(context: Context, path: str) -> None:
     _tell_bundle_jobs(context, path)
 
 
-def bring_back(context: Context, path: str, entries: dynamic.Update) -> None:
+def bring_back(context: Context, path: str, entries: user_repositories.Update) -> None:
     """Put an archived repository in service again."""
     entry = entries[path]
     if entry.archived is None:
         raise AccessDeniedError(f"{path} is not archived.")
-    static = registry.load_compiled(context.registry)
+    static = model.load_compiled(context.registry)
     place = context.place(path)
-    if path in dynamic.shadowed(static, entries.dynamic):
+    if path in user_repositories.shadowed(static, entries.dynamic):
         raise AccessDeniedError(
             f"{path} cannot come back: the operators have given its place to another repository. "
             "Ask them."
@@ -314,21 +315,21 @@ def bring_back(context: Context, path: str, entries: dynamic.Update) -> None:
         raise AccessDeniedError(f"{path} cannot come back: it has been deleted.")
     # What its namespace says may have changed while it was away.
     restored = replace(entry, archived=None)
-    _configure(context, dynamic.effective(path, restored, static), place)
+    _configure(context, user_repositories.effective(path, restored, static), place)
     entries[path] = restored
 
 
 def _tell_bundle_jobs(context: Context, path: str) -> None:
     """Let bundles come or go soon; where that cannot be told, the timer of the jobs finds out."""
     with contextlib.suppress(OSError):
-        pushed.mark(str(Path(context.dynamic).parent.parent / pushed.SPOOL.name), path)
+        push_spool.mark(str(Path(context.dynamic).parent.parent / push_spool.SPOOL.name), path)
 
 
 @contextlib.contextmanager
-def _mine(context: Context, path: str) -> Iterator[tuple[dynamic.Update, Entry]]:
+def _mine(context: Context, path: str) -> Iterator[tuple[user_repositories.Update, Entry]]:
     """Change the entry of a repository that the person owns and that is in service."""
     repository = find(context, path)
-    with dynamic.update(context.dynamic) as entries:
+    with user_repositories.update(context.dynamic) as entries:
         entry = entries.get(path)
         if repository.owner is None:
             raise AccessDeniedError(

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hgfleet import access, registry
-from hgfleet.errors import AccessDeniedError, UsageError
+from hgfleet.core.errors import AccessDeniedError, UsageError
+from hgfleet.registry import model, permissions
 from hgfleet.selfservice.words import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hgfleet.access import Principal
-    from hgfleet.dynamic import Dynamic
-    from hgfleet.registry import Namespace, Read, Registry, Repository
+    from hgfleet.registry.model import Namespace, Read, Registry, Repository
+    from hgfleet.registry.permissions import Principal
+    from hgfleet.registry.user_repositories import Dynamic
 
 PURGE_AFTER_DAYS = 30
 """How long an archived repository is kept at least."""
@@ -21,7 +21,7 @@ PURGE_AFTER_DAYS = 30
 
 def governing(path: str, known: Registry) -> Namespace | None:
     """The namespace whose word counts for a path: the longest above it."""
-    for above in registry.parents(path):
+    for above in model.parents(path):
         if above in known.namespaces:
             return known.namespaces[above]
     return None
@@ -58,12 +58,14 @@ def check_creation(path: str, principal: Principal, known: Registry, entries: Dy
     `known` is the static registry. Raises UsageError and AccessDeniedError. Whether a name is taken
     by something that the person may not see cannot be hidden; what it is, is not said.
     """
-    if problem := registry.path_problem(path):
+    if problem := model.path_problem(path):
         raise UsageError(f"{shown(path)} cannot be a repository here. Expected: {problem}.")
     namespace = governing(path, known)
     if namespace is None or principal.groups.isdisjoint(namespace.create):
         forms = [form(one, principal) for one in open_namespaces(principal, known)]
-        where = f"You may at {access.names(forms)}." if forms else "An operator can open a place."
+        where = (
+            f"You may at {permissions.names(forms)}." if forms else "An operator can open a place."
+        )
         raise AccessDeniedError(f"{principal.name} may not create repositories at {path}. {where}")
     below = path.removeprefix(f"{namespace.path}/").split("/")
     if namespace.personal and (len(below) != 2 or below[0] != principal.name):
@@ -102,7 +104,7 @@ def is_taken(path: str, known: Registry, entries: Dynamic) -> bool:
     prefix = f"{path}/"
     # The keys as they stand in the file: an entry that makes no sense holds its name, too.
     for paths in (known.repositories, entries.raw):
-        if any(above in paths for above in (path, *registry.parents(path))):
+        if any(above in paths for above in (path, *model.parents(path))):
             return True
         if any(one.startswith(prefix) for one in paths):
             return True
@@ -128,10 +130,10 @@ def readers(asked: str | None, inherited: Read, source: Repository | None = None
         return "public"
     groups = () if asked == "private" else tuple(asked.split(","))
     for group in groups:
-        if problem := registry.group_problem(group):
+        if problem := model.group_problem(group):
             raise UsageError(f"{shown(group)} cannot be a reader. Expected: {problem}.")
     if private_source is not None and not set(groups) <= set(private_source):
-        who = f"members of {access.names(private_source)}" if private_source else "you alone"
+        who = f"members of {permissions.names(private_source)}" if private_source else "you alone"
         raise AccessDeniedError(f"A fork may not have more readers than its source: {who}.")
     return tuple(dict.fromkeys(groups))
 
@@ -140,7 +142,10 @@ def readers_text(read: Read, owner: str | None = None) -> str:
     """Say who may read."""
     if read == "public":
         return "everybody"
-    people = [*([owner] if owner else []), *([f"members of {access.names(read)}"] if read else [])]
+    people = [
+        *([owner] if owner else []),
+        *([f"members of {permissions.names(read)}"] if read else []),
+    ]
     return " and ".join(people) or "nobody"
 
 
@@ -151,6 +156,6 @@ def writers_text(repository: Repository) -> str:
     push = repository.push
     people = [
         *([repository.owner] if repository.owner else []),
-        *([f"members of {access.names(push)}"] if push else []),
+        *([f"members of {permissions.names(push)}"] if push else []),
     ]
     return " and ".join(people) or "nobody"

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hgfleet import events
-from hgfleet.errors import UnavailableError
+from hgfleet.core import logfmt
+from hgfleet.core.errors import UnavailableError
 from hgfleet.steering import config as settings
 from hgfleet.steering import health, published
 from hgfleet.steering.networks import Networks
@@ -86,7 +86,7 @@ def _probe(options: argparse.Namespace) -> int:
         return over.wait(seconds)
 
     def say(event: str, **fields: object) -> None:
-        print(events.line(f"steering.{event}", **fields), flush=True)
+        print(logfmt.line(f"steering.{event}", **fields), flush=True)
 
     def refresh() -> None:
         while True:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from hgfleet.bundles.signing import DEFAULT_PATH as SIGNING
-from hgfleet.errors import ConfigurationError
+from hgfleet.core.errors import ConfigurationError
+from hgfleet.objectstore.presign import DEFAULT_PATH as SIGNING
 from hgfleet.steering import networks, ranges
 from hgfleet.steering.order import Endpoint
 

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from hgfleet.bundles import signing
 from hgfleet.bundles.manifest import SUFFIX, parse
-from hgfleet.errors import ConfigurationError
+from hgfleet.core.errors import ConfigurationError
+from hgfleet.objectstore import presign
 from hgfleet.steering import health
 from hgfleet.steering.health import Condition, Health
 from hgfleet.steering.order import Endpoint, copies, endpoint_of
@@ -289,7 +289,7 @@ class Prober:
         if not entry.private:
             return entry.url
         try:
-            return signing.load(self.config.signing).sign(entry.url, datetime.now(UTC), method)
+            return presign.load(self.config.signing).sign(entry.url, datetime.now(UTC), method)
         except ConfigurationError as error:
             raise EndpointProblem(str(error)) from error
 

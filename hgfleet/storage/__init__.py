@@ -11,7 +11,7 @@ debugupgraderepo`, on whose way of copying a store this builds (7.2.4, `mercuria
 - readers that are under way go on reading old offsets in new files.
 
 Here the lock is held twice for the time that a look at each file takes, and readers stay with the
-store that they opened (`hgext/steadystore.py`). What a killed run leaves is in one folder:
+store that they opened (`hgext/pinned_store.py`). What a killed run leaves is in one folder:
 
 =====================  ================================  ==========================================
 killed                 `.hg/storage-upgrade` has         what the next run does

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hgfleet import dynamic
 from hgfleet.bundles.report import FORMATS, Report, size
-from hgfleet.errors import HgfleetError, UsageError
-from hgfleet.repo_cli import COMPILED, HGRC, REPOSITORIES
+from hgfleet.core.errors import HgfleetError, UsageError
+from hgfleet.registry import user_repositories
+from hgfleet.selfservice.repo_cli import COMPILED, HGRC, REPOSITORIES
 from hgfleet.storage import formats, place, plan
 from hgfleet.storage.formats import Action
 from hgfleet.storage.upgrade import Fleet, Upgrade, table
@@ -64,7 +64,7 @@ def add_parser(subparsers: Any) -> None:
         )
         for option, default, text in (
             ("--registry", COMPILED, "the compiled registry"),
-            ("--dynamic", dynamic.PATH, "what people created"),
+            ("--dynamic", user_repositories.PATH, "what people created"),
             ("--root", REPOSITORIES, "where repositories are"),
             ("--hgrc", HGRC, "what hg gets as HGRCPATH"),
         ):
@@ -117,9 +117,9 @@ def _count(text: str) -> int:
 
 
 def _fleet(options: argparse.Namespace) -> Fleet:
-    from hgfleet import registry_apply
+    from hgfleet.registry import provision
 
-    registry_apply.become(options.user)
+    provision.become(options.user)
     return Fleet(Path(options.root), Path(options.hgrc))
 
 
@@ -127,7 +127,7 @@ def _candidates(
     fleet: Fleet, options: argparse.Namespace, wanted: frozenset[str]
 ) -> list[Candidate]:
     """Look at the named repositories, or at all that are on this host. Raises UsageError."""
-    known = dynamic.load_effective(
+    known = user_repositories.load_effective(
         options.registry, options.dynamic, lambda text: print(f"warning: {text}", file=sys.stderr)
     ).repositories
     if unknown := [path for path in options.repositories if path not in known]:

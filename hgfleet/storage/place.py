@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.errors import HostError, TemporaryError
+from hgfleet.core.errors import HostError, TemporaryError
 from hgfleet.storage import formats
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def requirements(control: Path) -> frozenset[str]:
 
 
 def is_read(store: Path) -> bool:
-    """Whether somebody has an old store open (hgext/steadystore.py)."""
+    """Whether somebody has an old store open (hgext/pinned_store.py)."""
     descriptor = os.open(store, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

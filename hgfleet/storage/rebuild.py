@@ -22,7 +22,7 @@ from mercurial import ui as ui_module
 from mercurial.repo import creation, factory
 from mercurial.revlogutils import constants
 
-from hgfleet.errors import HgfleetError, HostError, TemporaryError
+from hgfleet.core.errors import HgfleetError, HostError, TemporaryError
 from hgfleet.storage import formats, place
 from hgfleet.storage.measure import Times, measure
 
@@ -122,7 +122,7 @@ def _ui() -> Any:
         (b"ui", b"quiet", b"yes"),
         (b"ui", b"timeout", b"%d" % LOCK_WAIT_S),
         # Paths have to lead to what is there now.
-        (b"extensions", b"hgfleet_steady", b"!"),
+        (b"extensions", b"pinned_store", b"!"),
     ):
         ui.setconfig(section, name, value, b"hgfleet.storage")
     return ui

@@ -14,7 +14,7 @@ import traceback
 from pathlib import Path
 from typing import Any, Final
 
-from hgfleet.errors import HgfleetError, HostError
+from hgfleet.core.errors import HgfleetError, HostError
 
 NICE: Final = 5
 """A third of the processor beside one other process. Not less: it holds the lock now and then."""

@@ -26,10 +26,10 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet import dynamic
-from hgfleet.access import may_read
-from hgfleet.errors import RegistryError
-from hgfleet.repository_state import CHANGELOG
+from hgfleet.core.errors import RegistryError
+from hgfleet.hg.fingerprint import CHANGELOG
+from hgfleet.registry import user_repositories
+from hgfleet.registry.permissions import may_read
 from hgfleet.web import access_log, cache, headers, pages, repositories, routing, signin
 from hgfleet.web.execution import Execution
 from hgfleet.web.request import (
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from hgfleet.access import Principal
-    from hgfleet.registry import Registry, Repository
+    from hgfleet.registry.model import Registry, Repository
+    from hgfleet.registry.permissions import Principal
     from hgfleet.web.headers import Headers
 
     Environ = dict[str, Any]
@@ -222,7 +222,7 @@ class Application:
 
     def _load_registry(self, stamp: tuple[int, ...] | None) -> None:
         try:
-            registry = dynamic.load_effective(
+            registry = user_repositories.load_effective(
                 self._settings.registry,
                 self._settings.dynamic,
                 lambda problem: _tell("registry", problem),

@@ -29,12 +29,12 @@ from mercurial.hgweb import hgweb_mod_inner
 from mercurial.hgweb import request as request_module
 from mercurial.repo import factory
 
-from hgfleet import repository_state as state_module
+from hgfleet.hg import fingerprint as state_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from hgfleet.repository_state import State
+    from hgfleet.hg.fingerprint import State
 
 # Registers revset functions, template keywords and wire commands. Only `mercurial.hgweb.hgweb_mod`
 # does it on import, and the package `mercurial.hgweb` hides that module behind the inner one.
@@ -225,7 +225,7 @@ class Repositories:
         """Drop the objects of one repository, in turn, if it has changed.
 
         They would not be lent again, and they hold the files of an old store
-        (hgext/steadystore.py).
+        (hgext/pinned_store.py).
         """
         with self._lock:
             if not self._idle:

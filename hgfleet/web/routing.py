@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hgfleet.access import may_read
-from hgfleet.registry import MAX_SEGMENTS
+from hgfleet.registry.model import MAX_SEGMENTS
+from hgfleet.registry.permissions import may_read
 
 if TYPE_CHECKING:
-    from hgfleet.access import Principal
-    from hgfleet.registry import Registry, Repository
+    from hgfleet.registry.model import Registry, Repository
+    from hgfleet.registry.permissions import Principal
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hgfleet.errors import ConfigurationError
+from hgfleet.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

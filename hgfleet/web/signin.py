@@ -15,10 +15,10 @@ import sys
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.access import Principal
 from hgfleet.auth import protocol
 from hgfleet.auth.client import AuthClient
-from hgfleet.errors import UnavailableError
+from hgfleet.core.errors import UnavailableError
+from hgfleet.registry.permissions import Principal
 from hgfleet.web.request import RefusedError, client_address
 
 if TYPE_CHECKING:

@@ -56,8 +56,8 @@ from hgfleet.bundles.manifest import parse  # noqa: E402
 from hgfleet.bundles.pipeline import Pipeline  # noqa: E402
 from hgfleet.bundles.plan import Action, Refresh  # noqa: E402
 from hgfleet.bundles.report import Report  # noqa: E402
-from hgfleet.bundles.store import Bucket  # noqa: E402
-from hgfleet.registry import Registry, Repository, dump_compiled  # noqa: E402
+from hgfleet.objectstore.bucket import Bucket  # noqa: E402
+from hgfleet.registry.model import Registry, Repository, dump_compiled  # noqa: E402
 from testing.bench.repos import Size, append, generate, kept  # noqa: E402
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ ROUNDS: Final = 3
 
 HGRC: Final = f"""
 [extensions]
-trialbundle = {ROOT}/hgext/trialbundle.py
+bundle_verify = {ROOT}/hgext/bundle_verify.py
 clonebundles =
 [trusted]
 users = *

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any, Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "docker")]
 
-from hgfleet import publickey  # noqa: E402
+from hgfleet.directory import publickey  # noqa: E402
 from testing.e2e.conftest import environment  # noqa: E402
 from testing.e2e.support import Cluster, Host  # noqa: E402
 

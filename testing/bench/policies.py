@@ -123,8 +123,8 @@ def main() -> None:
         (folder / "client.rc").write_text(f"[ui]\nssh = {folder}/session\n")
         (folder / "server.rc").write_text(
             "[extensions]\nblackbox =\n"
-            f"hgfleet_access = {ROOT}/hgext/access.py\n"
-            f"hgfleet_policies = {ROOT}/hgext/policies.py\n"
+            f"access = {ROOT}/hgext/access.py\n"
+            f"policies = {ROOT}/hgext/policies.py\n"
             "[blackbox]\ntrack = hgfleet_policy\n[server]\nvalidate = true\n"
         )
         session = folder / "session"

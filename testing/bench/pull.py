@@ -38,12 +38,12 @@ from typing import TYPE_CHECKING, Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from hgfleet.bundles.chain import Limits  # noqa: E402
 from hgfleet.bundles.config import Config, Store  # noqa: E402
 from hgfleet.bundles.pipeline import Pipeline  # noqa: E402
 from hgfleet.bundles.plan import Refresh  # noqa: E402
+from hgfleet.bundles.pullbundle_chain import Limits  # noqa: E402
 from hgfleet.bundles.report import Report  # noqa: E402
-from hgfleet.registry import Repository  # noqa: E402
+from hgfleet.registry.model import Repository  # noqa: E402
 from testing.bench.bundles import HG, cpu_of, environment, free_port, server  # noqa: E402
 from testing.bench.repos import Size, append, generate  # noqa: E402
 
@@ -54,7 +54,7 @@ BAR: Final = 0.2
 SIDES: Final = {"live": "no", "pull bundles": "yes"}
 HGRC: Final = f"""
 [extensions]
-hgfleet_pullbundles = {ROOT}/hgext/pullbundles.py
+pullbundles = {ROOT}/hgext/pullbundles.py
 clonebundles =
 [trusted]
 users = *

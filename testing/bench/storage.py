@@ -33,7 +33,7 @@ from testing.bench.repos import OLD_FORMAT, Size, kept  # noqa: E402
 HG: Final = Path(sys.executable).with_name("hg")
 HGRC: Final = f"""
 [extensions]
-hgfleet_steady = {ROOT}/hgext/steadystore.py
+pinned_store = {ROOT}/hgext/pinned_store.py
 """
 
 

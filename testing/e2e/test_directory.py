@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet import publickey
+from hgfleet.directory import publickey
 from testing.e2e.support import Cluster, Host, Person, run, wait_until
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.bundles.signing import PrivateStore, presign
+from hgfleet.objectstore.presign import PrivateStore, presign
 from testing.e2e.support import basic, changesets_sent, wait_until
 
 if TYPE_CHECKING:

@@ -249,8 +249,9 @@ def test_operators_purge_what_has_waited_and_nothing_else(
 def back_date(host: Host, path: str, days: int) -> None:
     """Let a repository have been archived some days ago."""
     program = (
-        "import json, sys, time; from hgfleet import dynamic; from dataclasses import replace\n"
-        "with dynamic.update() as entries:\n"
+        "import json, sys, time; from dataclasses import replace\n"
+        "from hgfleet.registry import user_repositories\n"
+        "with user_repositories.update() as entries:\n"
         "    stamp = time.gmtime(time.time() - 86400 * int(sys.argv[2]))\n"
         "    stamp = time.strftime('%Y-%m-%dT%H:%M:%SZ', stamp)\n"
         "    entries[sys.argv[1]] = replace(entries[sys.argv[1]], archived=stamp)\n"

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, urlsplit
 
-from hgfleet.bundles.signing import PrivateStore, presign
+from hgfleet.objectstore.presign import PrivateStore, presign
 
 if TYPE_CHECKING:
     from pathlib import Path

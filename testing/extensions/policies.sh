@@ -4,10 +4,10 @@
 
 cat > "$TESTTMP/server.rc" <<EOF
 [extensions]
-hgfleet_access = $TOP/hgext/access.py
-hgfleet_access:required = yes
-hgfleet_policies = $TOP/hgext/policies.py
-hgfleet_policies:required = yes
+access = $TOP/hgext/access.py
+access:required = yes
+policies = $TOP/hgext/policies.py
+policies:required = yes
 blackbox =
 [blackbox]
 track = hgfleet_policy

@@ -5,11 +5,11 @@ push.
 
   $ cat > server.rc <<EOF
   > [extensions]
-  > hgfleet_access = $TOP/hgext/access.py
-  > hgfleet_access:required = yes
+  > access = $TOP/hgext/access.py
+  > access:required = yes
   > blackbox =
   > [blackbox]
-  > track = hgfleet_access
+  > track = access
   > EOF
   $ hg init server
   $ cat > server/.hg/hgrc <<EOF
@@ -102,7 +102,7 @@ A bookmark is a write as well, also when no changeset comes with them.
   $ hg bookmarks -R ../server
   no bookmarks set
   $ hg debugpushkey ssh://host/server bookmarks stolen '' $(hg log -r . -T '{node}')
-  remote: error: pretxnopen.hgfleet_access hook failed: write refused
+  remote: error: pretxnopen.access hook failed: write refused
   remote: abort: bob may not push to team/tool: members of maintainers or staff may; ask one of them to push, or an operator to add you
   abort: unexpected response: empty string
   [255]
@@ -115,7 +115,7 @@ Without a name nothing is written: a web worker, a job, or somebody who runs hg 
   abort: push failed on remote
   [255]
   $ HGRCPATH=$TESTTMP/server.rc hg -R ../server bookmark stolen
-  error: pretxnopen.hgfleet_access hook failed: write refused
+  error: pretxnopen.access hook failed: write refused
   abort: nobody may write to team/tool without a name: push over SSH, or set HGFLEET_USER=operator:NAME as an administrator of this host
   [255]
   $ unset HGFLEET_USER HGFLEET_GROUPS
@@ -149,7 +149,7 @@ No configuration takes the check out: the generated hgrc is the owner's, yet eve
 
   $ cat >> ../server/.hg/hgrc <<EOF
   > [hooks]
-  > pretxnopen.hgfleet_access =
+  > pretxnopen.access =
   > EOF
   $ as bob sandbox
   $ echo two > file

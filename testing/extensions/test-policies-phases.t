@@ -25,7 +25,7 @@ hg sends no secret changeset. A bundle can carry one, and who writes bundles by 
   adding manifests
   adding file changes
   - commit-message: 8ee45a2f7efd has the message "a secret": expected the pattern ^Bug; change it with hg commit --amend or hg histedit
-  error: pretxnclose.hgfleet_policies hook failed: write refused
+  error: pretxnclose.policies hook failed: write refused
   transaction abort!
   rollback completed
   abort: alice may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
@@ -40,12 +40,12 @@ A second head that nobody sees is none, until its phase is moved.
   default: open
   $ server phase --draft --force -r 'desc("a secret")'
   - single-head: the branch default would have 2 heads (7e0e88112913, 8ee45a2f7efd): pull, then merge or rebase onto what is there, and push one
-  error: pretxnclose.hgfleet_policies hook failed: write refused
+  error: pretxnclose.policies hook failed: write refused
   abort: alice may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
   [255]
   $ server phase --public -r 'desc("a secret")'
   - single-head: the branch default would have 2 heads (7e0e88112913, 8ee45a2f7efd): pull, then merge or rebase onto what is there, and push one
-  error: pretxnclose.hgfleet_policies hook failed: write refused
+  error: pretxnclose.policies hook failed: write refused
   abort: alice may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
   [255]
   $ server log -r 'desc("a secret")' -T '{phase} {desc}\n'
@@ -59,7 +59,7 @@ A commit on the server is asked like a push.
   $ server commit -Am 'a link' --user alice --date '0 0'
   adding x
   - no-symlinks: e2277d853e91 has x, a symbolic link: replace it by a file (hg commit --amend)
-  error: pretxnclose.hgfleet_policies hook failed: write refused
+  error: pretxnclose.policies hook failed: write refused
   transaction abort!
   rollback completed
   abort: alice may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed

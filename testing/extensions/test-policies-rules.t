@@ -97,14 +97,14 @@ On a repository that keeps drafts, publishing is a change as well, and so is tak
   $ tip=$(hg log -r . -T '{node}')
   $ hg --config experimental.evolution=all debugpushkey ssh://host/server phases $tip 1 0
   remote: - rules: 8f8d8c13da7a is on the branch stable, where only members of release may push; ask one of them
-  remote: error: pretxnclose.hgfleet_policies hook failed: write refused
+  remote: error: pretxnclose.policies hook failed: write refused
   remote: abort: bob may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
   abort: unexpected response: empty string
   [255]
   $ HGRCPATH=$TESTTMP/server.rc hg -R ../server --config experimental.evolution=all debugobsolete --record-parents $tip
   no username found, using 'root@localhost' instead
   - rules: 8f8d8c13da7a is on the branch stable, where only members of release may push; ask one of them
-  error: pretxnclose.hgfleet_policies hook failed: write refused
+  error: pretxnclose.policies hook failed: write refused
   transaction abort!
   rollback completed
   abort: bob may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed

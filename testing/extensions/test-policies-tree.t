@@ -35,7 +35,7 @@ A closed tree says why. Nobody pushes, not even a bookmark.
   [255]
   $ hg debugpushkey ssh://host/server bookmarks here '' $(hg log -r 'desc(root)' -T '{node}')
   remote: - closed-tree: the tree is closed: release 2.0 is built until Friday; wait until it opens
-  remote: error: pretxnclose.hgfleet_policies hook failed: write refused
+  remote: error: pretxnclose.policies hook failed: write refused
   remote: abort: alice may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
   abort: unexpected response: empty string
   [255]

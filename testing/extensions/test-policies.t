@@ -124,7 +124,7 @@ What this hg does not know it cannot check, and what breaks lets nothing through
 
 No configuration takes the check out.
 
-  $ registered 'policies = {"no-symlinks": {}}' '[hooks]' 'pretxnclose.hgfleet_policies ='
+  $ registered 'policies = {"no-symlinks": {}}' '[hooks]' 'pretxnclose.policies ='
   $ ln -sf /y link
   $ commit link
   $ push

@@ -20,22 +20,22 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from hgfleet import dynamic
-from hgfleet import repository_state as files
 from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles import verify
 from hgfleet.bundles.config import Config, Store
 from hgfleet.bundles.explain import explain
-from hgfleet.bundles.hgserver import HgError
 from hgfleet.bundles.manifest import Entry, Manifests, locate
 from hgfleet.bundles.pipeline import Outcome, Pipeline
 from hgfleet.bundles.plan import Action, Refresh
 from hgfleet.bundles.prune import StoredObject
 from hgfleet.bundles.report import Report
-from hgfleet.bundles.signing import PrivateStore
-from hgfleet.bundles.store import Bucket, Stored, Upload
-from hgfleet.errors import UnavailableError
-from hgfleet.registry import Namespace, Repository, Settings, build, dump_compiled
+from hgfleet.core.errors import UnavailableError
+from hgfleet.hg import fingerprint as files
+from hgfleet.hg.command_server import HgError
+from hgfleet.objectstore.bucket import Bucket, Stored, Upload
+from hgfleet.objectstore.presign import PrivateStore
+from hgfleet.registry import user_repositories
+from hgfleet.registry.model import Namespace, Repository, Settings, build, dump_compiled
 from testing.extensions.closedstore import SECRET, admits, write_settings
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from testing.conftest import WaitFor
 
 HG = Path(sys.executable).with_name("hg")
-EXTENSION = Path(__file__).resolve().parents[2] / "hgext/trialbundle.py"
+EXTENSION = Path(__file__).resolve().parents[2] / "hgext/bundle_verify.py"
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
@@ -175,7 +175,7 @@ class Site:
         hgrc = root / "hgrc"
         hgrc.write_text(
             "[trusted]\nusers = *\n[extensions]\nclonebundles =\n"
-            f"trialbundle = {EXTENSION}\n[ui]\nusername = t\n"
+            f"bundle_verify = {EXTENSION}\n[ui]\nusername = t\n"
         )
         self.config = Config(
             stores=tuple(
@@ -648,15 +648,15 @@ def test_a_repository_that_is_archived_loses_its_bundles_in_the_next_run(site: S
     static = build({}, {"people": Namespace("people")}, Settings(bundles=("zstd",)))
     site.config.registry.write_text(dump_compiled(static))
     site.config.dynamic.parent.mkdir()
-    entry = dynamic.Entry("bob", "", "2026-11-20T00:00:00Z")
-    with dynamic.update(site.config.dynamic) as entries:
+    entry = user_repositories.Entry("bob", "", "2026-11-20T00:00:00Z")
+    with user_repositories.update(site.config.dynamic) as entries:
         entries["people/bob/x"] = entry
     pipeline = Pipeline(site.config, Report("text", site.said))
     known, archived = pipeline.known()
     site.run(*known.repositories.values(), *archived)
     assert site.published("people/bob/x")
     assert site.store.content
-    with dynamic.update(site.config.dynamic) as entries:
+    with user_repositories.update(site.config.dynamic) as entries:
         entries["people/bob/x"] = replace(entry, archived="2026-11-20T12:00:00Z")
     known, archived = pipeline.known()
     assert list(known.repositories) == []
@@ -671,8 +671,8 @@ def test_what_is_purged_before_any_run_saw_it_archived_goes_in_the_next_run(site
     static = build({}, {"people": Namespace("people")}, Settings(bundles=("zstd",)))
     site.config.registry.write_text(dump_compiled(static))
     site.config.dynamic.parent.mkdir()
-    entry = dynamic.Entry("bob", "", "2026-11-20T00:00:00Z")
-    with dynamic.update(site.config.dynamic) as entries:
+    entry = user_repositories.Entry("bob", "", "2026-11-20T00:00:00Z")
+    with user_repositories.update(site.config.dynamic) as entries:
         entries["people/bob/x"] = entries["people/bob/stays"] = entry
 
     def run(hours: float) -> set[str]:
@@ -683,14 +683,14 @@ def test_what_is_purged_before_any_run_saw_it_archived_goes_in_the_next_run(site
         return {key.rpartition("/")[0] for key in site.store.content}
 
     assert run(0) == {"people/bob/x", "people/bob/stays"}
-    with dynamic.update(site.config.dynamic) as entries:
-        dynamic.note_purged(site.config.dynamic, "people/bob/x")
+    with user_repositories.update(site.config.dynamic) as entries:
+        user_repositories.note_purged(site.config.dynamic, "people/bob/x")
         del entries["people/bob/x"]
     assert run(1) == {"people/bob/stays"}
     assert site.published("people/bob/x") == ()
     # Whoever takes the name later has bundles like anybody.
     site.commit("people/bob/x")
-    with dynamic.update(site.config.dynamic) as entries:
+    with user_repositories.update(site.config.dynamic) as entries:
         entries["people/bob/x"] = entry
     assert run(2) == run(3) == {"people/bob/x", "people/bob/stays"}
 

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet import repository_state
-from hgfleet.bundles import pulls as pulls_module
+from hgfleet.bundles import pullbundle_store as pulls_module
 from hgfleet.bundles import repository as hg_side
-from hgfleet.bundles.chain import Chain, Limits
 from hgfleet.bundles.config import Config, Store
-from hgfleet.bundles.hgserver import Hg
 from hgfleet.bundles.pipeline import Outcome, Pipeline
 from hgfleet.bundles.plan import Refresh
+from hgfleet.bundles.pullbundle_chain import Chain, Limits
 from hgfleet.bundles.report import Report
-from hgfleet.registry import Repository
+from hgfleet.hg import fingerprint
+from hgfleet.hg.command_server import Hg
+from hgfleet.registry.model import Repository
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "testing/bench"))
 
@@ -47,8 +47,8 @@ class Host:
         self.root, self.source = root, root / "repos/project"
         hgrc = root / "hgrc"
         hgrc.write_text(
-            f"[extensions]\nhgfleet_pullbundles = {HGEXT}/pullbundles.py\nblackbox =\nstrip =\n"
-            "[blackbox]\ntrack = hgfleet_pullbundles\n"
+            f"[extensions]\npullbundles = {HGEXT}/pullbundles.py\nblackbox =\nstrip =\n"
+            "[blackbox]\ntrack = pullbundles\n"
             "[trusted]\nusers = *\n[ui]\nusername = t\n[experimental]\nevolution = all\n"
         )
         self.config = Config(
@@ -291,7 +291,7 @@ def test_a_killed_run_is_mended_by_the_next(
 
 def test_an_idle_run_starts_no_hg(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     repos.append(host.source, 5, seed=9)
-    monkeypatch.setattr(repository_state, "SETTLED_NS", -(10**18))
+    monkeypatch.setattr(fingerprint, "SETTLED_NS", -(10**18))
     for _ in range(2):
         assert host.run().error is None
     before = host.files(), host.chain()

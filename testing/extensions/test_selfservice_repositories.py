@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet import dynamic, registry, registry_apply
-from hgfleet.errors import HostError, TemporaryError
-from hgfleet.registry import Namespace, Registry, Settings, build
+from hgfleet.core.errors import HostError, TemporaryError
+from hgfleet.registry import model, provision, user_repositories
+from hgfleet.registry.model import Namespace, Registry, Settings, build
 from hgfleet.selfservice import repositories
 from hgfleet.selfservice.context import MANIFESTS
 
@@ -42,8 +42,8 @@ HGRC = f"""\
 [ui]
 username = test
 [extensions]
-hgfleet_access = {TOP}/hgext/access.py
-hgfleet_policies = {TOP}/hgext/policies.py
+access = {TOP}/hgext/access.py
+policies = {TOP}/hgext/policies.py
 [experimental]
 evolution = all
 """
@@ -69,15 +69,15 @@ class Site:
             **{path.replace("__", "/"): entry for path, entry in more.items()},
         }
         static = build(declared, NAMESPACES, Settings(push=("maintainers",)))
-        (self.path / "registry.json").write_text(registry.dump_compiled(static))
+        (self.path / "registry.json").write_text(model.dump_compiled(static))
         return static
 
     def words(self, person: str, group: str = "sandbox") -> list[str]:
         # The system log of the machine that runs the tests is not ours to fill.
         start = (
-            "import sys; from hgfleet import shell; "
+            "import sys; from hgfleet.ssh import shell; "
             f"log = open('{self.path}/log', 'a', buffering=1); "
-            "shell.events.to_syslog = lambda _: lambda t: print(t, file=log); "
+            "shell.logfmt.to_syslog = lambda _: lambda t: print(t, file=log); "
             "sys.exit(shell.main())"
         )
         return [
@@ -144,8 +144,8 @@ class Site:
         self.hg("-R", str(self.repos / path), "commit", "-qAm", name, *more)
 
     @property
-    def entries(self) -> dict[str, dynamic.Entry]:
-        return dict(dynamic.load(self.file).repositories)
+    def entries(self) -> dict[str, user_repositories.Entry]:
+        return dict(user_repositories.load(self.file).repositories)
 
     def remains(self) -> list[str]:
         """What lies about below the root and is no repository or folder of them."""
@@ -233,7 +233,7 @@ def test_several_at_once_do_not_get_past_the_quota(site: Site) -> None:
 def test_the_inventory_may_declare_the_path_meanwhile(site: Site) -> None:
     site.source("hgfleet")
     # `registry apply` at work: it holds the lock, and has written the compiled registry at its end.
-    with dynamic.locked(site.file):
+    with user_repositories.locked(site.file):
         waiting = site.start("bob", "repo create open/x")
         made = site.repos / "open/.x.making/.hg" / repositories.MARK
         while not made.exists():
@@ -261,7 +261,8 @@ KILLED_AT = {
 def test_whenever_it_is_killed_the_next_one_succeeds(site: Site, patch: str, command: str) -> None:
     site.source("hgfleet")
     kill = (
-        "import os, signal; from pathlib import Path; from hgfleet import dynamic; "
+        "import os, signal; from pathlib import Path; "
+        "from hgfleet.registry import user_repositories; "
         "from hgfleet.selfservice import repositories; "
         f"kill = lambda: os.kill(os.getpid(), signal.SIGKILL); {patch}; "
     )
@@ -451,15 +452,15 @@ def test_what_is_gone_from_disk_is_not_restored(site: Site) -> None:
 
 def apply(site: Site, static: Registry) -> list[str]:
     said: list[str] = []
-    target = registry_apply.Target(
+    target = provision.Target(
         root=site.repos,
         compiled=site.path / "registry.json",
         manifests=Path(MANIFESTS),
         hgrc=site.path / "hgrc",
-        owner=registry_apply.Owner(os.geteuid(), os.getegid()),
+        owner=provision.Owner(os.geteuid(), os.getegid()),
         dynamic=site.file,
     )
-    changed = registry_apply.apply(static, target, write=True, diff=False, say=said.append)
+    changed = provision.apply(static, target, write=True, diff=False, say=said.append)
     return [*said, f"changed={changed}"]
 
 

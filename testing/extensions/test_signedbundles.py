@@ -238,7 +238,7 @@ def test_a_clone_downloads_from_the_private_store(site: Site) -> None:
 
 def test_the_store_refuses_a_url_that_was_changed_or_is_old(site: Site) -> None:
     """What the tests above rely on: the store's own check, with the same signatures."""
-    from hgfleet.bundles.signing import presign
+    from hgfleet.objectstore.presign import presign
 
     entry, now = site.entry(), datetime.now(UTC)
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.bundles.hgserver import Hg
-from hgfleet.registry import Settings, build, dump_compiled
+from hgfleet.hg.command_server import Hg
+from hgfleet.registry.model import Settings, build, dump_compiled
 from hgfleet.storage import place
 from testing.bench.repos import OLD_FORMAT, Size, generate
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 TOP = Path(__file__).resolve().parents[2]
 HG = Path(sys.executable).with_name("hg")
-STEADY = f"hgfleet_steady = {TOP}/hgext/steadystore.py\n"
+STEADY = f"pinned_store = {TOP}/hgext/pinned_store.py\n"
 HGRC = f"""\
 [ui]
 username = test

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.registry import Read, Registry, Repository, dump_compiled
+from hgfleet.registry.model import Read, Registry, Repository, dump_compiled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet import publickey
+from hgfleet.directory import publickey
 from testing.roles.ldap import DATABASE, change, search
 
 if TYPE_CHECKING:

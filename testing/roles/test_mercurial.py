@@ -36,10 +36,10 @@ def test_no_other_settings_than_ours_are_read(host: Host) -> None:
 
 def test_access_rule_is_loaded_and_required(host: Host) -> None:
     shown = host.check_output(f"{HG} config extensions")
-    assert "hgfleet_access=/opt/hgfleet/current/hgext/access.py" in shown
-    assert "extensions.hgfleet_access:required=yes" in shown
-    assert "hgfleet_policies=/opt/hgfleet/current/hgext/policies.py" in shown
-    assert "extensions.hgfleet_policies:required=yes" in shown
+    assert "access=/opt/hgfleet/current/hgext/access.py" in shown
+    assert "extensions.access:required=yes" in shown
+    assert "policies=/opt/hgfleet/current/hgext/policies.py" in shown
+    assert "extensions.policies:required=yes" in shown
 
 
 def test_new_repositories_have_the_format_that_an_upgrade_brings(host: Host) -> None:
@@ -50,7 +50,7 @@ def test_new_repositories_have_the_format_that_an_upgrade_brings(host: Host) -> 
         *("dotencode", "fncache", "generaldelta", "revlog-compression-zstd"),
         *("revlogv1", "sparserevlog", "store"),
     ]
-    assert "hgfleet_steady" in host.check_output(f"{HG} config extensions")
+    assert "pinned_store" in host.check_output(f"{HG} config extensions")
     said = host.check_output("hgfleet storage plan")
     assert said.splitlines()[-1].startswith("0 of "), said
 
@@ -70,8 +70,8 @@ def test_keys_of_private_stores_are_for_those_who_may_read_every_repository(host
 
 def test_urls_of_private_stores_are_signed_by_every_hg_or_it_does_not_start(host: Host) -> None:
     shown = host.check_output(f"{HG} config extensions").splitlines()
-    assert "extensions.hgfleet_sign=/opt/hgfleet/current/hgext/signedbundles.py" in shown
-    assert "extensions.hgfleet_sign:required=yes" in shown
+    assert "extensions.signedbundles=/opt/hgfleet/current/hgext/signedbundles.py" in shown
+    assert "extensions.signedbundles:required=yes" in shown
 
 
 def test_every_declared_repository_is_there_for_its_owner_and_readers(
@@ -128,17 +128,17 @@ def test_all_that_serve_share_the_queue_of_clones_and_nobody_else(host: Host) ->
 
 
 def test_clones_are_limited_by_all_that_serve(host: Host) -> None:
-    shown = host.check_output(f"{HG} config extensions.hgfleet_admission hgfleet.admission")
+    shown = host.check_output(f"{HG} config extensions.admission hgfleet.admission")
     assert shown.splitlines() == [
-        "extensions.hgfleet_admission=/opt/hgfleet/current/hgext/admission.py",
+        "extensions.admission=/opt/hgfleet/current/hgext/admission.py",
         "hgfleet.admission=/run/hgfleet-admission",
     ]
 
 
 def test_bundle_jobs_are_told_of_pushes(host: Host) -> None:
-    shown = host.check_output(f"{HG} config extensions.hgfleet_pushed hgfleet.pushed")
+    shown = host.check_output(f"{HG} config extensions.bundle_trigger hgfleet.pushed")
     assert shown.splitlines() == [
-        "extensions.hgfleet_pushed=/opt/hgfleet/current/hgext/pushed.py",
+        "extensions.bundle_trigger=/opt/hgfleet/current/hgext/bundle_trigger.py",
         "hgfleet.pushed=/var/lib/hgfleet/pushed",
     ]
     folder = host.file("/var/lib/hgfleet/pushed")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet import publickey
+from hgfleet.directory import publickey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

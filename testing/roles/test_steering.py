@@ -48,7 +48,7 @@ def test_who_answers_clients_can_read_what_steering_needs(host: Host, user: str)
 
 
 def test_every_hg_of_the_service_steers(host: Host) -> None:
-    shown = host.run("env HGRCPATH=/etc/hgfleet/hgrc %s config extensions.hgfleet_steer", HG)
+    shown = host.run("env HGRCPATH=/etc/hgfleet/hgrc %s config extensions.clonebundles_steer", HG)
     assert shown.stdout.strip() == "/opt/hgfleet/current/hgext/clonebundles_steer.py"
 
 

@@ -12,7 +12,7 @@ from hgfleet.auth import authenticator, limits, protocol, tokens
 from hgfleet.auth.authenticator import Authenticator, Decision, Entry
 from hgfleet.auth.daemon import describe
 from hgfleet.auth.protocol import Person, Question, Refused, Throttled, Unavailable
-from hgfleet.errors import UnavailableError
+from hgfleet.core.errors import UnavailableError
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 BOB = Person("bob", frozenset({"sandbox"}), "password")

@@ -8,7 +8,7 @@ import pytest
 
 from hgfleet.auth import config, daemon
 from hgfleet.auth.directory import order, person_of
-from hgfleet.errors import ConfigurationError
+from hgfleet.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ import pytest
 
 from hgfleet.auth import tokens
 from hgfleet.auth.tokens import Watched, command
-from hgfleet.errors import AccessDeniedError, UsageError
+from hgfleet.core.errors import AccessDeniedError, UsageError
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet import cli, pushed
+from hgfleet import cli
 from hgfleet.bundles.kinds import make_key
 from hgfleet.bundles.manifest import Entry, Manifests, object_url
 from hgfleet.bundles.pipeline import Outcome, Pipeline
 from hgfleet.bundles.published import Published
 from hgfleet.bundles.verify import Reader
-from hgfleet.errors import HgfleetError, TemporaryError, UnavailableError
-from hgfleet.registry import Registry, Repository, dump_compiled
+from hgfleet.core.errors import HgfleetError, TemporaryError, UnavailableError
+from hgfleet.hg import push_spool
+from hgfleet.registry.model import Registry, Repository, dump_compiled
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -167,8 +168,8 @@ def test_a_run_after_pushes_renews_the_pages_of_all_once(
     (tmp_path / "registry.json").write_text(dump_compiled(registry))
     spool = tmp_path / "spool"
     spool.mkdir()
-    pushed.mark(str(spool), "team/project")
-    monkeypatch.setattr(pushed, "SPOOL", spool)
+    push_spool.mark(str(spool), "team/project")
+    monkeypatch.setattr(push_spool, "SPOOL", spool)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
     monkeypatch.setattr(Pipeline, "run", run)

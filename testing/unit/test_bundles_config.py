@@ -7,7 +7,7 @@ import pytest
 
 from hgfleet.bundles import config
 from hgfleet.bundles.config import Credentials
-from hgfleet.errors import ConfigurationError
+from hgfleet.core.errors import ConfigurationError
 
 STORE = """
 [[store]]

@@ -7,7 +7,7 @@ from hgfleet.bundles.demand import Demand
 from hgfleet.bundles.kinds import make_key
 from hgfleet.bundles.manifest import Entry, object_url
 from hgfleet.bundles.plan import Action, Plan, Refresh, State, Stores, misplaced, order, plan
-from hgfleet.registry import Repository
+from hgfleet.registry.model import Repository
 
 PUBLIC = "https://store.example/bundles"
 US = "https://us.example/bundles"

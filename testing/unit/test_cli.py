@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hgfleet import cli, errors
+from hgfleet import cli
+from hgfleet.core import errors
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -210,7 +211,7 @@ def test_ctrl_c_is_one_line(
     def interrupt(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hgfleet.registry.load", interrupt)
+    monkeypatch.setattr("hgfleet.registry.model.load", interrupt)
     assert cli.main(["registry", "check", registry_file]) == 130
     assert capsys.readouterr().err == "hgfleet: interrupted\n"
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet import dynamic, registry
-from hgfleet.access import Principal
-from hgfleet.dynamic import Entry
-from hgfleet.errors import AccessDeniedError, RegistryError, UsageError
-from hgfleet.registry import Namespace, Settings, build
+from hgfleet.core.errors import AccessDeniedError, RegistryError, UsageError
+from hgfleet.registry import model, user_repositories
+from hgfleet.registry.model import Namespace, Settings, build
+from hgfleet.registry.permissions import Principal
+from hgfleet.registry.user_repositories import Entry
 from hgfleet.selfservice import commands, rules, words
 from hgfleet.selfservice.context import Context
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hgfleet.dynamic import Dynamic
+    from hgfleet.registry.user_repositories import Dynamic
 
 BOB = Principal("bob", frozenset({"sandbox"}))
 ALICE = Principal("alice", frozenset({"maintainers", "staff", "team"}))
@@ -51,7 +51,7 @@ STATIC = build(
 def entries(**given: Entry) -> Dynamic:
     """The paths have slashes, so they are given with a double underscore."""
     raw = {path.replace("__", "/"): entry.to_json() for path, entry in given.items()}
-    return dynamic.parse(json.dumps({"format": 1, "repositories": raw}).encode(), "test")
+    return user_repositories.parse(json.dumps({"format": 1, "repositories": raw}).encode(), "test")
 
 
 NONE = entries()
@@ -247,7 +247,7 @@ def test_a_taken_name_is_not_available_whatever_has_it(
 
 
 def test_an_entry_that_makes_no_sense_still_has_its_name() -> None:
-    broken = dynamic.parse(b'{"format": 1, "repositories": {"open/x": 7}}', "test")
+    broken = user_repositories.parse(b'{"format": 1, "repositories": {"open/x": 7}}', "test")
     with pytest.raises(AccessDeniedError, match="not available"):
         rules.check_creation("open/x", BOB, STATIC, broken)
 
@@ -276,8 +276,8 @@ def test_the_quota_counts_what_one_person_owns_below_the_namespace() -> None:
 # --- for whom to read -----------------------------------------------------------------------
 
 
-def source(read: registry.Read) -> registry.Repository:
-    return registry.Repository("staff/plans", "", read, (), publishing=True, bundles=())
+def source(read: model.Read) -> model.Repository:
+    return model.Repository("staff/plans", "", read, (), publishing=True, bundles=())
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def source(read: registry.Read) -> registry.Repository:
     ],
 )
 def test_readers_of_a_new_repository(
-    asked: str | None, inherited: registry.Read, expected: registry.Read | None
+    asked: str | None, inherited: model.Read, expected: model.Read | None
 ) -> None:
     assert rules.readers(asked, inherited) == expected
 
@@ -321,7 +321,7 @@ def test_readers_that_are_no_groups(asked: str) -> None:
     ],
 )
 def test_a_fork_has_at_most_the_readers_of_its_source(
-    asked: str | None, read: registry.Read, expected: registry.Read | None
+    asked: str | None, read: model.Read, expected: model.Read | None
 ) -> None:
     assert rules.readers(asked, "public", source(read)) == expected
 
@@ -346,9 +346,9 @@ def test_and_never_more(asked: str, read: tuple[str, ...]) -> None:
 
 @pytest.fixture
 def context(tmp_path: Path) -> Context:
-    (tmp_path / "registry.json").write_text(registry.dump_compiled(STATIC))
+    (tmp_path / "registry.json").write_text(model.dump_compiled(STATIC))
     (tmp_path / "dynamic").mkdir()
-    with dynamic.update(tmp_path / "dynamic/registry.json") as found:
+    with user_repositories.update(tmp_path / "dynamic/registry.json") as found:
         found["people/bob/x"] = Entry("bob", "Mine", MADE, read=())
         found["people/bob/old"] = Entry("bob", "Old", MADE, archived=MADE)
         found["people/carol/y"] = Entry("carol", "Carol's", MADE)
@@ -454,9 +454,9 @@ def test_info_says_all_of_an_entry(context: Context) -> None:
 
 def test_archived_is_out_of_service_at_once(context: Context) -> None:
     assert "Archived people/bob/x" in ask(context, "repo archive people/bob/x")
-    again = dynamic.load_effective(context.registry, context.dynamic)
+    again = user_repositories.load_effective(context.registry, context.dynamic)
     assert "people/bob/x" not in again.repositories
-    entry = dynamic.load(context.dynamic).repositories["people/bob/x"]
+    entry = user_repositories.load(context.dynamic).repositories["people/bob/x"]
     assert entry.archived is not None
     assert entry.description == "Mine"
 
@@ -467,7 +467,9 @@ def test_a_description_that_would_spoil_pages_and_terminals_is_refused(
 ) -> None:
     with pytest.raises(UsageError):
         ask(context, f"repo describe people/bob/x {text}")
-    assert dynamic.load(context.dynamic).repositories["people/bob/x"].description == "Mine"
+    assert (
+        user_repositories.load(context.dynamic).repositories["people/bob/x"].description == "Mine"
+    )
 
 
 def test_a_damaged_dynamic_registry_stops_changes_and_nothing_else(

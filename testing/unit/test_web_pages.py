@@ -5,7 +5,7 @@ import hashlib
 import json
 import re
 
-from hgfleet.registry import Namespace, Registry, Repository
+from hgfleet.registry.model import Namespace, Registry, Repository
 from hgfleet.web import pages
 
 EVIL = '<script>alert("&")</script>'

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from hgfleet.access import Principal
-from hgfleet.registry import Registry, Repository
+from hgfleet.registry.model import Registry, Repository
+from hgfleet.registry.permissions import Principal
 from hgfleet.web.routing import Index, InRepository, is_canonical, resolve
 
 

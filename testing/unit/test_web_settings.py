@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hgfleet.errors import ConfigurationError
+from hgfleet.core.errors import ConfigurationError
 from hgfleet.web.headers import etag, etag_matches
 from hgfleet.web.settings import Settings, from_environment
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Entry = dict[str, list[str]]
 
-# The types that hgfleet.publickey knows; testing/unit/test_filter_directory.py keeps them equal.
+# The types of hgfleet.directory.publickey; testing/unit/test_filter_directory.py compares them.
 KEY_TYPES = (
     "ssh-ed25519",
     "sk-ssh-ed25519@openssh.com",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet import admission
+from hgfleet.admission import queue
 from testing.extensions.web.support import HG, HGRC, Site
 from testing.extensions.web.test_web_clients import gunicorn
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[3]
 REPOSITORY = "team/project"
 WAITS = "remote: waiting for a turn: 1 clone is being served\n"
-LIMITS = admission.Limits(slots=1, waiting=2, patience=60, hold=60)
+LIMITS = queue.Limits(slots=1, waiting=2, patience=60, hold=60)
 PROTOCOLS = ("ssh", "http")
 
 
@@ -113,8 +113,8 @@ class Served:
         process.stdin.flush()
         return process
 
-    def slot(self) -> admission.Turn:
-        turn = admission.enter(self.queue, LIMITS, "repo=test")
+    def slot(self) -> queue.Turn:
+        turn = queue.enter(self.queue, LIMITS, "repo=test")
         assert turn.ask() is None
         return turn
 
@@ -200,7 +200,7 @@ def test_pulls_and_pages_do_not_wait(served: Served, protocol: str, wait_for: Wa
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_one_too_many_is_refused(served: Served, protocol: str, wait_for: WaitFor) -> None:
     slot = served.slot()
-    others = [admission.enter(served.queue, LIMITS, "") for _ in range(2)]
+    others = [queue.enter(served.queue, LIMITS, "") for _ in range(2)]
     clone = served.clone(protocol)
     said = clone.end()
     assert "1 clone is being served and 2 wait; try again in some minutes" in said

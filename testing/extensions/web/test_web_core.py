@@ -10,7 +10,7 @@ import mercurial
 from mercurial import hg, wireprotov1server
 from mercurial.hgweb import hgweb_mod_inner, webcommands
 
-from hgfleet import repository_state as state
+from hgfleet.hg import fingerprint as state
 from hgfleet.web import repositories, wire
 
 TEMPLATES = Path(mercurial.__file__).parent / "templates"

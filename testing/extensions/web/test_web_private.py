@@ -16,7 +16,7 @@ import pytest
 from hgfleet.auth import authenticator, client, tokens
 from hgfleet.auth.authenticator import Authenticator, Entry
 from hgfleet.auth.daemon import Server
-from hgfleet.errors import UnavailableError
+from hgfleet.core.errors import UnavailableError
 from hgfleet.web.app import Application
 from testing.extensions.web.support import Reply, Site, ask
 

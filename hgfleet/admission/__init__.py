@@ -1,0 +1,1 @@
+"""Admission: how many clones are served at the same time."""

@@ -1,0 +1,256 @@
+"""Pull bundles on disk: a folder for each repository, with the files of its chain and a manifest.
+
+`.hg/pullbundles` of a repository is a link to its folder, and hgext/pullbundles.py reads it. Files
+are named by their content and written before the manifest that names them, so a run may be killed
+anywhere: what is left is files that nobody names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import os
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.bundles import pullbundle_chain as chains
+from hgfleet.bundles import repository as hg_side
+from hgfleet.bundles.budget import CLONE, estimate
+from hgfleet.bundles.job import file_name, remove
+from hgfleet.bundles.manifest import write
+from hgfleet.bundles.pullbundle_chain import ChainPlan, Link, Make, Move
+from hgfleet.bundles.report import size
+from hgfleet.bundles.verify import VerificationError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
+
+    from hgfleet.bundles.generate import Maker, Work
+    from hgfleet.bundles.job import Job
+    from hgfleet.bundles.plan import State
+    from hgfleet.bundles.pullbundle_chain import Chain
+    from hgfleet.registry.model import Repository
+
+MANIFEST: Final = "manifest"
+FRESH: Final = ".fresh.hg"
+"""A file that has no name yet; only the holder of the repository's lock makes one."""
+
+FILE_MODE: Final = 0o640
+"""Of whom the folder's group allows: a pull bundle of a private repository is private."""
+
+GRACE: Final = timedelta(hours=1)
+"""How long a file stays that no manifest names any more. A server process opens all it needs at
+once and falls back on sending live, so seconds would do."""
+
+
+class Pulls:
+    """The chains of pull bundles, under the lock of each repository."""
+
+    def __init__(self, job: Job, maker: Maker) -> None:
+        self._job, self._maker = job, maker
+
+    def folder(self, repository: Repository) -> Path:
+        """Where the files of a repository lie."""
+        return self._job.config.pull_bundles / file_name(repository.path)
+
+    def wanted(self, repository: Repository) -> bool:
+        """Whether a repository has readers, and this host pull bundles."""
+        return (
+            self._job.config.pull.enabled
+            and bool(repository.read)
+            and repository.path not in self._job.gone
+        )
+
+    def chain(self, repository: Repository) -> Chain:
+        """Read the manifest; what is damaged counts as not there."""
+        try:
+            text = (self.folder(repository) / MANIFEST).read_text("ascii", "replace")
+        except FileNotFoundError:
+            return ()
+        return chains.parse(text)
+
+    def problems(self, repository: Repository, chain: Chain) -> dict[str, str]:
+        """Say of each file of a chain that is not as long as it was what it is instead."""
+        found = {}
+        for link in chain:
+            if link.on_disk:
+                try:
+                    there = (self.folder(repository) / link.name).stat().st_size
+                except FileNotFoundError:
+                    found[link.name] = "gone"
+                else:
+                    if there != link.size:
+                        found[link.name] = f"it has {there:,} bytes instead of {link.size:,}"
+        return found
+
+    def plan(
+        self,
+        repository: Repository,
+        state: State,
+        *,
+        tips: Collection[str] = (),
+        aligned: bool = False,
+    ) -> ChainPlan:
+        """Decide; `tips` are those of the published bundles, `aligned` as in `chain.plan`."""
+        chain, limits = self.chain(repository), self._job.config.pull
+        if not self.wanted(repository):
+            is_there = self.folder(repository).exists()
+            reason = "no pull bundles on this host" if not limits.enabled else "nobody's any more"
+            return ChainPlan(Move.DROP if is_there else Move.KEEP, reason)
+        return chains.plan(
+            chain,
+            state,
+            limits,
+            missing=self.problems(repository, chain),
+            tips=tips,
+            aligned=aligned,
+            force=self._job.force,
+        )
+
+    def carry_out(self, repository: Repository, decision: ChainPlan, seen: State) -> None:
+        """Do what was decided."""
+        if decision.move is Move.KEEP:
+            return
+        if decision.move is Move.DROP:
+            (self.folder(repository) / MANIFEST).unlink(missing_ok=True)
+            remove(self.folder(repository))
+            self._job.report.step(
+                "pull-dropped", repository.path, f"pull bundles: deleted: {decision.reason}"
+            )
+            return
+        chain = tuple(part for part in decision.parts if isinstance(part, Link))
+        if decision.makes:
+            with self._maker.at_work(repository, seen, 2) as work:
+                chain = tuple(self._made(work, decision))
+        self._publish(repository, chain)
+
+    def _made(self, work: Work, decision: ChainPlan) -> Iterator[Link]:
+        """Make what is to be made; yield the chain as it will be."""
+        for part in decision.parts:
+            if isinstance(part, Link):
+                yield part
+                continue
+            heads = part.heads or tuple(sorted(work.state.heads))
+            if not part.on_disk:
+                # Not more than a beginning.
+                yield Link("-", (), heads, work.state.changesets, 0, self._now())
+                continue
+            bases = part.bases
+            for upto in (*self._boundaries(work, part), heads):
+                if not set(upto) <= set(bases):
+                    yield self._link(work, bases, upto)
+                    bases = upto
+
+    def _boundaries(self, work: Work, make: Make) -> Iterator[tuple[str, ...]]:
+        """Cut a whole history into pieces, in the order of the snapshot's revisions."""
+        for number in range(1, make.pieces):
+            count = work.state.changesets * number // make.pieces
+            heads = hg_side.heads_of_first(self._job.hg, work.snapshot, count)
+            if len(heads) <= chains.MAX_HEADS:
+                yield heads
+
+    def _link(self, work: Work, bases: tuple[str, ...], heads: tuple[str, ...]) -> Link:
+        """Make one link, try it on a clone that ends where it begins, and give it its name."""
+        started, config = time.monotonic(), self._job.config
+        folder = self.folder(work.repository)
+        folder.mkdir(parents=True, exist_ok=True)
+        fresh = folder / FRESH
+        with self._job.gate.enter(estimate("zstd", work.store, config.zstd_level)):
+            bundle, changesets = hg_side.generate_link(
+                self._job.hg, work.snapshot, bases, heads, work.folder, fresh, config.zstd_level
+            )
+        _sync(fresh, FILE_MODE)
+        path = work.repository.path
+        if not any(fnmatch.fnmatchcase(path, pattern) for pattern in config.digest_only):
+            trial = work.folder / "pull-trial"
+            try:
+                with self._job.gate.enter(estimate(CLONE, work.store)):
+                    found = hg_side.apply_link(self._job.hg, work.snapshot, fresh, bases, trial)
+            finally:
+                remove(trial)
+            if found != set(heads):
+                raise VerificationError(
+                    f"pull bundle of {changesets:,} changesets: a clone that it was applied to has "
+                    f"{len(found)} heads that are not the {len(heads)} expected"
+                )
+        name = f"{bundle.sha256}.hg"
+        fresh.replace(folder / name)
+        took = time.monotonic() - started
+        self._job.report.step(
+            "pull-generated",
+            path,
+            f"pull bundle of {changesets:,} changesets: {size(bundle.size)} in {took:.1f} s",
+            changesets=changesets,
+            size_bytes=bundle.size,
+            duration_s=took,
+        )
+        return Link(name, bases, heads, changesets, bundle.size, self._now())
+
+    def _publish(self, repository: Repository, chain: Chain) -> None:
+        """Replace the manifest atomically, last."""
+        before = self.chain(repository)
+        folder = self.folder(repository)
+        write(folder / MANIFEST, f".{MANIFEST}.new", chains.render(chain), FILE_MODE)
+        # From now on they are superfluous, however old they are.
+        for link in {*before} - {*chain}:
+            with contextlib.suppress(FileNotFoundError):
+                os.utime(folder / link.name)
+        self._job.report.step(
+            "pull-published",
+            repository.path,
+            f"pull bundles: {len(chain)} links, {size(sum(link.size for link in chain))}",
+            links=len(chain),
+            size_bytes=sum(link.size for link in chain),
+        )
+
+    def prune(self, repository: Repository) -> None:
+        """Delete files that no manifest names, once nobody can be about to open them."""
+        folder = self.folder(repository)
+        try:
+            names = {path.name for path in folder.iterdir()}
+        except FileNotFoundError:
+            return
+        before = (datetime.now(UTC) - GRACE).timestamp()
+        for name in sorted(names - {MANIFEST} - {link.name for link in self.chain(repository)}):
+            # What is not finished is a killed run's: this one has the repository's lock.
+            status = (folder / name).stat()
+            if name.startswith(".") or status.st_mtime < before:
+                if not self._job.dry_run:
+                    (folder / name).unlink()
+                would = "would delete" if self._job.dry_run else "deleted"
+                self._job.report.step(
+                    "pull-pruned",
+                    repository.path,
+                    f"{would} the pull bundle {name} ({size(status.st_size)})",
+                    key=name,
+                    size_bytes=status.st_size,
+                    dry_run=self._job.dry_run,
+                )
+
+    def verify(self, repository: Repository) -> None:
+        """Compare each file with its name. Raises VerificationError for the first that differs."""
+        for link in self.chain(repository):
+            if link.on_disk:
+                path = self.folder(repository) / link.name
+                if (found := hg_side.digest(path)) != link.sha256:
+                    raise VerificationError(
+                        f"{path}: got sha256 {found or 'nothing: it is gone'}; delete the file and "
+                        "`hgfleet bundles run` makes it again"
+                    )
+
+    def all(self) -> set[str]:
+        """Return the names of all folders, as `job.file_name` has them."""
+        with contextlib.suppress(OSError):
+            return {path.name for path in self._job.config.pull_bundles.iterdir()}
+        return set()
+
+    def _now(self) -> datetime:
+        return datetime.now(UTC).replace(microsecond=0)
+
+
+def _sync(path: Path, mode: int) -> None:
+    with path.open("rb") as file:
+        os.fchmod(file.fileno(), mode)
+        os.fsync(file.fileno())

@@ -1,0 +1,1 @@
+"""Core: errors, structured events, settings, names and files that every part uses."""

@@ -1,0 +1,1 @@
+"""The directory part: people, keys and groups in LDAP, and the check of a replica."""

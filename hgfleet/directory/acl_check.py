@@ -1,0 +1,163 @@
+"""`hgfleet directory access`: ask slapd's own rules whether they grant and refuse what they should.
+
+The suite is JSON, a list of checks. Each says who asks for what in which entry, and which of it has
+to be allowed and which denied (entries need not exist):
+
+    [{"who": "cn=keys,ou=services,dc=example,dc=org",
+      "entry": "uid=anybody,ou=people,dc=example,dc=org",
+      "allowed": ["sshPublicKey/read"], "denied": ["mail/read", "uid/write"]}]
+
+`who` is a DN or `anonymous`. slapacl(8) answers, one process for each pair of who and entry, from
+the configuration that the running server uses; a few run at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from hgfleet.core.errors import HgfleetError, HostError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+CONFIGURATION: Final = "/etc/ldap/slapd.d"
+SERVER_USER: Final = "openldap"
+SECONDS: Final = 30
+"""For one process, which takes 30 ms."""
+
+_QUESTION: Final = re.compile(r"[A-Za-z][A-Za-z0-9;-]*/[a-z]+")
+_ANSWER: Final = re.compile(r"(\S+) access to (\S+): (ALLOWED|DENIED)")
+
+
+class AccessRulesError(HgfleetError):
+    """The rules of the directory grant or refuse what they should not; one line for each."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What somebody may and may not do in an entry."""
+
+    who: str
+    entry: str
+    allowed: tuple[str, ...]
+    denied: tuple[str, ...]
+
+    @property
+    def questions(self) -> tuple[str, ...]:
+        """Everything that is asked, such as `uid/read`."""
+        return (*self.allowed, *self.denied)
+
+
+def parse_suite(text: str) -> list[Check]:
+    """Read a suite; raise UsageError with what is wrong."""
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"The suite is not JSON: {error}") from error
+    if not isinstance(data, list) or not data:
+        raise UsageError("The suite is not a list with at least one check.")
+    return [_check(item) for item in data]
+
+
+def _check(item: Any) -> Check:
+    names = {"who", "entry", "allowed", "denied"}
+    if not isinstance(item, dict) or not {"who", "entry"} <= set(item) <= names:
+        raise UsageError(f"Got {item!r}, expected a check with who, entry, allowed and denied.")
+    check = Check(
+        str(item["who"]),
+        str(item["entry"]),
+        tuple(map(str, item.get("allowed", ()))),
+        tuple(map(str, item.get("denied", ()))),
+    )
+    wrong = [question for question in check.questions if not _QUESTION.fullmatch(question)]
+    if wrong or not check.questions:
+        raise UsageError(f"{check.who} on {check.entry}: expected ATTRIBUTE/RIGHT, got {wrong}.")
+    return check
+
+
+def command(check: Check) -> list[str]:
+    """Return slapacl's command line: -u because the entries are examples."""
+    who = [] if check.who == "anonymous" else ["-D", check.who]
+    return ["slapacl", "-F", CONFIGURATION, "-u", "-b", check.entry, *who, *check.questions]
+
+
+def answers(output: str) -> dict[str, bool]:
+    """Read what slapacl says (on stderr): question to whether it is allowed."""
+    return {
+        f"{attribute}/{right}": answer == "ALLOWED"
+        for right, attribute, answer in _ANSWER.findall(output)
+    }
+
+
+def problems(check: Check, told: Mapping[str, bool]) -> list[str]:
+    """Return a line for every answer that is not what it has to be."""
+    result = []
+    for questions, right in ((check.allowed, True), (check.denied, False)):
+        for question in questions:
+            told_so = told.get(question)
+            if told_so is right:
+                continue
+            verb = {True: "may", False: "may not", None: "got no answer about"}[told_so]
+            wish = "may" if right else "may not"
+            result.append(f"{check.who} {verb} {question} of {check.entry}; expected: {wish}")
+    return result
+
+
+def ask(check: Check) -> list[str]:
+    """Ask slapacl as the server's user; raise HostError if it does not run."""
+    try:
+        done = subprocess.run(
+            ["/usr/sbin/runuser", "-u", SERVER_USER, "--", *command(check)],
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+            env={**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"},
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise HostError(f"slapacl does not run: {error}") from error
+    if done.returncode != 0:
+        raise HostError(f"slapacl, for {check.who} on {check.entry}: {done.stderr.strip()}")
+    return problems(check, answers(done.stderr))
+
+
+def ask_all(checks: Sequence[Check]) -> Iterable[str]:
+    """Ask all of a suite, a few at a time; yield what is wrong in the order of the suite."""
+    with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        for found in pool.map(ask, checks):
+            yield from found
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `directory` and its command."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = subparsers.add_parser("directory", help="check the access rules of the directory")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    access = commands.add_parser(
+        "access",
+        help="ask slapd's rules what they grant",
+        description="Read a suite of checks (JSON) from the standard input and ask slapd's rules,"
+        " as root on the directory's host. The role directory does it at the end of each run.",
+        epilog=__doc__.partition("\n\n")[2],
+        formatter_class=raw,
+    )
+    access.set_defaults(run=_access)
+
+
+def _access(_options: argparse.Namespace) -> int:
+    checks = parse_suite(sys.stdin.read())
+    wrong = list(ask_all(checks))
+    if wrong:
+        raise AccessRulesError("\n  ".join(["The directory's access rules are wrong:", *wrong]))
+    print(f"{sum(len(check.questions) for check in checks)} answers as they should be")
+    return 0

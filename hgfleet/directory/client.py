@@ -1,0 +1,241 @@
+"""The directory as operators' commands use it: entries, changes to them, and a connection.
+
+A change is data (`Change`), made by pure functions and shown as a small diff before it is carried
+out in one LDAP operation, which happens as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+from hgfleet.core.errors import (
+    AccessDeniedError,
+    ConfigurationError,
+    HgfleetError,
+    UnavailableError,
+)
+from hgfleet.directory import connection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    Attributes = Mapping[str, Sequence[bytes]]
+
+LOCAL: Final = "ldapi:///"
+"""The server of this host through its socket, where root is the administrator."""
+
+TIMEOUT_S: Final = 30
+PAGE: Final = 500
+"""Entries a page; many servers give no more than 500 or 1000 at once."""
+
+SHOWN: Final = 120
+"""Characters of a value in a diff; a key of 4096 bits has 700, and its end is its comment."""
+
+
+class DirectoryError(HgfleetError):
+    """The directory is not as it has to be, or does not take a change."""
+
+    exit_code = 65
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One step of a change: values to add, to delete, or to put in the place of all others."""
+
+    do: Literal["add", "delete", "replace"]
+    attribute: str
+    values: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What happens to one entry."""
+
+    dn: str
+    kind: Literal["add", "modify", "delete"]
+    edits: tuple[Edit, ...] = ()
+
+    def lines(self) -> list[str]:
+        """Return it as a diff. Passwords are not shown."""
+        sign = {"add": "+ ", "delete": "- ", "modify": "  "}[self.kind]
+        shown = [f"{sign}dn: {self.dn}"]
+        for edit in self.edits:
+            mark = {"add": "+", "delete": "-", "replace": "="}[edit.do]
+            values = edit.values or ((b"(all values)",) if edit.do == "delete" else (b"(none)",))
+            if edit.attribute.lower() == "userpassword":
+                values = (b"(not shown)",)
+            shown += [f"{mark} {edit.attribute}: {printable(value)}" for value in values]
+        return shown
+
+
+class Directory(Protocol):
+    """A bound connection."""
+
+    def suffix(self) -> str:
+        """Return the top of the directory."""
+
+    def search(
+        self, base: str, filter_: str, attributes: Sequence[str], *, deep: bool = False
+    ) -> Iterator[tuple[str, Attributes]]:
+        """Yield the entries below `base` that match, page by page; none if there is no `base`."""
+
+    def get(self, dn: str, attributes: Sequence[str]) -> Attributes | None:
+        """Return one entry, or None."""
+
+    def apply(self, change: Change) -> None:
+        """Carry out a change; raise DirectoryError."""
+
+
+def escape_dn(value: str) -> str:
+    r"""Escape a value for the name of an entry (RFC 4514): `,` becomes `\2c`, and so on."""
+    return "".join(
+        chr(byte)
+        if byte < 0x7F and (chr(byte).isalnum() or chr(byte) in "._-")
+        else f"\\{byte:02x}"
+        for byte in value.encode("utf-8", "surrogateescape")
+    )
+
+
+def printable(value: bytes) -> str:
+    """Return a value as one line that cannot do anything to a terminal, not too long."""
+    text = value.decode("utf-8", "backslashreplace")
+    if not text.isprintable():
+        text = text.encode("unicode_escape", "backslashreplace").decode("ascii")
+    if len(text) > SHOWN:
+        text = f"{text[: SHOWN * 3 // 4]}...{text[-SHOWN // 4 :]}"
+    return text
+
+
+def values(attributes: Attributes, name: str) -> tuple[bytes, ...]:
+    """Return the values of an attribute, however its name is written."""
+    for found, given in attributes.items():
+        if found.lower() == name.lower():
+            return tuple(given)
+    return ()
+
+
+def texts(attributes: Attributes, name: str) -> tuple[str, ...]:
+    """Return the values of an attribute as text."""
+    return tuple(v.decode("utf-8", "backslashreplace") for v in values(attributes, name))
+
+
+class Connection:
+    """A connection through python-ldap."""
+
+    def __init__(
+        self, uri: str, bind_dn: str = "", password_file: str = "", ca_file: str = ""
+    ) -> None:
+        connection.isolate()
+        # Here, because the controller has no python-ldap, and all but this can be tested there.
+        import ldap
+
+        self._ldap: Any = ldap
+        self._uri = uri
+        trusted = ca_file or ssl.get_default_verify_paths().openssl_cafile
+        self._connection = connection.connect(ldap, uri, ca_file=trusted, timeout=TIMEOUT_S)
+        try:
+            if bind_dn:
+                self._connection.simple_bind_s(bind_dn, _password(password_file))
+            else:
+                self._connection.sasl_external_bind_s()
+        except ldap.LDAPError as error:
+            raise self._error("log in", error) from error
+
+    def suffix(self) -> str:
+        """Return the first of the server's naming contexts."""
+        found = self.get("", ["namingContexts"])
+        names = texts(found or {}, "namingContexts")
+        if not names:
+            raise DirectoryError(f"{self._uri} has no database of its own")
+        return names[0]
+
+    def search(
+        self, base: str, filter_: str, attributes: Sequence[str], *, deep: bool = False
+    ) -> Iterator[tuple[str, Attributes]]:
+        """Yield entries, page by page."""
+        from ldap.controls import SimplePagedResultsControl
+
+        ldap = self._ldap
+        scope = ldap.SCOPE_SUBTREE if deep else ldap.SCOPE_ONELEVEL
+        page = SimplePagedResultsControl(True, size=PAGE, cookie="")
+        while True:
+            try:
+                message = self._connection.search_ext(
+                    base, scope, filter_, list(attributes), serverctrls=[page], timeout=TIMEOUT_S
+                )
+                _, found, _, controls = self._connection.result3(message)
+            except ldap.NO_SUCH_OBJECT:
+                return
+            except ldap.LDAPError as error:
+                raise self._error(f"search {base}", error) from error
+            for dn, entry in found:
+                if dn is not None:  # a referral
+                    yield dn, entry
+            cookies = [c.cookie for c in controls if c.controlType == page.controlType]
+            if not cookies or not cookies[0]:
+                return
+            page.cookie = cookies[0]
+
+    def get(self, dn: str, attributes: Sequence[str]) -> Attributes | None:
+        """Return one entry."""
+        ldap = self._ldap
+        try:
+            found = self._connection.search_s(
+                dn, ldap.SCOPE_BASE, "(objectClass=*)", list(attributes)
+            )
+        except ldap.NO_SUCH_OBJECT:
+            return None
+        except ldap.LDAPError as error:
+            raise self._error(f"read {dn or 'the root entry'}", error) from error
+        return found[0][1] if found else None
+
+    def apply(self, change: Change) -> None:
+        """Carry out a change."""
+        ldap = self._ldap
+        operations = {"add": ldap.MOD_ADD, "delete": ldap.MOD_DELETE, "replace": ldap.MOD_REPLACE}
+        try:
+            if change.kind == "add":
+                entry = [(edit.attribute, list(edit.values)) for edit in change.edits]
+                self._connection.add_s(change.dn, entry)
+            elif change.kind == "delete":
+                self._connection.delete_s(change.dn)
+            else:
+                edits = [
+                    (operations[edit.do], edit.attribute, list(edit.values) or None)
+                    for edit in change.edits
+                ]
+                self._connection.modify_s(change.dn, edits)
+        except ldap.LDAPError as error:
+            raise self._error(f"change {change.dn}", error) from error
+
+    def _error(self, what: str, error: Any) -> HgfleetError:
+        ldap = self._ldap
+        details = error.args[0] if error.args and isinstance(error.args[0], dict) else {}
+        said = ": ".join(str(details[key]) for key in ("desc", "info") if details.get(key))
+        text = f"cannot {what} at {self._uri}: {said or type(error).__name__}"
+        if details.get("info") == "Permission denied":
+            return AccessDeniedError(f"{text}. The socket is root's: run it with sudo")
+        if isinstance(error, ldap.SERVER_DOWN | ldap.TIMEOUT | ldap.BUSY | ldap.UNAVAILABLE):
+            way_out = " (is slapd running on this host?)" if self._uri.startswith("ldapi:") else ""
+            return UnavailableError(text + way_out)
+        if isinstance(error, ldap.REFERRAL | ldap.UNWILLING_TO_PERFORM):
+            return DirectoryError(f"{text}. A replica takes no changes: do it on the provider")
+        if isinstance(
+            error, ldap.INSUFFICIENT_ACCESS | ldap.INVALID_CREDENTIALS | ldap.INAPPROPRIATE_AUTH
+        ):
+            return AccessDeniedError(f"{text}. On the directory's host root may do this")
+        return DirectoryError(text)
+
+
+def _password(path: str) -> str:
+    try:
+        password = Path(path).read_text(encoding="utf-8").rstrip("\n")
+    except OSError as error:
+        raise ConfigurationError(f"{path}: {error.strerror}") from error
+    if not password:
+        # A bind with a name and an empty password is anonymous and succeeds (RFC 4513 5.1.2).
+        raise ConfigurationError(f"{path} is empty")
+    return password

@@ -1,0 +1,54 @@
+"""How every program of this package connects to a directory: one place for what keeps it safe.
+
+It works on the Python module `ldap` and on its C part `_ldap` alike (they have the same constants),
+and imports next to nothing: the key lookup runs twice at every login.
+"""
+
+from __future__ import annotations
+
+import posix
+
+from hgfleet.core.errors import ConfigurationError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Final
+
+SCHEMES: Final = ("ldaps://", "ldapi://")
+"""ldapi is a socket of this host; plain ldap would send passwords in clear."""
+
+TLS_1_2: Final = 0x303
+
+
+def isolate() -> None:
+    """Let nothing but our own settings count; to be called before python-ldap is imported."""
+    # ldap.conf and ~/.ldaprc must not be able to weaken what is set here.
+    posix.putenv("LDAPNOINIT", "1")
+    # libldap's timeouts do not cover the resolver, which waits 10 s for a dead name server.
+    posix.putenv("RES_OPTIONS", "timeout:1 attempts:1")
+
+
+def connect(module: Any, uri: str, *, ca_file: str, timeout: float) -> Any:
+    """Return a connection that has not been bound yet; libldap opens it with the first request.
+
+    `timeout` (seconds) bounds each step. Referrals to other servers are not followed. Raises
+    ConfigurationError if `ca_file` has no certificate, or `uri` is neither encrypted nor local.
+    """
+    if not uri.startswith(SCHEMES):
+        raise ConfigurationError(f"got {uri}, expected ldapi://PATH or ldaps://HOST")
+    connection = module.initialize(uri)
+    option = connection.set_option
+    option(module.OPT_PROTOCOL_VERSION, module.VERSION3)
+    option(module.OPT_REFERRALS, 0)
+    option(module.OPT_NETWORK_TIMEOUT, timeout)
+    option(module.OPT_TIMEOUT, timeout)
+    if uri.startswith("ldaps:"):
+        option(module.OPT_X_TLS_CACERTFILE, ca_file)
+        option(module.OPT_X_TLS_REQUIRE_CERT, module.OPT_X_TLS_DEMAND)
+        option(module.OPT_X_TLS_PROTOCOL_MIN, TLS_1_2)
+        try:
+            # Without this, libldap goes on with the options of its global context.
+            option(module.OPT_X_TLS_NEWCTX, 0)
+        except ValueError as error:
+            raise ConfigurationError(f"{ca_file} has no certificate to trust") from error
+    return connection

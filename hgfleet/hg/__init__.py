@@ -1,0 +1,1 @@
+"""What Mercurial is asked and told: hooks, fingerprints, command server, spool of pushes."""

@@ -1,0 +1,65 @@
+"""What the extensions that run inside hg share: who writes, and how a refusal is told.
+
+Only they import this module; it needs Mercurial.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from mercurial import encoding, error
+
+from hgfleet.registry.permissions import Principal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+OPERATOR: Final = re.compile(r"operator:[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
+"""An administrator at a shell of the server, by the name they gave."""
+
+
+MAX_MESSAGE: Final = 255
+"""Bytes of the message of an `error:abort` part in a bundle2 reply."""
+
+
+class WriteRefusedError(error.Abort):  # type: ignore[misc]  # core has no published types
+    """The refusal that the client sees, also with --quiet.
+
+    Core (mercurial.hook.pythonhook) first prints "hook failed:" with the first argument of the
+    exception, and then the message; the sentence once is enough.
+    """
+
+    def __init__(self, message: bytes) -> None:
+        super().__init__(message)
+        self.args = (b"write refused",)
+
+
+def writer() -> Principal:
+    """Return who writes, as the session's environment has it; the name may be empty."""
+    groups = text(encoding.environ.get(b"HGFLEET_GROUPS", b"")).split(",")
+    return Principal(
+        text(encoding.environ.get(b"HGFLEET_USER", b"")),
+        frozenset(group for group in groups if group),
+    )
+
+
+def refuse(ui: Any, sentence: str, details: Sequence[str] = ()) -> NoReturn:
+    """End the transaction with a sentence, after the details on lines of their own.
+
+    The reply to a push has 255 bytes for the sentence (bundle2: the length of a parameter is one
+    byte), and the server dies of a longer one. So a longer one is among the details, and the reply
+    has its beginning. With --quiet the client shows the reply alone.
+    """
+    message = encoding.strtolocal(sentence)
+    if len(message) > MAX_MESSAGE:
+        details = (sentence, *details)
+        message = encoding.trim(message, MAX_MESSAGE, ellipsis=b"...")
+    for detail in details:
+        ui.warn(b"%s\n" % encoding.strtolocal(detail))
+    raise WriteRefusedError(message)
+
+
+def text(value: bytes) -> str:
+    """Decode what should be UTF-8."""
+    return value.decode("utf-8", "replace")

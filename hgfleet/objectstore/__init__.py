@@ -1,0 +1,1 @@
+"""The objectstore part: a bucket of any S3, and signed URLs of its objects."""

@@ -1,0 +1,390 @@
+"""The bucket, as the one who may write to it. Works with any S3 that honours `If-None-Match`.
+
+That is the one demand: uploads are create-only, so that an object never changes under a URL that
+somebody was told. (AWS S3 and versitygw honour it; Garage 2.5 ignores it.)
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import functools
+import hashlib
+import itertools
+import random
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from hgfleet.bundles.prune import StoredObject
+from hgfleet.core.errors import HgfleetError, TemporaryError, UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from hgfleet.bundles.config import Credentials, Store
+
+PART: Final = 64 * 1024 * 1024
+"""Bytes of one part of a multipart upload, and the largest upload in one request. A part is held
+in memory; S3 takes at most 10,000 of them, so larger bundles get larger parts."""
+
+MAX_PARTS: Final = 10_000
+
+CONNECTIONS: Final = 32
+"""Kept open to a store: an upload and a check for each thread that may be at work."""
+
+CACHE_CONTROL: Final = "public, max-age=31536000, immutable"
+"""A year, the longest that HTTP recommends: the key names the content, so it never changes."""
+
+PRIVATE_CACHING: Final = "private, no-store"
+"""What a cache kept would be there after the signature of its URL has expired."""
+
+ATTEMPTS: Final = 5
+"""Tries of one request, with growing pauses between them (`pause`)."""
+
+
+def pause(attempt: int, chance: float) -> float:
+    """Return the seconds to wait after a failed attempt (the first is 1).
+
+    Half a second doubled each time, at most 20; `chance` (0 to 1) spreads it over its upper half,
+    so that many uploads that failed together do not come back together.
+    """
+    longest: float = min(20.0, 0.5 * 2.0 ** (attempt - 1))
+    return longest * (0.5 + chance / 2)
+
+
+_chance = random.SystemRandom().random
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a multipart upload; `sha256` is in base64, as S3 has it."""
+
+    number: int
+    etag: str
+    sha256: str
+    size: int
+
+
+def reusable(parts: Iterable[Part], number: int, data: bytes, sha256: str) -> Part | None:
+    """Find among the parts of an unfinished upload the one that has this very content."""
+    for part in parts:
+        if part.number == number and part.size == len(data) and part.sha256 == sha256:
+            return part
+    return None
+
+
+class StoreError(HgfleetError):
+    """The store answered, and refused."""
+
+
+class MismatchError(StoreError):
+    """An object has other content than its name says: the store lost or changed something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A multipart upload that was begun and not completed."""
+
+    key: str
+    id: str
+    begun: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What the store says of an object: `size` in bytes, and what was uploaded with it."""
+
+    size: int
+    modified: datetime
+    metadata: Mapping[str, str]
+
+
+class Bucket:
+    """The bucket of one store, for any number of threads.
+
+    Every method raises UnavailableError if the store does not answer, StoreError if it refuses.
+    What may only be a bad moment (no answer, 5xx, "slow down", a conflict) is tried again.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        credentials: Credentials,
+        ca: Path,
+        timeout: float,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        import boto3  # takes 0.3 s, which `plan` and `--help` need not wait for
+        from botocore.config import Config as BotoConfig
+
+        self._endpoint = store.endpoint
+        self._name = store.bucket
+        self._is_public = not store.private
+        self._sleep = sleep
+        self._client = boto3.client(
+            "s3",
+            endpoint_url=store.endpoint,
+            region_name=store.region,
+            aws_access_key_id=credentials.access_key_id,
+            aws_secret_access_key=credentials.secret_access_key,
+            verify=str(ca),
+            config=BotoConfig(
+                connect_timeout=timeout,
+                read_timeout=timeout,
+                # botocore cannot send the body of a pipe or a part again; `_request` can.
+                retries={"mode": "standard", "total_max_attempts": 1},
+                max_pool_connections=CONNECTIONS,
+                # An S3 that is not Amazon's has no subdomain and no certificate per bucket.
+                s3={"addressing_style": "path"},
+            ),
+        )
+
+    def head(self, key: str) -> Stored | None:
+        """Ask what is under a key; None if nothing is."""
+
+        def look() -> Any:
+            from botocore.exceptions import ClientError
+
+            try:
+                return self._client.head_object(Bucket=self._name, Key=key)
+            except ClientError as error:
+                # 403: a store that tells nobody what is not there.
+                if _status(error) in {403, 404}:
+                    return None
+                raise
+
+        found = self._request(f"look for {key}", look)
+        if found is None:
+            return None
+        return Stored(found["ContentLength"], found["LastModified"], found["Metadata"])
+
+    def holds(self, key: str, size: int, sha256: str) -> bool:
+        """Whether a bundle is there already. Raises MismatchError if something else is."""
+        found = self.head(key)
+        if found is None:
+            return False
+        if found.size != size or found.metadata.get("sha256") != sha256:
+            raise MismatchError(
+                f"{self._endpoint}: {key} is there with other content than its name says"
+            )
+        return True
+
+    def upload(self, key: str, path: Path, sha256: str, metadata: Mapping[str, str]) -> bool:
+        """Create an object; False if it is there already. `sha256` (hexadecimal) is of the file.
+
+        Raises MismatchError if what is there is something else; nothing is ever overwritten.
+        """
+        headers = {
+            "Bucket": self._name,
+            "Key": key,
+            "CacheControl": CACHE_CONTROL if self._is_public else PRIVATE_CACHING,
+            "ContentType": "application/octet-stream",
+            "Metadata": {**metadata, "sha256": sha256},
+        }
+        if self.holds(key, path.stat().st_size, sha256):
+            return False
+        if path.stat().st_size <= PART:
+            return self._put(path, sha256, headers)
+        return self._put_parts(path, headers)
+
+    def _put(self, path: Path, sha256: str, headers: Mapping[str, Any]) -> bool:
+        # The store compares the checksum before it creates anything.
+        checksum = base64.b64encode(bytes.fromhex(sha256)).decode()
+
+        def put() -> Any:
+            with path.open("rb") as body:
+                return self._client.put_object(
+                    **headers, Body=body, IfNoneMatch="*", ChecksumSHA256=checksum
+                )
+
+        return self._create(headers["Key"], put)
+
+    def _put_parts(self, path: Path, headers: Mapping[str, Any]) -> bool:
+        """Upload in parts, going on where an upload of the same key was left.
+
+        An upload that fails is left as it is: the next run goes on with it, and if none does, it is
+        deleted with what else is outdated.
+        """
+        key = headers["Key"]
+        size = max(PART, -(-path.stat().st_size // MAX_PARTS))
+        upload, there = self._begun(key)
+        if upload is None:
+            begun = self._request(
+                f"begin the upload of {key}",
+                lambda: self._client.create_multipart_upload(**headers, ChecksumAlgorithm="SHA256"),
+            )
+            upload = begun["UploadId"]
+        where = {"Bucket": self._name, "Key": key, "UploadId": upload}
+        parts = []
+        with path.open("rb") as file:
+            for number, data in enumerate(iter(lambda: file.read(size), b""), start=1):
+                checksum = base64.b64encode(hashlib.sha256(data).digest()).decode()
+                part = reusable(there, number, data, checksum)
+                if part is None:
+                    sent = self._request(
+                        f"upload part {number} of {key}",
+                        functools.partial(
+                            self._client.upload_part,
+                            **where,
+                            PartNumber=number,
+                            Body=data,
+                            ChecksumSHA256=checksum,
+                        ),
+                    )
+                    part = Part(number, sent["ETag"], checksum, len(data))
+                parts.append(
+                    {"PartNumber": number, "ETag": part.etag, "ChecksumSHA256": part.sha256}
+                )
+        created = self._create(
+            key,
+            lambda: self._client.complete_multipart_upload(
+                **where, IfNoneMatch="*", MultipartUpload={"Parts": parts}
+            ),
+        )
+        if not created:
+            with contextlib.suppress(HgfleetError):
+                self.abort(Upload(key, upload, datetime.now(UTC)))
+        return created
+
+    def _begun(self, key: str) -> tuple[str | None, tuple[Part, ...]]:
+        """Find the newest unfinished upload of this key, and its parts."""
+        begun = sorted(
+            (upload for upload in self.uploads(key) if upload.key == key),
+            key=lambda upload: upload.begun,
+        )
+        if not begun:
+            return None, ()
+        upload = begun[-1]
+
+        def parts() -> list[Part]:
+            pages = self._client.get_paginator("list_parts").paginate(
+                Bucket=self._name, Key=key, UploadId=upload.id
+            )
+            return [
+                Part(one["PartNumber"], one["ETag"], one.get("ChecksumSHA256", ""), one["Size"])
+                for page in pages
+                for one in page.get("Parts", ())
+            ]
+
+        return upload.id, tuple(self._request(f"list the parts of {key}", parts))
+
+    def _create(self, key: str, request: Callable[[], Any]) -> bool:
+        from botocore.exceptions import ClientError
+
+        def create() -> bool:
+            try:
+                request()
+            except ClientError as error:
+                # Somebody else created it a moment ago, or we did and the answer was lost; the name
+                # says that it has the same content, and the verification will look.
+                if _status(error) == 412:
+                    return False
+                raise
+            return True
+
+        return bool(self._request(f"upload {key}", create))
+
+    def put_page(self, key: str, body: bytes, content_type: str, max_age: int) -> bool:
+        """Create or replace a page; False if it is there as it should be.
+
+        The only objects that ever change; caches may keep those that are public for `max_age`
+        seconds.
+        """
+        sha256 = hashlib.sha256(body).hexdigest()
+        found = self.head(key)
+        if found is not None and found.metadata.get("sha256") == sha256:
+            return False
+        self._request(
+            f"upload {key}",
+            lambda: self._client.put_object(
+                Bucket=self._name,
+                Key=key,
+                Body=body,
+                ContentType=content_type,
+                CacheControl=f"public, max-age={max_age}" if self._is_public else PRIVATE_CACHING,
+                Metadata={"sha256": sha256},
+                ChecksumSHA256=base64.b64encode(bytes.fromhex(sha256)).decode(),
+            ),
+        )
+        return True
+
+    def objects(self, prefix: str) -> list[StoredObject]:
+        """List all objects whose keys begin with the prefix."""
+
+        def find() -> list[StoredObject]:
+            pages = self._client.get_paginator("list_objects_v2")
+            return [
+                StoredObject(item["Key"], item["Size"], item["LastModified"])
+                for page in pages.paginate(Bucket=self._name, Prefix=prefix)
+                for item in page.get("Contents", ())
+            ]
+
+        found: list[StoredObject] = self._request(f"list {prefix or 'its objects'}", find)
+        return found
+
+    def uploads(self, prefix: str) -> list[Upload]:
+        """List the unfinished multipart uploads whose keys begin with the prefix."""
+
+        def find() -> list[Upload]:
+            pages = self._client.get_paginator("list_multipart_uploads")
+            return [
+                Upload(item["Key"], item["UploadId"], item["Initiated"])
+                for page in pages.paginate(Bucket=self._name, Prefix=prefix)
+                for item in page.get("Uploads", ())
+            ]
+
+        found: list[Upload] = self._request("list unfinished uploads", find)
+        return found
+
+    def delete(self, key: str) -> None:
+        """Delete an object; it is no error if it is gone already."""
+        self._request(
+            f"delete {key}", lambda: self._client.delete_object(Bucket=self._name, Key=key)
+        )
+
+    def abort(self, upload: Upload) -> None:
+        """Delete what an unfinished upload has sent; it is no error if it is gone already."""
+
+        def abort() -> None:
+            from botocore.exceptions import ClientError
+
+            try:
+                self._client.abort_multipart_upload(
+                    Bucket=self._name, Key=upload.key, UploadId=upload.id
+                )
+            except ClientError as error:
+                if _status(error) != 404:
+                    raise
+
+        self._request(f"abort the upload of {upload.key}", abort)
+
+    def _request(self, what: str, send: Callable[[], Any]) -> Any:
+        """Send a request, again where that may help, and translate what goes wrong."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        for attempt in itertools.count(1):
+            try:
+                return send()
+            except ClientError as error:
+                status = _status(error)
+                kind: type[HgfleetError] = StoreError
+                if status >= 500 or status == 429:
+                    kind = UnavailableError
+                elif status == 409:
+                    # Two uploads of one key at once; S3 asks the loser to start again.
+                    kind = TemporaryError
+                if kind is StoreError or attempt == ATTEMPTS:
+                    raise kind(f"{self._endpoint}: cannot {what}: {error}") from error
+            except BotoCoreError as error:
+                if attempt == ATTEMPTS:
+                    raise UnavailableError(f"{self._endpoint}: cannot {what}: {error}") from error
+            self._sleep(pause(attempt, _chance()))
+        raise AssertionError("itertools.count ends")
+
+
+def _status(error: Any) -> int:
+    """The HTTP status of botocore's ClientError."""
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))

@@ -1,0 +1,103 @@
+"""Who may change which part of the tree at the moment: closed trees, rules of branches and paths.
+
+These apply to every change: publishing somebody's draft on a closed branch is a landing as well.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from hgfleet.policies import globs
+from hgfleet.policies.base import AppliesTo, Policy, Push
+from hgfleet.policies.options import Option
+from hgfleet.policies.words import shown
+from hgfleet.registry.permissions import names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from hgfleet.registry.model import Rule
+
+OVERRIDE: Final = "CLOSED_TREE"
+"""With `hg push --pushvars CLOSED_TREE=yes` a person of an excepted group says "I know"."""
+
+
+class ClosedTree(Policy):
+    """Nothing lands for a while: a release is made, the tests are broken, a migration runs."""
+
+    name: ClassVar[str] = "closed-tree"
+    summary: ClassVar[str] = "nothing may be pushed for the moment"
+    applies_to: ClassVar[AppliesTo] = "every change"
+    options: ClassVar[Mapping[str, Option]] = {
+        "reason": Option("text", "why, and until when", required=True),
+        "branches": Option("globs", "branches that are closed; all of them without it"),
+        "except": Option("groups", "groups whose members may, when they say that they know"),
+    }
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._reason = options["reason"].rstrip(".")
+        self._globs = options.get("branches", ())
+        self._branches = globs.branches(self._globs)
+        self._except = options.get("except", ())
+
+    def check(self, push: Push) -> Iterator[str]:
+        """Name what is closed, once for each branch, and who may push all the same."""
+        excepted = not push.principal.groups.isdisjoint(self._except)
+        if excepted and push.variables.get(OVERRIDE) == "yes":
+            return
+        branches = {changeset.branch: None for changeset in (*push.added, *push.moved)}
+        for bookmark in push.bookmarks:
+            branches.update(dict.fromkeys(bookmark.branches))
+        closed = [branch for branch in branches if self._branches.fits(branch)]
+        # A bookmark without any changeset (deleted by an id that is gone) has no branch to ask for.
+        if not closed and not (push.bookmarks and not branches and not self._globs):
+            return
+        if excepted:
+            way_out = f"you may push all the same with hg push --pushvars {OVERRIDE}=yes"
+        elif self._except:
+            way_out = f"wait, or ask a member of {names(self._except)} to push"
+        else:
+            way_out = "wait until it opens"
+        if self._globs:
+            listed = ", ".join(shown(branch) for branch in closed[:5])
+            where = f"the branch {listed} is" if len(closed) == 1 else f"branches ({listed}) are"
+        else:
+            where = "the tree is"
+        yield f"{where} closed: {self._reason}; {way_out}"
+
+
+class Rules(Policy):
+    """Who may push to some branches and paths: `rules:` of the registry.
+
+    Every rule that covers a changeset has to be kept, those of a namespace included.
+    """
+
+    name: ClassVar[str] = "rules"
+    summary: ClassVar[str] = "groups that may push to a branch or path"
+    applies_to: ClassVar[AppliesTo] = "every change"
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        super().__init__({})
+        self._rules = [
+            (rule, globs.branches(rule.branches), globs.paths(rule.paths)) for rule in rules
+        ]
+
+    def check(self, push: Push) -> Iterator[str]:
+        """Look for changesets that a rule covers and whose pusher it does not name."""
+        for rule, branches, paths in self._rules:
+            if not push.principal.groups.isdisjoint(rule.push):
+                continue
+            who = f"only members of {names(rule.push)}" if rule.push else "nobody"
+            so = f"{who} may push; ask {'one of them' if rule.push else 'an operator'}"
+            for changeset in (*push.added, *push.moved):
+                if not branches.fits(changeset.branch):
+                    continue
+                branch = f"the branch {shown(changeset.branch)}"
+                if not rule.paths:
+                    yield f"{changeset} is on {branch}, where {so}"
+                    continue
+                touched = push.touched_on_branch if rule.branches else push.touched
+                covered = next((path for path in touched(changeset) if paths.fits(path)), None)
+                if covered is not None:
+                    where = f" on {branch}" if rule.branches else ""
+                    yield f"{changeset} changes {shown(covered)}{where}, where {so}"

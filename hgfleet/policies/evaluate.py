@@ -1,0 +1,117 @@
+"""Asks the policies of a repository about a push, and puts their answers together."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from hgfleet.policies import POLICIES
+from hgfleet.policies.access_rules import Rules
+from hgfleet.policies.bounded import SearchTimeoutError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hgfleet.policies.base import Policy, Push
+    from hgfleet.registry.model import Rule
+
+MAX_SHOWN: Final = 10
+"""Problems that a refusal names. Who has a hundred has them for one or two reasons."""
+
+MAX_COUNTED: Final = 1000
+"""Problems of one policy after which it stops looking."""
+
+_TOO_LONG: Final = (
+    "comparing a name with a pattern of the registry takes too long: use plainer names, and tell "
+    "an operator"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one policy found, and how long it took."""
+
+    policy: str
+    problems: tuple[str, ...]
+    seconds: float
+
+
+def build(policies: Mapping[str, Mapping[str, Any]], rules: Sequence[Rule]) -> list[Policy]:
+    """Make the policies of a repository, in the order in which they are asked.
+
+    Raises ValueError for a policy or options that this release does not know: what cannot be
+    checked has not been checked.
+    """
+    unknown = sorted(set(policies) - set(POLICIES))
+    if unknown:
+        raise ValueError(f"unknown policy {unknown[0]!r}")
+    result: list[Policy] = []
+    for name, policy in POLICIES.items():
+        if name not in policies:
+            continue
+        options = policies[name]
+        strange = sorted(set(options) - set(policy.options))
+        if strange:
+            raise ValueError(f"unknown option {strange[0]!r} of {name}")
+        try:
+            result.append(policy(options))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"bad options of {name} ({error})") from error
+    if rules:
+        result.append(Rules(rules))
+    return result
+
+
+def judge(policies: Sequence[Policy], push: Push) -> list[Finding]:
+    """Ask each policy that applies, to the end: a person wants to know all at once."""
+    findings = []
+    for policy in policies:
+        if not _applies(policy, push):
+            continue
+        start = time.perf_counter()
+        try:
+            problems = tuple(itertools.islice(policy.check(push), MAX_COUNTED))
+        except SearchTimeoutError:
+            problems = (_TOO_LONG,)
+        findings.append(Finding(policy.name, problems, time.perf_counter() - start))
+    return findings
+
+
+def _applies(policy: Policy, push: Push) -> bool:
+    match policy.applies_to:
+        case "added changesets":
+            return bool(push.added)
+        case "heads":
+            return bool(push.added or push.moved)
+        case "every change":
+            return bool(push.added or push.moved or push.bookmarks)
+
+
+def refusal(findings: Sequence[Finding], user: str, path: str) -> tuple[str, Sequence[str]] | None:
+    """Return the sentence of a refusal and the lines with its details; None if nothing is wrong.
+
+    Every policy gets a line before any gets a second one.
+    """
+    wrong = [finding for finding in findings if finding.problems]
+    if not wrong:
+        return None
+    room = MAX_SHOWN
+    shown = [0] * len(wrong)
+    while room and any(n < len(f.problems) for n, f in zip(shown, wrong, strict=True)):
+        for index, finding in enumerate(wrong):
+            if room and shown[index] < len(finding.problems):
+                shown[index] += 1
+                room -= 1
+    details = [
+        f"- {finding.policy}: {text}"
+        for number, finding in zip(shown, wrong, strict=True)
+        for text in finding.problems[:number]
+    ]
+    total = sum(len(finding.problems) for finding in wrong)
+    if total > len(details):
+        details.append(f"- and {total - len(details)} more")
+    what = "a problem" if total == 1 else f"{total} problems"
+    where = "named above (unless --quiet)"
+    return f"{user} may not push this to {path}: {what}, {where}; nothing was changed", details

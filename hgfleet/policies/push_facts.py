@@ -1,0 +1,304 @@
+"""The facts that policies ask for, from the repository whose transaction is about to close.
+
+Costs are those of what the transaction adds: changesets are read from the log, their files from
+the differences of manifests, and no file is read unless it may be too large.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Final
+
+from mercurial import encoding, mdiff, phases
+from mercurial.node import hex as to_hex
+from mercurial.node import nullrev
+
+from hgfleet.policies import manifest_diff
+from hgfleet.policies.base import Bookmark, Changeset, Entry
+from hgfleet.policies.manifest_diff import Difference
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from hgfleet.registry.permissions import Principal
+
+_TEXTS: Final = 4
+"""Manifests in memory: those of a few branches that alternate. One of 100,000 files has 8 MB."""
+
+_LINES: Final = 500_000
+"""Lines of differences that are kept for the next policy; about 100 MB."""
+
+_STORED: Final = operator.attrgetter("_revlog")
+"""What is below the log of a file; core has no public way to ask for a size without reading."""
+
+_VARIABLE: Final = b"USERVAR_"
+
+
+class RepositoryPush:
+    """A `contract.Push` of a transaction of Mercurial 7.2."""
+
+    def __init__(self, repo: Any, transaction: Any, principal: Principal) -> None:
+        self._repo = repo.unfiltered()
+        self._log = self._repo.changelog
+        self._manifests = self._repo.manifestlog.getstorage(b"")
+        self._transaction = transaction
+        self._principal = principal
+        self._first = transaction.changes[b"origrepolen"]
+        self._revs: dict[str, int] = {}
+        self._texts: OrderedDict[int, bytes] = OrderedDict()
+        self._differences: dict[tuple[int, int], Difference] = {}
+        self._lines = 0
+        self._ancestor_of: tuple[int, Mapping[bytes, bytes]] = (-1, {})
+
+    @property
+    def principal(self) -> Principal:
+        """See `contract.Push`."""
+        return self._principal
+
+    @functools.cached_property
+    def variables(self) -> Mapping[str, str]:
+        """See `contract.Push`."""
+        return {
+            _text(name[len(_VARIABLE) :]): _text(value)
+            for name, value in self._transaction.hookargs.items()
+            if name.startswith(_VARIABLE)
+        }
+
+    @functools.cached_property
+    def added(self) -> Sequence[Changeset]:
+        """See `contract.Push`."""
+        return [self._changeset(rev) for rev in range(self._first, len(self._log))]
+
+    @functools.cached_property
+    def moved(self) -> Sequence[Changeset]:
+        """See `contract.Push`."""
+        return [
+            self._changeset(rev) for rev in sorted(self._revealed | self._published | self._gone)
+        ]
+
+    @functools.cached_property
+    def bookmarks(self) -> Sequence[Bookmark]:
+        """See `contract.Push`."""
+        result = []
+        for name, nodes in sorted(self._transaction.changes[b"bookmarks"].items()):
+            revs = [self._log.rev(n) for n in nodes if n is not None and self._log.hasnode(n)]
+            branches = dict.fromkeys(_text(self._log.branchinfo(rev)[0]) for rev in revs)
+            result.append(Bookmark(_text(name), tuple(branches)))
+        return result
+
+    @functools.cached_property
+    def added_heads(self) -> Sequence[Changeset]:
+        """See `contract.Push`."""
+        heads = dict.fromkeys(range(self._first, len(self._log)))
+        for rev in range(self._first, len(self._log)):
+            for parent in self._log.parentrevs(rev):
+                heads.pop(parent, None)
+        obsolete = self._obsolete if heads else frozenset()
+        by_rev = self.added
+        return [by_rev[rev - self._first] for rev in heads if rev not in obsolete]
+
+    def entries(self, changeset: Changeset) -> Iterator[Entry]:
+        """See `contract.Push`."""
+        first, *others = self._against_parents(self._rev(changeset))
+        for path, line in sorted(first.after.items()):
+            if all(other.after.get(path) == line for other in others):
+                node, flag = manifest_diff.entry(line)
+                yield Entry(_path(path), node, "link" if flag == b"l" else "file")
+
+    def arrived(self, changeset: Changeset) -> Iterator[str]:
+        """See `contract.Push`."""
+        first = self._against_parents(self._rev(changeset))[0]
+        for path in first.after:
+            if path not in first.before:
+                yield _path(path)
+
+    def touched(self, changeset: Changeset) -> Iterator[str]:
+        """See `contract.Push`."""
+        rev = self._rev(changeset)
+        first, *others = self._against_parents(rev)
+        if not others:
+            yield from map(_path, sorted(first.paths()))
+            return
+        (second,) = others
+        one, two = set(first.paths()), set(second.paths())
+        for path in sorted(one | two):
+            # What is the same as in one parent came cleanly, if only that side had changed it.
+            changed = (first if path in one else second).before.get(path)
+            if (path in one and path in two) or changed != self._in_ancestor(rev, path):
+                yield _path(path)
+
+    def touched_on_branch(self, changeset: Changeset) -> Iterator[str]:
+        """See `contract.Push`."""
+        rev = self._rev(changeset)
+        branch = self._log.branchinfo(rev)[0]
+        paths: set[bytes] = set()
+        is_on_branch = False
+        for parent, changes in zip(self._parents(rev), self._against_parents(rev), strict=True):
+            if parent != nullrev and self._log.branchinfo(parent)[0] == branch:
+                is_on_branch = True
+                paths.update(changes.paths())
+        if is_on_branch:
+            yield from map(_path, sorted(paths))
+        else:
+            yield from self.touched(changeset)
+
+    def size(self, entry: Entry, limit: int) -> int:
+        """See `contract.Push`."""
+        log = self._repo.file(entry.path.encode("utf-8", "surrogateescape"))
+        rev = log.rev(entry.node)
+        # With the lines that record a copy, and never less than the file: mostly that is enough.
+        stored = int(_STORED(log).size(rev))
+        return stored if stored <= limit else int(log.size(rev))
+
+    def manifest(self, changeset: Changeset) -> Iterator[str]:
+        """See `contract.Push`."""
+        text = self._text(self._manifest_rev(self._rev(changeset)))
+        for line in text.split(b"\n")[:-1]:
+            yield _path(line[: line.index(b"\0")])
+
+    def branch_heads(self, branch: str) -> Sequence[str]:
+        """See `contract.Push`."""
+        branches = self._repo.filtered(b"served").branchmap()
+        name = encoding.strtolocal(branch)
+        if not branches.hasbranch(name):
+            return []
+        return [_text(to_hex(node)) for node in branches.branchheads(name)]
+
+    def heads_before(self, branch: str) -> int:
+        """See `contract.Push`."""
+        log, name = self._log, encoding.strtolocal(branch)
+        visible = set(self._repo.filtered(b"served").changelog.revs(0, self._first - 1))
+        visible = (visible | self._gone) - self._revealed
+        heads: set[int] = set()
+        for rev in sorted(visible):
+            if log.branchinfo(rev)[0] == name:
+                heads.difference_update(log.parentrevs(rev))
+                heads.add(rev)
+        return sum(not log.branchinfo(rev)[1] for rev in heads)
+
+    # Which changesets.
+
+    @functools.cached_property
+    def _phase_moves(self) -> tuple[frozenset[int], frozenset[int]]:
+        revealed: set[int] = set()
+        published: set[int] = set()
+        for revs, (old, new) in self._transaction.changes[b"phases"]:
+            for rev in revs:
+                if rev >= self._first or old is None or new >= old:
+                    continue
+                (revealed if old >= phases.secret else published).add(rev)
+        return frozenset(revealed), frozenset(published)
+
+    @property
+    def _revealed(self) -> frozenset[int]:
+        """Older changesets that were secret."""
+        return self._phase_moves[0]
+
+    @property
+    def _published(self) -> frozenset[int]:
+        """Older drafts that become public."""
+        return self._phase_moves[1]
+
+    @functools.cached_property
+    def _obsolete(self) -> frozenset[int]:
+        from mercurial import obsolete
+
+        return frozenset(obsolete.getrevs(self._repo, b"obsolete"))
+
+    @functools.cached_property
+    def _gone(self) -> frozenset[int]:
+        """Older changesets that the markers of this transaction make obsolete."""
+        markers = self._transaction.changes[b"obsmarkers"]
+        if not markers:
+            return frozenset()
+        named = {self._log.rev(m[0]) for m in markers if self._log.hasnode(m[0])}
+        return frozenset(rev for rev in named & self._obsolete if rev < self._first)
+
+    def _changeset(self, rev: int) -> Changeset:
+        data = self._log.changelogrevision(rev)
+        node = _text(to_hex(self._log.node(rev)))
+        self._revs[node] = rev
+        return Changeset(
+            node,
+            branch=_text(self._log.branchinfo(rev)[0]),
+            user=_text(data.user),
+            message=_text(data.description),
+            is_merge=self._log.parentrevs(rev)[1] != nullrev,
+        )
+
+    def _rev(self, changeset: Changeset) -> int:
+        return self._revs[changeset.node]
+
+    def _parents(self, rev: int) -> list[int]:
+        first, second = self._log.parentrevs(rev)
+        return [first] if second == nullrev else [first, second]
+
+    # What they change.
+
+    def _manifest_rev(self, rev: int) -> int:
+        if rev == nullrev:
+            return int(nullrev)
+        return int(self._manifests.rev(self._log.changelogrevision(rev).manifest))
+
+    def _against_parents(self, rev: int) -> list[Difference]:
+        return [self._difference(parent, rev) for parent in self._parents(rev)]
+
+    def _difference(self, parent: int, rev: int) -> Difference:
+        key = (parent, rev)
+        if key not in self._differences:
+            before, after = self._manifest_rev(parent), self._manifest_rev(rev)
+            made = self._compare(before, after)
+            self._lines += len(made.before) + len(made.after)
+            if self._lines > _LINES:
+                self._differences.clear()
+                self._lines = len(made.before) + len(made.after)
+            self._differences[key] = made
+        return self._differences[key]
+
+    def _compare(self, before: int, after: int) -> Difference:
+        if before == after:
+            return Difference({}, {})
+        old = self._text(before)
+        delta = self._manifests.revdiff(before, after)
+        if after not in self._texts:
+            # Cheaper than to have hg rebuild the text from its last full copy, and compute its
+            # hash: what is not what its hash says cannot be checked out by anybody.
+            self._keep(after, bytes(mdiff.patch(old, delta)) if delta else old)
+        return manifest_diff.difference(old, self._text(after), delta)
+
+    def _text(self, rev: int) -> bytes:
+        if rev == nullrev:
+            return b""
+        if rev in self._texts:
+            self._texts.move_to_end(rev)
+        else:
+            self._keep(rev, bytes(self._manifests.revision(self._manifests.node(rev))))
+        return self._texts[rev]
+
+    def _keep(self, rev: int, text: bytes) -> None:
+        self._texts[rev] = text
+        while len(self._texts) > _TEXTS:
+            self._texts.popitem(last=False)
+
+    def _in_ancestor(self, rev: int, path: bytes) -> bytes | None:
+        """Return what the ancestor of both parents of a merge has for a path."""
+        if self._ancestor_of[0] != rev:
+            self._ancestor_of = (rev, self._ancestor_lines(rev))
+        return self._ancestor_of[1].get(path)
+
+    def _ancestor_lines(self, rev: int) -> Mapping[bytes, bytes]:
+        first, second = self._log.parentrevs(rev)
+        ancestor = self._log.rev(self._log.ancestor(self._log.node(first), self._log.node(second)))
+        text = self._text(self._manifest_rev(ancestor))
+        fields = (line.partition(b"\0") for line in text.split(b"\n"))
+        return {path: rest for path, _, rest in fields}
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
+
+
+def _path(value: bytes) -> str:
+    return value.decode("utf-8", "surrogateescape")

@@ -1,0 +1,1 @@
+"""The registry: repositories, namespaces, permissions, and their provisioning on a host."""

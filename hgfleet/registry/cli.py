@@ -1,0 +1,200 @@
+"""`hgfleet registry`: check, show and apply the registry."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from hgfleet.core.errors import UsageError
+from hgfleet.registry import model, user_repositories
+
+if TYPE_CHECKING:
+    from hgfleet.registry.model import Registry, Repository
+
+REGISTRY: Final = "/etc/hgfleet/registry.yml"
+COMPILED: Final = "/var/lib/hgfleet/registry.json"
+REPOSITORIES: Final = "/srv/hg/repos"
+MANIFESTS: Final = "/var/lib/hgfleet/manifests"
+HGRC: Final = "/etc/hgfleet/hgrc"
+
+_EPILOG = """\
+examples:
+  hgfleet registry check ansible/inventories/cluster/registry.yml
+  hgfleet registry show registry.yml           every value in effect, inherited ones included
+  hgfleet registry show registry.yml --path team/tool    one of them: policies, rules, who
+  hgfleet registry show --compiled             what this host works with right now, what people
+                                               created over SSH included
+  hgfleet registry apply --check --diff        what would change on this host; writes nothing
+  hgfleet registry apply                       make this host follow /etc/hgfleet/registry.yml
+"""
+
+_APPLY_EPILOG = """\
+It creates repositories that are missing, writes each one's .hg/hgrc and the link to its clone
+bundle manifest, and compiles the registry for everything that runs on this host. Repositories that
+people created over SSH follow their namespaces as well. It never deletes or moves a repository: one
+that is no longer registered is named, kept, and served by nothing.
+
+It prints a line per change and ends with `changed=N`; a second run prints `changed=0`.
+
+examples:
+  hgfleet registry apply --check --diff
+  hgfleet registry apply --root /srv/hg/repos --registry /etc/hgfleet/registry.yml
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `registry` and its commands."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = subparsers.add_parser(
+        "registry",
+        help="check, show and apply the registry of repositories",
+        description="The registry declares every repository, and who may do what there.",
+        epilog=_EPILOG,
+        formatter_class=raw,
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    check = commands.add_parser("check", help="say what is wrong with a registry")
+    check.add_argument("file", type=Path, metavar="FILE")
+    check.set_defaults(run=_check)
+
+    show = commands.add_parser("show", help="print every repository with its values in effect")
+    show.add_argument("file", type=Path, metavar="FILE", nargs="?", help="a registry in YAML")
+    show.add_argument(
+        "--compiled",
+        metavar="JSON",
+        nargs="?",
+        const=COMPILED,
+        help=f"show the compiled registry instead (without a value: {COMPILED})",
+    )
+    show.add_argument("--path", metavar="PATH", help="show everything about this repository")
+    show.add_argument("--json", action="store_true", help="print it as it is compiled")
+    show.set_defaults(run=_show)
+
+    apply = commands.add_parser(
+        "apply",
+        help="make the repositories of this host follow the registry",
+        description="Make the repositories of this host follow the registry (as root).",
+        epilog=_APPLY_EPILOG,
+        formatter_class=raw,
+    )
+    apply.add_argument("--check", action="store_true", help="say what would change, write nothing")
+    apply.add_argument("--diff", action="store_true", help="show the changes of files")
+    for option, default, text in (
+        ("--registry", REGISTRY, "the registry"),
+        ("--root", REPOSITORIES, "where repositories are"),
+        ("--compiled", COMPILED, "where the compiled registry goes"),
+        ("--manifests", MANIFESTS, "where the clone bundle manifests are"),
+        ("--dynamic", user_repositories.PATH, "what people created over SSH"),
+        ("--hgrc", HGRC, "the configuration that `hg init` gets as HGRCPATH"),
+    ):
+        apply.add_argument(
+            option, type=Path, metavar="PATH", default=Path(default), help=f"{text} ({default})"
+        )
+    apply.add_argument("--user", default="hg", help="owner of the repositories (hg)")
+    apply.add_argument("--group", default="hg", help="their group (hg)")
+    apply.set_defaults(run=_apply)
+
+
+def _check(options: argparse.Namespace) -> int:
+    loaded = model.load(options.file)
+    print(f"{options.file}: fine ({_count(loaded)})")
+    return 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    if (options.file is None) == (options.compiled is None):
+        raise UsageError("registry show needs either FILE or --compiled")
+    if options.file is not None:
+        loaded = model.load(options.file)
+    else:
+        loaded = user_repositories.load_effective(
+            options.compiled, user_repositories.PATH, _complain
+        )
+    if options.path is not None:
+        if options.path not in loaded.repositories:
+            raise UsageError(f"there is no repository {options.path} in this registry")
+        print("\n".join(details(loaded.repositories[options.path])))
+    elif options.json:
+        print(model.dump_compiled(loaded), end="")
+    else:
+        print("\n".join(table(loaded)))
+    return 0
+
+
+def _complain(sentence: str) -> None:
+    print(f"hgfleet: {sentence}", file=sys.stderr)
+
+
+def _apply(options: argparse.Namespace) -> int:
+    from hgfleet.registry import provision
+
+    loaded = model.load(options.registry)
+    target = provision.Target(
+        root=options.root,
+        compiled=options.compiled,
+        manifests=options.manifests,
+        dynamic=options.dynamic,
+        hgrc=options.hgrc,
+        owner=provision.owner(options.user, options.group),
+    )
+    changed = provision.apply(loaded, target, write=not options.check, diff=options.diff, say=print)
+    print(f"changed={changed}")
+    return 0
+
+
+def table(loaded: Registry) -> list[str]:
+    """Render the repositories for a person, a line each, columns aligned."""
+    rows = [("REPOSITORY", "READ", "PUSH", "PHASES", "BUNDLES", "DESCRIPTION")]
+    rows += [_row(repository) for repository in loaded.repositories.values()]
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    return [
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[5]])
+        for row in rows
+    ]
+
+
+def details(repository: Repository) -> list[str]:
+    """Render one repository for a person, a value a line."""
+    read = "everybody" if repository.is_public else ", ".join(repository.read) or "its owner alone"
+    rows = [
+        ("repository", repository.path),
+        ("description", repository.description),
+        ("owner", repository.owner),
+        ("read", read),
+        ("push", ", ".join(repository.push) or "nobody"),
+        ("read-only", repository.read_only),
+        ("phases", "publishing" if repository.publishing else "draft"),
+        ("bundles", ", ".join(repository.bundles) or "none"),
+    ]
+    for name, options in repository.policies.items():
+        text = json.dumps(options, ensure_ascii=False) if options else ""
+        rows.append(("policy", f"{name} {text}".rstrip()))
+    for rule in repository.rules:
+        on = f"on branches {', '.join(rule.branches)}" if rule.branches else ""
+        touching = f"touching {', '.join(rule.paths)}" if rule.paths else ""
+        who = ", ".join(rule.push) or "nobody"
+        rows.append(("rule", " ".join(word for word in (on, touching, "only:", who) if word)))
+    return [f"{name + ':':13}{value}" for name, value in rows if value is not None]
+
+
+def _row(repository: Repository) -> tuple[Any, ...]:
+    return (
+        repository.path,
+        "public" if repository.read == "public" else ",".join(repository.read),
+        "(read-only)" if repository.read_only else ",".join(repository.push) or "nobody",
+        "publishing" if repository.publishing else "draft",
+        ",".join(repository.bundles) or "none",
+        repository.description,
+    )
+
+
+def _count(loaded: Registry) -> str:
+    repositories, namespaces = len(loaded.repositories), len(loaded.namespaces)
+    return (
+        f"{repositories} {'repository' if repositories == 1 else 'repositories'}, "
+        f"{namespaces} namespace{'' if namespaces == 1 else 's'}"
+    )

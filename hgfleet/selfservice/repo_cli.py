@@ -1,0 +1,317 @@
+"""`hgfleet repo`: what operators do with the repositories that people created."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import os
+import re
+import shutil
+import sys
+import uuid
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.core import logfmt
+from hgfleet.core.errors import HostError, UsageError
+from hgfleet.registry import model, permissions, user_repositories
+from hgfleet.selfservice import repositories, rules
+from hgfleet.selfservice.context import MANIFESTS, Context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hgfleet.registry.user_repositories import Dynamic, Entry
+
+COMPILED: Final = "/var/lib/hgfleet/registry.json"
+REPOSITORIES: Final = "/srv/hg/repos"
+HGRC: Final = "/etc/hgfleet/hgrc"
+
+PURGED: Final = ".purged"
+"""Folder below the root of what is being deleted; no repository's path begins with a dot."""
+
+_DAYS: Final = re.compile(r"([0-9]{1,4})d?")
+
+_EPILOG = """\
+examples:
+  hgfleet repo list                          all of them: owner, since when, who may read
+  hgfleet repo list --archived 'people/*'    those that are out of service
+  hgfleet repo info people/bob/x             all about one
+  hgfleet repo archive people/bob/x          take it out of service; nothing is deleted
+  hgfleet repo restore people/bob/x
+  hgfleet repo give people/bob/x carol       make carol its owner
+  hgfleet repo purge --check                 what has been archived for 30 days and more
+  hgfleet repo purge                         delete that, for good
+  hgfleet repo purge --now PATH PATH         delete one archived repository that has not waited
+
+It runs on an SSH host, as root, and works with the rights of hg. Repositories that registry.yml
+declares are not its business: `hgfleet registry`.
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `repo` and its commands."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = subparsers.add_parser(
+        "repo",
+        help="list, archive, restore, give and purge the repositories that people created",
+        description="Look after the repositories that people created over SSH.",
+        epilog=_EPILOG,
+        formatter_class=raw,
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def command(
+        name: str, summary: str, run: Callable[[argparse.Namespace], int]
+    ) -> argparse.ArgumentParser:
+        one = commands.add_parser(
+            name,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.",
+            formatter_class=raw,
+        )
+        for option, default, text in (
+            ("--registry", COMPILED, "the compiled registry"),
+            ("--dynamic", user_repositories.PATH, "what people created"),
+            ("--root", REPOSITORIES, "where repositories are"),
+            ("--hgrc", HGRC, "what hg gets as HGRCPATH"),
+            ("--manifests", MANIFESTS, "where the clone bundle manifests are"),
+        ):
+            one.add_argument(option, default=default, metavar="PATH", help=f"{text} ({default})")
+        one.add_argument("--user", default="hg", help="owner of the repositories (hg)")
+        one.set_defaults(run=run)
+        return one
+
+    list_ = command("list", "list what people created", _list)
+    list_.add_argument("--archived", action="store_true", help="only what is out of service")
+    list_.add_argument("pattern", nargs="?", default="*", metavar="PATTERN")
+    command("info", "show one entry", _info).add_argument("path", metavar="PATH")
+    command("archive", "take a repository out of service", _archive).add_argument(
+        "path", metavar="PATH"
+    )
+    command("restore", "bring an archived repository back", _restore).add_argument(
+        "path", metavar="PATH"
+    )
+    give = command("give", "make somebody else the owner", _give)
+    give.add_argument("path", metavar="PATH")
+    give.add_argument("person", metavar="PERSON")
+    purge = command("purge", "delete archived repositories for good", _purge)
+    purge.add_argument("path", nargs="?", metavar="PATH", help="only this one")
+    purge.add_argument(
+        "--older-than",
+        metavar="DAYS",
+        default=f"{rules.PURGE_AFTER_DAYS}d",
+        help="how long it must have been archived (%(default)s, and that is the least)",
+    )
+    purge.add_argument("--now", metavar="PATH", help="PATH once more: without waiting")
+    purge.add_argument("--check", action="store_true", help="say what would be deleted")
+
+
+# --- the commands ---------------------------------------------------------------------------
+
+
+def _context(options: argparse.Namespace) -> Context:
+    from hgfleet.registry import provision
+
+    provision.become(options.user)
+    return Context(
+        permissions.Principal("operator"),
+        options.registry,
+        options.dynamic,
+        options.root,
+        options.hgrc,
+        manifests=options.manifests,
+    )
+
+
+def _operator() -> str:
+    return os.environ.get("SUDO_USER") or "root"
+
+
+def _log(action: str, path: str, entry: Entry, **more: object) -> None:
+    log = logfmt.to_syslog("hgfleet-repo")
+    log(logfmt.line("repo", action=action, repo=path, owner=entry.owner, by=_operator(), **more))
+
+
+def _list(options: argparse.Namespace) -> int:
+    context = _context(options)
+    rows = [("REPOSITORY", "OWNER", "CREATED", "STATE", "READ", "DESCRIPTION")]
+    shadowed = user_repositories.shadowed(context.static, context.entries)
+    for path, entry in context.entries.repositories.items():
+        if options.archived and entry.archived is None:
+            continue
+        if not fnmatch.fnmatchcase(path, options.pattern):
+            continue
+        state = "served" if entry.archived is None else f"archived {entry.archived[:10]}"
+        state = "not served: declared" if path in shadowed else state
+        read = user_repositories.effective(path, entry, context.static).read
+        readers = "public" if read == "public" else ",".join(read) or "owner"
+        rows.append((path, entry.owner, entry.created[:10], state, readers, entry.description))
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        print("  ".join([*cells, row[5]]).rstrip())
+    for problem in context.entries.problems():
+        print(f"warning: {problem}", file=sys.stderr)
+    return 0
+
+
+def _info(options: argparse.Namespace) -> int:
+    context = _context(options)
+    entry = _entry(context.entries, options.path)
+    repository = user_repositories.effective(options.path, entry, context.static)
+    place = context.place(options.path)
+    lines = {
+        "path": options.path,
+        "description": entry.description or "none",
+        "owner": entry.owner,
+        "created": entry.created,
+        "archived": entry.archived or "no",
+        "forked from": entry.forked_from or "nothing",
+        "may read": rules.readers_text(repository.read, entry.owner),
+        "may push": rules.writers_text(repository),
+        "on disk": f"{place}, {repositories.size(place) / 1e6:,.1f} MB"
+        if (place / ".hg").is_dir()
+        else "no",
+    }
+    print("\n".join(f"{name + ':':14}{value}" for name, value in lines.items()))
+    return 0
+
+
+def _archive(options: argparse.Namespace) -> int:
+    context, path = _context(options), options.path
+    with user_repositories.update(context.dynamic) as entries:
+        entry = _entry(entries.dynamic, path)
+        if entry.archived is not None:
+            raise UsageError(f"{path} is archived since {entry.archived}")
+        if path in user_repositories.shadowed(context.static, entries.dynamic):
+            raise UsageError(f"{path}: registry.yml declares it; take it out there")
+        entries[path] = replace(entry, archived=user_repositories.now())
+    _log("archive", path, entry)
+    print(f"{path}: archived; nothing is deleted, `hgfleet repo restore {path}` brings it back")
+    return 0
+
+
+def _restore(options: argparse.Namespace) -> int:
+    context, path = _context(options), options.path
+    with user_repositories.update(context.dynamic) as entries:
+        entry = _entry(entries.dynamic, path)
+        repositories.bring_back(context, path, entries)
+    _log("restore", path, entry)
+    print(f"{path}: restored")
+    return 0
+
+
+def _give(options: argparse.Namespace) -> int:
+    context, path, person = _context(options), options.path, options.person
+    if not user_repositories.PERSON.fullmatch(person):
+        raise UsageError(f"{person!r} is not the name of a person")
+    with user_repositories.update(context.dynamic) as entries:
+        entry = _entry(entries.dynamic, path)
+        entries[path] = given = replace(entry, owner=person)
+        repositories.configure(context, path, given)
+    _log("give", path, entry, to=person)
+    print(f"{path}: belongs to {person} (before: {entry.owner})")
+    return 0
+
+
+def _purge(options: argparse.Namespace) -> int:
+    days = _DAYS.fullmatch(options.older_than)
+    if days is None or int(days[1]) < rules.PURGE_AFTER_DAYS:
+        raise UsageError(
+            f"--older-than: got {options.older_than!r}, expected {rules.PURGE_AFTER_DAYS}d or more"
+            "; one repository goes without waiting by --now PATH PATH"
+        )
+    if options.now is not None and options.now != options.path:
+        raise UsageError("--now: name the repository twice, as in --now people/bob/x people/bob/x")
+    context = _context(options)
+    wait = timedelta(0) if options.now else timedelta(days=int(days[1]))
+    if options.path is not None:
+        entry = _entry(context.entries, options.path)
+        if entry.archived is None:
+            raise UsageError(f"{options.path} is in service; archive it first")
+        if not is_due(entry, wait, datetime.now(UTC)):
+            raise UsageError(
+                f"{options.path} is archived since {entry.archived}, for less than {wait.days} "
+                f"days; without waiting: --now {options.path} {options.path}"
+            )
+    due = [
+        path
+        for path, entry in context.entries.repositories.items()
+        if options.path in (None, path) and is_due(entry, wait, datetime.now(UTC))
+    ]
+    if options.check:
+        for path in due:
+            print(f"{path}: would be deleted ({_text(context, path)})")
+    else:
+        _empty(context)
+        for path in due:
+            _delete(context, path, wait)
+    print(f"{'would delete' if options.check else 'deleted'}={len(due)}")
+    return 0
+
+
+def is_due(entry: Entry, wait: timedelta, now: datetime) -> bool:
+    """Whether an entry has been archived for at least this long."""
+    if entry.archived is None:
+        return False
+    archived = datetime.strptime(entry.archived, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    return now - archived >= wait
+
+
+def _text(context: Context, path: str) -> str:
+    entry = context.entries.repositories[path]
+    size = repositories.size(context.place(path)) / 1e6
+    return f"{entry.owner}'s, archived {entry.archived}, {size:,.1f} MB"
+
+
+def _delete(context: Context, path: str, wait: timedelta) -> None:
+    """Delete one repository: out of the way first, then out of the registry, then for good.
+
+    Killed in between, it leaves an archived entry without a repository, which the next run removes,
+    or something in the folder `.purged`, which the next run empties.
+    """
+    purged = Path(context.root) / PURGED
+    purged.mkdir(mode=0o700, exist_ok=True)
+    away = purged / uuid.uuid4().hex
+    place = context.place(path)
+    with user_repositories.update(context.dynamic) as entries:
+        entry = _entry(entries.dynamic, path)
+        # Its owner may have restored it since the list was made.
+        if not is_due(entry, wait, datetime.now(UTC)):
+            print(f"{path}: no longer archived; kept")
+            return
+        if path in model.load_compiled(context.registry).repositories:
+            raise HostError(f"{path}: registry.yml declares it now, and it is what is served there")
+        # Its bundles go with it, and nothing else will tell the jobs whose they are.
+        user_repositories.note_purged(context.dynamic, path)
+        if place.is_dir():
+            place.rename(away)
+        del entries[path]
+    size = repositories.size(away) if away.exists() else 0
+    _log("purge", path, entry, archived=entry.archived, bytes=size)
+    shutil.rmtree(away, ignore_errors=True)
+    for above in model.parents(path)[:-1]:
+        # Folders that hold nothing any more; rmdir removes no others.
+        try:
+            context.place(above).rmdir()
+        except OSError:
+            break
+    print(f"{path}: deleted ({entry.owner}'s, archived {entry.archived}, {size / 1e6:,.1f} MB)")
+
+
+def _empty(context: Context) -> None:
+    """Delete what an interrupted run left."""
+    shutil.rmtree(Path(context.root) / PURGED, ignore_errors=True)
+
+
+def _entry(entries: Dynamic, path: str) -> Entry:
+    found = entries.repositories.get(path)
+    if found is None:
+        raise UsageError(
+            f"{path}: nobody created that over SSH; `hgfleet repo list` shows what people created, "
+            "`hgfleet registry show --compiled` what the inventory declares"
+        )
+    return found

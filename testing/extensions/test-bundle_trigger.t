@@ -1,0 +1,77 @@
+The extension `pushed` notes for the bundle jobs which repositories were pushed to.
+
+  $ mkdir spool
+  $ cat > server.rc <<EOF
+  > [extensions]
+  > access = $TOP/hgext/access.py
+  > bundle_trigger = $TOP/hgext/bundle_trigger.py
+  > [hgfleet]
+  > path = team/tool
+  > read = public
+  > push = staff
+  > pushed = $TESTTMP/spool
+  > [phases]
+  > publish = no
+  > EOF
+  $ hg init tool
+  $ ln -s nowhere tool/.hg/clonebundles.manifest
+  $ hg init work
+  $ cd work
+  $ echo 1 > file
+  $ hg commit -qAm one
+  $ cat > ../ssh <<EOF
+  > #!/bin/sh
+  > HGRCPATH=$TESTTMP/server.rc HGFLEET_USER=\${WHO:-alice} HGFLEET_GROUPS=\${WHO:-staff} \\
+  >   exec hg -R $TESTTMP/tool serve --stdio
+  > EOF
+  $ chmod +x ../ssh
+  $ push() { hg push -q --config ui.ssh=$TESTTMP/ssh ssh://host/tool "$@"; }
+
+A push is noted. So is another one, and one that only makes changesets public.
+
+  $ push
+  $ ls ../spool
+  team+tool
+  $ echo 2 > file
+  $ hg commit -qm two
+  $ push
+  $ ls ../spool
+  team+tool
+  $ rm ../spool/*
+  $ hg phase --public .
+  $ push
+  [1]
+  $ ls ../spool
+  team+tool
+  $ rm ../spool/*
+
+A push that is refused is not; a bookmark changes nothing that a bundle holds.
+
+  $ echo 3 > file
+  $ hg commit -qm three
+  $ WHO=mallory push 2>&1 | grep -o 'may not push'
+  may not push
+  $ hg bookmark -r 0 here
+  $ push -r 0 -B here
+  [1]
+  $ ls ../spool
+
+A repository without bundles is nobody's business.
+
+  $ rm ../tool/.hg/clonebundles.manifest
+  $ push
+  $ ls ../spool
+  $ ln -s nowhere ../tool/.hg/clonebundles.manifest
+
+Where the spool cannot be written, or is not there, a push goes on.
+
+  $ ln -s /dev/null ../spool/team+tool
+  $ echo 4 > file
+  $ hg commit -qm four
+  $ push
+  $ rm -r ../spool
+  $ echo 5 > file
+  $ hg commit -qm five
+  $ push
+  $ hg -R ../tool log -r tip -T '{desc}\n'
+  five

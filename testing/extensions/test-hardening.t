@@ -1,0 +1,54 @@
+The extension `confine` keeps the server's inside, and other hosts, from the client.
+
+  $ cat > server.rc <<EOF
+  > [extensions]
+  > hardening = $TOP/hgext/hardening.py
+  > hardening:required = yes
+  > EOF
+  $ hg init server
+  $ serve() { HGRCPATH=$TESTTMP/$1 hg -R $TESTTMP/server serve --stdio; }
+
+A bundle may name a URL that the server then fetches. This one is made by hand; core, to compare,
+tries it at once.
+
+  $ cat > bundle.py <<EOF
+  > import sys
+  > from mercurial import bundle2, ui
+  > bundler = bundle2.bundle20(ui.ui())
+  > part = bundler.newpart(b"remote-changegroup")
+  > part.addparam(b"url", b"http://127.0.0.1:9/")
+  > part.addparam(b"size", b"1")
+  > data = b"".join(bundler.getchunks())
+  > out = sys.stdout.buffer
+  > out.write(b"unbundle\nheads 10\n666f726365%d\n" % len(data) + data + b"0\n")
+  > EOF
+  $ python bundle.py > fetch
+  $ touch core.rc
+  $ serve core.rc < fetch 2>&1 | tr '\0' '\n' | grep -a 'error\|refused'
+  abort: error: Connection refused
+  $ serve server.rc < fetch 2>&1 | tr '\0' '\n' | grep -a -i -o 'error:.*\|parttype.*\|refused'
+  ERROR:UNSUPPORTEDCONTENT
+  parttyperemote-changegroup
+
+Nor is it offered.
+
+  $ echo hello | serve core.rc | grep -c remote-changegroup
+  1
+  $ echo hello | serve server.rc | grep -c remote-changegroup
+  0
+  [1]
+
+A request that breaks the server says nothing of how it is made.
+
+  $ printf 'lookup\nkey x\n' > nonsense
+  $ serve core.rc < nonsense 2>&1 | grep -c '^\*\* '
+  5
+  $ serve server.rc < nonsense 2>&1 | grep -c '^\*\* '
+  0
+  [1]
+
+What is no defect is said as ever.
+
+  $ printf 'lookup\nkey 4\nnone' | serve server.rc
+  26
+  0 unknown revision 'none'

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet.hg import fingerprint as state
+from hgfleet.hg.fingerprint import SETTLED_NS, State
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def hg(tmp_path: Path) -> Path:
+    folder = tmp_path / ".hg"
+    (folder / "store").mkdir(parents=True)
+    (folder / "requires").write_text("store\n")
+    (folder / "store" / "00changelog.i").write_bytes(b"x" * 64)
+    (folder / "bookmarks").write_text("a" * 40 + " mark\n")
+    return folder
+
+
+def test_the_same_files_are_the_same_state(hg: Path) -> None:
+    files = state.paths(hg)
+    assert state.read(files) == state.read(files)
+    assert hash(state.read(files)) == hash(state.read(files))
+
+
+APPENDED = ["store/00changelog.i", "store/obsstore", "hgrc", "clonebundles.manifest"]
+REPLACED = [
+    *APPENDED,
+    "store/phaseroots",
+    "store/bookmarks",
+    "store/requires",
+    "store/narrowspec",
+    "store/journal",
+    "bookmarks",
+    "bookmarks.current",
+    "branch",
+    "dirstate",
+    "hgrc-not-shared",
+    "localtags",
+    "requires",
+    "sharedpath",
+]
+
+
+def tick() -> None:
+    """Let the clock that stamps files go on, as it has between any two real changes."""
+    time.sleep(0.015)
+
+
+@pytest.mark.parametrize("name", REPLACED)
+def test_each_file_counts_when_it_appears_is_replaced_and_goes(hg: Path, name: str) -> None:
+    files = state.paths(hg)
+    path = hg / name
+    path.unlink(missing_ok=True)
+    seen = [state.read(files)]
+
+    def differs() -> None:
+        now = state.read(files)
+        assert now not in seen
+        seen.append(now)
+
+    tick()
+    path.write_bytes(b"one")
+    differs()
+    # As Mercurial replaces bookmarks and phases: same size, even the same time.
+    tick()
+    stat = path.stat()
+    other = path.with_name(path.name + ".new")
+    other.write_bytes(b"two")
+    os.utime(other, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    other.rename(path)
+    differs()
+    tick()
+    path.unlink()
+    differs()
+
+
+@pytest.mark.parametrize("name", APPENDED)
+def test_files_that_are_changed_in_place_count_too(hg: Path, name: str) -> None:
+    files = state.paths(hg)
+    path = hg / name
+    path.write_bytes(b"one")
+    before = state.read(files)
+    with path.open("ab") as file:
+        file.write(b"two")
+    assert state.read(files) != before
+
+
+def test_a_repository_without_a_store_of_its_own_never_settles(hg: Path) -> None:
+    shutil.rmtree(hg / "store")
+    (hg / "sharedpath").write_text("/elsewhere/.hg")
+    found = state.read_repository(state.paths(hg))
+    assert not found.is_settled()
+    assert state.read_repository(state.paths(hg)) != found
+
+
+def test_caches_of_mercurial_do_not_count(hg: Path) -> None:
+    (hg / "cache").mkdir()
+    files = state.paths(hg)
+    before = state.read(files)
+    tick()
+    (hg / "cache" / "branch2-served").write_text("x")
+    assert state.read(files) == before
+
+
+def test_a_manifest_that_is_a_link_is_followed(hg: Path, tmp_path: Path) -> None:
+    target = tmp_path / "a.manifest"
+    (hg / "clonebundles.manifest").symlink_to(target)
+    files = state.paths(hg)
+    dangling = state.read(files)
+    target.write_text("https://bundles/one\n")
+    assert state.read(files) != dangling
+
+
+def test_a_state_settles_after_its_newest_change() -> None:
+    fresh = State((), changed_ns=1_000_000_000)
+    assert not fresh.is_settled(1_000_000_000)
+    assert not fresh.is_settled(1_000_000_000 + SETTLED_NS)
+    assert fresh.is_settled(1_000_000_001 + SETTLED_NS)
+    assert not fresh.is_settled(0), "a clock that went back proves nothing"
+
+
+def test_a_file_dated_into_the_past_has_still_just_changed(hg: Path) -> None:
+    os.utime(hg / "bookmarks", ns=(1, 1))
+    assert not state.read(state.paths(hg)).is_settled()

@@ -1,0 +1,549 @@
+from __future__ import annotations
+
+import random
+import struct
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet.policies import POLICIES, bounded, evaluate, globs, manifest_diff
+from hgfleet.policies.base import Bookmark, Changeset, Entry, Policy, Push
+from hgfleet.policies.bounded import Pattern, SearchTimeoutError
+from hgfleet.policies.content import collisions
+from hgfleet.policies.evaluate import MAX_SHOWN, Finding
+from hgfleet.policies.manifest_diff import ManifestError, difference
+from hgfleet.policies.words import amount, shown
+from hgfleet.registry.model import Rule
+from hgfleet.registry.permissions import Principal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+ALICE = Principal("alice", frozenset({"staff"}))
+
+
+@dataclass
+class Made:
+    """A push that a test made up."""
+
+    added: Sequence[Changeset] = ()
+    moved: Sequence[Changeset] = ()
+    bookmarks: Sequence[Bookmark] = ()
+    principal: Principal = ALICE
+    variables: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, Sequence[Entry]] = field(default_factory=dict)
+    manifests: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    on_branch: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    heads: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    before: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def added_heads(self) -> Sequence[Changeset]:
+        return self.added[-1:]
+
+    def entries(self, changeset: Changeset) -> Iterable[Entry]:
+        return self.files.get(changeset.node, ())
+
+    def arrived(self, changeset: Changeset) -> Iterable[str]:
+        return [entry.path for entry in self.entries(changeset)]
+
+    def touched(self, changeset: Changeset) -> Iterable[str]:
+        return self.arrived(changeset)
+
+    def touched_on_branch(self, changeset: Changeset) -> Iterable[str]:
+        return self.on_branch.get(changeset.node, ())
+
+    def size(self, entry: Entry, limit: int) -> int:
+        assert limit > 0
+        return self.sizes[entry.path]
+
+    def manifest(self, changeset: Changeset) -> Iterable[str]:
+        return self.manifests[changeset.node]
+
+    def branch_heads(self, branch: str) -> Sequence[str]:
+        return self.heads[branch]
+
+    def heads_before(self, branch: str) -> int:
+        return self.before[branch]
+
+
+def changeset(node: str = "a" * 40, **fields: object) -> Changeset:
+    values: dict[str, object] = {"branch": "default", "user": "alice", "message": "work"}
+    return Changeset(node, **{**values, **fields})  # type: ignore[arg-type]
+
+
+def file(path: str, kind: str = "file") -> Entry:
+    return Entry(path, b"", kind)  # type: ignore[arg-type]
+
+
+def problems(name: str, options: Mapping[str, object], push: Made) -> list[str]:
+    (policy,) = evaluate.build({name: options}, [])
+    return [text for finding in evaluate.judge([policy], push) for text in finding.problems]
+
+
+def ruled(rule: Rule, push: Made) -> list[str]:
+    return [
+        t for finding in evaluate.judge(evaluate.build({}, [rule]), push) for t in finding.problems
+    ]
+
+
+def test_a_made_up_push_keeps_the_contract() -> None:
+    push: Push = Made()
+    assert not push.added
+
+
+# Patterns.
+
+
+@pytest.mark.parametrize(
+    ("glob", "fitting", "other"),
+    [
+        ("stable", ["stable"], ["stable2", "unstable", "Stable", ""]),
+        ("rel-*", ["rel-", "rel-1", "rel-1/2"], ["rel", "xrel-1"]),
+        ("v?", ["v1", "vx", "v/"], ["v", "v12"]),
+        ("*", ["", "a", "a/b", "a\nb"], []),
+        ("[ab]c", ["ac", "bc"], ["cc", "abc"]),
+        ("a.b", ["a.b"], ["axb"]),
+        ("(a|b)+", ["(a|b)+"], ["a", "ab"]),
+    ],
+)
+def test_patterns_of_branches(glob: str, fitting: list[str], other: list[str]) -> None:
+    pattern = globs.branches([glob])
+    assert [text for text in fitting if not pattern.fits(text)] == []
+    assert [text for text in other if pattern.fits(text)] == []
+
+
+@pytest.mark.parametrize(
+    ("glob", "fitting", "other"),
+    [
+        ("*.exe", ["a.exe", "x/y.exe", ".exe", "d.exe/readme"], ["a.exe2", "exe", "a.EXE"]),
+        (
+            "node_modules",
+            ["node_modules/a", "x/node_modules/y/z"],
+            ["node_modules2/a", "anode_modules"],
+        ),
+        ("docs/*.pdf", ["docs/a.pdf"], ["a.pdf", "x/docs/a.pdf", "docs/x/a.pdf"]),
+        ("src/**", ["src/a", "src/a/b"], ["srca", "x/src/a"]),
+        ("**/keys", ["keys", "a/keys", "a/b/keys/c"], ["a/keysx"]),
+        ("a/**/b", ["a/b", "a/x/b", "a/x/y/b"], ["a/xb", "ab"]),
+        ("secrets/prod", ["secrets/prod", "secrets/prod/x"], ["secrets/production", "secrets"]),
+        ("a/[!b]", ["a/c"], ["a/b", "a//"]),
+        ("x[", ["x["], ["x"]),
+        ("[]]", ["]"], ["[", "["]),
+        ("[^a]", ["^", "a"], ["b"]),
+        ("[z-a]", ["z", "-", "a"], ["b"]),
+        ("[a-c-]", ["b", "-"], ["d"]),
+        ("a\\b", ["a\\b"], ["ab"]),
+    ],
+)
+def test_patterns_of_paths(glob: str, fitting: list[str], other: list[str]) -> None:
+    assert globs.glob_problem(glob) is None
+    pattern = globs.paths([glob])
+    assert [text for text in fitting if not pattern.fits(text)] == []
+    assert [text for text in other if pattern.fits(text)] == []
+
+
+def test_one_of_several_patterns_is_enough_and_none_fits_everything() -> None:
+    assert globs.paths(["a", "b"]).fits("b")
+    assert not globs.paths(["a", "b"]).fits("ab")
+    assert globs.paths([]).fits("anything")
+    assert globs.branches(()).fits("")
+
+
+def test_any_text_is_a_pattern_that_compiles() -> None:
+    randomness = random.Random(11)
+    for _ in range(2000):
+        glob = "".join(randomness.choices("ab*?[]!^-\\.(){}|+$/&~", k=randomness.randint(1, 12)))
+        globs.paths([glob]).fits("a/b")
+        globs.branches([glob]).fits("a/b")
+
+
+@pytest.mark.parametrize("glob", ["", " ", "/a", "a/", "a//b", "a\nb", "x" * 201])
+def test_bad_patterns(glob: str) -> None:
+    assert globs.glob_problem(glob)
+
+
+def test_a_search_without_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "SECONDS", 0.1)
+    start = time.monotonic()
+    with pytest.raises(SearchTimeoutError):
+        Pattern("(a+)+$").is_in("a" * 60 + "!")
+    # Without the clock: longer than the universe is old.
+    assert time.monotonic() - start < 20
+
+
+def test_a_search_looks_at_the_beginning_of_a_long_text() -> None:
+    assert not Pattern("needle").is_in("x" * bounded.MAX_TEXT + "needle")
+    assert Pattern("needle").is_in("x" * (bounded.MAX_TEXT - 6) + "needle")
+
+
+# Words.
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain ä", "plain ä"),
+        ("a\nb\x1b[31m", "a\\x0ab\\x1b[31m"),
+        ("a\u202eb", "a\\u202eb"),
+        (b"\xff\xfe".decode("utf-8", "surrogateescape"), "\\xff\\xfe"),
+        ("x" * 200, "x" * 60 + "..." + "x" * 37),
+    ],
+)
+def test_nothing_of_a_stranger_reaches_a_terminal_raw(text: str, expected: str) -> None:
+    assert shown(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (1, "1 byte"),
+        (1000, "1000 bytes"),
+        (2**20, "1 MiB"),
+        (2**20 + 1, "1.1 MiB"),
+        (2**31, "2 GiB"),
+    ],
+)
+def test_sizes_are_rounded_up(number: int, expected: str) -> None:
+    assert amount(number) == expected
+
+
+# Each policy, alone.
+
+
+def test_single_head() -> None:
+    push = Made([changeset()], heads={"default": ["a" * 40, "b" * 40]}, before={"default": 1})
+    (text,) = problems("single-head", {}, push)
+    assert text.startswith("the branch default would have 2 heads (aaaaaaaaaaaa, bbbbbbbbbbbb)")
+    assert problems("single-head", {"branches": ["stable"]}, push) == []
+    push.before = {"default": 2}
+    assert problems("single-head", {}, push) == []
+    push.heads = {"default": ["a" * 40]}
+    assert problems("single-head", {}, push) == []
+
+
+def test_single_head_also_looks_at_what_appears_by_a_phase() -> None:
+    heads = {"default": ["a" * 40, "b" * 40]}
+    push = Made(moved=[changeset()], heads=heads, before={"default": 1})
+    assert len(problems("single-head", {}, push)) == 1
+
+
+def test_no_merges() -> None:
+    push = Made([changeset(), changeset("b" * 40, is_merge=True, branch="stable")])
+    (text,) = problems("no-merges", {}, push)
+    assert text == "bbbbbbbbbbbb is a merge on the branch stable: rebase instead (hg rebase)"
+    assert problems("no-merges", {"branches": ["default"]}, push) == []
+
+
+def test_commit_message() -> None:
+    options = {"pattern": r"^Bug \d+", "hint": "begin with a bug"}
+    push = Made([changeset(message="Bug 1\n\nmore"), changeset("b" * 40, message="fix\nBug 2")])
+    (text,) = problems("commit-message", options, push)
+    assert text.startswith('bbbbbbbbbbbb has the message "fix": begin with a bug; ')
+    assert problems("commit-message", {"pattern": r"(?m)^Bug \d+"}, push) == []
+
+
+def test_a_message_made_to_hang_the_server_is_a_no(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "SECONDS", 0.1)
+    hostile = [changeset(message="a" * 60 + "!")] * 50
+    (text,) = problems("commit-message", {"pattern": "^(a+)+$"}, Made(hostile))
+    assert "takes too long" in text
+
+
+def test_author() -> None:
+    push = Made([changeset(user="Alice <alice@example.org>"), changeset("b" * 40, user="bob\x1b")])
+    (text,) = problems("author", {"pattern": "<.+@.+>$"}, push)
+    assert text.startswith('bbbbbbbbbbbb has the author "bob\\x1b": expected the pattern <.+@.+>$;')
+
+
+def test_file_size() -> None:
+    push = Made([changeset()], files={"a" * 40: [file("x"), file("y")]}, sizes={"x": 100, "y": 101})
+    (text,) = problems("file-size", {"max": 100}, push)
+    assert text.startswith("aaaaaaaaaaaa has y with 101 bytes, more than 100 bytes: ")
+
+
+def test_paths() -> None:
+    files = [file("a" * 10), file("ä" * 5 + "x"), file("x/KEY"), file("x/key.pem"), file("\udcff")]
+    push = Made([changeset()], files={"a" * 40: files})
+    found = problems("paths", {"max-length": 10, "forbidden": ["*.pem"]}, push)
+    assert len(found) == 2
+    assert "äääääx, a path of 11 bytes, more than 10" in found[0]
+    assert "x/key.pem, which is forbidden here (*.pem)" in found[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "entry", "word"),
+    [
+        ("no-symlinks", file("l", "link"), "a symbolic link"),
+        ("no-subrepositories", file(".hgsub"), ".hgsub"),
+        ("no-subrepositories", file(".hgsubstate"), ".hgsubstate"),
+    ],
+)
+def test_what_a_repository_cannot_have(name: str, entry: Entry, word: str) -> None:
+    harmless = [file("sub/.hgsub"), file("file")]
+    push = Made([changeset()], files={"a" * 40: [*harmless, entry]})
+    (text,) = problems(name, {}, push)
+    assert word in text
+    push.files = {"a" * 40: harmless}
+    assert problems(name, {}, push) == []
+
+
+@pytest.mark.parametrize(
+    ("arrived", "others", "expected"),
+    [
+        (["A"], ["a"], 1),
+        (["A"], ["b"], 0),
+        (["A", "a"], [], 1),
+        (["A", "a"], ["á"], 1),
+        (["a/b"], ["A/B"], 1),
+        (["a/b"], ["A"], 1),  # a file and a directory
+        (["A"], ["a/b"], 1),
+        (["a/b"], ["A/c"], 0),  # two directories become one
+        (["Straße"], ["STRASSE"], 1),
+        (["e\u0301"], ["\u00c9"], 1),  # two ways to write an accent
+        (["x"], ["A", "a"], 0),  # a collision that was there before
+        (["\udcff"], ["\udcfe"], 0),
+    ],
+)
+def test_collisions(arrived: list[str], others: list[str], expected: int) -> None:
+    assert len(list(collisions(arrived, [*arrived, *others]))) == expected
+
+
+def test_a_path_that_is_gone_from_the_head_collides_with_nothing() -> None:
+    assert list(collisions(["file"], ["File"])) == []
+    assert list(collisions(["a/b"], ["A"])) == []
+
+
+def test_no_case_collisions_looks_at_the_heads() -> None:
+    one, two = changeset(), changeset("b" * 40)
+    push = Made(
+        [one, two],
+        files={one.node: [file("A")], two.node: []},
+        manifests={two.node: ["a"]},
+    )
+    assert problems("no-case-collisions", {}, push) == []
+    push.manifests = {two.node: ["A", "a"]}
+    (text,) = problems("no-case-collisions", {}, push)
+    assert text.startswith("bbbbbbbbbbbb has both a and A, one file on")
+
+
+def test_a_large_manifest_is_searched_fast() -> None:
+    manifest = [f"directory-{n % 500}/File-{n}" for n in range(100_000)]
+    start = time.monotonic()
+    assert len(list(collisions(["directory-1/file-1"], [*manifest, "directory-1/file-1"]))) == 1
+    # Measured: 0.2 s.
+    assert time.monotonic() - start < 10
+
+
+def test_closed_tree() -> None:
+    options = {"reason": "the tests are broken.", "except": ["staff", "release"]}
+    bob = Principal("bob", frozenset({"others"}))
+    push = Made([changeset()], principal=bob, variables={"CLOSED_TREE": "yes"})
+    (text,) = problems("closed-tree", options, push)
+    assert text == (
+        "the tree is closed: the tests are broken; "
+        "wait, or ask a member of staff or release to push"
+    )
+    push.principal = ALICE
+    assert problems("closed-tree", options, push) == []
+    push.variables = {"CLOSED_TREE": "no"}
+    assert "you may push all the same with" in problems("closed-tree", options, push)[0]
+
+
+@pytest.mark.parametrize(
+    "push",
+    [
+        Made([changeset(branch="stable")]),
+        Made(moved=[changeset(branch="stable")]),
+        Made(bookmarks=[Bookmark("x", ("stable", "default"))]),
+    ],
+    ids=["changeset", "phase", "bookmark"],
+)
+def test_every_change_of_a_closed_branch_is_refused(push: Made) -> None:
+    options = {"reason": "frozen", "branches": ["stable"]}
+    assert problems("closed-tree", options, push) == [
+        "the branch stable is closed: frozen; wait until it opens"
+    ]
+    assert problems("closed-tree", {**options, "branches": ["s"]}, push) == []
+
+
+def test_a_closed_tree_also_refuses_a_bookmark_of_an_unknown_changeset() -> None:
+    push = Made(bookmarks=[Bookmark("x", ())])
+    assert len(problems("closed-tree", {"reason": "frozen"}, push)) == 1
+    assert problems("closed-tree", {"reason": "frozen", "branches": ["a"]}, push) == []
+
+
+def test_rules() -> None:
+    push = Made([changeset(branch="stable"), changeset("b" * 40)])
+    (text,) = ruled(Rule(("release",), branches=("stable",)), push)
+    assert text == (
+        "aaaaaaaaaaaa is on the branch stable, where only members of release may push; "
+        "ask one of them"
+    )
+    assert ruled(Rule(("release", "staff"), branches=("stable",)), push) == []
+    assert len(ruled(Rule((), branches=("*",)), push)) == 2
+
+
+def test_rules_with_paths_name_the_path() -> None:
+    push = Made([changeset()], files={"a" * 40: [file("a"), file("keys/x")]})
+    assert ruled(Rule(("security",), paths=("keys",)), push) == [
+        "aaaaaaaaaaaa changes keys/x, where only members of security may push; ask one of them"
+    ]
+    # With a branch it is about what the branch has.
+    rule = Rule(("security",), branches=("default",), paths=("keys",))
+    assert ruled(rule, push) == []
+    push.on_branch = {"a" * 40: ["keys/y"]}
+    assert "changes keys/y on the branch default" in ruled(rule, push)[0]
+
+
+def test_rules_count_moved_phases() -> None:
+    assert len(ruled(Rule((), branches=("*",)), Made(moved=[changeset()]))) == 1
+
+
+# All together.
+
+
+def test_a_policy_is_not_asked_about_what_it_does_not_apply_to() -> None:
+    everything: dict[str, Mapping[str, object]] = {
+        name: {
+            option: {"size": 1, "count": 1, "globs": ["*"], "groups": ["x"]}.get(kind.kind, "x")
+            for option, kind in policy.options.items()
+        }
+        for name, policy in POLICIES.items()
+    }
+    policies = evaluate.build(everything, [Rule(())])
+    assert len(policies) == len(POLICIES) + 1
+    asked = [finding.policy for finding in evaluate.judge(policies, Made())]
+    assert asked == []
+    bookmark = Made(bookmarks=[Bookmark("x", ("default",))])
+    asked = [finding.policy for finding in evaluate.judge(policies, bookmark)]
+    assert asked == ["closed-tree", "rules"]
+    phase = Made(moved=[changeset()], heads={"default": []}, before={"default": 0})
+    asked = [finding.policy for finding in evaluate.judge(policies, phase)]
+    assert asked == ["single-head", "closed-tree", "rules"]
+
+
+@pytest.mark.parametrize(
+    ("policies", "expected"),
+    [
+        ({"no-merge": {}}, "unknown policy 'no-merge'"),
+        ({"no-merges": {"branch": ["x"]}}, "unknown option 'branch' of no-merges"),
+        ({"file-size": {}}, "bad options of file-size"),
+        ({"closed-tree": {"reason": 1}}, "bad options of closed-tree"),
+    ],
+)
+def test_what_cannot_be_checked_is_an_error(
+    policies: dict[str, dict[str, object]], expected: str
+) -> None:
+    with pytest.raises(ValueError, match=expected):
+        evaluate.build(policies, [])
+
+
+def test_a_refusal_names_some_of_each_and_counts_the_rest() -> None:
+    findings = [
+        Finding("one", tuple(f"a{n}" for n in range(30)), 0.1),
+        Finding("fine", (), 0.1),
+        Finding("two", ("b0",), 0.1),
+        Finding("three", tuple(f"c{n}" for n in range(3)), 0.1),
+    ]
+    refused = evaluate.refusal(findings, "alice", "team/tool")
+    assert refused is not None
+    sentence, details = refused
+    assert sentence.startswith("alice may not push this to team/tool: 34 problems, named above")
+    assert details == [
+        *(f"- one: a{n}" for n in range(MAX_SHOWN - 4)),
+        "- two: b0",
+        *(f"- three: c{n}" for n in range(3)),
+        "- and 24 more",
+    ]
+
+
+def test_nothing_wrong_is_no_refusal() -> None:
+    assert evaluate.refusal([Finding("one", (), 0.1)], "alice", "x") is None
+
+
+def test_a_policy_stops_counting() -> None:
+    push = Made([changeset(is_merge=True)] * 3000)
+    (finding,) = evaluate.judge(evaluate.build({"no-merges": {}}, []), push)
+    assert len(finding.problems) == evaluate.MAX_COUNTED
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+def test_every_policy_says_what_it_is_for(policy: type[Policy]) -> None:
+    assert policy.summary
+    assert policy.__doc__
+    assert policy.applies_to
+
+
+# Manifests.
+
+NODES = [f"{n:040x}" for n in range(100)]
+
+
+def manifest(**files: str) -> bytes:
+    return b"".join(f"{path}\0{rest}\n".encode() for path, rest in sorted(files.items()))
+
+
+def piece(start: int, end: int, new: bytes) -> bytes:
+    return struct.pack(">lll", start, end, len(new)) + new
+
+
+def whole(before: bytes, after: bytes) -> bytes:
+    return piece(0, len(before), after)
+
+
+def test_a_difference_has_what_was_added_changed_and_removed() -> None:
+    before = manifest(a=NODES[1], b=NODES[2], c=NODES[3])
+    after = manifest(a=NODES[1], b=NODES[4] + "l", d=NODES[5])
+    made = difference(before, after, whole(before, after))
+    assert made.after == {b"b": NODES[4].encode() + b"l", b"d": NODES[5].encode()}
+    assert made.before == {b"b": NODES[2].encode(), b"c": NODES[3].encode()}
+    assert sorted(made.paths()) == [b"b", b"c", b"d"]
+    assert manifest_diff.entry(made.after[b"b"]) == (bytes.fromhex(NODES[4]), b"l")
+
+
+def test_pieces_that_do_not_begin_with_a_line_hide_nothing() -> None:
+    """The pieces of a hostile client: by themselves they are harmless lines, or none at all."""
+    before = manifest(a=NODES[1], b=NODES[2])
+    flag = len(before) - 1
+    after = before[:flag] + b"l" + before[flag:]
+    made = difference(before, after, piece(flag, flag, b"l"))
+    assert made.after == {b"b": NODES[2].encode() + b"l"}
+
+    # Put together, the pieces read "x NUL node LF"; in their places they make a link of b.
+    spoof = piece(flag, flag, b"l\nx\0" + NODES[3].encode())
+    after = before[:flag] + b"l\nx\0" + NODES[3].encode() + b"\n"
+    assert set(difference(before, after, spoof).after) == {b"b", b"x"}
+
+
+def test_random_differences_are_right_however_they_are_cut() -> None:
+    randomness = random.Random(3)
+
+    def some() -> dict[str, str]:
+        names = randomness.sample("abcdefghij", k=randomness.randint(0, 10))
+        return {name: randomness.choice(NODES[:4]) + randomness.choice(["", "l"]) for name in names}
+
+    for _ in range(500):
+        old, new = some(), some()
+        before, after = manifest(**old), manifest(**new)
+        prefix = 0
+        while prefix < min(len(before), len(after)) and before[prefix] == after[prefix]:
+            prefix += 1
+        start = randomness.randint(0, prefix)
+        delta = piece(start, len(before), after[start:])
+        made = difference(before, after, delta)
+        changed = {k.encode(): v.encode() for k, v in new.items() if old.get(k) != v}
+        assert made.after == changed
+        assert set(made.before) == {k.encode() for k, v in old.items() if new.get(k) != v}
+
+
+@pytest.mark.parametrize(
+    "after",
+    [b"a\n", b"a\0short\n", b"\0" + b"0" * 40 + b"\n", b"a\0" + b"0" * 40 + b"z\n", b"a"],
+)
+def test_what_is_no_manifest_is_an_error(after: bytes) -> None:
+    with pytest.raises(ManifestError):
+        difference(b"", after, whole(b"", after))

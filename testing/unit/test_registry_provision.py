@@ -1,0 +1,626 @@
+from __future__ import annotations
+
+import grp
+import json
+import os
+import pwd
+import random
+import shutil
+import stat
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from mercurial import config
+
+from hgfleet.core.errors import HostError
+from hgfleet.registry import user_repositories
+from hgfleet.registry.model import Registry, load_compiled
+from hgfleet.registry.provision import Owner, Target, apply, hgrc, owner
+from hgfleet.registry.schema import RegistrySourceError, parse
+
+TWO = """\
+version: 1
+repositories:
+  plain: {description: A plain one, push: [maintainers]}
+  team/tool: {description: A tool, push: [maintainers, team], publishing: false, bundles: [zstd]}
+"""
+
+# As little as `registry apply` needs of `hg init -- PLACE`, 50 times as fast as the real one.
+FAKE_HG = """\
+#!/bin/sh
+set -eu
+test "$1 $2" = 'init --'
+mkdir "$3/.hg" "$3/.hg/store"
+"""
+
+
+def program(path: Path, text: str) -> str:
+    path.write_text(text)
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Target:
+    """Make the directories that the role `mercurial` makes on a host."""
+    for name in ("repos", "lib"):
+        (tmp_path / name).mkdir()
+    return Target(
+        root=tmp_path / "repos",
+        compiled=tmp_path / "lib/registry.json",
+        manifests=tmp_path / "lib/manifests",
+        hgrc=tmp_path / "hgrc",
+        owner=Owner(os.geteuid(), os.getegid()),
+        hg=program(tmp_path / "hg", FAKE_HG),
+    )
+
+
+def run(
+    target: Target, text: str | Registry = TWO, *, write: bool = True, diff: bool = False
+) -> list[str]:
+    """Apply and return the lines it says; the last is the number of changes."""
+    said: list[str] = []
+    registry = parse(text) if isinstance(text, str) else text
+    changed = apply(registry, target, write=write, diff=diff, say=said.append)
+    return [*said, str(changed)]
+
+
+def snapshot(top: Path) -> dict[str, tuple[int, int, int, str]]:
+    """Everything below a directory: name, mode, inode, time of change and content."""
+    result = {}
+    for path in sorted(top.rglob("*")):
+        status = path.lstat()
+        content = ""
+        if path.is_symlink():
+            content = str(path.readlink())
+        elif path.is_file():
+            content = path.read_text()
+        result[str(path)] = (status.st_mode, status.st_ino, status.st_mtime_ns, content)
+    return result
+
+
+# The ordinary way.
+
+
+def test_a_new_host_gets_every_repository_and_a_second_run_changes_nothing(target: Target) -> None:
+    assert run(target) == [
+        "plain: repository created",
+        "team/tool: repository created",
+        f"{target.compiled} written",
+        "3",
+    ]
+    assert load_compiled(target.compiled).repositories == parse(TWO).repositories
+    before = snapshot(target.root.parent)
+    assert run(target) == ["0"]
+    assert snapshot(target.root.parent) == before
+
+
+def test_the_files_have_the_modes_that_let_the_group_read_and_nobody_else(target: Target) -> None:
+    run(target)
+    assert stat.S_IMODE((target.root / "team").stat().st_mode) == 0o2750
+    assert stat.S_IMODE((target.root / "team/tool").stat().st_mode) == 0o2750
+    assert stat.S_IMODE((target.root / "team/tool/.hg/hgrc").stat().st_mode) == 0o640
+    assert stat.S_IMODE(target.compiled.stat().st_mode) == 0o644
+
+
+def test_the_umask_of_the_caller_does_not_matter(target: Target) -> None:
+    before = os.umask(0o077)
+    try:
+        run(target)
+        assert os.umask(0o077) == 0o077
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(target.compiled.stat().st_mode) == 0o644
+    assert stat.S_IMODE((target.root / "plain/.hg").stat().st_mode) & 0o777 == 0o750
+
+
+def test_check_says_the_same_and_writes_nothing(target: Target) -> None:
+    before = snapshot(target.root.parent)
+    planned = run(target, write=False)
+    assert snapshot(target.root.parent) == before
+    assert planned == run(target)
+    assert run(target, write=False) == ["0"]
+
+
+def test_a_changed_registry_changes_only_what_it_says(target: Target) -> None:
+    run(target)
+    untouched = snapshot(target.root / "plain")
+    lines = run(target, TWO.replace("[maintainers, team]", "[team]"), diff=True)
+    assert lines[0] == "team/tool: .hg/hgrc written"
+    assert "-push = maintainers team" in lines
+    assert "+push = team" in lines
+    assert lines[-1] == "2"
+    assert snapshot(target.root / "plain") == untouched
+
+
+def test_the_link_to_the_manifest_may_dangle(target: Target) -> None:
+    run(target)
+    link = target.root / "team/tool/.hg/clonebundles.manifest"
+    assert link.readlink() == target.manifests / "team/tool.manifest"
+    assert not link.exists()
+
+
+def test_a_repository_that_has_no_bundles_any_more_stops_advertising_them(target: Target) -> None:
+    run(target)
+    none = TWO.replace("A plain one,", "A plain one, bundles: [],")
+    assert "plain: .hg/clonebundles.manifest removed" in run(target, none)
+    # Pull bundles are a matter of the host's settings.
+    pulls = target.root / "team/tool/.hg/pullbundles"
+    assert pulls.readlink() == target.pull_bundles / "team+tool"
+    assert (target.root / "plain/.hg/pullbundles").is_symlink()
+    assert not (target.root / "plain/.hg/clonebundles.manifest").is_symlink()
+    assert run(target, none) == ["0"]
+
+
+def test_what_left_the_registry_is_kept_and_named(target: Target) -> None:
+    run(target)
+    data = target.root / "team/tool/.hg/store/data"
+    data.write_text("history")
+    lines = run(target, "version: 1\nrepositories: {plain: {description: A plain one}}")
+    assert "team/tool: on disk but not in the registry; kept, and served by nothing" in lines
+    assert data.read_text() == "history"
+    assert list(load_compiled(target.compiled).repositories) == ["plain"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda file: file.write_text("[hooks]\n"),
+        lambda file: file.unlink(),
+        lambda file: file.chmod(0o666),
+        lambda file: (file.unlink(), file.symlink_to("/etc/passwd")),
+        lambda file: (file.unlink(), subprocess.run(["mkfifo", file], check=True)),
+    ],
+    ids=["edited", "deleted", "writable", "link", "pipe"],
+)
+def test_an_hgrc_that_somebody_touched_is_made_anew(target: Target, damage: object) -> None:
+    run(target)
+    file = target.root / "plain/.hg/hgrc"
+    good = file.read_text()
+    assert callable(damage)
+    damage(file)
+    assert run(target) == ["plain: .hg/hgrc written", "1"]
+    assert file.read_text() == good
+    assert not file.is_symlink()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    assert run(target) == ["0"]
+
+
+@pytest.mark.parametrize("kind", ["missing", "elsewhere", "file"])
+def test_a_link_that_somebody_touched_is_made_anew(target: Target, kind: str) -> None:
+    run(target)
+    link = target.root / "plain/.hg/clonebundles.manifest"
+    link.unlink()
+    if kind == "elsewhere":
+        link.symlink_to("/etc/passwd")
+    elif kind == "file":
+        link.write_text("https://example.test/evil.hg\n")
+    manifest = target.manifests / "plain.manifest"
+    assert run(target) == [f"plain: .hg/clonebundles.manifest links to {manifest}", "1"]
+    assert link.readlink() == manifest
+
+
+# What people created over SSH.
+
+OPEN = """
+version: 1
+namespaces:
+  people: {create: [staff], read: [staff], policies: {no-symlinks: {}}}
+repositories:
+  plain: {description: Plain, push: [maintainers]}
+"""
+
+
+@pytest.fixture
+def created(target: Target) -> Target:
+    """A host where bob created something."""
+    file = target.root.parent / "dynamic/registry.json"
+    file.parent.mkdir()
+    with user_repositories.update(file) as entries:
+        entries["people/bob/x"] = user_repositories.Entry(
+            "bob", "Bob's", user_repositories.now(), push=("friends",)
+        )
+        entries["people/bob/old"] = user_repositories.Entry(
+            "bob", "", user_repositories.now(), archived="2026-01-01T00:00:00Z"
+        )
+    return replace(target, dynamic=file)
+
+
+def test_what_people_created_follows_its_namespace(created: Target) -> None:
+    assert "people/bob/x: repository created" in run(created, OPEN)
+    written = (created.root / "people/bob/x/.hg/hgrc").read_text()
+    assert read_back(written)["hgfleet"] == {
+        "path": "people/bob/x",
+        "read": "staff",
+        "push": "friends",
+        "owner": "bob",
+        "policies": '{"no-symlinks": {}}',
+    }
+    assert run(created, OPEN) == ["0"]
+    # It is not in the compiled form, where the inventory alone is.
+    assert list(load_compiled(created.compiled).repositories) == ["plain"]
+    changed = OPEN.replace("create:", "read-only: we move, create:")
+    assert "people/bob/x: .hg/hgrc written" in run(created, changed, write=False)
+    assert "people/bob/x: .hg/hgrc written" in run(created, changed)
+    assert "read-only = we move" in (created.root / "people/bob/x/.hg/hgrc").read_text()
+
+
+def test_what_is_archived_is_neither_made_nor_called_unknown(created: Target) -> None:
+    (created.root / "people/bob/old/.hg/store").mkdir(parents=True)
+    lines = run(created, OPEN)
+    assert not any("people/bob/old" in line for line in lines)
+    assert not (created.root / "people/bob/old/.hg/hgrc").exists()
+
+
+def test_a_damaged_entry_or_file_keeps_nothing_else_from_being_applied(created: Target) -> None:
+    assert created.dynamic is not None
+    data = json.loads(created.dynamic.read_text())
+    data["repositories"]["people/../x"] = {}
+    data["repositories"]["people/eve/y"] = {"owner": "root; rm"}
+    created.dynamic.write_text(json.dumps(data))
+    (created.root / "people").mkdir()
+    (created.root / "people/bob").write_text("in the way")
+    lines = run(created, OPEN)
+    assert "plain: repository created" in lines
+    assert sum("nothing serves it" in line for line in lines) == 2
+    assert any("people/bob/x: got a file" in line for line in lines)
+
+    created.dynamic.write_text("{")
+    lines = run(created, OPEN.replace("[maintainers]", "[staff]"))
+    assert "plain: .hg/hgrc written" in lines
+    assert any("keeps the settings that it has" in line for line in lines)
+
+
+# Things in the way: said before anything is written.
+
+
+def expect_refusal(target: Target, *words: str, text: str = TWO) -> None:
+    before = snapshot(target.root.parent)
+    with pytest.raises(HostError) as caught:
+        run(target, text)
+    for word in words:
+        assert word in str(caught.value)
+    assert snapshot(target.root.parent) == before
+
+
+def test_a_link_in_place_of_a_repository_is_not_followed(target: Target) -> None:
+    elsewhere = target.root.parent / "elsewhere"
+    (elsewhere / ".hg/store").mkdir(parents=True)
+    (target.root / "plain").symlink_to(elsewhere)
+    expect_refusal(target, "plain: got a file or a symbolic link", "move it away")
+
+
+def test_a_link_in_place_of_a_namespace_is_not_followed(target: Target) -> None:
+    elsewhere = target.root.parent / "elsewhere"
+    elsewhere.mkdir()
+    (target.root / "team").symlink_to(elsewhere)
+    expect_refusal(target, f"team/tool: got a file or a symbolic link at {target.root}/team")
+
+
+@pytest.mark.parametrize("name", [".hg", ".hg/store"])
+def test_a_link_inside_a_repository_is_not_followed(target: Target, name: str) -> None:
+    run(target)
+    inside = target.root / "plain" / name
+    inside.rename(target.root.parent / "moved")
+    inside.symlink_to(target.root.parent / "moved")
+    expect_refusal(target, f"plain/{name}: expected a directory; move it away")
+
+
+def test_a_link_in_place_of_the_temporary_file_is_not_followed(target: Target) -> None:
+    run(target)
+    victim = target.root.parent / "victim"
+    victim.write_text("precious")
+    (target.root / "plain/.hg/.hgrc.new").symlink_to(victim)
+    (target.root / "plain/.hg/hgrc").unlink()
+    assert run(target) == ["plain: .hg/hgrc written", "1"]
+    assert victim.read_text() == "precious"
+
+
+def test_a_directory_of_something_else_is_in_the_way(target: Target) -> None:
+    (target.root / "plain").mkdir()
+    (target.root / "plain/notes").write_text("x")
+    expect_refusal(target, "plain: the directory is neither empty nor a repository", "move it away")
+
+
+def test_a_file_is_in_the_way(target: Target) -> None:
+    (target.root / "team").write_text("x")
+    expect_refusal(target, "team/tool: got a file or a symbolic link")
+
+
+def test_an_unregistered_repository_above_is_in_the_way(target: Target) -> None:
+    (target.root / "team/.hg/store").mkdir(parents=True)
+    expect_refusal(target, f"{target.root}/team is a repository on disk")
+
+
+def test_every_obstacle_is_named_at_once(target: Target) -> None:
+    (target.root / "plain").write_text("x")
+    (target.root / "team").write_text("x")
+    expect_refusal(target, "/plain", "/team/tool")
+
+
+def test_an_empty_directory_is_not_in_the_way(target: Target) -> None:
+    (target.root / "team/tool").mkdir(parents=True)
+    assert "team/tool: repository created" in run(target)
+    assert (target.root / "team/tool/.hg/hgrc").exists()
+
+
+def test_a_host_without_the_directories_is_refused(target: Target) -> None:
+    with pytest.raises(HostError, match="the role `mercurial` creates it"):
+        run(replace(target, root=target.root / "missing"))
+
+
+def test_an_unknown_user_is_refused() -> None:
+    with pytest.raises(HostError, match="the role `mercurial` creates user and group"):
+        owner("no-such-user-here", "root")
+
+
+def test_whoever_becomes_the_owner_has_no_other_rights_left() -> None:
+    script = (
+        "import os; from hgfleet.registry.provision import become; become('daemon');"
+        "print(*os.getresuid(), *os.getresgid(), os.getgroups(), oct(os.umask(0)))"
+    )
+    said = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, check=True)
+    if os.geteuid() == 0:
+        uid, gid = pwd.getpwnam("daemon").pw_uid, grp.getgrnam("daemon").gr_gid
+        groups = [gid]
+    else:
+        uid, gid, groups = os.geteuid(), os.getegid(), os.getgroups()
+    expected = f"{uid} {uid} {uid} {gid} {gid} {gid} {groups} 0o27"
+    assert said.stdout.decode().strip() == expected
+
+
+# Interrupted and failing runs.
+
+
+def test_what_a_killed_run_left_is_removed(target: Target) -> None:
+    left = target.root / "team/.tool.new"
+    (left / ".hg/store/half").mkdir(parents=True)
+    assert run(target)[-1] == "3"
+    assert not left.exists()
+    assert not (target.root / "team/tool/.hg/store/half").exists()
+
+
+def test_what_a_killed_run_left_for_a_retired_entry_is_named(target: Target) -> None:
+    (target.root / "team/.gone.new/.hg").mkdir(parents=True)
+    assert any(line.startswith("team/.gone.new: on disk but not in") for line in run(target))
+
+
+def test_a_failing_hg_leaves_no_half_made_repository(target: Target, tmp_path: Path) -> None:
+    script = "#!/bin/sh\nmkdir $3/.hg\necho 'abort: no space left on device'\nexit 255\n"
+    failing = replace(target, hg=program(tmp_path / "failing-hg", script))
+    with pytest.raises(HostError, match="no space left on device"):
+        run(failing)
+    assert not (target.root / "plain").exists()
+    assert not target.compiled.exists()
+    assert run(target)[-1] == "3"
+
+
+def test_a_missing_hg_is_named(target: Target) -> None:
+    with pytest.raises(HostError, match="no-hg-here: No such file"):
+        run(replace(target, hg="/no-hg-here"))
+
+
+def test_a_killed_run_never_shows_a_repository_without_its_configuration(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stop after each call that changes the disk, in turn, and look."""
+    stop_at = 0
+    while True:
+        calls = 0
+
+        def counted(name: str, limit: int) -> object:
+            original = getattr(os, name)
+
+            def call(*args: object, **kwargs: object) -> object:
+                nonlocal calls
+                calls += 1
+                if calls > limit:
+                    raise KeyboardInterrupt
+                return original(*args, **kwargs)
+
+            return call
+
+        with monkeypatch.context() as patch:
+            for name in ("mkdir", "rename", "symlink", "fsync"):
+                patch.setattr(os, name, counted(name, stop_at))
+            try:
+                run(target)
+            except KeyboardInterrupt:
+                pass
+            else:
+                break
+        for found in target.root.rglob(".hg"):
+            if not found.parent.name.startswith("."):
+                assert (found / "hgrc").read_text().startswith("# Written by")
+                assert (found / "clonebundles.manifest").is_symlink()
+        # The next run goes on from there; the one after it starts from nothing again.
+        run(target)
+        assert run(target) == ["0"]
+        shutil.rmtree(target.root / "plain")
+        shutil.rmtree(target.root / "team")
+        target.compiled.unlink()
+        stop_at += 1
+    assert stop_at > 10
+
+
+# As root, for another user.
+
+NOBODY = Owner(pwd.getpwnam("nobody").pw_uid, grp.getgrgid(pwd.getpwnam("nobody").pw_gid).gr_gid)
+
+
+@pytest.fixture
+def foreign(target: Target) -> Target:
+    """The same, with repositories that belong to somebody else than root."""
+    for place in (target.root, *target.root.parents):
+        if place.stat().st_uid == os.geteuid() and str(place) != "/":
+            place.chmod(place.stat().st_mode | 0o011)
+    os.chown(target.root, NOBODY.uid, NOBODY.gid)
+    return replace(target, owner=NOBODY)
+
+
+@pytest.mark.root
+def test_everything_in_the_repositories_belongs_to_their_owner(foreign: Target) -> None:
+    assert run(foreign)[-1] == "3"
+    for path in foreign.root.rglob("*"):
+        status = path.lstat()
+        assert (status.st_uid, status.st_gid) == (NOBODY.uid, NOBODY.gid), path
+    assert foreign.compiled.stat().st_uid == 0
+    assert (os.geteuid(), os.getegid()) == (0, 0)
+    assert run(foreign) == ["0"]
+
+
+@pytest.mark.root
+def test_hg_runs_without_a_right_of_root(foreign: Target, tmp_path: Path) -> None:
+    told = 'echo "$(id -u) $(id -g) $(id -G) $HGRCPATH" > "$3/.hg/told"\n'
+    run(replace(foreign, hg=program(tmp_path / "hg-tells", FAKE_HG + told)))
+    uid, gid, groups = NOBODY.uid, NOBODY.gid, NOBODY.gid
+    told = (foreign.root / "plain/.hg/told").read_text()
+    assert told == f"{uid} {gid} {groups} {foreign.hgrc}\n"
+
+
+@pytest.mark.root
+def test_a_repository_of_somebody_else_is_named(foreign: Target) -> None:
+    run(foreign)
+    os.chown(foreign.root / "plain/.hg/store", 0, 0)
+    expect_refusal(foreign, "plain/.hg/store belongs to user 0", "chown -R hg:hg")
+
+
+@pytest.mark.root
+def test_root_cannot_be_led_to_a_file_the_owner_may_not_write(foreign: Target) -> None:
+    """A race would win nothing either: the rights are the owner's while its files are touched."""
+    run(foreign)
+    secret = foreign.root.parent / "secret"
+    secret.mkdir(mode=0o700)
+    control = foreign.root / "plain/.hg"
+    control.rename(foreign.root / "plain/kept")
+    control.symlink_to(secret)
+    expect_refusal(foreign, "plain/.hg: expected a directory")
+    assert not list(secret.iterdir())
+
+
+@pytest.mark.root
+def test_an_error_on_the_way_gives_back_the_rights(foreign: Target) -> None:
+    groups = os.getgroups()
+    with pytest.raises(HostError):
+        run(replace(foreign, hg="/no-hg-here"))
+    assert (os.geteuid(), os.getegid(), os.getgroups()) == (0, 0, groups)
+
+
+def test_without_root_it_is_refused(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    with pytest.raises(HostError, match="run it as root"):
+        run(target)
+
+
+# The generated hgrc is what Mercurial reads.
+
+
+def read_back(text: str) -> dict[str, dict[str, str]]:
+    parsed = config.config()
+    parsed.parse(b"hgrc", text.encode())
+    return {
+        section.decode(): {key.decode(): value.decode() for key, value in parsed.items(section)}
+        for section in parsed.sections()
+    }
+
+
+def test_the_hgrc_says_what_the_registry_says() -> None:
+    registry = parse(TWO)
+    assert read_back(hgrc(registry.repositories["team/tool"])) == {
+        "phases": {"publish": "false"},
+        "web": {"name": "team/tool", "description": "A tool", "contact": "maintainers, team"},
+        "hgfleet": {"path": "team/tool", "read": "public", "push": "maintainers team"},
+    }
+
+
+def test_the_hgrc_has_policies_and_rules_on_a_line_each() -> None:
+    hint = 'begin with "Bug 1" \\ äöü 日本 ; # %include'
+    text = f"""
+version: 1
+repositories:
+  a:
+    description: A
+    read-only: "a reason: [hooks] % ä"
+    policies: {{commit-message: {{pattern: '^Bug \\d+', hint: {json.dumps(hint)}}}}}
+    rules: [{{branches: [stable], push: [release]}}]
+"""
+    written = hgrc(parse(text).repositories["a"])
+    sections = read_back(written)
+    assert sorted(sections) == ["hgfleet", "phases", "web"]
+    assert sections["hgfleet"]["read-only"] == "a reason: [hooks] % ä"
+    assert json.loads(sections["hgfleet"]["policies"]) == {
+        "commit-message": {"pattern": r"^Bug \d+", "hint": hint}
+    }
+    rule = {"branches": ["stable"], "push": ["release"]}
+    assert json.loads(sections["hgfleet"]["rules"]) == [rule]
+    assert written.count("\n") == hgrc(parse(TWO).repositories["plain"]).count("\n") + 3
+
+
+def test_the_hgrc_of_a_closed_repository() -> None:
+    text = "version: 1\nrepositories: {a: {description: A, read: [x, y], push: []}}"
+    sections = read_back(hgrc(parse(text).repositories["a"]))
+    assert sections["hgfleet"] == {"path": "a", "read": "x y", "push": ""}
+    assert sections["web"]["contact"] == "nobody"
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        "%include /etc/passwd",
+        "[hooks]",
+        "a = b",
+        "; comment",
+        "# comment",
+        "$HOME ${HOME} ~root",
+        "quote ' and \" and \\ and \\n",
+        "ends with a backslash \\",
+        "Grüße, 日本語, 🦀",
+        "<script>alert(1)</script>",
+        "x" * 200,
+    ],
+)
+def test_no_description_escapes_its_line(description: str) -> None:
+    template = parse(TWO).repositories["plain"]
+    sections = read_back(hgrc(replace(template, description=description)))
+    assert sections["web"]["description"] == description
+    assert sorted(sections) == ["hgfleet", "phases", "web"]
+
+
+def test_random_descriptions_round_trip_through_yaml_and_mercurial() -> None:
+    randomness = random.Random(7)
+    alphabet = [chr(code) for code in range(0x20, 0x250) if chr(code).isprintable()]
+    for _ in range(300):
+        text = "".join(randomness.choices(alphabet, k=randomness.randint(1, 80))).strip()
+        if not text:
+            continue
+        quoted = "'" + text.replace("'", "''") + "'"
+        registry = parse(f"version: 1\nrepositories: {{a: {{description: {quoted}}}}}")
+        assert read_back(hgrc(registry.repositories["a"]))["web"]["description"] == text
+
+
+def test_the_real_hg_makes_and_reads_it(target: Target) -> None:
+    hg = str(Path(sys.executable).with_name("hg"))
+    run(replace(target, hg=""))
+    done = subprocess.run(
+        [hg, "-R", str(target.root / "team/tool"), "config", "hgfleet", "phases.publish"],
+        env={"HGRCPATH": "", "HGPLAIN": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == [
+        "hgfleet.path=team/tool",
+        "hgfleet.read=public",
+        "hgfleet.push=maintainers team",
+        "phases.publish=false",
+    ]
+    assert run(target) == ["0"]
+    assert stat.S_IMODE((target.root / "plain/.hg/store").stat().st_mode) == 0o2750
+
+
+def test_no_registered_path_can_be_a_temporary_name() -> None:
+    with pytest.raises(RegistrySourceError, match=r"got '\.tool\.new'"):
+        parse("version: 1\nrepositories: {.tool.new: {description: x}}")

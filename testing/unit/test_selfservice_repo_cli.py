@@ -1,0 +1,187 @@
+"""`hgfleet repo`: what operators do with the repositories that people created."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet import cli
+from hgfleet.core import logfmt
+from hgfleet.registry import model, user_repositories
+from hgfleet.registry.model import Namespace, Settings, build
+from hgfleet.registry.user_repositories import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+MADE = "2026-01-01T00:00:00Z"
+
+
+def ago(days: float) -> str:
+    return (datetime.now(UTC) - timedelta(days=days)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Site:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file = path / "dynamic/registry.json"
+        self.repos = path / "repos"
+        self.repos.mkdir()
+        self.file.parent.mkdir()
+        self.declare()
+        self.make("people/bob/live", Entry("bob", "Bob's", MADE))
+        self.make("people/bob/old", Entry("bob", "Old", MADE, archived=ago(31)))
+        self.make("people/carol/young", Entry("carol", "", MADE, read=(), archived=ago(29)))
+
+    def declare(self, *paths: str) -> None:
+        static = build(
+            {path: ("Declared", Settings()) for path in ("hgfleet", *paths)},
+            {"people": Namespace("people", "", create=("sandbox",), personal=True)},
+        )
+        (self.path / "registry.json").write_text(model.dump_compiled(static))
+
+    def make(self, path: str, entry: Entry) -> None:
+        (self.repos / path / ".hg/store").mkdir(parents=True)
+        (self.repos / path / ".hg/store/history").write_text("history")
+        with user_repositories.update(self.file) as entries:
+            entries[path] = entry
+
+    def run(self, *words: str) -> int:
+        command, *rest = words
+        options = ["--registry", str(self.path / "registry.json"), "--dynamic", str(self.file)]
+        options += ["--root", str(self.repos), "--user", getpass.getuser()]
+        options += ["--manifests", str(self.path / "manifests")]
+        return cli.main(["repo", command, *options, *rest])
+
+    def is_archived(self, path: str) -> bool:
+        return self.entries[path].archived is not None
+
+    @property
+    def entries(self) -> dict[str, Entry]:
+        return dict(user_repositories.load(self.file).repositories)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    # The process that runs the tests keeps its groups, and its log stays with it.
+    monkeypatch.setattr(os, "setgroups", lambda _groups: None)
+    monkeypatch.setattr(logfmt, "to_syslog", lambda _: lambda text: said.append(text))
+    said: list[str] = []
+    mask = os.umask(0o022)
+    yield Site(tmp_path)
+    os.umask(mask)
+    assert all("event=repo action=" in line for line in said)
+
+
+def test_list_shows_owner_state_and_readers(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    assert site.run("list") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["REPOSITORY", "OWNER", "CREATED", "STATE", "READ", "DESCRIPTION"]
+    assert lines[1].split() == ["people/bob/live", "bob", "2026-01-01", "served", "public", "Bob's"]
+    assert "owner" in lines[3]
+    assert site.run("list", "--archived", "people/bob/*") == 0
+    (_, only) = capsys.readouterr().out.splitlines()
+    assert only.startswith("people/bob/old")
+
+
+def test_an_entry_that_makes_no_sense_is_told(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = site.file.read_text().replace('"owner": "carol"', '"owner": "Carol"')
+    site.file.write_text(text)
+    assert site.run("list") == 0
+    captured = capsys.readouterr()
+    assert "people/carol/young" not in captured.out
+    assert "warning: 'people/carol/young': owner: got 'Carol'" in captured.err
+
+
+def test_purge_deletes_what_has_waited_and_nothing_else(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert site.run("purge", "--check") == 0
+    said = capsys.readouterr().out
+    assert "people/bob/old: would be deleted" in said
+    assert said.endswith("would delete=1\n")
+    assert len(site.entries) == 3
+    assert site.run("purge") == 0
+    assert set(site.entries) == {"people/bob/live", "people/carol/young"}
+    assert not (site.repos / "people/bob/old").exists()
+    assert (site.repos / "people/carol/young/.hg/store/history").exists()
+    assert list((site.repos / ".purged").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--older-than", "1d"], "30d or more"),
+        (["--older-than", "0"], "30d or more"),
+        (["--older-than", "-40d"], "30d or more"),
+        (["--older-than", "1y"], "30d or more"),
+        (["people/carol/young"], "for less than 30 days"),
+        (["--now", "people/carol/young"], "name the repository twice"),
+        (["--now", "people/bob/old", "people/carol/young"], "name the repository twice"),
+        (["--now", "people/bob/live", "people/bob/live"], "in service; archive it first"),
+        (["--now", "hgfleet", "hgfleet"], "nobody created that over SSH"),
+        (["--now", "../x", "../x"], "nobody created that over SSH"),
+    ],
+)
+def test_purge_refuses_what_has_not_waited(
+    site: Site, capsys: pytest.CaptureFixture[str], words: list[str], expected: str
+) -> None:
+    if words[0] == "--older-than" and words[1].startswith("-"):
+        words = [f"--older-than={words[1]}"]
+    assert site.run("purge", *words) == 2
+    assert expected in capsys.readouterr().err
+    assert len(site.entries) == 3
+    assert all((site.repos / path / ".hg").is_dir() for path in site.entries)
+
+
+def test_one_named_twice_goes_without_waiting(site: Site) -> None:
+    assert site.run("purge", "--now", "people/carol/young", "people/carol/young") == 0
+    assert set(site.entries) == {"people/bob/live", "people/bob/old"}
+    # For the bundle jobs, which knew nothing of it.
+    assert user_repositories.purged(site.file) == {"people/carol/young"}
+    # The folder of its owner is empty, and goes too.
+    assert not (site.repos / "people/carol").exists()
+    assert (site.repos / "people").exists()
+
+
+def test_what_a_killed_purge_left_is_finished_by_the_next(site: Site) -> None:
+    # Killed before the entry was removed, and another one before its data were.
+    (site.repos / "people/bob/old").rename(site.path / "elsewhere")
+    left = site.repos / ".purged/deadbeef/.hg"
+    left.mkdir(parents=True)
+    assert site.run("purge") == 0
+    assert "people/bob/old" not in site.entries
+    assert not left.exists()
+
+
+def test_what_the_inventory_declares_meanwhile_is_never_deleted(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.declare("people/bob/old")
+    assert site.run("purge") != 0
+    assert "registry.yml declares it now" in capsys.readouterr().err
+    assert (site.repos / "people/bob/old/.hg/store/history").exists()
+    assert site.run("archive", "people/bob/live") == 0
+    site.declare("people/bob/live")
+    assert site.run("restore", "people/bob/live") != 0
+
+
+def test_archive_restore_and_give(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    assert site.run("archive", "people/bob/live") == 0
+    assert site.is_archived("people/bob/live")
+    assert site.run("archive", "people/bob/live") == 2
+    assert site.run("restore", "people/bob/live") == 0
+    assert not site.is_archived("people/bob/live")
+    assert site.run("give", "people/bob/live", "carol") == 0
+    assert site.entries["people/bob/live"].owner == "carol"
+    assert "owner = carol\n" in (site.repos / "people/bob/live/.hg/hgrc").read_text()
+    assert site.run("give", "people/bob/live", "operator:root") == 2
+    assert site.run("info", "people/bob/live") == 0
+    assert "owner:        carol\n" in capsys.readouterr().out

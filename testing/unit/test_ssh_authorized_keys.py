@@ -1,0 +1,547 @@
+"""Whose key is it? Told for exactly one clean person; nothing is printed in every other case."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hgfleet.core.errors import ConfigurationError, UnavailableError
+from hgfleet.directory import publickey
+from hgfleet.ssh import authorized_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+KEY = "AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
+OTHER = "AAAAC3NzaC1lZDI1NTE5AAAAIAEBAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
+ASKED = publickey.check("ssh-ed25519", KEY)
+QUESTION = [ASKED.fingerprint, "ssh-ed25519", KEY]
+ALICE = "uid=alice,ou=people,dc=x"
+
+SETTINGS: dict[str, Any] = {
+    "uris": ["ldaps://near", "ldaps://far"],
+    "people_base": "ou=people,dc=x",
+    "groups_base": "ou=groups,dc=x",
+    "bind_dn": "cn=keys,ou=services,dc=x",
+    "bind_password_file": "/nonexistent",
+    "ca_file": "/nonexistent",
+    "shell": "/opt/hgfleet/current/bin/hgfleet-shell",
+    "timeout": 2.0,
+    "key_types": ["ssh-ed25519", "sk-ssh-ed25519@openssh.com"],
+}
+CONFIG = authorized_keys.parse_config(SETTINGS)
+
+
+def entry(dn: str = ALICE, **attributes: object) -> authorized_keys.Entry:
+    values: dict[str, list[bytes]] = {
+        "uid": [b"alice"],
+        "sshPublicKey": [f"ssh-ed25519 {KEY} alice@laptop".encode()],
+    }
+    for name, value in attributes.items():
+        given = value if isinstance(value, list) else [value]
+        values[name] = [v if isinstance(v, bytes) else str(v).encode() for v in given]
+    return dn, values
+
+
+def group(*names: str) -> authorized_keys.Entry:
+    return f"cn={names[0] if names else ''},ou=groups,dc=x", {"cn": [n.encode() for n in names]}
+
+
+class FakeDirectory:
+    """Answers with what it was given, and notes what it was asked."""
+
+    def __init__(
+        self, people: list[authorized_keys.Entry], groups: list[authorized_keys.Entry] | None = None
+    ) -> None:
+        self.people = people
+        self.groups = groups if groups is not None else [group("maintainers"), group("sandbox")]
+        self.asked: list[tuple[str, str]] = []
+
+    def search(self, base: str, filter_: str, attributes: list[str]) -> list[authorized_keys.Entry]:
+        assert attributes, "asking for everything would ask for passwords"
+        self.asked.append((base, filter_))
+        return self.people if base == CONFIG.people_base else self.groups
+
+
+def servers(**by_host: FakeDirectory | Exception) -> tuple[authorized_keys.Connect, list[str]]:
+    tried: list[str] = []
+
+    def connect(_config: authorized_keys.Config, uri: str) -> authorized_keys.Directory:
+        tried.append(uri)
+        answer = by_host[uri.removeprefix("ldaps://")]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return connect, tried
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Callable[..., tuple[str | None, str]]:
+    """Ask as sshd does; returns the line for sshd and the line of the log."""
+    path = tmp_path / "keys.toml"
+    lines = [f"{name} = {value!r}" for name, value in SETTINGS.items()]
+    path.write_text("\n".join(lines))
+
+    def run(
+        *people: authorized_keys.Entry,
+        question: list[str] = QUESTION,
+        connect: authorized_keys.Connect | None = None,
+        groups: list[authorized_keys.Entry] | None = None,
+    ) -> tuple[str | None, str]:
+        logged: list[str] = []
+        chosen = connect or servers(near=FakeDirectory(list(people), groups))[0]
+        line = authorized_keys.answer(question, str(path), logged.append, chosen)
+        assert len(logged) == 1, "every decision is one line"
+        assert logged[0].isprintable()
+        return line, logged[0]
+
+    return run
+
+
+# --- who gets in ----------------------------------------------------------------------------
+
+
+def test_a_person_gets_the_forced_shell_with_the_groups(ask: Callable[..., Any]) -> None:
+    line, log = ask(entry())
+    assert line == (
+        'restrict,command="/opt/hgfleet/current/bin/hgfleet-shell'
+        f' --user alice --groups maintainers,sandbox --fingerprint {ASKED.fingerprint}"'
+        f" ssh-ed25519 {KEY}"
+    )
+    assert log.startswith("event=key decision=allow reason=ok fingerprint=SHA256:")
+    assert "person=alice" in log
+    assert "source=ldaps://near" in log
+    assert re.search(r"seconds=\d+\.\d{3}$", log)
+
+
+def test_a_person_without_groups_gets_in_with_none(ask: Callable[..., Any]) -> None:
+    line, _ = ask(entry(), groups=[])
+    assert f'--user alice --fingerprint {ASKED.fingerprint}" ssh-ed25519 {KEY}' in line
+
+
+def test_the_right_one_of_several_keys_is_used(ask: Callable[..., Any]) -> None:
+    stored = [f"ssh-ed25519 {OTHER} old", f"ssh-ed25519 {KEY} new"]
+    line, _ = ask(entry(sshPublicKey=stored))
+    assert line.endswith(KEY)
+
+
+def test_an_old_broken_key_does_not_lock_a_person_out(ask: Callable[..., Any]) -> None:
+    line, _ = ask(entry(sshPublicKey=["rubbish", b"\xff\xfe", f"ssh-ed25519 {KEY}"]))
+    assert line is not None
+
+
+def test_a_lock_after_wrong_passwords_does_not_concern_keys(ask: Callable[..., Any]) -> None:
+    line, _ = ask(entry(pwdAccountLockedTime="20261120120000Z"))
+    assert line is not None
+
+
+def test_a_security_key_works(ask: Callable[..., Any]) -> None:
+    blob = (
+        "AAAAGnNrLXNzaC1lZDI1NTE5QG9wZW5zc2guY29tAAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
+        "AAAABHNzaDo="
+    )
+    key = publickey.check("sk-ssh-ed25519@openssh.com", blob)
+    stored = entry(sshPublicKey=f"{key.type} {blob} token")
+    line, _ = ask(stored, question=[key.fingerprint, key.type, blob])
+    assert line.endswith(f"sk-ssh-ed25519@openssh.com {blob}")
+
+
+def test_attribute_names_come_in_any_case(ask: Callable[..., Any]) -> None:
+    dn, values = entry()
+    line, _ = ask((dn, {name.upper(): value for name, value in values.items()}))
+    assert line is not None
+
+
+def test_groups_with_unsafe_names_are_left_out_and_counted(ask: Callable[..., Any]) -> None:
+    odd = ['a" sh', "A", "-x", "a,b", "a b", "a\n", "", "x" * 65, "public", "ünï", "a;b", "$(id)"]
+    line, log = ask(entry(), groups=[group("staff"), *map(group, odd), group("a", "b"), group()])
+    assert "--groups staff --fingerprint " in line
+    assert f"unsafe_groups={len(odd) + 2}" in log
+
+
+# --- who does not ---------------------------------------------------------------------------
+
+HOSTILE_QUESTIONS = {
+    "nothing": [],
+    "only a fingerprint": [ASKED.fingerprint],
+    "an argument too many": [*QUESTION, "x"],
+    "empty": ["", "", ""],
+    "star": ["SHA256:*", "ssh-ed25519", KEY],
+    "filter": ["SHA256:*)(uid=alice", "ssh-ed25519", KEY],
+    "closing parenthesis": [ASKED.fingerprint[:-1] + ")", "ssh-ed25519", KEY],
+    "newline after the fingerprint": [ASKED.fingerprint + "\n", "ssh-ed25519", KEY],
+    "MD5": ["MD5:00:11", "ssh-ed25519", KEY],
+    "fingerprint of another key": [ASKED.fingerprint, "ssh-ed25519", OTHER],
+    "another type": [ASKED.fingerprint, "sk-ssh-ed25519@openssh.com", KEY],
+    "a type with options": [ASKED.fingerprint, 'command="sh" ssh-ed25519', KEY],
+    "newline in the key": [ASKED.fingerprint, "ssh-ed25519", KEY + "\nssh-rsa x"],
+    "blank in the key": [ASKED.fingerprint, "ssh-ed25519", KEY + " x"],
+    "64 KiB": [ASKED.fingerprint, "ssh-ed25519", "A" * 65536],
+    "64 KiB of type": [ASKED.fingerprint, "s" * 65536, KEY],
+    "unicode": [ASKED.fingerprint, "ssh-ed25519", KEY[:-1] + "é"],
+    "undecodable": ["\udcff" * 50, "ssh-ed25519", KEY],
+    "type that is not allowed": [ASKED.fingerprint, "ssh-rsa", KEY],
+    "certificate": [ASKED.fingerprint, "ssh-ed25519-cert-v01@openssh.com", KEY],
+}
+
+
+@pytest.mark.parametrize("question", HOSTILE_QUESTIONS.values(), ids=HOSTILE_QUESTIONS)
+def test_no_server_hears_of_a_bad_question(ask: Callable[..., Any], question: list[str]) -> None:
+    connect, tried = servers(near=AssertionError("asked"))
+    line, log = ask(question=question, connect=connect)
+    assert line is None
+    assert re.search(r"decision=deny reason=(question|type) ", log), log
+    assert tried == []
+    assert len(log) < 1500
+
+
+HOSTILE_ANSWERS = {
+    "nobody": ([], "unknown"),
+    "two people": ([entry(), entry("uid=bob,ou=people,dc=x", uid="bob")], "ambiguous"),
+    "disabled": ([entry(pwdAccountLockedTime="000001010000Z")], "disabled"),
+    "no name": ([entry(uid=[])], "name"),
+    "two names": ([entry(uid=["alice", "root"])], "name"),
+    "name with a blank": ([entry(uid="alice --groups maintainers")], "name"),
+    "name with a quote": ([entry(uid='alice"')], "name"),
+    "name with a newline": ([entry(uid="alice\n")], "name"),
+    "name with NUL": ([entry(uid="alice\0")], "name"),
+    "name with a semicolon": ([entry(uid="alice;id")], "name"),
+    "name with a substitution": ([entry(uid="$(id)")], "name"),
+    "name like an option": ([entry(uid="--user")], "name"),
+    "name of an operator": ([entry(uid="operator:root")], "name"),
+    "name in capitals": ([entry(uid="Alice")], "name"),
+    "name that goes up": ([entry(uid="../alice")], "name"),
+    "name that is long": ([entry(uid="a" * 65536)], "name"),
+    "name that is not text": ([entry(uid=b"\xff")], "name"),
+    "no key": ([entry(sshPublicKey=[])], "directory-key"),
+    "another key": ([entry(sshPublicKey=f"ssh-ed25519 {OTHER}")], "directory-key"),
+    "key with options": ([entry(sshPublicKey=f'command="sh" ssh-ed25519 {KEY}')], "directory-key"),
+    "key with an option": ([entry(sshPublicKey=f"no-pty ssh-ed25519 {KEY}")], "directory-key"),
+    "two lines": (
+        [entry(sshPublicKey=f"ssh-ed25519 {KEY}\nssh-ed25519 {OTHER}")],
+        "directory-key",
+    ),
+    "line in front": ([entry(sshPublicKey=f"\nssh-ed25519 {KEY}")], "directory-key"),
+    "NUL in the key": ([entry(sshPublicKey=f"ssh-ed25519 {KEY}\0")], "directory-key"),
+    "bytes": ([entry(sshPublicKey=b"\x00\xff\xfe")], "directory-key"),
+    "type that is not allowed": ([entry(sshPublicKey=f"ssh-rsa {KEY}")], "directory-key"),
+    "a megabyte": ([entry(sshPublicKey=f"ssh-ed25519 {KEY} " + "x" * 1_000_000)], "directory-key"),
+    "a megabyte of base64": (
+        [entry(sshPublicKey="ssh-ed25519 " + "A" * 1_000_000)],
+        "directory-key",
+    ),
+    "thousands of keys": ([entry(sshPublicKey=[f"ssh-ed25519 {OTHER}"] * 5000)], "directory-key"),
+    "a certificate": (
+        [entry(sshPublicKey=f"ssh-ed25519-cert-v01@openssh.com {KEY}")],
+        "directory-key",
+    ),
+    "a CA": ([entry(sshPublicKey=f"cert-authority ssh-ed25519 {KEY}")], "directory-key"),
+    "a private key": ([entry(sshPublicKey="-----BEGIN OPENSSH PRIVATE KEY-----")], "directory-key"),
+}
+
+
+@pytest.mark.parametrize(("people", "reason"), HOSTILE_ANSWERS.values(), ids=HOSTILE_ANSWERS)
+def test_a_strange_answer_lets_nobody_in(
+    ask: Callable[..., Any], people: list[authorized_keys.Entry], reason: str
+) -> None:
+    line, log = ask(*people)
+    assert line is None
+    assert f"decision=deny reason={reason} " in log
+    assert len(log) < 1500
+
+
+def test_no_change_of_a_stored_key_gets_into_what_sshd_reads(ask: Callable[..., Any]) -> None:
+    chance = random.Random(20261121)
+    good = f"ssh-ed25519 {KEY} alice@laptop".encode()
+    expected, _ = ask(entry())
+    words = [
+        b"\n",
+        b"\r",
+        b"\0",
+        b'"',
+        b",",
+        b" ",
+        b"\t",
+        b"\xff",
+        b'command="sh"',
+        b"restrict ",
+        b"\\",
+    ]
+    let_in = 0
+    for _ in range(2000):
+        value = bytearray(good)
+        for _ in range(chance.randint(1, 3)):
+            place = chance.randrange(len(value) + 1)
+            piece = chance.choice([chance.randbytes(1), chance.choice(words), b""])
+            value[place : place + chance.choice([0, 0, 1, 5])] = piece
+        line, log = ask(entry(sshPublicKey=bytes(value)))
+        assert "reason=crash" not in log, value
+        # A change in the comment is none of the key.
+        assert line in (None, expected), value
+        let_in += line is not None
+    assert 0 < let_in < 1000
+
+
+def test_too_many_groups_let_nobody_in(ask: Callable[..., Any]) -> None:
+    line, log = ask(entry(), groups=[group(f"g{number}") for number in range(201)])
+    assert line is None
+    assert "reason=groups" in log
+
+
+# --- several servers ------------------------------------------------------------------------
+
+
+def test_the_next_server_is_asked_when_one_is_away(ask: Callable[..., Any]) -> None:
+    connect, tried = servers(near=UnavailableError("(bind: away)"), far=FakeDirectory([entry()]))
+    line, log = ask(connect=connect)
+    assert line is not None
+    assert "source=ldaps://far" in log
+    assert tried == ["ldaps://near", "ldaps://far"]
+
+
+def test_a_no_is_final(ask: Callable[..., Any]) -> None:
+    connect, tried = servers(near=FakeDirectory([]), far=FakeDirectory([entry()]))
+    line, _ = ask(connect=connect)
+    assert line is None
+    assert tried == ["ldaps://near"]
+
+
+def test_nobody_gets_in_when_no_server_answers(ask: Callable[..., Any]) -> None:
+    away = UnavailableError("(bind: Can't contact LDAP server)")
+    line, log = ask(connect=servers(near=away, far=away)[0])
+    assert line is None
+    assert "reason=unavailable" in log
+    assert "ldaps://near" in log
+    assert "ldaps://far" in log
+
+
+def test_a_server_that_was_passed_over_is_in_the_log(ask: Callable[..., Any]) -> None:
+    busy = UnavailableError("(search: Server is busy)")
+    _, log = ask(connect=servers(near=busy, far=FakeDirectory([entry()]))[0])
+    assert 'passed_over="ldaps://near (search: Server is busy)"' in log
+
+
+def test_a_refusal_names_the_server_that_decided(ask: Callable[..., Any]) -> None:
+    _, log = ask()
+    assert "source=ldaps://near" in log
+
+
+def test_a_replica_that_is_behind_is_asked_last(tmp_path: Path) -> None:
+    stale_file = tmp_path / "stale"
+    uris = ["ldapi://%2Frun%2Fslapd%2Fldapi", "ldaps://one", "ldaps://two"]
+    config = authorized_keys.parse_config({**SETTINGS, "uris": uris, "stale_file": str(stale_file)})
+    away = UnavailableError("(away)")
+    connect, tried = servers(**{uri.removeprefix("ldaps://"): away for uri in uris})
+
+    with pytest.raises(authorized_keys.DeniedError, match="unavailable"):
+        authorized_keys.lookup(config, ASKED, connect)
+    stale_file.touch()
+    with pytest.raises(authorized_keys.DeniedError, match="unavailable"):
+        authorized_keys.lookup(config, "alice", connect)
+
+    assert tried == [*uris, uris[1], uris[2], uris[0]]
+
+
+@pytest.mark.parametrize("error", [OSError("no file"), RuntimeError("bug"), MemoryError()])
+def test_whatever_breaks_is_a_no_and_in_the_log(ask: Callable[..., Any], error: Exception) -> None:
+    line, log = ask(connect=servers(near=error)[0])
+    assert line is None
+    assert re.search("reason=(configuration|crash) ", log)
+
+
+def test_without_configuration_nobody_gets_in(tmp_path: Path) -> None:
+    logged: list[str] = []
+    assert authorized_keys.answer(QUESTION, str(tmp_path / "none"), logged.append) is None
+    assert "reason=configuration" in logged[0]
+
+
+# --- what is asked --------------------------------------------------------------------------
+
+
+def test_only_enabled_people_are_asked_for() -> None:
+    directory = FakeDirectory([entry()])
+    authorized_keys.lookup(CONFIG, ASKED, servers(near=directory)[0])
+    enabled = "(!(pwdAccountLockedTime=000001010000Z))"
+    has_key = f"(sshPublicKeyId={ASKED.fingerprint})"
+    assert directory.asked == [
+        ("ou=people,dc=x", f"(&(objectClass=ldapPublicKey){has_key}{enabled})"),
+        ("ou=groups,dc=x", f"(&(objectClass=groupOfNames)(member={ALICE}))"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("*", r"\2a"),
+        ("(", r"\28"),
+        (")", r"\29"),
+        ("\\", r"\5c"),
+        ("\0", r"\00"),
+        ("\n", r"\0a"),
+        ("a b", r"a\20b"),
+        ("é", r"\c3\a9"),
+        ("|&!<>~", r"\7c\26\21\3c\3e\7e"),
+        (")(uid=*))(|(uid=*", r"\29\28uid=\2a\29\29\28\7c\28uid=\2a"),
+        ("\udcff", r"\ff"),
+        ("SHA256:Ab+/9", "SHA256:Ab+/9"),
+    ],
+)
+def test_filter_values_are_escaped(value: str, expected: str) -> None:
+    assert authorized_keys.escape(value) == expected
+
+
+def test_a_dn_with_signs_of_the_filter_language_cannot_widen_the_search() -> None:
+    filter_ = authorized_keys.group_filter("uid=alice)(cn=*,ou=people,dc=x")
+    assert filter_.count("(") == 3
+    assert "*" not in filter_
+
+
+# --- configuration --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("uris", []),
+        ("uris", "ldaps://x"),
+        ("uris", ["ldap://x"]),
+        ("uris", ["http://x"]),
+        ("uris", [1]),
+        ("people_base", ""),
+        ("people_base", "ou=people\n"),
+        ("bind_dn", 7),
+        ("shell", "hgfleet-shell"),
+        ("shell", '/bin/sh -c "x'),
+        ("shell", "/bin/sh x"),
+        ("timeout", 0),
+        ("timeout", -1),
+        ("timeout", 31),
+        ("timeout", True),
+        ("timeout", "2"),
+        ("key_types", []),
+        ("key_types", ["ssh-dss"]),
+        ("password", "secret"),
+        ("stale_file", "relative"),
+        ("stale_file", ""),
+        ("stale_file", 1),
+    ],
+)
+def test_a_wrong_setting_is_named(name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=name):
+        authorized_keys.parse_config({**SETTINGS, name: value})
+
+
+@pytest.mark.parametrize("text", ["uris = [", "\0", "uris = 1\nuris = 2"])
+def test_a_broken_file_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "keys.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match=r"keys\.toml"):
+        authorized_keys.load_config(str(path))
+
+
+ROLES = Path(__file__).resolve().parents[2] / "ansible/roles"
+
+
+def test_what_the_role_writes_is_read_without_tomllib() -> None:
+    template = (ROLES / "ssh/templates/keys.toml.j2").read_text()
+    text = re.sub(r"{{.*}}", '"x"', template)
+    assert authorized_keys.read_simple(text) == tomllib.loads(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "# comment\n\n  # another\n",
+        'a = "x"\nb=2\nc = 2.5\nd = 0\ne = 0.5\n',
+        'a = ["x", "y"]\nb = ["x=y#z"]',
+        'a_b = "dc=x,dc=y"',
+        'ä = "x"',
+        'a = "x" # comment',
+        'a = ["x",]',
+        'a = ["x, y"]',
+        "a = []",
+        'a = "x\\n"',
+        "a = 'x'",
+        'a = """x"""',
+        'a = """\nx"""',
+        "a = 02",
+        "a = 1.",
+        "a = .5",
+        "a = 1e3",
+        "a = 1_000",
+        "a = -1",
+        "a = 1.2.3",
+        "a = true",
+        "a",
+        "a =",
+        "= 1",
+        "a.b = 1",
+        "a-b = 1",
+        "a b = 1",
+        "[a]\nb = 1",
+        "a = 1\na = 2",
+        'a = "x\ty"',
+        'a = "x"\r\n',
+        'a = "x\u2028y"',
+        'a = "\0"',
+        "a = ²",
+    ],
+)
+def test_the_quick_way_reads_what_tomllib_reads_or_leaves_it_to_tomllib(text: str) -> None:
+    quick = authorized_keys.read_simple(text)
+    if quick is not None:
+        slow = tomllib.loads(text)
+        assert quick == slow
+        assert [type(v) for v in quick.values()] == [type(v) for v in slow.values()]
+
+
+def test_other_toml_is_read_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    lines = [f"{name} = {value!r}" for name, value in SETTINGS.items()]
+    path.write_text("\n".join(lines) + "  # a comment that takes tomllib\n")
+    assert authorized_keys.load_config(str(path)).uris == CONFIG.uris
+
+
+def test_a_login_does_not_wait_for_imports() -> None:
+    # What these import takes longer than the lookup itself: `re` alone 5 ms.
+    script = (
+        "import sys; sys.path.append({!r}); import hgfleet.ssh.authorized_keys; print(*sys.modules)"
+    )
+    root = str(Path(authorized_keys.__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-IS", "-c", script.format(root)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = done.stdout.split()
+    assert "hgfleet.directory.publickey" in loaded
+    assert {"re", "typing", "collections", "enum", "os", "ssl", "tomllib"}.isdisjoint(loaded)
+
+
+def test_the_checker_says_what_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "keys.toml"
+    path.write_text("timeout = 2")
+    monkeypatch.setattr("sys.argv", ["hgfleet-keys", "--check", str(path)])
+    assert authorized_keys.main() == ConfigurationError.exit_code
+    assert capsys.readouterr().err.startswith(f"{path}: uris: got None, expected")
+
+
+def test_a_probe_names_every_server_and_what_is_wrong_with_it() -> None:
+    connect, _ = servers(near=UnavailableError("(bind: away)"), far=FakeDirectory([]))
+    results = authorized_keys.probe(CONFIG, connect)
+    assert [(uri, problem) for uri, problem, _ in results] == [
+        ("ldaps://near", "(bind: away)"),
+        ("ldaps://far", None),
+    ]
