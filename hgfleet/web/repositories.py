@@ -8,7 +8,7 @@ the repository's state is no longer the one it was made for, so no answer can be
 state that its request found.
 
 Written against Mercurial 7.0 to 7.2 (`mercurial/hgweb/hgweb_mod_inner.py`): `hgweb._obtainrepo` and
-`hgweb.run_wsgi`. `testing/extensions/test_web_core.py` fails when they change.
+`hgweb.run_wsgi`. `testing/integration/test_web_core.py` fails when they change.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ EXAMPLES = """\
 tiers, in the order of a full run:
   lint        style, types and house rules (a minute)
   unit        the Python package (seconds)
-  extensions  hgext/ in a real hg (minutes)
+  integration hgext/ in a real hg (minutes)
   roles       each role on a throw-away host (minutes; needs Docker)
   e2e         the service on the local cluster, brought up if need be (minutes; needs Docker)
   faults      the same with parts of the cluster broken on purpose (minutes; needs Docker)

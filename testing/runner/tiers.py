@@ -4,7 +4,7 @@
 | --- | --- | --- |
 | lint | style, types, and the rules of this repository | nothing |
 | unit | decisions and files of the Python package | nothing |
-| extensions | hgext/ in a real hg | nothing |
+| integration | hgext/ in a real hg | nothing |
 | roles | each role on a throw-away host: converges, and a second run changes nothing | Docker |
 | e2e | the service as a person meets it, on the local cluster | Docker |
 | faults | what people still have while parts of the cluster are broken on purpose | Docker |
@@ -133,7 +133,7 @@ def lint(_words: str) -> list[Step]:
     ]
 
 
-# unit and extensions
+# unit and integration
 
 
 def unit(words: str) -> list[Step]:
@@ -141,14 +141,14 @@ def unit(words: str) -> list[Step]:
     return [pytest("unit", "pytest", "testing/unit", words=words)]
 
 
-def extensions(words: str) -> list[Step]:
+def integration(words: str) -> list[Step]:
     """Return a step per file of programs, which takes longest, then the stories, then the web."""
-    folder = ROOT / "testing/extensions"
+    folder = ROOT / "testing/integration"
     steps = {path.stem.removeprefix("test_"): [path] for path in sorted(folder.glob("test_*.py"))}
     steps |= {"stories": sorted(folder.glob("*.t")), "web": [folder / "web"]}
     return [
         pytest(
-            "extensions",
+            "integration",
             name,
             *("-p", "testing.tools.tfiles"),
             *(str(path.relative_to(ROOT)) for path in paths),
@@ -299,14 +299,14 @@ def _strings(value: object) -> Iterable[str]:
 TIERS: Final[dict[str, Callable[[str], list[Step]]]] = {
     "lint": lint,
     "unit": unit,
-    "extensions": extensions,
+    "integration": integration,
     "roles": roles,
     "e2e": e2e,
     "faults": faults,
 }
 
-PARALLEL: Final = frozenset({"lint", "extensions", "roles"})
+PARALLEL: Final = frozenset({"lint", "integration", "roles"})
 """Tiers whose steps do not disturb each other."""
 
-COUNTED_BY_PYTEST: Final = frozenset({"unit", "extensions", "e2e", "faults"})
+COUNTED_BY_PYTEST: Final = frozenset({"unit", "integration", "e2e", "faults"})
 """Tiers where TIER:WORDS chooses tests (pytest's -k); elsewhere it chooses steps by name."""

@@ -1,6 +1,6 @@
 """Collects `.t` files for pytest: tests that read as a story, a sentence, a command, its output.
 
-    python -m pytest -p testing.tools.tfiles testing/extensions
+    python -m pytest -p testing.tools.tfiles testing/integration
 
 The format is Mercurial's. A line that begins with two spaces and `$ ` is a command (`> ` continues
 it), other indented lines are the output expected of it, everything else is prose:

@@ -310,7 +310,7 @@ sys.exit(cli.main(["lint"]))
 def test_all_tiers_in_their_order_unless_some_are_named() -> None:
     _, chosen = cli.parse([])
     assert [tier for tier, _ in chosen] == list(tiers.TIERS)
-    assert list(tiers.TIERS) == ["lint", "unit", "extensions", "roles", "e2e", "faults"]
+    assert list(tiers.TIERS) == ["lint", "unit", "integration", "roles", "e2e", "faults"]
     _, chosen = cli.parse(["e2e", "unit:registry", "unit:keys", "lint"])
     assert chosen == [("lint", ""), ("unit", "registry"), ("unit", "keys"), ("e2e", "")]
 
@@ -366,6 +366,6 @@ def test_each_host_is_checked_for_every_role_it_has() -> None:
 
 
 def test_every_step_has_a_log_of_its_own() -> None:
-    steps = tiers.lint("") + tiers.unit("") + tiers.extensions("")
+    steps = tiers.lint("") + tiers.unit("") + tiers.integration("")
     assert len({step.log for step in steps}) == len(steps)
     assert all(" " not in step.log.name for step in steps)
