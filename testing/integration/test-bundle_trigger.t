@@ -1,4 +1,4 @@
-The extension `pushed` notes for the bundle jobs which repositories were pushed to.
+The extension `bundle_trigger` notes for the bundle jobs which repositories were pushed to.
 
   $ mkdir spool
   $ cat > server.rc <<EOF

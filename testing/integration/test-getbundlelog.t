@@ -1,4 +1,4 @@
-The extension `demandlog` logs what clones and pulls over SSH cost.
+The extension `getbundlelog` logs what clones and pulls over SSH cost.
 
   $ cat > server.rc <<EOF
   > [extensions]

@@ -36,7 +36,7 @@ from hgfleet.objectstore.bucket import Bucket, Stored, Upload
 from hgfleet.objectstore.presign import PrivateStore
 from hgfleet.registry import user_repositories
 from hgfleet.registry.model import Namespace, Repository, Settings, build, dump_compiled
-from testing.extensions.closedstore import SECRET, admits, write_settings
+from testing.integration.closedstore import SECRET, admits, write_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -23,7 +23,7 @@ from hgfleet.steering.config import Config, Provider
 from hgfleet.steering.health import Condition, Health
 from hgfleet.steering.order import Endpoint
 from hgfleet.steering.probe import Known, Prober, Published
-from testing.extensions.closedstore import ClosedStore, write_settings
+from testing.integration.closedstore import ClosedStore, write_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,7 +20,7 @@ from hgfleet.bundles.kinds import make_key
 from hgfleet.bundles.manifest import Entry
 from hgfleet.steering import probe
 from hgfleet.steering.health import Condition, Health
-from testing.extensions.closedstore import SECRET, ClosedStore, write_settings
+from testing.integration.closedstore import SECRET, ClosedStore, write_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

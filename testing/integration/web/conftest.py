@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from testing.extensions.web.support import HGRC, Site
+from testing.integration.web.support import HGRC, Site
 
 if TYPE_CHECKING:
     from pathlib import Path

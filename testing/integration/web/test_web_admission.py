@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.admission import queue
-from testing.extensions.web.support import HG, HGRC, Site
-from testing.extensions.web.test_web_clients import gunicorn
+from testing.integration.web.support import HG, HGRC, Site
+from testing.integration.web.test_web_clients import gunicorn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

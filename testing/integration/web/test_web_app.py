@@ -14,7 +14,7 @@ import pytest
 from hgfleet.hg.fingerprint import SETTLED_NS
 from hgfleet.registry import user_repositories
 from hgfleet.web.repositories import Repositories
-from testing.extensions.web.support import Reply, Site, ask
+from testing.integration.web.support import Reply, Site, ask
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from testing.extensions.web.support import HG, Site
+from testing.integration.web.support import HG, Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

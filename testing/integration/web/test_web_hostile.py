@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from mercurial.hgweb import webcommands
 
-from testing.extensions.web.support import Reply, Site, ask
+from testing.integration.web.support import Reply, Site, ask
 
 if TYPE_CHECKING:
     from hgfleet.web.app import Application

@@ -18,7 +18,7 @@ from hgfleet.auth.authenticator import Authenticator, Entry
 from hgfleet.auth.daemon import Server
 from hgfleet.core.errors import UnavailableError
 from hgfleet.web.app import Application
-from testing.extensions.web.support import Reply, Site, ask
+from testing.integration.web.support import Reply, Site, ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 
-from testing.extensions.web.support import Site, ask
+from testing.integration.web.support import Site, ask
 
 # A process that has done nothing yet: whatever is initialised late is initialised by these threads.
 FIRST_INSTANT = """
@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path[:0] = sys.argv[1].split(":")
 from hgfleet.web.app import Application
 from hgfleet.web.settings import Settings
-from testing.extensions.web.support import ask
+from testing.integration.web.support import ask
 
 folder = Path(sys.argv[2])
 web = Application(Settings(registry=folder / "registry.json", root=folder / "repos",
