@@ -103,14 +103,16 @@ def _signer(path: bytes) -> tuple[Signer | None, str]:
 def _sign(line: bytes, path: str, signer: Signer | None, now: datetime) -> bytes:
     """Return a line as a client may have it; raises ValueError if there is no such line."""
     location, space, rest = line.partition(b" ")
-    # What is no URL of ours is in none of the stores.
+    from hgfleet.bundles.kinds import parse_key
+
+    # A URL of another service is in none of the stores.
     url = location.decode("utf-8", "replace")
     store = signer.store(url) if signer is not None else None
     if store is None or signer is None:
         if MARK in rest.split(b" "):
             raise ValueError("no key for its store")
         return line
-    key = store.key(url)
+    key = parse_key(store.object_key(url) or "")
     if key is None or key.repository != path:
         raise ValueError("not a bundle of this repository")
     return signer.sign(url, now).encode("ascii") + space + rest

@@ -11,8 +11,8 @@ from hgfleet.bundles import config as settings
 from hgfleet.bundles.explain import explain
 from hgfleet.bundles.manifest import locate
 from hgfleet.bundles.pipeline import Outcome, Pipeline
-from hgfleet.bundles.report import FORMATS, Report, size
 from hgfleet.core.errors import HgfleetError, UnavailableError, UsageError
+from hgfleet.core.report import FORMATS, Report, size
 from hgfleet.hg import push_spool
 
 if TYPE_CHECKING:
@@ -174,9 +174,10 @@ def _pipeline(options: argparse.Namespace, **more: Any) -> Pipeline:
     buckets = {}
     if more.pop("writes", False):
         from hgfleet.objectstore.bucket import Bucket
+        from hgfleet.objectstore.settings import credentials
 
         buckets = {
-            store.name: Bucket(store, settings.credentials(store.name), config.ca, config.timeout)
+            store.name: Bucket(store, credentials(store.name), config.ca, config.timeout)
             for store in config.stores
         }
     return Pipeline(config, Report(options.format), buckets, **more)

@@ -1,60 +1,26 @@
-"""The settings of the bundle jobs: `/etc/hgfleet/bundles.toml`, and the credentials of the store.
-
-The file has no secrets. The two credentials come from systemd (`LoadCredential=`), or for a person
-at a terminal from the environment.
-"""
+"""Settings of the bundle jobs: `/etc/hgfleet/bundles.toml`, a file without secrets."""
 
 from __future__ import annotations
 
 import fnmatch
-import os
 import re
 import tomllib
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from hgfleet.bundles.plan import Refresh
 from hgfleet.bundles.pullbundle_chain import Limits
 from hgfleet.core.errors import ConfigurationError
 from hgfleet.objectstore.presign import DEFAULT_PATH as SIGNING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from hgfleet.objectstore.settings import Store
 
 DEFAULT_PATH: Final = Path("/etc/hgfleet/bundles.toml")
 
-# credential file of systemd, environment variable (the names every S3 tool knows)
-CREDENTIALS: Final = (
-    ("access-key-id", "AWS_ACCESS_KEY_ID"),
-    ("secret-access-key", "AWS_SECRET_ACCESS_KEY"),
-)
-
 _PULL: Final = Limits()
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
-
-
-@dataclass(frozen=True)
-class Store:
-    """An S3 bucket: where to write to it, and where clients read from it.
-
-    `name` is ours, for messages and credentials. `location` says where the store is, in the words
-    of the site's table of networks; clients there will be sent to it first. `region` is what
-    requests are signed for.
-
-    A `private` bucket is open to nobody: bundles of private repositories go there and nowhere else,
-    and clients get signed URLs.
-    """
-
-    name: str
-    endpoint: str
-    bucket: str
-    public_url: str
-    region: str = "us-east-1"
-    location: str = ""
-    private: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,17 +96,6 @@ class Config:
             ),
             self.zstd_level,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """Who writes to the bucket."""
-
-    access_key_id: str
-    secret_access_key: str
-
-    def __repr__(self) -> str:
-        return f"Credentials({self.access_key_id!r}, ...)"
 
 
 def load(path: Path) -> Config:
@@ -312,25 +267,3 @@ class _Reader:
         if not number or not least <= value <= most:
             raise self._wrong(name, value, f"a number from {least} to {most}")
         return float(value)
-
-
-def credentials(store: str, environment: Mapping[str, str] = os.environ) -> Credentials:
-    """Find the credentials of a store; a person's environment has the same ones for all stores.
-
-    Raises ConfigurationError that says where they were looked for.
-    """
-    folder = environment.get("CREDENTIALS_DIRECTORY")
-    values = []
-    for suffix, variable in CREDENTIALS:
-        name = f"{store}-{suffix}"
-        value = environment.get(variable, "")
-        if folder and (Path(folder) / name).exists():
-            value = (Path(folder) / name).read_text("utf-8").strip()
-        if not value:
-            raise ConfigurationError(
-                f"no credentials for the object store {store}: neither the systemd credential "
-                f"{name} nor the variable {variable} is there. The unit has them: "
-                "`systemctl start hgfleet-bundles.service`"
-            )
-        values.append(value)
-    return Credentials(*values)

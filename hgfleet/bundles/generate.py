@@ -14,9 +14,9 @@ from hgfleet.bundles.job import each, file_name, remove
 from hgfleet.bundles.kinds import make_key
 from hgfleet.bundles.manifest import Entry, locate, object_url
 from hgfleet.bundles.plan import order
-from hgfleet.bundles.report import size
 from hgfleet.bundles.verify import VerificationError, WrongContentError
 from hgfleet.core.errors import HgfleetError, UnavailableError
+from hgfleet.core.report import size
 from hgfleet.hg.command_server import HgError
 from hgfleet.objectstore.bucket import MismatchError
 from hgfleet.objectstore.presign import unsigned

@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from hgfleet.bundles.config import Config
     from hgfleet.bundles.demand import Demand
     from hgfleet.bundles.manifest import Entry
-    from hgfleet.bundles.prune import StoredObject
-    from hgfleet.bundles.report import Report
-    from hgfleet.objectstore.bucket import Bucket, Upload
+    from hgfleet.core.report import Report
+    from hgfleet.objectstore.bucket import Bucket, StoredObject, Upload
     from hgfleet.registry.model import Repository
 
 

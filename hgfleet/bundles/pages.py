@@ -14,7 +14,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.bundles.report import size
+from hgfleet.core.report import size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

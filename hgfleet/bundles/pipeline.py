@@ -41,10 +41,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from hgfleet.bundles.config import Config
-    from hgfleet.bundles.prune import StoredObject
     from hgfleet.bundles.pullbundle_chain import ChainPlan
-    from hgfleet.bundles.report import Report
-    from hgfleet.objectstore.bucket import Bucket, Upload
+    from hgfleet.core.report import Report
+    from hgfleet.objectstore.bucket import Bucket, StoredObject, Upload
     from hgfleet.registry.model import Registry
 
 

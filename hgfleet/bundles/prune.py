@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hgfleet.bundles.kinds import parse_key
@@ -11,14 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
     from datetime import datetime
 
-
-@dataclass(frozen=True, slots=True)
-class StoredObject:
-    """An object as the bucket lists it; `size` in bytes."""
-
-    key: str
-    size: int
-    modified: datetime
+    from hgfleet.objectstore.bucket import StoredObject
 
 
 def prunable(

@@ -14,9 +14,9 @@ from hgfleet.bundles.kinds import parse_key
 from hgfleet.bundles.manifest import Entry, locate, object_url
 from hgfleet.bundles.plan import misplaced, order
 from hgfleet.bundles.prune import prunable
-from hgfleet.bundles.report import size
 from hgfleet.bundles.verify import VerificationError, WrongContentError
 from hgfleet.core.errors import HgfleetError, UnavailableError, UsageError
+from hgfleet.core.report import size
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -20,8 +20,8 @@ from hgfleet.bundles.budget import CLONE, estimate
 from hgfleet.bundles.job import file_name, remove
 from hgfleet.bundles.manifest import write
 from hgfleet.bundles.pullbundle_chain import ChainPlan, Link, Make, Move
-from hgfleet.bundles.report import size
 from hgfleet.bundles.verify import VerificationError
+from hgfleet.core.report import size
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -17,14 +17,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet.bundles.prune import StoredObject
 from hgfleet.core.errors import HgfleetError, TemporaryError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from hgfleet.bundles.config import Credentials, Store
+    from hgfleet.objectstore.settings import Credentials, Store
 
 PART: Final = 64 * 1024 * 1024
 """Bytes of one part of a multipart upload, and the largest upload in one request. A part is held
@@ -91,6 +90,15 @@ class Upload:
     key: str
     id: str
     begun: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object as the bucket lists it; `size` in bytes."""
+
+    key: str
+    size: int
+    modified: datetime
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
-from hgfleet.bundles.kinds import Key, parse_key
 from hgfleet.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -49,13 +48,15 @@ class PrivateStore:
     access_key: str
     secret_key: str = field(repr=False)
 
-    def key(self, url: str) -> Key | None:
-        """The key of the bundle behind an unsigned URL; None if it is no bundle of this store."""
+    def object_key(self, url: str) -> str | None:
+        """Return the key of the object behind an unsigned URL; None outside of this store.
+
+        A URL with other escapes than ours is refused: its signature would be for another object.
+        """
         if not url.startswith(f"{self.url}/"):
             return None
-        key = parse_key(unquote(rest := url[len(self.url) + 1 :]))
-        # What has another spelling is no URL of ours: a signature would be for something else.
-        return key if key is not None and quote(str(key), safe="/") == rest else None
+        key = unquote(rest := url[len(self.url) + 1 :])
+        return key if quote(key, safe="/") == rest else None
 
 
 def presign(url: str, store: PrivateStore, now: datetime, lifetime: int, method: str) -> str:

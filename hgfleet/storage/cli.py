@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hgfleet.bundles.report import FORMATS, Report, size
 from hgfleet.core.errors import HgfleetError, UsageError
+from hgfleet.core.report import FORMATS, Report, size
 from hgfleet.registry import user_repositories
-from hgfleet.selfservice.repo_cli import COMPILED, HGRC, REPOSITORIES
+from hgfleet.registry.cli import COMPILED, HGRC, REPOSITORIES
 from hgfleet.storage import formats, place, plan
 from hgfleet.storage.formats import Action
 from hgfleet.storage.upgrade import Fleet, Upgrade, table

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet.bundles.report import size
 from hgfleet.core.errors import HgfleetError, HostError, TemporaryError
+from hgfleet.core.report import size
 from hgfleet.storage import formats, place
 from hgfleet.storage.formats import Action, Decision
 from hgfleet.storage.plan import Candidate, Disk, Ledger, order
@@ -22,7 +22,7 @@ from hgfleet.storage.plan import Candidate, Disk, Ledger, order
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hgfleet.bundles.report import Report
+    from hgfleet.core.report import Report
 
 DAY: Final = 86_400
 

@@ -51,12 +51,13 @@ from urllib.parse import urlsplit
 ROOT: Final = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from hgfleet.bundles.config import Config, Credentials, Store  # noqa: E402
+from hgfleet.bundles.config import Config  # noqa: E402
 from hgfleet.bundles.manifest import parse  # noqa: E402
 from hgfleet.bundles.pipeline import Pipeline  # noqa: E402
 from hgfleet.bundles.plan import Action, Refresh  # noqa: E402
-from hgfleet.bundles.report import Report  # noqa: E402
+from hgfleet.core.report import Report  # noqa: E402
 from hgfleet.objectstore.bucket import Bucket  # noqa: E402
+from hgfleet.objectstore.settings import Credentials, Store  # noqa: E402
 from hgfleet.registry.model import Registry, Repository, dump_compiled  # noqa: E402
 from testing.bench.repos import Size, append, generate, kept  # noqa: E402
 

@@ -38,11 +38,12 @@ from typing import TYPE_CHECKING, Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from hgfleet.bundles.config import Config, Store  # noqa: E402
+from hgfleet.bundles.config import Config  # noqa: E402
 from hgfleet.bundles.pipeline import Pipeline  # noqa: E402
 from hgfleet.bundles.plan import Refresh  # noqa: E402
 from hgfleet.bundles.pullbundle_chain import Limits  # noqa: E402
-from hgfleet.bundles.report import Report  # noqa: E402
+from hgfleet.core.report import Report  # noqa: E402
+from hgfleet.objectstore.settings import Store  # noqa: E402
 from hgfleet.registry.model import Repository  # noqa: E402
 from testing.bench.bundles import HG, cpu_of, environment, free_port, server  # noqa: E402
 from testing.bench.repos import Size, append, generate  # noqa: E402

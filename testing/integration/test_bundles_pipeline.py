@@ -22,18 +22,18 @@ import pytest
 
 from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles import verify
-from hgfleet.bundles.config import Config, Store
+from hgfleet.bundles.config import Config
 from hgfleet.bundles.explain import explain
 from hgfleet.bundles.manifest import Entry, Manifests, locate
 from hgfleet.bundles.pipeline import Outcome, Pipeline
 from hgfleet.bundles.plan import Action, Refresh
-from hgfleet.bundles.prune import StoredObject
-from hgfleet.bundles.report import Report
 from hgfleet.core.errors import UnavailableError
+from hgfleet.core.report import Report
 from hgfleet.hg import fingerprint as files
 from hgfleet.hg.command_server import HgError
-from hgfleet.objectstore.bucket import Bucket, Stored, Upload
+from hgfleet.objectstore.bucket import Bucket, Stored, StoredObject, Upload
 from hgfleet.objectstore.presign import PrivateStore
+from hgfleet.objectstore.settings import Store
 from hgfleet.registry import user_repositories
 from hgfleet.registry.model import Namespace, Repository, Settings, build, dump_compiled
 from testing.integration.closedstore import SECRET, admits, write_settings

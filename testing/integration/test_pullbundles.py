@@ -16,13 +16,14 @@ import pytest
 
 from hgfleet.bundles import pullbundle_store as pulls_module
 from hgfleet.bundles import repository as hg_side
-from hgfleet.bundles.config import Config, Store
+from hgfleet.bundles.config import Config
 from hgfleet.bundles.pipeline import Outcome, Pipeline
 from hgfleet.bundles.plan import Refresh
 from hgfleet.bundles.pullbundle_chain import Chain, Limits
-from hgfleet.bundles.report import Report
+from hgfleet.core.report import Report
 from hgfleet.hg import fingerprint
 from hgfleet.hg.command_server import Hg
+from hgfleet.objectstore.settings import Store
 from hgfleet.registry.model import Repository
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "testing/bench"))

@@ -133,7 +133,7 @@ def test_a_store_is_looked_at_no_longer_than_it_has_to_be(tmp_path: Path) -> Non
 def stranger(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process that has a slot."""
     script = (
-        "import sys; from pathlib import Path; from hgfleet import admission as a\n"
+        "import sys; from pathlib import Path; from hgfleet.admission import queue as a\n"
         "turn = a.enter(Path(sys.argv[1]), a.Limits(2, 3, 60, 60), 'stranger')\n"
         "print(turn.ask(), flush=True); sys.stdin.read()"
     )

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from hgfleet.bundles import config
-from hgfleet.bundles.config import Credentials
 from hgfleet.core.errors import ConfigurationError
 
 STORE = """
@@ -111,25 +110,3 @@ def test_the_first_pattern_that_matches_gives_the_level(tmp_path: Path) -> None:
 def test_no_file_names_the_role_that_writes_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="the role `bundles` writes them"):
         config.load(tmp_path / "none.toml")
-
-
-def test_credentials_come_from_systemd_before_the_environment(tmp_path: Path) -> None:
-    (tmp_path / "eu-access-key-id").write_text("bundles\n")
-    (tmp_path / "eu-secret-access-key").write_text("from systemd\n")
-    environment = {
-        "CREDENTIALS_DIRECTORY": str(tmp_path),
-        "AWS_ACCESS_KEY_ID": "me",
-        "AWS_SECRET_ACCESS_KEY": "from the environment",
-    }
-    assert config.credentials("eu", environment) == Credentials("bundles", "from systemd")
-    del environment["CREDENTIALS_DIRECTORY"]
-    assert config.credentials("eu", environment) == Credentials("me", "from the environment")
-
-
-def test_missing_credentials_say_how_the_service_gets_them() -> None:
-    with pytest.raises(ConfigurationError, match=r"systemctl start hgfleet-bundles\.service"):
-        config.credentials("eu", {"AWS_ACCESS_KEY_ID": "me"})
-
-
-def test_a_secret_is_not_in_a_traceback() -> None:
-    assert "hush" not in repr(Credentials("bundles", "hush"))

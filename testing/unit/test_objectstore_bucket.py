@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
-from hgfleet.bundles.config import Credentials, Store
 from hgfleet.core.errors import TemporaryError, UnavailableError
 from hgfleet.objectstore import bucket as module
 from hgfleet.objectstore.bucket import (
@@ -23,6 +22,7 @@ from hgfleet.objectstore.bucket import (
     pause,
     reusable,
 )
+from hgfleet.objectstore.settings import Credentials, Store
 
 KEY = f"team/project/{'a' * 40}.{'b' * 16}.zstd-v2.hg"
 NOW = datetime(2026, 11, 20, tzinfo=UTC)

@@ -11,7 +11,7 @@ from botocore.auth import S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from hgfleet.bundles.kinds import make_key
+from hgfleet.bundles.kinds import make_key, parse_key
 from hgfleet.core.errors import ConfigurationError
 from hgfleet.objectstore.presign import PrivateStore, Signer, load, presign, unsigned
 
@@ -98,7 +98,7 @@ def test_what_is_logged_is_no_signed_url_any_more() -> None:
 
 
 def test_only_bundles_of_the_store_have_a_key() -> None:
-    assert STORE.key(URL) == KEY
+    assert STORE.object_key(URL) == str(KEY)
     for url in (
         f"{STORE.url}x/{KEY}",
         f"{STORE.url}/index.html",
@@ -109,7 +109,7 @@ def test_only_bundles_of_the_store_have_a_key() -> None:
         URL.replace("https", "http"),
         "",
     ):
-        assert STORE.key(url) is None, url
+        assert parse_key(STORE.object_key(url) or "") is None, url
 
 
 def test_the_store_of_a_url_is_found_and_no_other_is_signed_for() -> None:
