@@ -110,6 +110,8 @@ def _run_tier(
         return [Outcome(tier, "set-up", failures=[Failure("set-up", str(error))])]
     if words and tier not in tiers.COUNTED_BY_PYTEST:
         steps = [step for step in steps if words in step.name]
+    if options.exit_first:
+        steps = [step.ending_at_first_failure() for step in steps]
     jobs = options.jobs if tier in tiers.PARALLEL else 1
     outcomes = executor.run_all(steps, jobs, first_only=options.exit_first)
     return chosen(outcomes) if words else outcomes

@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import bootstrap
@@ -26,7 +26,10 @@ SECONDS_TO_END: Final = 20.0
 
 LOGS: Final = bootstrap.STATE / "logs/tests"
 
-_TEST_LINE = re.compile(r"^(?P<test>\S+::.+?) (?P<word>PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b")
+_WORD = r"(?P<word>PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)"
+# "testing/x.py::test PASSED [ 10%]"; with workers "[gw0] [ 10%] PASSED testing/x.py::test".
+_TEST_LINE = re.compile(rf"^(?P<test>\S+::.+?) {_WORD}\b")
+_WORKER_LINE = re.compile(rf"^\[gw\d+\] (?:\[ *\d+%\] )?{_WORD} (?P<test>\S+::.+?) *$")
 _MOLECULE_LINE = re.compile(r"^INFO .*?(?:➜|>) ?(?P<action>[a-z_]+)\b.*[Ee]xecuting")
 
 
@@ -53,6 +56,10 @@ class Step:
     def log(self) -> Path:
         """Where its whole output is."""
         return LOGS / f"{self.tier}-{self.name.replace(' ', '-').replace('/', '-')}.log"
+
+    def ending_at_first_failure(self) -> Step:
+        """Return the step with pytest told to end at its first failed test."""
+        return replace(self, command=[*self.command, "--exitfirst"]) if self.junit else self
 
 
 say: Callable[[str, str], None] = bootstrap.Step.say
@@ -123,22 +130,23 @@ class Executor:
         lines: list[str] = []
         watcher = _Watcher(step, began)
         with step.log.open("w", encoding="utf-8") as log:
-            process = subprocess.Popen(
-                list(step.command),
-                cwd=step.cwd,
-                env={**bootstrap.controller_environment(), "PYTHONUNBUFFERED": "1", **step.env},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                encoding="utf-8",
-                errors="replace",
-                start_new_session=True,  # so that Ctrl-C is ours to hand on, once
-            )
+            # `stop` takes the same lock: a step either is in its list or does not start.
             with self.lock:
+                if self.stopping:
+                    return -signal.SIGTERM, lines
+                process = subprocess.Popen(
+                    list(step.command),
+                    cwd=step.cwd,
+                    env={**bootstrap.controller_environment(), "PYTHONUNBUFFERED": "1", **step.env},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    encoding="utf-8",
+                    errors="replace",
+                    start_new_session=True,  # so that Ctrl-C is ours to hand on, once
+                )
                 self.running[process] = step
             try:
-                if self.stopping:
-                    _signal(process, signal.SIGTERM)
                 with watcher:
                     assert process.stdout is not None
                     for raw in process.stdout:
@@ -153,8 +161,8 @@ class Executor:
 
     def stop(self) -> None:
         """End everything that runs: ask, insist, kill; then undo what was interrupted."""
-        self.stopping = True
         with self.lock:
+            self.stopping = True
             interrupted = dict(self.running)
         if interrupted:
             say("run-tests", "interrupted; ending what runs (again Ctrl-C: at once)")
@@ -236,7 +244,7 @@ class _Watcher:
         self.done.set()
 
     def line(self, line: str) -> None:
-        if match := _TEST_LINE.match(line):
+        if match := _TEST_LINE.match(line) or _WORKER_LINE.match(line):
             self.tests += 1
             word = match["word"]
             if self.step.chatty or word in ("FAILED", "ERROR"):

@@ -40,10 +40,21 @@ def python(*arguments: str) -> list[str]:
     return tool("python", *arguments)
 
 
-def pytest(tier: str, name: str, *arguments: str, words: str, **options: object) -> Step:
-    """Return a step that runs pytest and counts its tests."""
+WORKERS: Final = max(1, min(4, os.cpu_count() or 1))
+"""Of pytest: one per processor, at most 4."""
+
+
+def pytest(
+    tier: str, name: str, *arguments: str, words: str, workers: int = 1, **options: object
+) -> Step:
+    """Return a step that runs pytest and counts its tests.
+
+    With several workers (pytest-xdist) the tests of a file stay in one of them, in their order.
+    """
     report = LOGS / f"{tier}-{name}.xml"
     command = python("-m", "pytest", "-v", "--color=no", f"--junit-xml={report}", *arguments)
+    if workers > 1:
+        command += ["--numprocesses", str(workers), "--dist", "loadfile"]
     if words:
         command += ["-k", words]
     return Step(tier, name, command, junit=report, **options)  # type: ignore[arg-type]
@@ -138,24 +149,21 @@ def lint(_words: str) -> list[Step]:
 
 def unit(words: str) -> list[Step]:
     """Return the one step of the tier."""
-    return [pytest("unit", "pytest", "testing/unit", words=words)]
+    return [pytest("unit", "pytest", "testing/unit", words=words, workers=WORKERS)]
 
 
 def integration(words: str) -> list[Step]:
-    """Return a step per file of programs, which takes longest, then the stories, then the web."""
-    folder = ROOT / "testing/integration"
-    steps = {path.stem.removeprefix("test_"): [path] for path in sorted(folder.glob("test_*.py"))}
-    steps |= {"stories": sorted(folder.glob("*.t")), "web": [folder / "web"]}
+    """Return the one step of the tier."""
+    stories = ("-p", "testing.tools.tfiles")
     return [
         pytest(
             "integration",
-            name,
-            *("-p", "testing.tools.tfiles"),
-            *(str(path.relative_to(ROOT)) for path in paths),
+            "pytest",
+            *(*stories, "testing/integration"),
             words=words,
+            workers=WORKERS,
             chatty=True,
         )
-        for name, paths in steps.items()
     ]
 
 
@@ -305,7 +313,7 @@ TIERS: Final[dict[str, Callable[[str], list[Step]]]] = {
     "faults": faults,
 }
 
-PARALLEL: Final = frozenset({"lint", "integration", "roles"})
+PARALLEL: Final = frozenset({"lint", "roles"})
 """Tiers whose steps do not disturb each other."""
 
 COUNTED_BY_PYTEST: Final = frozenset({"unit", "integration", "e2e", "faults"})

@@ -238,6 +238,39 @@ def test_a_missing_tool_is_a_failure_and_no_traceback() -> None:
     assert outcome.failures[0].text == "/no-such-tool: No such file or directory"
 
 
+def test_the_first_failure_ends_pytest_too_if_so_asked() -> None:
+    counted = Step("unit", "pytest", ["pytest"], junit=Path("report.xml"))
+    assert counted.ending_at_first_failure().command == ["pytest", "--exitfirst"]
+    linter = Step("lint", "ruff", ["ruff"])
+    assert linter.ending_at_first_failure() is linter
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("testing/e2e/test_a.py::test_x[a b] PASSED   [ 10%]", "test_a.py::test_x[a b] ok"),
+        ("[gw1] [ 10%] PASSED testing/e2e/test_a.py::test_x[a b] ", "test_a.py::test_x[a b] ok"),
+        ("[gw0] [100%] FAILED testing/e2e/test_a.py::test_x ", "test_a.py::test_x failed"),
+        ("testing/e2e/test_a.py::test_x ", ""),
+        ("[gw0] PASSED", ""),
+    ],
+)
+def test_tests_are_said_as_they_end(
+    line: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    execution._Watcher(Step("e2e", "service", [], chatty=True), 0.0).line(line)
+    printed = capsys.readouterr().err
+    assert printed.endswith(f"  {said}\n") if said else not printed
+
+
+def test_nothing_starts_once_the_run_is_stopped(tmp_path: Path) -> None:
+    executor = Executor()
+    executor.stop()
+    outcome = executor.run(shell("late", f"touch {tmp_path}/ran"))
+    assert outcome.failed == 1
+    assert not (tmp_path / "ran").exists()
+
+
 def alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
