@@ -12,7 +12,8 @@ from hgfleet.bundles.explain import explain
 from hgfleet.bundles.manifest import locate
 from hgfleet.bundles.pipeline import Outcome, Pipeline
 from hgfleet.core.errors import HgfleetError, UnavailableError, UsageError
-from hgfleet.core.report import FORMATS, Report, size
+from hgfleet.core.report import FORMATS, Report
+from hgfleet.core.text import size
 from hgfleet.hg import push_spool
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles.budget import room_needed
 from hgfleet.bundles.job import file_name
 from hgfleet.bundles.manifest import locate
-from hgfleet.core.report import size
+from hgfleet.core.text import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

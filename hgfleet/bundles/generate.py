@@ -16,7 +16,7 @@ from hgfleet.bundles.manifest import Entry, locate, object_url
 from hgfleet.bundles.plan import order
 from hgfleet.bundles.verify import VerificationError, WrongContentError
 from hgfleet.core.errors import HgfleetError, UnavailableError
-from hgfleet.core.report import size
+from hgfleet.core.text import size
 from hgfleet.hg.command_server import HgError
 from hgfleet.objectstore.bucket import MismatchError
 from hgfleet.objectstore.presign import unsigned

@@ -14,7 +14,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.core.report import size
+from hgfleet.core.text import size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

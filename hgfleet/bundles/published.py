@@ -16,7 +16,7 @@ from hgfleet.bundles.plan import misplaced, order
 from hgfleet.bundles.prune import prunable
 from hgfleet.bundles.verify import VerificationError, WrongContentError
 from hgfleet.core.errors import HgfleetError, UnavailableError, UsageError
-from hgfleet.core.report import size
+from hgfleet.core.text import size
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -21,7 +21,7 @@ from hgfleet.bundles.job import file_name, remove
 from hgfleet.bundles.manifest import write
 from hgfleet.bundles.pullbundle_chain import ChainPlan, Link, Make, Move
 from hgfleet.bundles.verify import VerificationError
-from hgfleet.core.report import size
+from hgfleet.core.text import size
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

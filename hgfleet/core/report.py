@@ -1,4 +1,4 @@
-"""What a run says while it works: sentences at a terminal, elsewhere one event a line."""
+"""Progress of a run: sentences at a terminal, elsewhere one structured event a line."""
 
 from __future__ import annotations
 
@@ -9,16 +9,6 @@ from typing import TextIO
 from hgfleet.core import logfmt
 
 FORMATS = ("auto", "text", "events")
-
-
-def size(count: int) -> str:
-    """Render a number of bytes for people, in decimal units as storage is sold."""
-    value, unit = float(count), "B"
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if value < 1000 or unit == "TB":
-            break
-        value /= 1000
-    return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
 class Report:
@@ -40,7 +30,7 @@ class Report:
         self._write(line)
 
     def note(self, event: str, text: str, **fields: object) -> None:
-        """Report what concerns no one repository."""
+        """Report a step that concerns no single repository."""
         self._write(logfmt.line(f"{self._part}.{event}", **fields) if self._events else text)
 
     def summary(self, text: str, **fields: object) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hgfleet.core.errors import HgfleetError, UsageError
-from hgfleet.core.report import FORMATS, Report, size
+from hgfleet.core.report import FORMATS, Report
+from hgfleet.core.text import size
 from hgfleet.registry import user_repositories
 from hgfleet.registry.cli import COMPILED, HGRC, REPOSITORIES
 from hgfleet.storage import formats, place, plan

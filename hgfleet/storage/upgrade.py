@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core.errors import HgfleetError, HostError, TemporaryError
-from hgfleet.core.report import size
+from hgfleet.core.text import size
 from hgfleet.storage import formats, place
 from hgfleet.storage.formats import Action, Decision
 from hgfleet.storage.plan import Candidate, Disk, Ledger, order

@@ -25,7 +25,8 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from hgfleet.core.report import Report, size  # noqa: E402
+from hgfleet.core.report import Report  # noqa: E402
+from hgfleet.core.text import size  # noqa: E402
 from hgfleet.storage import place  # noqa: E402
 from hgfleet.storage.upgrade import Fleet, Upgrade, table  # noqa: E402
 from testing.bench.repos import OLD_FORMAT, Size, kept  # noqa: E402

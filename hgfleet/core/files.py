@@ -1,0 +1,101 @@
+"""Files that are replaced atomically, and names of files for repositories."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def replace(
+    path: Path | str,
+    content: str | bytes,
+    *,
+    mode: int = 0o644,
+    durable: bool = True,
+    temporary: str | None = None,
+) -> None:
+    """Replace a file by rename(2): a reader, or a crash, finds the old content or the new one.
+
+    The folder must exist. See `replace_at` for the parameters.
+    """
+    target = Path(path)
+    with open_folder(target.parent) as folder:
+        replace_at(folder, target.name, content, mode=mode, durable=durable, temporary=temporary)
+
+
+def replace_at(
+    folder: int,
+    name: str,
+    content: str | bytes,
+    *,
+    mode: int = 0o644,
+    durable: bool = True,
+    temporary: str | None = None,
+) -> None:
+    """Replace a file in the folder that the descriptor `folder` has open; see `replace`.
+
+    `mode` holds whatever the umask is. `durable` has the content and the rename on the disk before
+    the function returns; files under /run, and those that the next run makes again, do without.
+    `temporary` is the name of the new file until the rename. The lock or the unit that keeps two
+    writers apart is the caller's; a killed writer leaves the temporary file, and the next writer
+    removes it. O_EXCL keeps the content out of any file that lies there under that name.
+    """
+    temporary = temporary or f".{name}.new"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary, dir_fd=folder)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, 0o600, dir_fd=folder)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content.encode("utf-8") if isinstance(content, str) else content)
+        file.flush()
+        os.fchmod(descriptor, mode)
+        if durable:
+            os.fsync(descriptor)
+    os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    if durable:
+        os.fsync(folder)
+
+
+def replace_link_at(folder: int, name: str, target: str) -> None:
+    """Replace a symbolic link, or create it, in the folder that a descriptor has open."""
+    temporary = f".{name}.new"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary, dir_fd=folder)
+    os.symlink(target, temporary, dir_fd=folder)
+    os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def sync(path: Path, mode: int | None = None) -> None:
+    """Have a file's content, or a folder's entries, on the disk; set the mode first, if given."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if mode is not None:
+            os.fchmod(descriptor, mode)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def open_folder(path: Path | str) -> Iterator[int]:
+    """Open a folder; its descriptor is for functions that take `dir_fd`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def file_name(repository: str) -> str:
+    """Encode the path of a repository as one file name; no repository's path has a `+`."""
+    return repository.replace("/", "+")
+
+
+def repository_of(name: str) -> str:
+    """Decode `file_name`."""
+    return name.replace("+", "/")
