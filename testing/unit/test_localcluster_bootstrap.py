@@ -30,10 +30,13 @@ def without(*programs: str) -> Callable[[str], str | None]:
     return lambda name: None if name in programs else f"/usr/bin/{name}"
 
 
+ENTRY_POINTS = ("cluster", "deploy", "run-tests")
+
+
 # --- the wrong machine ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["cluster", "run-tests"])
+@pytest.mark.parametrize("name", ENTRY_POINTS)
 @pytest.mark.parametrize("version", ["3.8.10", "3.10.12"])
 def test_an_old_python_is_refused_in_a_sentence(name: str, version: str) -> None:
     path = bootstrap.ROOT / name
@@ -53,7 +56,7 @@ def test_an_old_python_is_refused_in_a_sentence(name: str, version: str) -> None
     )
 
 
-@pytest.mark.parametrize("name", ["cluster", "run-tests"])
+@pytest.mark.parametrize("name", ENTRY_POINTS)
 def test_an_old_python_can_at_least_read_the_refusal(name: str) -> None:
     ast.parse((bootstrap.ROOT / name).read_text(), feature_version=(3, 7))
 

@@ -332,5 +332,22 @@ class TestParts:
         assert client.parts == {}
 
 
-def test_an_upload_that_is_gone_is_aborted(bucket: Bucket) -> None:
+def test_an_abort_deletes_the_parts_of_one_upload(bucket: Bucket, client: FakeClient) -> None:
+    client.parts = {"killed": {1: b"one"}, "other": {1: b"one"}}
+    bucket.abort(Upload(KEY, "killed", NOW))
+    assert client.parts == {"other": {1: b"one"}}
+    assert client.sent == ["abort"]
+
+
+def test_an_abort_of_an_upload_that_is_gone_is_no_error(bucket: Bucket, client: FakeClient) -> None:
+    client.parts["other"] = {1: b"one"}
     bucket.abort(Upload(KEY, "gone", NOW))
+    # One request, that the store answered with 404; nothing else was touched.
+    assert client.sent == ["abort"]
+    assert client.parts == {"other": {1: b"one"}}
+
+
+def test_an_abort_that_the_store_refuses_is_an_error(bucket: Bucket, client: FakeClient) -> None:
+    client.failures = [refusal(403)]
+    with pytest.raises(StoreError, match="cannot abort the upload of"):
+        bucket.abort(Upload(KEY, "killed", NOW))
