@@ -57,9 +57,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from mercurial import encoding, registrar, wireprotov1server
 
+from hgfleet.core.principal import Principal
 from hgfleet.hg.hooks import OPERATOR, WriteRefusedError, refuse, text, writer
 from hgfleet.registry.model import Repository
-from hgfleet.registry.permissions import Principal, may_push, owns, push_refusal
+from hgfleet.registry.permissions import may_push, owns, push_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -101,7 +101,7 @@ def check(ui: Any, repo: Any, **_kwargs: object) -> None:
             fields["decision"] = "bypass"
         else:
             push = RepositoryPush(repo, transaction, principal)
-            findings = evaluate.judge(_policies(ui), push)
+            findings = evaluate.evaluate(_policies(ui), push)
             refused = evaluate.refusal(findings, principal.name, path)
             fields["decision"] = "refuse" if refused else "allow"
             fields["changesets"] = len(push.added)
@@ -125,7 +125,7 @@ def check(ui: Any, repo: Any, **_kwargs: object) -> None:
 
 def _policies(ui: Any) -> list[Policy]:
     from hgfleet.policies import evaluate
-    from hgfleet.registry.model import Rule
+    from hgfleet.policies.rule import Rule
 
     policies = json.loads(ui.config(b"hgfleet", b"policies") or b"{}")
     rules = json.loads(ui.config(b"hgfleet", b"rules") or b"[]")

@@ -20,8 +20,8 @@ def shown(text: str, limit: int = MAX_SHOWN) -> str:
     tells long paths apart.
     """
     if len(text) > limit:
-        tail = (limit - 3) * 2 // 5
-        text = f"{text[: limit - 3 - tail]}...{text[-tail:]}"
+        head = limit * 3 // 5
+        text = f"{text[:head]}...{text[head + 3 - limit :]}"
     return "".join(c if c.isprintable() else _escape(c) for c in text)
 
 

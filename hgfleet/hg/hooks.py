@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from mercurial import encoding, error
 
-from hgfleet.registry.permissions import Principal
+from hgfleet.core.principal import Principal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,40 +1,6 @@
-"""Policies: what a repository refuses to store, whoever pushes it.
+"""Policies: content and history that a repository refuses to store, for every pusher.
 
-The registry says which ones a repository has, with their options; `hgext/policies.py` asks them
-about each transaction. To add one: a class that keeps the contract (`contract.py`) in the module of
-its subject, its name in `POLICIES` below, a line in the table of the operator handbook.
+The registry names the policies of a repository, with their options; `hgext/policies.py` evaluates
+them for each transaction. A new policy is a subclass of `Policy` (`base.py`) in the module of its
+subject, an entry of the catalog (`catalog.py`), and a line in the table of the operator handbook.
 """
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
-
-from hgfleet.policies.access_rules import ClosedTree
-from hgfleet.policies.content import (
-    FileSize,
-    NoCaseCollisions,
-    NoSubrepositories,
-    NoSymlinks,
-    Paths,
-)
-from hgfleet.policies.history import Author, CommitMessage, NoMerges, SingleHead
-
-if TYPE_CHECKING:
-    from hgfleet.policies.base import Policy
-
-POLICIES: Final[dict[str, type[Policy]]] = {
-    policy.name: policy
-    for policy in (
-        SingleHead,
-        NoMerges,
-        CommitMessage,
-        Author,
-        FileSize,
-        Paths,
-        NoCaseCollisions,
-        NoSymlinks,
-        NoSubrepositories,
-        ClosedTree,
-    )
-}
-"""All policies by name, in the order in which they are asked."""

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from hgfleet.core.text import alternatives, shown
 from hgfleet.policies import globs
 from hgfleet.policies.base import AppliesTo, Policy, Push
 from hgfleet.policies.options import Option
-from hgfleet.policies.words import shown
-from hgfleet.registry.permissions import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hgfleet.registry.model import Rule
+    from hgfleet.policies.rule import Rule
 
 OVERRIDE: Final = "CLOSED_TREE"
 """With `hg push --pushvars CLOSED_TREE=yes` a person of an excepted group says "I know"."""
@@ -55,7 +54,7 @@ class ClosedTree(Policy):
         if excepted:
             way_out = f"you may push all the same with hg push --pushvars {OVERRIDE}=yes"
         elif self._except:
-            way_out = f"wait, or ask a member of {names(self._except)} to push"
+            way_out = f"wait, or ask a member of {alternatives(self._except)} to push"
         else:
             way_out = "wait until it opens"
         if self._globs:
@@ -87,7 +86,7 @@ class Rules(Policy):
         for rule, branches, paths in self._rules:
             if not push.principal.groups.isdisjoint(rule.push):
                 continue
-            who = f"only members of {names(rule.push)}" if rule.push else "nobody"
+            who = f"only members of {alternatives(rule.push)}" if rule.push else "nobody"
             so = f"{who} may push; ask {'one of them' if rule.push else 'an operator'}"
             for changeset in (*push.added, *push.moved):
                 if not branches.fits(changeset.branch):

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from hgfleet.core.principal import Principal
     from hgfleet.policies.options import Option
-    from hgfleet.registry.permissions import Principal
 
 AppliesTo = Literal["added changesets", "heads", "every change"]
 """What a policy looks at, and so which transactions it is asked about.

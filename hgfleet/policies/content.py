@@ -5,10 +5,10 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from hgfleet.core.text import binary_size, shown
 from hgfleet.policies import globs
 from hgfleet.policies.base import AppliesTo, Policy, Push
 from hgfleet.policies.options import Option
-from hgfleet.policies.words import amount, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -36,9 +36,9 @@ class FileSize(Policy):
                 size = push.size(entry, self._max)
                 if size > self._max:
                     yield (
-                        f"{changeset} has {shown(entry.path)} with {amount(size)}, more than "
-                        f"{amount(self._max)}: keep it elsewhere, and take it out of the history "
-                        "(hg histedit, hg commit --amend)"
+                        f"{changeset} has {shown(entry.path)} with {binary_size(size)}, more than "
+                        f"{binary_size(self._max)}: keep it elsewhere, and take it out of the "
+                        "history (hg histedit, hg commit --amend)"
                     )
 
 

@@ -7,15 +7,15 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet.policies import POLICIES
 from hgfleet.policies.access_rules import Rules
 from hgfleet.policies.bounded import SearchTimeoutError
+from hgfleet.policies.catalog import POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hgfleet.policies.base import Policy, Push
-    from hgfleet.registry.model import Rule
+    from hgfleet.policies.rule import Rule
 
 MAX_SHOWN: Final = 10
 """Problems that a refusal names. Who has a hundred has them for one or two reasons."""
@@ -64,7 +64,7 @@ def build(policies: Mapping[str, Mapping[str, Any]], rules: Sequence[Rule]) -> l
     return result
 
 
-def judge(policies: Sequence[Policy], push: Push) -> list[Finding]:
+def evaluate(policies: Sequence[Policy], push: Push) -> list[Finding]:
     """Ask each policy that applies, to the end: a person wants to know all at once."""
     findings = []
     for policy in policies:

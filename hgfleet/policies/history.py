@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from hgfleet.core.text import shown
 from hgfleet.policies import globs
 from hgfleet.policies.base import AppliesTo, Changeset, Policy, Push
 from hgfleet.policies.bounded import Pattern, SearchTimeoutError
 from hgfleet.policies.options import Option
-from hgfleet.policies.words import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -22,7 +22,7 @@ from hgfleet.policies.manifest_diff import Difference
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hgfleet.registry.permissions import Principal
+    from hgfleet.core.principal import Principal
 
 _TEXTS: Final = 4
 """Manifests in memory: those of a few branches that alternate. One of 100,000 files has 8 MB."""
@@ -37,7 +37,7 @@ _VARIABLE: Final = b"USERVAR_"
 
 
 class RepositoryPush:
-    """A `contract.Push` of a transaction of Mercurial 7.2."""
+    """A `base.Push` of a transaction of Mercurial 7.2."""
 
     def __init__(self, repo: Any, transaction: Any, principal: Principal) -> None:
         self._repo = repo.unfiltered()
@@ -54,12 +54,12 @@ class RepositoryPush:
 
     @property
     def principal(self) -> Principal:
-        """See `contract.Push`."""
+        """See `base.Push`."""
         return self._principal
 
     @functools.cached_property
     def variables(self) -> Mapping[str, str]:
-        """See `contract.Push`."""
+        """See `base.Push`."""
         return {
             _text(name[len(_VARIABLE) :]): _text(value)
             for name, value in self._transaction.hookargs.items()
@@ -68,19 +68,19 @@ class RepositoryPush:
 
     @functools.cached_property
     def added(self) -> Sequence[Changeset]:
-        """See `contract.Push`."""
+        """See `base.Push`."""
         return [self._changeset(rev) for rev in range(self._first, len(self._log))]
 
     @functools.cached_property
     def moved(self) -> Sequence[Changeset]:
-        """See `contract.Push`."""
+        """See `base.Push`."""
         return [
             self._changeset(rev) for rev in sorted(self._revealed | self._published | self._gone)
         ]
 
     @functools.cached_property
     def bookmarks(self) -> Sequence[Bookmark]:
-        """See `contract.Push`."""
+        """See `base.Push`."""
         result = []
         for name, nodes in sorted(self._transaction.changes[b"bookmarks"].items()):
             revs = [self._log.rev(n) for n in nodes if n is not None and self._log.hasnode(n)]
@@ -90,7 +90,7 @@ class RepositoryPush:
 
     @functools.cached_property
     def added_heads(self) -> Sequence[Changeset]:
-        """See `contract.Push`."""
+        """See `base.Push`."""
         heads = dict.fromkeys(range(self._first, len(self._log)))
         for rev in range(self._first, len(self._log)):
             for parent in self._log.parentrevs(rev):
@@ -100,7 +100,7 @@ class RepositoryPush:
         return [by_rev[rev - self._first] for rev in heads if rev not in obsolete]
 
     def entries(self, changeset: Changeset) -> Iterator[Entry]:
-        """See `contract.Push`."""
+        """See `base.Push`."""
         first, *others = self._against_parents(self._rev(changeset))
         for path, line in sorted(first.after.items()):
             if all(other.after.get(path) == line for other in others):
@@ -108,14 +108,14 @@ class RepositoryPush:
                 yield Entry(_path(path), node, "link" if flag == b"l" else "file")
 
     def arrived(self, changeset: Changeset) -> Iterator[str]:
-        """See `contract.Push`."""
+        """See `base.Push`."""
         first = self._against_parents(self._rev(changeset))[0]
         for path in first.after:
             if path not in first.before:
                 yield _path(path)
 
     def touched(self, changeset: Changeset) -> Iterator[str]:
-        """See `contract.Push`."""
+        """See `base.Push`."""
         rev = self._rev(changeset)
         first, *others = self._against_parents(rev)
         if not others:
@@ -130,7 +130,7 @@ class RepositoryPush:
                 yield _path(path)
 
     def touched_on_branch(self, changeset: Changeset) -> Iterator[str]:
-        """See `contract.Push`."""
+        """See `base.Push`."""
         rev = self._rev(changeset)
         branch = self._log.branchinfo(rev)[0]
         paths: set[bytes] = set()
@@ -145,7 +145,7 @@ class RepositoryPush:
             yield from self.touched(changeset)
 
     def size(self, entry: Entry, limit: int) -> int:
-        """See `contract.Push`."""
+        """See `base.Push`."""
         log = self._repo.file(entry.path.encode("utf-8", "surrogateescape"))
         rev = log.rev(entry.node)
         # With the lines that record a copy, and never less than the file: mostly that is enough.
@@ -153,13 +153,13 @@ class RepositoryPush:
         return stored if stored <= limit else int(log.size(rev))
 
     def manifest(self, changeset: Changeset) -> Iterator[str]:
-        """See `contract.Push`."""
+        """See `base.Push`."""
         text = self._text(self._manifest_rev(self._rev(changeset)))
         for line in text.split(b"\n")[:-1]:
             yield _path(line[: line.index(b"\0")])
 
     def branch_heads(self, branch: str) -> Sequence[str]:
-        """See `contract.Push`."""
+        """See `base.Push`."""
         branches = self._repo.filtered(b"served").branchmap()
         name = encoding.strtolocal(branch)
         if not branches.hasbranch(name):
@@ -167,7 +167,7 @@ class RepositoryPush:
         return [_text(to_hex(node)) for node in branches.branchheads(name)]
 
     def heads_before(self, branch: str) -> int:
-        """See `contract.Push`."""
+        """See `base.Push`."""
         log, name = self._log, encoding.strtolocal(branch)
         visible = set(self._repo.filtered(b"served").changelog.revs(0, self._first - 1))
         visible = (visible | self._gone) - self._revealed

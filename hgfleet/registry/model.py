@@ -11,13 +11,14 @@ the inventory; what they inherit is worked out on the host, with `effective`, by
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from hgfleet.core.errors import RegistryError
+from hgfleet.core.names import parents, path_problem
+from hgfleet.policies.rule import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -25,21 +26,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BUNDLE_KINDS",
-    "RESERVED_SEGMENTS",
     "Namespace",
     "Policies",
     "Registry",
     "Repository",
-    "Rule",
     "Settings",
     "build",
     "dump_compiled",
     "effective",
-    "group_problem",
     "load",
     "load_compiled",
     "parse_compiled",
-    "path_problem",
 ]
 
 Read = Literal["public"] | tuple[str, ...]
@@ -53,62 +50,8 @@ COMPILED_FORMAT: Final = 2
 BUNDLE_KINDS: Final = ("stream", "zstd", "gzip")
 """Kinds of clone bundles, in the order a manifest has them unless the registry says otherwise."""
 
-MAX_SEGMENTS: Final = 8
-MAX_PATH_LENGTH: Final = 200
-
 QUOTA: Final = 20
 """Repositories that one person may own below a namespace, unless the namespace says otherwise."""
-
-RESERVED_SEGMENTS: Final = frozenset(
-    {
-        # Answered by the web part itself, before it looks for a repository.
-        "api",
-        "favicon.ico",
-        "healthz",
-        "json",
-        "metrics",
-        "readyz",
-        "robots.txt",
-        "static",
-        # Kept free for what the service may answer one day: taking a name back from a repository
-        # breaks the clones of everybody who has it.
-        "admin",
-        "bundles",
-        "help",
-        "login",
-        "status",
-    }
-)
-"""First segments of a URL that can never be a repository or namespace."""
-
-# .hg and .git would make a clone URL look like another tool's; .lock and .manifest are names that
-# files beside a repository have (`<path>.manifest` is the clone bundle manifest of `<path>`).
-_REFUSED_SUFFIXES: Final = (".git", ".hg", ".lock", ".manifest")
-_SEGMENT = re.compile(r"[a-z0-9][a-z0-9._-]*")
-_GROUP = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """Who may push changesets on some branches, touching some paths, or both (globs; () is all)."""
-
-    push: tuple[str, ...]
-    branches: tuple[str, ...] = ()
-    paths: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, list[str]]:
-        """Return what JSON has of it, without what it does not say."""
-        said = {"branches": self.branches, "paths": self.paths, "push": self.push}
-        return {name: list(value) for name, value in said.items() if value or name == "push"}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, object]) -> Rule:
-        """Turn it back; raises TypeError or KeyError for anything else."""
-        return cls(
-            push=_names(value["push"]),
-            branches=_names(value.get("branches", [])),
-            paths=_names(value.get("paths", [])),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,41 +126,6 @@ class Registry:
     defaults: Settings = Settings()
     read_only: str | None = None
     """Why nobody may push anywhere at the moment."""
-
-
-def path_problem(path: str) -> str | None:
-    """Say what a path of a repository or namespace should look like, or None if it is one."""
-    if len(path) > MAX_PATH_LENGTH:
-        return f"a path of at most {MAX_PATH_LENGTH} characters"
-    segments = path.split("/")
-    if not all(_SEGMENT.fullmatch(segment) for segment in segments):
-        return (
-            "a path like 'team/project': segments of a-z 0-9 . _ - that begin with a letter "
-            "or digit, joined by single slashes"
-        )
-    if len(segments) > MAX_SEGMENTS:
-        return f"a path of at most {MAX_SEGMENTS} segments"
-    for segment in segments:
-        if segment.endswith(_REFUSED_SUFFIXES):
-            return f"a path whose segments do not end in {', '.join(_REFUSED_SUFFIXES)}"
-    if segments[0] in RESERVED_SEGMENTS:
-        return f"another first segment ('{segments[0]}' belongs to the web part)"
-    return None
-
-
-def group_problem(name: str) -> str | None:
-    """Say what the name of a group should look like, or None if it is one."""
-    if name == "public":
-        return "the name of a group ('public' is not one; it is only a value of read)"
-    if not _GROUP.fullmatch(name):
-        return "the name of a group: a-z 0-9 . _ -, at most 64, beginning with a letter or digit"
-    return None
-
-
-def parents(path: str) -> list[str]:
-    """The proper prefixes of a path, nearest first: a/b/c gives a/b, a."""
-    segments = path.split("/")
-    return ["/".join(segments[:end]) for end in range(len(segments) - 1, 0, -1)]
 
 
 def build(

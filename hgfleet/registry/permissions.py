@@ -6,21 +6,13 @@ and its words are the same everywhere.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hgfleet.core.text import alternatives
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from hgfleet.core.principal import Principal
     from hgfleet.registry.model import Repository
-
-
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """A person the service knows, with the groups of the directory."""
-
-    name: str
-    groups: frozenset[str] = frozenset()
 
 
 def owns(repository: Repository, principal: Principal | None) -> bool:
@@ -59,13 +51,13 @@ def push_refusal(repository: Repository, principal: Principal) -> str:
         if not repository.read:
             return f"{start} only its owner may read it"
         return (
-            f"{start} only members of {names(repository.read)} may read it; ask an operator to add "
-            "you"
+            f"{start} only members of {alternatives(repository.read)} may read it; ask an operator "
+            "to add you"
         )
     if repository.owner is not None:
         who = f"{repository.owner}, who owns it"
         if repository.push:
-            who += f", and members of {names(repository.push)}"
+            who += f", and members of {alternatives(repository.push)}"
         return f"{start} only {who}, may; ask one of them to push, or push to a fork of your own"
     if not repository.push:
         return (
@@ -73,13 +65,6 @@ def push_refusal(repository: Repository, principal: Principal) -> str:
             "registry"
         )
     return (
-        f"{start} members of {names(repository.push)} may; ask one of them to push, or an operator "
-        "to add you"
+        f"{start} members of {alternatives(repository.push)} may; ask one of them to push, or an "
+        "operator to add you"
     )
-
-
-def names(values: Sequence[str]) -> str:
-    """Join names as a person would: "a", "a or b", "a, b or c"."""
-    if len(values) < 2:
-        return "".join(values)
-    return f"{', '.join(values[:-1])} or {values[-1]}"

@@ -17,22 +17,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import yaml
 
 from hgfleet.core.errors import RegistryError
-from hgfleet.policies import POLICIES
+from hgfleet.core.names import group_problem, parents, path_problem
+from hgfleet.policies.catalog import POLICIES
 from hgfleet.policies.globs import glob_problem
 from hgfleet.policies.options import EXPECTED, Kind, count, pattern_problem, size
-from hgfleet.registry.model import (
-    BUNDLE_KINDS,
-    QUOTA,
-    Namespace,
-    Read,
-    Registry,
-    Rule,
-    Settings,
-    build,
-    group_problem,
-    parents,
-    path_problem,
-)
+from hgfleet.policies.rule import Rule
+from hgfleet.registry.model import BUNDLE_KINDS, QUOTA, Namespace, Read, Registry, Settings, build
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

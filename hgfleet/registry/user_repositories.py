@@ -34,6 +34,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from hgfleet.core import names
 from hgfleet.core.errors import HostError, RegistryError, TemporaryError
 from hgfleet.registry import model
 
@@ -126,7 +127,7 @@ class Entry:
         if problem := description_problem(entry.description):
             raise ValueError(f"description: expected {problem}")
         source = entry.forked_from
-        if source is not None and (not isinstance(source, str) or model.path_problem(source)):
+        if source is not None and (not isinstance(source, str) or names.path_problem(source)):
             raise ValueError(f"forked_from: got {source!r}, expected the path of a repository")
         return entry
 
@@ -155,7 +156,7 @@ def _groups(name: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or len(value) > 100:
         raise TypeError(f"{name}: got {value!r}, expected a list of groups")
     for group in value:
-        if not isinstance(group, str) or model.group_problem(group):
+        if not isinstance(group, str) or names.group_problem(group):
             raise ValueError(f"{name}: got {group!r}, expected the name of a group")
     return tuple(value)
 
@@ -212,7 +213,7 @@ class Dynamic:
 
 
 def _problem(path: str, value: Any) -> str:
-    if problem := model.path_problem(path):
+    if problem := names.path_problem(path):
         return f"expected {problem}"
     try:
         Entry.from_json(value)
@@ -224,7 +225,7 @@ def _problem(path: str, value: Any) -> str:
 
 
 def _entry(path: str, value: Any) -> Entry | None:
-    if model.path_problem(path):
+    if names.path_problem(path):
         return None
     try:
         return Entry.from_json(value)
@@ -340,7 +341,7 @@ def effective(path: str, entry: Entry, static: Registry) -> Repository:
 
 def _obstacle(path: str, static: Registry) -> str | None:
     """The path of the inventory that an entry at this path stands against."""
-    for above in (path, *model.parents(path)):
+    for above in (path, *names.parents(path)):
         if above in static.repositories:
             return above
     return None
@@ -377,7 +378,7 @@ def _purged(path: Path | str) -> list[tuple[str, str]]:
     return [
         (pair[0], pair[1])
         for pair in words
-        if len(pair) == 2 and _TIME.fullmatch(pair[0]) and not model.path_problem(pair[1])
+        if len(pair) == 2 and _TIME.fullmatch(pair[0]) and not names.path_problem(pair[1])
     ]
 
 
@@ -434,7 +435,7 @@ class Update(MutableMapping[str, Entry]):
     def __setitem__(self, path: str, entry: Entry) -> None:
         value = entry.to_json()
         # What would be left out by every reader is refused here.
-        if model.path_problem(path) or Entry.from_json(value) != entry:
+        if names.path_problem(path) or Entry.from_json(value) != entry:
             raise ValueError(f"{path}: {_problem(path, value)}")
         # What a later release keeps beside these values stays.
         before = self._raw.get(path)

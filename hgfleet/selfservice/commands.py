@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.core.errors import RegistryError, UsageError
+from hgfleet.core.text import alternatives
 from hgfleet.registry import permissions, user_repositories
 from hgfleet.selfservice import repositories, rules
 from hgfleet.selfservice.words import HELP, Command
@@ -21,8 +22,8 @@ from hgfleet.selfservice.words import HELP, Command
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hgfleet.core.principal import Principal
     from hgfleet.registry.model import Read, Registry, Repository
-    from hgfleet.registry.permissions import Principal
     from hgfleet.registry.user_repositories import Entry
     from hgfleet.selfservice.context import Context
     from hgfleet.selfservice.words import Call
@@ -135,9 +136,9 @@ def info(context: Context, call: Call) -> str:
         "policies": ", ".join(repository.policies) or "none",
     }
     for rule in repository.rules:
-        where = [f"branches {permissions.names(rule.branches)}"] if rule.branches else []
-        where += [f"paths {permissions.names(rule.paths)}"] if rule.paths else []
-        who = f"members of {permissions.names(rule.push)}" if rule.push else "nobody"
+        where = [f"branches {alternatives(rule.branches)}"] if rule.branches else []
+        where += [f"paths {alternatives(rule.paths)}"] if rule.paths else []
+        who = f"members of {alternatives(rule.push)}" if rule.push else "nobody"
         lines[f"only {who}"] = f"may push to {' and '.join(where) or 'it'}"
     if entry is not None:
         lines["created"] = entry.created

@@ -13,8 +13,8 @@ from hgfleet.registry import model, user_repositories
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hgfleet.core.principal import Principal
     from hgfleet.registry.model import Registry
-    from hgfleet.registry.permissions import Principal
     from hgfleet.registry.user_repositories import Dynamic
 
 MANIFESTS = "/var/lib/hgfleet/manifests"

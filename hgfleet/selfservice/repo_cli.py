@@ -14,9 +14,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.core import logfmt
+from hgfleet.core import logfmt, names
 from hgfleet.core.errors import HostError, UsageError
-from hgfleet.registry import model, permissions, user_repositories
+from hgfleet.core.principal import Principal
+from hgfleet.registry import model, user_repositories
 from hgfleet.selfservice import repositories, rules
 from hgfleet.selfservice.context import MANIFESTS, Context
 
@@ -117,7 +118,7 @@ def _context(options: argparse.Namespace) -> Context:
 
     provision.become(options.user)
     return Context(
-        permissions.Principal("operator"),
+        Principal("operator"),
         options.registry,
         options.dynamic,
         options.root,
@@ -293,7 +294,7 @@ def _delete(context: Context, path: str, wait: timedelta) -> None:
     size = repositories.size(away) if away.exists() else 0
     _log("purge", path, entry, archived=entry.archived, bytes=size)
     shutil.rmtree(away, ignore_errors=True)
-    for above in model.parents(path)[:-1]:
+    for above in names.parents(path)[:-1]:
         # Folders that hold nothing any more; rmdir removes no others.
         try:
             context.place(above).rmdir()

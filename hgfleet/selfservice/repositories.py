@@ -32,6 +32,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hgfleet.core import names
 from hgfleet.core.errors import AccessDeniedError, HostError, TemporaryError
 from hgfleet.hg import push_spool
 from hgfleet.registry import model, permissions, user_repositories
@@ -109,7 +110,7 @@ def create(context: Context, path: str, entry: Entry, source: Repository | None 
 
 def refuse_inside_a_repository(context: Context, path: str) -> None:
     """Nothing may lie inside a repository on disk, also if the registry no longer has that one."""
-    for above in model.parents(path):
+    for above in names.parents(path):
         if (context.place(above) / ".hg").exists():
             raise rules.not_available(path)
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hgfleet.core import names
 from hgfleet.core.errors import AccessDeniedError, UsageError
-from hgfleet.registry import model, permissions
+from hgfleet.core.text import alternatives
 from hgfleet.selfservice.words import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hgfleet.core.principal import Principal
     from hgfleet.registry.model import Namespace, Read, Registry, Repository
-    from hgfleet.registry.permissions import Principal
     from hgfleet.registry.user_repositories import Dynamic
 
 PURGE_AFTER_DAYS = 30
@@ -21,7 +22,7 @@ PURGE_AFTER_DAYS = 30
 
 def governing(path: str, known: Registry) -> Namespace | None:
     """The namespace whose word counts for a path: the longest above it."""
-    for above in model.parents(path):
+    for above in names.parents(path):
         if above in known.namespaces:
             return known.namespaces[above]
     return None
@@ -58,14 +59,12 @@ def check_creation(path: str, principal: Principal, known: Registry, entries: Dy
     `known` is the static registry. Raises UsageError and AccessDeniedError. Whether a name is taken
     by something that the person may not see cannot be hidden; what it is, is not said.
     """
-    if problem := model.path_problem(path):
+    if problem := names.path_problem(path):
         raise UsageError(f"{shown(path)} cannot be a repository here. Expected: {problem}.")
     namespace = governing(path, known)
     if namespace is None or principal.groups.isdisjoint(namespace.create):
         forms = [form(one, principal) for one in open_namespaces(principal, known)]
-        where = (
-            f"You may at {permissions.names(forms)}." if forms else "An operator can open a place."
-        )
+        where = f"You may at {alternatives(forms)}." if forms else "An operator can open a place."
         raise AccessDeniedError(f"{principal.name} may not create repositories at {path}. {where}")
     below = path.removeprefix(f"{namespace.path}/").split("/")
     if namespace.personal and (len(below) != 2 or below[0] != principal.name):
@@ -104,7 +103,7 @@ def is_taken(path: str, known: Registry, entries: Dynamic) -> bool:
     prefix = f"{path}/"
     # The keys as they stand in the file: an entry that makes no sense holds its name, too.
     for paths in (known.repositories, entries.raw):
-        if any(above in paths for above in (path, *model.parents(path))):
+        if any(above in paths for above in (path, *names.parents(path))):
             return True
         if any(one.startswith(prefix) for one in paths):
             return True
@@ -130,10 +129,10 @@ def readers(asked: str | None, inherited: Read, source: Repository | None = None
         return "public"
     groups = () if asked == "private" else tuple(asked.split(","))
     for group in groups:
-        if problem := model.group_problem(group):
+        if problem := names.group_problem(group):
             raise UsageError(f"{shown(group)} cannot be a reader. Expected: {problem}.")
     if private_source is not None and not set(groups) <= set(private_source):
-        who = f"members of {permissions.names(private_source)}" if private_source else "you alone"
+        who = f"members of {alternatives(private_source)}" if private_source else "you alone"
         raise AccessDeniedError(f"A fork may not have more readers than its source: {who}.")
     return tuple(dict.fromkeys(groups))
 
@@ -144,7 +143,7 @@ def readers_text(read: Read, owner: str | None = None) -> str:
         return "everybody"
     people = [
         *([owner] if owner else []),
-        *([f"members of {permissions.names(read)}"] if read else []),
+        *([f"members of {alternatives(read)}"] if read else []),
     ]
     return " and ".join(people) or "nobody"
 
@@ -156,6 +155,6 @@ def writers_text(repository: Repository) -> str:
     push = repository.push
     people = [
         *([repository.owner] if repository.owner else []),
-        *([f"members of {permissions.names(push)}"] if push else []),
+        *([f"members of {alternatives(push)}"] if push else []),
     ]
     return " and ".join(people) or "nobody"

@@ -29,7 +29,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO
 
-from hgfleet.core import logfmt
+from hgfleet.core import logfmt, names
 from hgfleet.core.errors import (
     AccessDeniedError,
     ConfigurationError,
@@ -38,7 +38,8 @@ from hgfleet.core.errors import (
     TemporaryError,
     UsageError,
 )
-from hgfleet.registry import model, permissions, user_repositories
+from hgfleet.core.principal import Principal
+from hgfleet.registry import permissions, user_repositories
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -94,7 +95,7 @@ class Refuse:
 Decision = Serve | Do | Refuse
 
 
-def decide(command: str | None, principal: permissions.Principal, known: Registry) -> Decision:
+def decide(command: str | None, principal: Principal, known: Registry) -> Decision:
     """Decide about SSH_ORIGINAL_COMMAND; None is a login without a command."""
     if command is None or not command.strip(" "):
         from hgfleet.selfservice import commands, words
@@ -127,7 +128,7 @@ def decide(command: str | None, principal: permissions.Principal, known: Registr
     return Refuse(f"'{_shown(command)}' is not a command of this service. {_WHAT_WORKS}", "command")
 
 
-def _repository(asked: str, principal: permissions.Principal, known: Registry) -> Decision:
+def _repository(asked: str, principal: Principal, known: Registry) -> Decision:
     path = asked.removeprefix("/").removesuffix("/")
     if path in ("", "."):
         return Refuse(
@@ -142,7 +143,7 @@ def _repository(asked: str, principal: permissions.Principal, known: Registry) -
     import difflib
 
     readable = [r.path for r in known.repositories.values() if permissions.may_read(r, principal)]
-    likely = difflib.get_close_matches(path[: model.MAX_PATH_LENGTH], readable, n=1)
+    likely = difflib.get_close_matches(path[: names.MAX_PATH_LENGTH], readable, n=1)
     hint = f"Did you mean {likely[0]}?" if likely else 'See "ssh hg@HOST repo list".'
     return Refuse(
         f"There is no repository '{_shown(path)}' here for {principal.name}. {hint}",
@@ -171,7 +172,7 @@ def _shown(text: str) -> str:
 class Options:
     """The command line; the paths differ from their defaults in tests only."""
 
-    principal: permissions.Principal
+    principal: Principal
     registry: str = REGISTRY
     dynamic: str = user_repositories.PATH
     root: str = ROOT
@@ -194,7 +195,7 @@ def parse_arguments(arguments: Sequence[str]) -> Options:
     if not _NAME.fullmatch(user) or not all(_GROUP.fullmatch(group) for group in groups):
         raise ConfigurationError("hgfleet-shell: --user or --groups is not a name of the directory")
     options = Options(
-        permissions.Principal(user, frozenset(groups)),
+        Principal(user, frozenset(groups)),
         given.pop("--registry", REGISTRY),
         given.pop("--dynamic", user_repositories.PATH),
         given.pop("--root", ROOT),

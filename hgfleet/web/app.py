@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from hgfleet.core.principal import Principal
     from hgfleet.registry.model import Registry, Repository
-    from hgfleet.registry.permissions import Principal
     from hgfleet.web.headers import Headers
 
     Environ = dict[str, Any]

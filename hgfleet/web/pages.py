@@ -20,8 +20,8 @@ from hgfleet.registry.permissions import may_read
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from hgfleet.core.principal import Principal
     from hgfleet.registry.model import Registry
-    from hgfleet.registry.permissions import Principal
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1c2024; --soft: #60646c; --line: #d9d9e0; --link: #0b5cad;

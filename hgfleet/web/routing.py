@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hgfleet.registry.model import MAX_SEGMENTS
+from hgfleet.core.names import MAX_SEGMENTS
 from hgfleet.registry.permissions import may_read
 
 if TYPE_CHECKING:
+    from hgfleet.core.principal import Principal
     from hgfleet.registry.model import Registry, Repository
-    from hgfleet.registry.permissions import Principal
 
 
 @dataclass(frozen=True, slots=True)

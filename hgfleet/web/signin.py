@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from hgfleet.auth import protocol
 from hgfleet.auth.client import AuthClient
 from hgfleet.core.errors import UnavailableError
-from hgfleet.registry.permissions import Principal
+from hgfleet.core.principal import Principal
 from hgfleet.web.request import RefusedError, client_address
 
 if TYPE_CHECKING:

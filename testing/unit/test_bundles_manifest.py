@@ -152,6 +152,6 @@ def test_histories_of_nested_names_do_not_meet(tmp_path: Path) -> None:
 
 
 def test_no_repository_can_have_the_name_of_the_history() -> None:
-    from hgfleet.registry.model import path_problem
+    from hgfleet.core.names import path_problem
 
     assert path_problem(module.HISTORY)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.policies import POLICIES, bounded, evaluate, globs, manifest_diff
+from hgfleet.core.principal import Principal
+from hgfleet.policies import bounded, evaluate, globs, manifest_diff
 from hgfleet.policies.base import Bookmark, Changeset, Entry, Policy, Push
 from hgfleet.policies.bounded import Pattern, SearchTimeoutError
+from hgfleet.policies.catalog import POLICIES
 from hgfleet.policies.content import collisions
 from hgfleet.policies.evaluate import MAX_SHOWN, Finding
 from hgfleet.policies.manifest_diff import ManifestError, difference
-from hgfleet.policies.words import amount, shown
-from hgfleet.registry.model import Rule
-from hgfleet.registry.permissions import Principal
+from hgfleet.policies.rule import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -81,12 +81,14 @@ def file(path: str, kind: str = "file") -> Entry:
 
 def problems(name: str, options: Mapping[str, object], push: Made) -> list[str]:
     (policy,) = evaluate.build({name: options}, [])
-    return [text for finding in evaluate.judge([policy], push) for text in finding.problems]
+    return [text for finding in evaluate.evaluate([policy], push) for text in finding.problems]
 
 
 def ruled(rule: Rule, push: Made) -> list[str]:
     return [
-        t for finding in evaluate.judge(evaluate.build({}, [rule]), push) for t in finding.problems
+        t
+        for finding in evaluate.evaluate(evaluate.build({}, [rule]), push)
+        for t in finding.problems
     ]
 
 
@@ -178,37 +180,6 @@ def test_a_search_without_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_search_looks_at_the_beginning_of_a_long_text() -> None:
     assert not Pattern("needle").is_in("x" * bounded.MAX_TEXT + "needle")
     assert Pattern("needle").is_in("x" * (bounded.MAX_TEXT - 6) + "needle")
-
-
-# Words.
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("plain ä", "plain ä"),
-        ("a\nb\x1b[31m", "a\\x0ab\\x1b[31m"),
-        ("a\u202eb", "a\\u202eb"),
-        (b"\xff\xfe".decode("utf-8", "surrogateescape"), "\\xff\\xfe"),
-        ("x" * 200, "x" * 60 + "..." + "x" * 37),
-    ],
-)
-def test_nothing_of_a_stranger_reaches_a_terminal_raw(text: str, expected: str) -> None:
-    assert shown(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("number", "expected"),
-    [
-        (1, "1 byte"),
-        (1000, "1000 bytes"),
-        (2**20, "1 MiB"),
-        (2**20 + 1, "1.1 MiB"),
-        (2**31, "2 GiB"),
-    ],
-)
-def test_sizes_are_rounded_up(number: int, expected: str) -> None:
-    assert amount(number) == expected
 
 
 # Each policy, alone.
@@ -416,13 +387,13 @@ def test_a_policy_is_not_asked_about_what_it_does_not_apply_to() -> None:
     }
     policies = evaluate.build(everything, [Rule(())])
     assert len(policies) == len(POLICIES) + 1
-    asked = [finding.policy for finding in evaluate.judge(policies, Made())]
+    asked = [finding.policy for finding in evaluate.evaluate(policies, Made())]
     assert asked == []
     bookmark = Made(bookmarks=[Bookmark("x", ("default",))])
-    asked = [finding.policy for finding in evaluate.judge(policies, bookmark)]
+    asked = [finding.policy for finding in evaluate.evaluate(policies, bookmark)]
     assert asked == ["closed-tree", "rules"]
     phase = Made(moved=[changeset()], heads={"default": []}, before={"default": 0})
-    asked = [finding.policy for finding in evaluate.judge(policies, phase)]
+    asked = [finding.policy for finding in evaluate.evaluate(policies, phase)]
     assert asked == ["single-head", "closed-tree", "rules"]
 
 
@@ -467,7 +438,7 @@ def test_nothing_wrong_is_no_refusal() -> None:
 
 def test_a_policy_stops_counting() -> None:
     push = Made([changeset(is_merge=True)] * 3000)
-    (finding,) = evaluate.judge(evaluate.build({"no-merges": {}}, []), push)
+    (finding,) = evaluate.evaluate(evaluate.build({"no-merges": {}}, []), push)
     assert len(finding.problems) == evaluate.MAX_COUNTED
 
 

@@ -13,8 +13,9 @@ import pytest
 import yaml
 
 from hgfleet.core.errors import RegistryError
+from hgfleet.core.names import RESERVED_SEGMENTS, path_problem
 from hgfleet.registry import model, schema
-from hgfleet.registry.model import BUNDLE_KINDS, RESERVED_SEGMENTS, Registry, path_problem
+from hgfleet.registry.model import BUNDLE_KINDS, Registry
 from hgfleet.registry.schema import MAX_BYTES, RegistrySourceError, parse
 
 ROOT = Path(__file__).resolve().parents[2]

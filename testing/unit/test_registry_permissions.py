@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from hgfleet.core.principal import Principal
+from hgfleet.core.text import alternatives
 from hgfleet.registry.model import Read, Repository
-from hgfleet.registry.permissions import Principal, may_push, may_read, names, push_refusal
+from hgfleet.registry.permissions import may_push, may_read, push_refusal
 
 ALICE = Principal("alice", frozenset({"maintainers", "sandbox"}))
 BOB = Principal("bob", frozenset({"sandbox"}))
@@ -97,4 +99,4 @@ def test_read_only_stops_everybody_who_could_push() -> None:
 
 @pytest.mark.parametrize(("values", "expected"), [((), ""), (("a",), "a"), (("a", "b"), "a or b")])
 def test_names_are_joined_as_in_a_sentence(values: tuple[str, ...], expected: str) -> None:
-    assert names(values) == expected
+    assert alternatives(values) == expected

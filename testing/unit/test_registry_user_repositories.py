@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from hgfleet.core.errors import HostError, RegistryError, TemporaryError
+from hgfleet.core.principal import Principal
 from hgfleet.registry import model, user_repositories
 from hgfleet.registry.model import Namespace, Registry, Settings, build
-from hgfleet.registry.permissions import Principal, may_push, may_read
+from hgfleet.registry.permissions import may_push, may_read
 from hgfleet.registry.user_repositories import Entry
 
 TOP = Path(__file__).resolve().parents[2]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hgfleet.core.errors import AccessDeniedError, RegistryError, UsageError
+from hgfleet.core.principal import Principal
 from hgfleet.registry import model, user_repositories
 from hgfleet.registry.model import Namespace, Settings, build
-from hgfleet.registry.permissions import Principal
 from hgfleet.registry.user_repositories import Entry
 from hgfleet.selfservice import commands, rules, words
 from hgfleet.selfservice.context import Context

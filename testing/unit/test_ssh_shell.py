@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.core.errors import ConfigurationError
+from hgfleet.core.principal import Principal
 from hgfleet.registry import model
 from hgfleet.registry.model import Registry, Repository
-from hgfleet.registry.permissions import Principal
 from hgfleet.selfservice import commands, words
 from hgfleet.ssh import shell
 from hgfleet.ssh.shell import Do, Refuse, Serve

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from hgfleet.core.principal import Principal
 from hgfleet.registry.model import Registry, Repository
-from hgfleet.registry.permissions import Principal
 from hgfleet.web.routing import Index, InRepository, is_canonical, resolve
 
 

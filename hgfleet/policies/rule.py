@@ -1,0 +1,42 @@
+"""Rule: groups that may push to some branches and paths. Imported by every SSH session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Groups that may push changesets on some branches, touching some paths, or both.
+
+    `branches` and `paths` are globs; none of them stand for all.
+    """
+
+    push: tuple[str, ...]
+    branches: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, list[str]]:
+        """Return the rule as JSON has it, without globs that are not there."""
+        said = {"branches": self.branches, "paths": self.paths, "push": self.push}
+        return {name: list(value) for name, value in said.items() if value or name == "push"}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, object]) -> Rule:
+        """Read `to_json`; raises TypeError or KeyError for anything else."""
+        return cls(
+            push=_texts(value["push"]),
+            branches=_texts(value.get("branches", [])),
+            paths=_texts(value.get("paths", [])),
+        )
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    # A string here would be taken for a list of one-letter names.
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise TypeError(f"got {value!r}, expected a list of names")
+    return tuple(value)
