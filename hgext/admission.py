@@ -26,7 +26,7 @@ changesets, made by the server, and streams. A pull that is served from a file o
 state                           answer
 ==============================  ==============================================================
 a slot is free, nobody waits    served
-no slot is free                 waits; the client reads ``remote: waiting for a turn: ...``
+no slot is free                 waits; the client reads ``remote: waiting for a slot: ...``
 too many wait, or too long      refused with a sentence; nothing is lost
 the client goes away            leaves the queue within seconds, and gives its slot back
 the server's process is killed  the same: locks are the kernel's
@@ -75,7 +75,7 @@ from mercurial import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hgfleet.admission.queue import Position, Turn
+    from hgfleet.admission.queue import Position, QueuePlace
 
     Bundle = tuple[dict[bytes, Any], Iterator[bytes]]
 
@@ -310,7 +310,7 @@ class _Clone:
         self.repo, self.changesets = repo, changesets
         self.is_over_ssh = proto.name == wireprototypes.SSHV1
         self._began = time.monotonic()
-        self._turn: Turn | None = None
+        self._place: QueuePlace | None = None
         self._is_counted = self._is_served = False
         self._poll: select.poll | None = None
         # Of the log of requests: whoever reads there what clones cost must know what was waiting.
@@ -358,7 +358,7 @@ class _Clone:
         try:
             client = self._client.decode("ascii", "replace")
             who = f"repo={self._path} client={client} pid={os.getpid()}"
-            self._turn = queue.enter(folder, limits, who)
+            self._place = queue.enter(folder, limits, who)
         except BaseException:
             self._uncount()
             raise
@@ -380,9 +380,9 @@ class _Clone:
 
     def ask(self) -> Position | None:
         """Ask once for a slot; None: it has one."""
-        assert self._turn is not None
+        assert self._place is not None
         try:
-            at = self._turn.ask()
+            at = self._place.ask()
         except OSError as problem:
             self.log("unlimited", detail=problem)
             return None
@@ -390,7 +390,7 @@ class _Clone:
             self._is_served = True
             self._entry["waited"] = round(time.monotonic() - self._began, 3)
             self.log("serve")
-            self._turn.hold(lambda: self.log("end", reason="hold"))
+            self._place.hold(lambda: self.log("end", reason="hold"))
         return at
 
     def wait(self, at: Position | None) -> Iterator[bytes | None]:
@@ -433,8 +433,8 @@ class _Clone:
             if self._is_served:
                 self.log("end", reason=reason)
 
-        if self._turn is not None:
-            self._turn.leave(tell)
+        if self._place is not None:
+            self._place.leave(tell)
 
     def log(self, decision: str, **fields: object) -> None:
         """Tell the operators."""

@@ -111,7 +111,7 @@ def _settings(path: bytes) -> Loaded | None:
     Settings that cannot be read end the command with an error: a client then clones from this
     server, and is sent nowhere that nobody knows about.
     """
-    from hgfleet.steering import config, networks, published
+    from hgfleet.steering import config, networks, provider_networks
 
     file = Path(os.fsdecode(path))
     if not file.exists():
@@ -120,7 +120,7 @@ def _settings(path: bytes) -> Loaded | None:
     if before is not None and before.stamp == _stamp(file, before.config):
         return before
     read = config.load(file)
-    table = networks.Networks([*published.load(read), *read.networks])
+    table = networks.Networks([*provider_networks.load(read), *read.networks])
     loaded = _loaded[path] = Loaded(_stamp(file, read), read, table)
     return loaded
 

@@ -156,7 +156,7 @@ class _Answer:
             links,
             known=lambda link: within(link, has),
             wanted=lambda link: within(link, wants),
-            lacking=lambda link: len(
+            missing=lambda link: len(
                 changelog.findmissingrevs(
                     common=[changelog.rev(one) for one in self._common],
                     heads=revisions[link.name],

@@ -80,7 +80,7 @@ class Position:
     def __str__(self) -> str:
         """Say it to whoever waits."""
         others = f", and {self.before} wait before this one" if self.before else ""
-        return f"waiting for a turn: {_clones(self.served)} being served{others}"
+        return f"waiting for a slot: {_clones(self.served)} being served{others}"
 
     @property
     def pause(self) -> float:
@@ -151,7 +151,7 @@ def weighs_more(folder: Path, most: int) -> bool:
 # --- the queue --------------------------------------------------------------------------------
 
 
-class Turn:
+class QueuePlace:
     """The place of one clone in the queue, from `enter` to `leave`."""
 
     def __init__(self, folder: Path, limits: Limits, number: int, descriptor: int) -> None:
@@ -199,7 +199,7 @@ class Turn:
         return True
 
 
-def enter(folder: Path, limits: Limits, who: str) -> Turn:
+def enter(folder: Path, limits: Limits, who: str) -> QueuePlace:
     """Take a place at the end of the queue; `who` is a line for operators who look.
 
     Raises BusyError where too many wait, OSError where there is no queue.
@@ -218,7 +218,7 @@ def enter(folder: Path, limits: Limits, who: str) -> Turn:
         except BaseException:
             os.close(descriptor)
             raise
-    return Turn(folder, limits, number, descriptor)
+    return QueuePlace(folder, limits, number, descriptor)
 
 
 @contextlib.contextmanager

@@ -259,16 +259,16 @@ def _verify(options: argparse.Namespace) -> int:
 def _summary(pipeline: Pipeline, outcomes: Sequence[Outcome]) -> int:
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     names = ", ".join(outcome.repository for outcome in failed)
-    degraded = [outcome for outcome in outcomes if outcome.lacking and outcome.error is None]
-    stores = ", ".join(sorted({store for outcome in degraded for store in outcome.lacking}))
+    degraded = [outcome for outcome in outcomes if outcome.missing and outcome.error is None]
+    stores = ", ".join(sorted({store for outcome in degraded for store in outcome.missing}))
     pipeline.report.summary(
         f"{len(outcomes)} repositories, {len(failed)} failed{': ' if failed else ''}{names}"
-        + (f", {len(degraded)} not in every store (lacking: {stores})" if degraded else ""),
+        + (f", {len(degraded)} not in every store (missing: {stores})" if degraded else ""),
         repositories=len(outcomes),
         failed=len(failed),
         failures=names or None,
         degraded=len(degraded),
-        lacking=stores or None,
+        missing=stores or None,
     )
     if degraded and not failed:
         return UnavailableError.exit_code
@@ -290,7 +290,7 @@ def _plan(options: argparse.Namespace) -> int:
         print(f"{repository.path}: {decision.action.value} ({state.changesets:,} changesets)")
         for reason in decision.reasons:
             print(f"    {reason}")
-        pulls = pipeline.plan_pulls(repository, decision, state)
+        pulls = pipeline.plan_pullbundles(repository, decision, state)
         print(f"    pull bundles: {pulls.move.value}: {pulls.reason}")
     return worst
 
@@ -321,8 +321,8 @@ def _status(options: argparse.Namespace) -> int:
                 f"  {entry.changesets:,} changesets  made {entry.made:%Y-%m-%d %H:%M} UTC"
                 f"  {'DEAD: ' + problem if problem else 'answers'}\n        {entry.url}"
             )
-        chain = pipeline.pulls.chain(repository)
-        problems = pipeline.pulls.problems(repository, chain)
+        chain = pipeline.pullbundles.chain(repository)
+        problems = pipeline.pullbundles.problems(repository, chain)
         if problems:
             worst = 1
         if options.json:

@@ -82,7 +82,7 @@ class Config:
         """Where clients read from each store, by its name, in the order of a manifest."""
         return {store.name: store.public_url for store in self.stores}
 
-    def is_giant(self, repository: str) -> bool:
+    def is_large(self, repository: str) -> bool:
         """Whether the bundles of a repository are compared, and not cloned."""
         return any(fnmatch.fnmatchcase(repository, pattern) for pattern in self.digest_only)
 

@@ -24,7 +24,7 @@ def explain(pipeline: Pipeline, repository: Repository) -> list[str]:
     lines = [f"{repository.path}: {decision.action.value}"]
     lines += [f"    {reason}" for reason in decision.reasons]
     lines += [f"  {name:18}{value}" for name, value in _facts(pipeline, repository, state)]
-    pulls = pipeline.plan_pulls(repository, decision, state)
+    pulls = pipeline.plan_pullbundles(repository, decision, state)
     lines += [f"  pull bundles: {pulls.move.value}", f"    {pulls.reason}"]
     lines += [f"  {name:18}{value}" for name, value in _chain(pipeline, repository)]
     return lines
@@ -34,8 +34,8 @@ def _chain(pipeline: Pipeline, repository: Repository) -> Iterator[tuple[str, st
     limits = pipeline.config.pull
     said = f"from {limits.least:,} changesets on; {limits.step:,} new ones for a link"
     yield "limits", said if limits.enabled else "switched off on this host"
-    chain = pipeline.pulls.chain(repository)
-    problems = pipeline.pulls.problems(repository, chain)
+    chain = pipeline.pullbundles.chain(repository)
+    problems = pipeline.pullbundles.problems(repository, chain)
     for link in chain:
         what = size(link.size) if link.on_disk else "not on disk: the chain begins behind them"
         made = f"made {link.made:%Y-%m-%d %H:%M} UTC"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class Workspace:
     """What the threads that work on one repository share.
 
     `folder` is empty at first, and gone at the end; `snapshot` is the clone to make bundles from,
@@ -44,24 +44,24 @@ class Work:
     snapshot: Path
     state: State
     store: int
-    lacking: dict[str, HgfleetError] = field(default_factory=dict)
+    missing: dict[str, HgfleetError] = field(default_factory=dict)
 
 
-GIVE_UP: Final = 3
+MAX_FAILURES: Final = 3
 
 
 """Failures in a row after which a store is left alone for the rest of a run: each costs its time
 limit and its retries, and there may be a thousand repositories."""
 
 
-class Maker:
+class BundleGenerator:
     """Makes the bundles of repositories, and brings them to the stores; publishes nothing."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
 
     @contextlib.contextmanager
-    def at_work(self, repository: Repository, seen: State, copies: int) -> Iterator[Work]:
+    def workspace(self, repository: Repository, seen: State, copies: int) -> Iterator[Workspace]:
         """Bring the snapshot up to date and give a folder to work in.
 
         Both are in RAM if all that will be made there fits, else on disk, where the snapshot stays
@@ -91,7 +91,7 @@ class Maker:
                 scratch="ram" if in_ram else "disk",
                 duration_s=took,
             )
-            yield Work(repository, folder, snapshot, state, size)
+            yield Workspace(repository, folder, snapshot, state, size)
         finally:
             if in_ram:
                 remove(folder)
@@ -102,11 +102,11 @@ class Maker:
         repository: Repository,
         decision: Plan,
         seen: State,
-        lacking: dict[str, HgfleetError],
+        missing: dict[str, HgfleetError],
     ) -> Mapping[str, Mapping[str, Entry]]:
         """Generate and copy what was decided, all kinds at once; return the new entries."""
         kinds = [kind for kind in decision.kinds if kind in {*decision.build, *decision.copy}]
-        with self.at_work(repository, seen, len(kinds)) as work:
+        with self.workspace(repository, seen, len(kinds)) as work:
 
             def make(kind: str) -> Mapping[str, Entry]:
                 if kind in decision.build:
@@ -114,13 +114,13 @@ class Maker:
                 return self._copy(work, kind, decision)
 
             made = each(kinds, make)
-            lacking.update(work.lacking)
+            missing.update(work.missing)
             for result in made.values():
                 if isinstance(result, HgfleetError):
                     raise result
             return {kind: one for kind, one in made.items() if not isinstance(one, HgfleetError)}
 
-    def _generate(self, work: Work, kind: str) -> Mapping[str, Entry]:
+    def _generate(self, work: Workspace, kind: str) -> Mapping[str, Entry]:
         """Generate one bundle and bring it to every store that is up."""
         started = time.monotonic()
         level = self._job.config.zstd_level_of(work.repository.path)
@@ -150,10 +150,10 @@ class Maker:
         bundle.path.unlink()
         if not made:
             # Nothing to publish: a failure, and not a matter of one store.
-            raise next(iter({**self._job.problems(work.repository), **work.lacking}.values()))
+            raise next(iter({**self._job.problems(work.repository), **work.missing}.values()))
         return made
 
-    def _copy(self, work: Work, kind: str, decision: Plan) -> Mapping[str, Entry]:
+    def _copy(self, work: Workspace, kind: str, decision: Plan) -> Mapping[str, Entry]:
         """Bring a published bundle to the stores that lack it, from one that has it."""
         kept = decision.keep[kind]
         path = work.folder / f"{kind}-copy.hg"
@@ -172,15 +172,15 @@ class Maker:
             path.unlink()
             return made
         assert problem is not None
-        work.lacking.update(dict.fromkeys(decision.copy[kind], problem))
+        work.missing.update(dict.fromkeys(decision.copy[kind], problem))
         return {}
 
     def _spread(
-        self, work: Work, key: Key, entry: Entry, stores: Sequence[str], path: Path
+        self, work: Workspace, key: Key, entry: Entry, stores: Sequence[str], path: Path
     ) -> Mapping[str, Entry]:
         """Upload a bundle to these stores, all at once, and verify it in each.
 
-        What fails is noted in `work.lacking`, and the store does without.
+        What fails is noted in `work.missing`, and the store does without.
         """
 
         def bring(store: str) -> Entry:
@@ -208,12 +208,12 @@ class Maker:
                 self._job.failures[store] = 0
                 done[store] = result
                 continue
-            work.lacking[store] = result
+            work.missing[store] = result
             self._job.failures[store] += 1
-            if self._job.failures[store] >= GIVE_UP and isinstance(result, UnavailableError):
+            if self._job.failures[store] >= MAX_FAILURES and isinstance(result, UnavailableError):
                 self._job.down[store] = result
             self._job.report.step(
-                "lacking",
+                "missing",
                 work.repository.path,
                 f"{key.kind}: not in {store}: {result}",
                 kind=key.kind,
@@ -222,7 +222,7 @@ class Maker:
             )
         return done
 
-    def _upload(self, work: Work, store: str, key: Key, entry: Entry, path: Path) -> bool:
+    def _upload(self, work: Workspace, store: str, key: Key, entry: Entry, path: Path) -> bool:
         """Bring a bundle to a store; False if it is there already."""
         started = time.monotonic()
         bucket = self._job.buckets[store]
@@ -261,7 +261,9 @@ class Maker:
         )
         self._job.buckets[store].delete(str(key))
 
-    def verify(self, work: Work, store: str, entry: Entry, content: Path | None = None) -> None:
+    def verify(
+        self, work: Workspace, store: str, entry: Entry, content: Path | None = None
+    ) -> None:
         """Look at an object from outside, and make a real clone through it; raises what is wrong.
 
         `content` is the file that was uploaded, where there is one.
@@ -273,7 +275,7 @@ class Maker:
         if entry.private:
             self._job.reader.check_closed(entry.url)
         self._job.reader.probe(entry, content)
-        if self._job.config.is_giant(work.repository.path):
+        if self._job.config.is_large(work.repository.path):
             self._job.reader.check(entry)
             how = "compared"
         else:
@@ -290,7 +292,7 @@ class Maker:
             duration_s=took,
         )
 
-    def _clone(self, work: Work, kind: str, entry: Entry, clone: Path) -> None:
+    def _clone(self, work: Workspace, kind: str, entry: Entry, clone: Path) -> None:
         """Make a clone and compare its heads, and now and then all of it; leaves nothing."""
         name = file_name(work.repository.path)
         # Whatever memory this host has, the bundle is to be tried.
@@ -313,7 +315,7 @@ class Maker:
         finally:
             remove(clone)
 
-    def _verify_clone(self, work: Work, kind: str, clone: Path, name: str) -> None:
+    def _verify_clone(self, work: Workspace, kind: str, clone: Path, name: str) -> None:
         started = time.monotonic()
         try:
             hg_side.verify_clone(self._job.hg, clone)
@@ -331,14 +333,14 @@ class Maker:
 
     def verify_history(self, repository: Repository, decision: Plan, seen: State) -> None:
         """Clone again, with `hg verify`, what has been published for long."""
-        if self._job.config.is_giant(repository.path):
+        if self._job.config.is_large(repository.path):
             return
         entries = order(decision.kinds, list(self._job.config.public_urls), decision.keep)
         if not entries or not self._job.buckets:
             return
         if not self._job.checks.due(file_name(repository.path), self._job.now):
             return
-        with self.at_work(repository, seen, 1) as work:
+        with self.workspace(repository, seen, 1) as work:
             place = locate(entries[0], self._job.config.public_urls)
             assert place is not None
             try:

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Stock:
+class StoreListing:
     """What the bucket of a store holds for one repository, as listed when the run began."""
 
     objects: tuple[StoredObject, ...] = ()
@@ -50,9 +50,9 @@ class Job:
     `down` says of stores that gave up why nothing is written to them any more, and `failures`
     counts those in a row; `silent` says it of stores that nobody can read from. `purged` are paths
     of repositories that were deleted for good, `gone` these and all others of which something is
-    left although no registry has them. `turns` has one for each repository of which everything that
-    is published may still be read, because its time has come; `unread` says of stores why they are
-    not read any more. `has_published` tells that some manifest changed.
+    left although no registry has them. `read_slots` has one for each repository
+    that may still be read in this run because its time has come; `unread` says of stores why they
+    are not read any more. `has_published` tells that some manifest changed.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Job:
         self.room = Room(config.scratch_ram_size if config.scratch_ram.is_dir() else 0)
         self.checks = Checks(config.scratch / "checked", config.verify_age)
         self.reads = Checks(config.scratch / "read", config.read_age)
-        self.turns = threading.Semaphore(0)
+        self.read_slots = threading.Semaphore(0)
         self.down: dict[str, HgfleetError] = {}
         self.failures: Counter[str] = Counter()
         self.silent: dict[str, str] = {}

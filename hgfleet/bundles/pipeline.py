@@ -21,15 +21,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hgfleet.bundles import repository as hg_side
-from hgfleet.bundles.generate import Maker
-from hgfleet.bundles.job import Job, Stock, each, file_name, remove
+from hgfleet.bundles.generate import BundleGenerator
+from hgfleet.bundles.job import Job, StoreListing, each, file_name, remove
 from hgfleet.bundles.kinds import parse_key
 from hgfleet.bundles.manifest import locate, render
 from hgfleet.bundles.plan import Action, Plan, State, misplaced, order, plan
-from hgfleet.bundles.published import Published
-from hgfleet.bundles.pullbundle_chain import Move, questions
-from hgfleet.bundles.pullbundle_store import Pulls
-from hgfleet.bundles.state_cache import Known, turns
+from hgfleet.bundles.published import PublishedBundles
+from hgfleet.bundles.pullbundle_chain import Move, heads_to_look_up
+from hgfleet.bundles.pullbundle_store import PullbundleStore
+from hgfleet.bundles.state_cache import StateCache, reads_per_run
 from hgfleet.bundles.verify import VerificationError
 from hgfleet.core.errors import HgfleetError, HostError, RegistryError, TemporaryError
 from hgfleet.hg import fingerprint as files
@@ -51,14 +51,14 @@ if TYPE_CHECKING:
 class Outcome:
     """How one repository ended; `error` is None unless something failed.
 
-    `lacking` has, by store, why some of its bundles are not there although they are elsewhere: the
+    `missing` has, by store, why some of its bundles are not there although they are elsewhere: the
     repository is served, and the next run tries again. `busy`: another run is at work on it.
     """
 
     repository: str
     plan: Plan | None = None
     error: HgfleetError | None = None
-    lacking: Mapping[str, HgfleetError] = field(default_factory=dict)
+    missing: Mapping[str, HgfleetError] = field(default_factory=dict)
     busy: bool = False
 
 
@@ -77,9 +77,9 @@ class Pipeline:
     ) -> None:
         self.job = Job(config, report, buckets, force=force, dry_run=dry_run, now=now)
         self.config, self.report, self.manifests = config, report, self.job.manifests
-        self._maker = Maker(self.job)
-        self._published = Published(self.job, self._maker)
-        self.pulls = Pulls(self.job, self._maker)
+        self._generator = BundleGenerator(self.job)
+        self._published = PublishedBundles(self.job, self._generator)
+        self.pullbundles = PullbundleStore(self.job, self._generator)
         # Set by `known` where a part of the registry cannot be read.
         self.partial = False
 
@@ -115,7 +115,7 @@ class Pipeline:
         of its repository.
         """
         if everything:
-            self.job.turns = threading.Semaphore(turns(len(repositories)))
+            self.job.read_slots = threading.Semaphore(reads_per_run(len(repositories)))
         outcomes = self._for_each(repositories, self._one, everything)
         if everything and not self.job.dry_run:
             self._publish_pages(repositories)
@@ -142,7 +142,7 @@ class Pipeline:
         says that the stores are this host's alone.
         """
 
-        def one(repository: Repository, stock: Mapping[str, Stock]) -> Outcome:
+        def one(repository: Repository, stock: Mapping[str, StoreListing]) -> Outcome:
             decision, stores = None, self.job.stores(repository)
             if not (stores.urls and repository.bundles):
                 decision = self.plan(repository)[0]
@@ -153,9 +153,11 @@ class Pipeline:
                 if wrong:
                     self.job.withdraw(repository, wrong)
             self._published.prune(repository, stock)
-            if not (self.job.dry_run or self.pulls.wanted(repository)):
-                self.pulls.carry_out(repository, self.pulls.plan(repository, State()), State())
-            self.pulls.prune(repository)
+            if not (self.job.dry_run or self.pullbundles.wanted(repository)):
+                self.pullbundles.carry_out(
+                    repository, self.pullbundles.plan(repository, State()), State()
+                )
+            self.pullbundles.prune(repository)
             return Outcome(repository.path, decision)
 
         return self._for_each(repositories, one, everything, strangers=everything)
@@ -163,7 +165,7 @@ class Pipeline:
     def _for_each(
         self,
         repositories: Sequence[Repository],
-        work: Callable[[Repository, Mapping[str, Stock]], Outcome],
+        work: Callable[[Repository, Mapping[str, StoreListing]], Outcome],
         everything: bool,
         *,
         strangers: bool = False,
@@ -186,7 +188,7 @@ class Pipeline:
                 raise
 
     def _gone(
-        self, repositories: Sequence[Repository], stocks: Mapping[str, Mapping[str, Stock]]
+        self, repositories: Sequence[Repository], stocks: Mapping[str, Mapping[str, StoreListing]]
     ) -> list[Repository]:
         """Find what is published, stored or on its way for repositories that nobody knows.
 
@@ -199,7 +201,7 @@ class Pipeline:
             # A registry that is empty or damaged says nothing about who is gone.
             return []
         found = self.manifests.all().union(self.job.purged, *stocks.values())
-        found |= set(map(_path, self.pulls.all()))
+        found |= set(map(_path, self.pullbundles.all()))
         for scratch in (self.config.scratch, self.config.scratch_ram):
             for folder in ("work", "snapshots", "known", "checked", "read"):
                 with contextlib.suppress(OSError):
@@ -226,14 +228,14 @@ class Pipeline:
                 "use `systemctl start hgfleet-bundles.service`, which runs as the right one"
             )
 
-    def _stocks(self, prefix: str) -> Mapping[str, Mapping[str, Stock]]:
+    def _stocks(self, prefix: str) -> Mapping[str, Mapping[str, StoreListing]]:
         """List what the buckets have under a prefix: a thousand objects a request.
 
         A store that does not answer is left out, and out of the run.
         """
         private = {store.name for store in self.config.stores if store.private}
 
-        def look(store: str) -> Mapping[str, Stock]:
+        def look(store: str) -> Mapping[str, StoreListing]:
             if store in private:
                 self._published.check_closed(store)
             return self._stock(self.job.buckets[store], prefix)
@@ -249,7 +251,7 @@ class Pipeline:
             raise next(iter(self.job.down.values()))
         return stocks
 
-    def _stock(self, bucket: Bucket, prefix: str) -> Mapping[str, Stock]:
+    def _stock(self, bucket: Bucket, prefix: str) -> Mapping[str, StoreListing]:
         objects: dict[str, list[StoredObject]] = defaultdict(list)
         uploads: dict[str, list[Upload]] = defaultdict(list)
         for item in bucket.objects(prefix):
@@ -259,14 +261,15 @@ class Pipeline:
             if key := parse_key(upload.key):
                 uploads[key.repository].append(upload)
         return {
-            path: Stock(tuple(objects[path]), tuple(uploads[path])) for path in {*objects, *uploads}
+            path: StoreListing(tuple(objects[path]), tuple(uploads[path]))
+            for path in {*objects, *uploads}
         }
 
     def _guarded(
         self,
         repository: Repository,
-        stocks: Mapping[str, Mapping[str, Stock]],
-        work: Callable[[Repository, Mapping[str, Stock]], Outcome],
+        stocks: Mapping[str, Mapping[str, StoreListing]],
+        work: Callable[[Repository, Mapping[str, StoreListing]], Outcome],
     ) -> Outcome:
         started = time.monotonic()
         try:
@@ -274,7 +277,9 @@ class Pipeline:
                 if not mine:
                     self.report.step("busy", repository.path, "another run is at work on it")
                     return Outcome(repository.path, busy=True)
-                stock = {store: one.get(repository.path, Stock()) for store, one in stocks.items()}
+                stock = {
+                    store: one.get(repository.path, StoreListing()) for store, one in stocks.items()
+                }
                 return work(repository, stock)
         except Exception as problem:
             return self._failed(repository, problem, time.monotonic() - started)
@@ -331,7 +336,7 @@ class Pipeline:
         """Look at a repository and decide; reads only, but for what it may `remember`."""
         published, stores = self.manifests.read(repository.path), self.job.stores(repository)
         state = State()
-        if (stores.urls and repository.bundles) or self.pulls.wanted(repository):
+        if (stores.urls and repository.bundles) or self.pullbundles.wanted(repository):
             state = self._look(repository, self._tips(repository), remember)
         decision = plan(
             repository,
@@ -347,10 +352,10 @@ class Pipeline:
         )
         return decision, state
 
-    def plan_pulls(self, repository: Repository, decision: Plan, state: State) -> ChainPlan:
+    def plan_pullbundles(self, repository: Repository, decision: Plan, state: State) -> ChainPlan:
         """Decide about the pull bundles; `decision` and `state` are from `plan`."""
         tips, aligned = self._tips(repository), bool(decision.build)
-        return self.pulls.plan(repository, state, tips=tips, aligned=aligned)
+        return self.pullbundles.plan(repository, state, tips=tips, aligned=aligned)
 
     def _tips(self, repository: Repository) -> set[str]:
         """The tips of the published bundles."""
@@ -360,8 +365,8 @@ class Pipeline:
 
     def _look(self, repository: Repository, tips: set[str], remember: bool) -> State:
         """Ask for the state, also for what the pull bundles go by."""
-        chain = self.pulls.chain(repository)
-        asked = questions(chain)
+        chain = self.pullbundles.chain(repository)
+        asked = heads_to_look_up(chain)
         state = self._ask(repository, tips | asked, remember)
         if state.exists and not asked <= {*state.covered}:
             # History was removed: which links still stand?
@@ -371,17 +376,17 @@ class Pipeline:
 
     def _ask(self, repository: Repository, tips: set[str], remember: bool) -> State:
         """Ask hg, unless nothing has changed since it was asked the same."""
-        known, name = Known(self.config.scratch / "known"), file_name(repository.path)
+        known, name = StateCache(self.config.scratch / "known"), file_name(repository.path)
         source = self.job.source(repository)
         seen = files.read_repository(files.paths(source / ".hg"))
-        state = known.recall(name, seen, tips)
+        state = known.get(name, seen, tips)
         if state is None:
             state = hg_side.look(self.job.hg, source, tips)
             if remember:
-                known.remember(name, seen, tips, state)
+                known.put(name, seen, tips, state)
         return state
 
-    def _one(self, repository: Repository, stock: Mapping[str, Stock]) -> Outcome:
+    def _one(self, repository: Repository, stock: Mapping[str, StoreListing]) -> Outcome:
         dead = self._published.dead(repository, stock)
         reading = self._published.read(repository, dead)
         dead |= {entry.url: problem for entry, problem in reading.wrong.items()}
@@ -398,7 +403,7 @@ class Pipeline:
             action=decision.action.value,
             reason="; ".join(decision.reasons),
         )
-        pulls = self.plan_pulls(repository, decision, state)
+        pulls = self.plan_pullbundles(repository, decision, state)
         if pulls.move is not Move.KEEP:
             self.report.step(
                 "pull-plan",
@@ -407,44 +412,44 @@ class Pipeline:
                 action=pulls.move.value,
                 reason=pulls.reason,
             )
-        lacking: dict[str, HgfleetError] = {}
+        missing: dict[str, HgfleetError] = {}
         if not self.job.dry_run:
             if dead:
                 self.job.withdraw(repository, dead)
-            lacking.update(self._published.discard(repository, reading))
+            missing.update(self._published.discard(repository, reading))
             try:
                 if decision.build and not self.job.stores(repository).up:
                     # There is nowhere to bring what would be made.
                     raise next(iter(self.job.problems(repository).values()))
-                lacking.update(self._carry_out(repository, decision, state))
+                missing.update(self._carry_out(repository, decision, state))
             except HgfleetError:
                 # Pull bundles need no store.
-                self.pulls.carry_out(repository, pulls, state)
+                self.pullbundles.carry_out(repository, pulls, state)
                 raise
-            self.pulls.carry_out(repository, pulls, state)
+            self.pullbundles.carry_out(repository, pulls, state)
         if decision.action is not Action.SKIP:
             self._published.prune(repository, stock)
-            self.pulls.prune(repository)
+            self.pullbundles.prune(repository)
         if decision.kinds:
-            lacking = {**self.job.problems(repository), **lacking}
-        return Outcome(repository.path, decision, lacking=lacking)
+            missing = {**self.job.problems(repository), **missing}
+        return Outcome(repository.path, decision, missing=missing)
 
     def _carry_out(
         self, repository: Repository, decision: Plan, seen: State
     ) -> Mapping[str, HgfleetError]:
         """Do what was decided; say what could not be brought to which store."""
         entries = {kind: dict(kept) for kind, kept in decision.keep.items()}
-        lacking: dict[str, HgfleetError] = {}
+        missing: dict[str, HgfleetError] = {}
         match decision.action:
             case Action.KEEP:
-                self._maker.verify_history(repository, decision, seen)
+                self._generator.verify_history(repository, decision, seen)
                 if not decision.kinds:
                     self._forget(repository)
-                return lacking
+                return missing
             case Action.SKIP:
-                return lacking
+                return missing
             case Action.GENERATE | Action.COPY:
-                for kind, made in self._maker.make(repository, decision, seen, lacking).items():
+                for kind, made in self._generator.make(repository, decision, seen, missing).items():
                     entries.setdefault(kind, {}).update(made)
             case Action.WITHDRAW:
                 pass
@@ -460,12 +465,12 @@ class Pipeline:
                 kinds=",".join(decision.kinds),
                 entries=len(manifest),
             )
-        return lacking
+        return missing
 
     def _forget(self, repository: Repository) -> None:
         """Delete what the scratch folder has for a repository without bundles of either kind."""
-        has_readers = self.pulls.wanted(repository)
-        if not (has_readers and self.pulls.chain(repository)):
+        has_readers = self.pullbundles.wanted(repository)
+        if not (has_readers and self.pullbundles.chain(repository)):
             remove(self.job.snapshot(repository))
         if not has_readers:
             for folder in ("known", "checked", "read"):
@@ -482,13 +487,13 @@ class Pipeline:
             with self._locked(repository) as mine:
                 if not mine:
                     raise TemporaryError("another run is at work on it")
-                self.pulls.verify(repository)
+                self.pullbundles.verify(repository)
                 published = self.manifests.read(repository.path)
                 if not published:
                     self.report.step("unpublished", repository.path, "no bundles are published")
                     return Outcome(repository.path)
                 seen = hg_side.look(self.job.hg, self.job.source(repository))
-                with self._maker.at_work(repository, seen, 1) as work:
+                with self._generator.workspace(repository, seen, 1) as work:
                     for entry in published:
                         place = locate(entry, self.config.public_urls)
                         if place is None:
@@ -496,7 +501,7 @@ class Pipeline:
                                 f"{entry.url}: lies in no store of ours; the next run withdraws it"
                             )
                         try:
-                            self._maker.verify(work, place[0], entry)
+                            self._generator.verify(work, place[0], entry)
                         except VerificationError:
                             self.job.reads.ask(file_name(repository.path))
                             raise
@@ -507,8 +512,8 @@ class Pipeline:
     def publish(self, repositories: Sequence[Repository]) -> list[Outcome]:
         """Make the manifests of these repositories anew from what the stores hold, verified."""
 
-        def one(repository: Repository, stock: Mapping[str, Stock]) -> Outcome:
-            return Outcome(repository.path, lacking=self._published.rebuild(repository, stock))
+        def one(repository: Repository, stock: Mapping[str, StoreListing]) -> Outcome:
+            return Outcome(repository.path, missing=self._published.rebuild(repository, stock))
 
         return self._for_each(repositories, one, everything=False)
 

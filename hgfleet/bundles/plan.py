@@ -154,7 +154,7 @@ def plan(
     if not state.heads:
         return _none(path, bool(published) or foreign, "empty: there is nothing to bundle")
 
-    living, problems = _sort(path, state, repository.bundles, published, stores.urls, dead)
+    usable, problems = _sort(path, state, repository.bundles, published, stores.urls, dead)
     keep: dict[str, Mapping[str, Entry]] = {}
     copy: dict[str, tuple[str, ...]] = {}
     build: list[str] = []
@@ -163,7 +163,7 @@ def plan(
         since = "public now" if repository.is_public else "not public any more"
         reasons.append(f"{since}: what is in {', '.join(stores.others)} is withdrawn")
     covered = state.changesets
-    for kind, here in living.items():
+    for kind, here in usable.items():
         newest = max(
             here.values(), key=lambda one: (one.covered or 0, one.entry.made), default=None
         )
@@ -176,10 +176,10 @@ def plan(
         # Everywhere the same content: whichever URL a client is sent to, it gets the same.
         digest = newest.entry.sha256
         keep[kind] = {store: one.entry for store, one in here.items() if one.entry.sha256 == digest}
-        lacking = tuple(store for store in stores.up if store not in keep[kind])
-        if lacking:
-            copy[kind] = lacking
-        for store in lacking:
+        missing = tuple(store for store in stores.up if store not in keep[kind])
+        if missing:
+            copy[kind] = missing
+        for store in missing:
             said = problems[kind].get(store)
             reasons.append(f"{kind}: not in {store}" + (f" ({said})" if said else ""))
     if build or copy:
@@ -206,7 +206,7 @@ def _none(path: str, published: bool, reason: str) -> Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Living:
+class _Usable:
     """A published entry that answers; `covered` as in State, None if its tip is gone."""
 
     entry: Entry
@@ -220,24 +220,24 @@ def _sort(
     published: Sequence[Entry],
     urls: Mapping[str, str],
     dead: Mapping[str, str],
-) -> tuple[dict[str, dict[str, _Living]], dict[str, dict[str, str]]]:
-    """Sort the living entries, and what is wrong with the dead ones, by kind and store."""
-    living: dict[str, dict[str, _Living]] = {kind: {} for kind in kinds}
+) -> tuple[dict[str, dict[str, _Usable]], dict[str, dict[str, str]]]:
+    """Sort the usable entries, and what is wrong with the dead ones, by kind and store."""
+    usable: dict[str, dict[str, _Usable]] = {kind: {} for kind in kinds}
     problems: dict[str, dict[str, str]] = {kind: {} for kind in kinds}
     for entry in published:
         place = locate(entry, urls)
-        if place is None or place[1].repository != path or place[1].kind not in living:
+        if place is None or place[1].repository != path or place[1].kind not in usable:
             continue
         store, key = place
         if entry.url in dead:
             problems[key.kind][store] = dead[entry.url]
         else:
-            living[key.kind].setdefault(store, _Living(entry, state.covered.get(key.tip)))
-    return living, problems
+            usable[key.kind].setdefault(store, _Usable(entry, state.covered.get(key.tip)))
+    return usable, problems
 
 
 def _stale(
-    newest: _Living | None,
+    newest: _Usable | None,
     problems: Mapping[str, str],
     state: State,
     refresh: Refresh,

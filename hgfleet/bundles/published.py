@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hgfleet.bundles import pages
 from hgfleet.bundles import repository as hg_side
-from hgfleet.bundles.job import Stock, each, file_name
+from hgfleet.bundles.job import StoreListing, each, file_name
 from hgfleet.bundles.kinds import parse_key
 from hgfleet.bundles.manifest import Entry, locate, object_url
 from hgfleet.bundles.plan import misplaced, order
@@ -21,7 +21,7 @@ from hgfleet.core.text import size
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from hgfleet.bundles.generate import Maker
+    from hgfleet.bundles.generate import BundleGenerator
     from hgfleet.bundles.job import Job
     from hgfleet.bundles.kinds import Key
     from hgfleet.registry.model import Repository
@@ -40,13 +40,13 @@ class Reading:
     unread: Mapping[str, HgfleetError] = field(default_factory=dict)
 
 
-class Published:
+class PublishedBundles:
     """The published bundles of repositories, under the lock of each."""
 
-    def __init__(self, job: Job, maker: Maker) -> None:
-        self._job, self._maker = job, maker
+    def __init__(self, job: Job, generator: BundleGenerator) -> None:
+        self._job, self._generator = job, generator
 
-    def dead(self, repository: Repository, stock: Mapping[str, Stock]) -> dict[str, str]:
+    def dead(self, repository: Repository, stock: Mapping[str, StoreListing]) -> dict[str, str]:
         """Find published bundles that are gone, not whole, in no store for it, or do not answer."""
         sizes = {
             store: {item.key: item.size for item in one.objects} for store, one in stock.items()
@@ -92,7 +92,7 @@ class Published:
         entries = [entry for entry in published if entry.url not in dead and locate(entry, urls)]
         if not entries:
             return Reading()
-        if not (self._job.reads.is_asked(name) or self._job.turns.acquire(blocking=False)):
+        if not (self._job.reads.is_asked(name) or self._job.read_slots.acquire(blocking=False)):
             return Reading()
         wrong: dict[Entry, str] = {}
         unread: dict[str, HgfleetError] = {}
@@ -145,7 +145,7 @@ class Published:
             self._job.reads.done(file_name(repository.path), self._job.now)
         return problems
 
-    def prune(self, repository: Repository, stock: Mapping[str, Stock]) -> None:
+    def prune(self, repository: Repository, stock: Mapping[str, StoreListing]) -> None:
         """Delete what no manifest of the retention time names. Only called when all went well."""
         before = self._job.now - self._job.config.retention
         named = self._job.manifests.read(repository.path)
@@ -176,7 +176,7 @@ class Published:
         self._job.reader.check_signed(url)
 
     def _prune_store(
-        self, path: str, store: str, stock: Stock, keys: Collection[str], before: datetime
+        self, path: str, store: str, stock: StoreListing, keys: Collection[str], before: datetime
     ) -> None:
         would = "would delete" if self._job.dry_run else "deleted"
         for item in prunable(path, stock.objects, keys, before):
@@ -232,7 +232,7 @@ class Published:
                 )
 
     def rebuild(
-        self, repository: Repository, stock: Mapping[str, Stock]
+        self, repository: Repository, stock: Mapping[str, StoreListing]
     ) -> Mapping[str, HgfleetError]:
         """Make the manifest anew from what the stores hold, verified; say what which store lacks.
 
@@ -249,7 +249,7 @@ class Published:
         tips = {key.tip for _, key, _ in found}
         seen = hg_side.look(self._job.hg, self._job.source(repository), tips)
         entries: dict[str, dict[str, Entry]] = {}
-        with self._maker.at_work(repository, seen, len(repository.bundles)) as work:
+        with self._generator.workspace(repository, seen, len(repository.bundles)) as work:
             for kind in repository.bundles:
                 # Newest first; a tip that the repository no longer has is no candidate.
                 candidates = sorted(
@@ -262,18 +262,18 @@ class Published:
                     if chosen and next(iter(chosen.values())).sha256 != entry.sha256:
                         continue
                     try:
-                        self._maker.verify(work, store, entry)
+                        self._generator.verify(work, store, entry)
                     except HgfleetError as error:
-                        work.lacking[store] = error
+                        work.missing[store] = error
                         self._job.report.step(
-                            "lacking", repository.path, f"{key}: {error}", store=store, error=error
+                            "missing", repository.path, f"{key}: {error}", store=store, error=error
                         )
                     else:
                         chosen[store] = entry
         manifest = order(repository.bundles, list(self._job.config.public_urls), entries)
         if not manifest:
             raise next(
-                iter(work.lacking.values()),
+                iter(work.missing.values()),
                 HgfleetError(
                     "the stores hold no bundle of it that could be published; "
                     "`hgfleet bundles run` makes them"
@@ -286,9 +286,9 @@ class Published:
             f"published: {len(manifest)} entries from what the stores hold",
             entries=len(manifest),
         )
-        return work.lacking
+        return work.missing
 
-    def _stored_entries(self, stock: Mapping[str, Stock]) -> list[tuple[str, Key, Entry]]:
+    def _stored_entries(self, stock: Mapping[str, StoreListing]) -> list[tuple[str, Key, Entry]]:
         """Read back the entry of each object: store, key, entry."""
         found = []
         for store, one in stock.items():

@@ -137,7 +137,7 @@ class Move(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Make:
+class NewLink:
     """A link to be made: from `bases` to `heads`, or to all heads of the repository (None).
 
     More than one of `pieces` share it among them. Without `on_disk` it is only a beginning.
@@ -155,20 +155,20 @@ class ChainPlan:
 
     move: Move
     reason: str
-    parts: tuple[Link | Make, ...] = ()
+    parts: tuple[Link | NewLink, ...] = ()
 
     @property
-    def makes(self) -> tuple[Make, ...]:
+    def new_links(self) -> tuple[NewLink, ...]:
         """The links to be made."""
-        return tuple(part for part in self.parts if isinstance(part, Make))
+        return tuple(part for part in self.parts if isinstance(part, NewLink))
 
 
-def questions(chain: Sequence[Link]) -> set[str]:
+def heads_to_look_up(chain: Sequence[Link]) -> set[str]:
     """Return the heads of which a plan needs to know whether the repository still has them."""
     return set(chain[-1].heads) if chain else set()
 
 
-def standing(chain: Sequence[Link], there: Collection[str]) -> Chain:
+def intact(chain: Sequence[Link], there: Collection[str]) -> Chain:
     """Return the links at the beginning that have nothing that the repository has not.
 
     The heads of a link have those of all before among their ancestors, so the last link that stands
@@ -210,7 +210,7 @@ def plan(
         few = f"{state.changesets:,} changesets, fewer than {limits.least:,}: pulls are cheap"
         return ChainPlan(drop, few)
 
-    kept = standing(chain, state.covered)
+    kept = intact(chain, state.covered)
     is_cut = len(kept) < len(chain)
     gone = next((n for n, link in enumerate(kept) if link.name in missing), len(kept))
     lost, kept = gone < len(kept), kept[:gone]
@@ -228,7 +228,7 @@ def plan(
         why = "new ones were asked for"
     if not kept:
         pieces = max(1, min(PIECES, state.changesets // max(1, limits.step)))
-        make = Make((), None, pieces) if limits.whole else Make((), None, on_disk=False)
+        make = NewLink((), None, pieces) if limits.whole else NewLink((), None, on_disk=False)
         return ChainPlan(Move.REBASE, why or "no chain yet", (make,))
 
     covered = max((state.covered.get(head, 0) for head in kept[-1].heads), default=0)
@@ -249,7 +249,7 @@ def plan(
 
 def _extended(
     kept: Chain, newer: int, changesets: int, limits: Limits, tips: Collection[str]
-) -> tuple[Link | Make, ...]:
+) -> tuple[Link | NewLink, ...]:
     """Add a link, and let it take in those before it that are hardly larger.
 
     Each link is then at least twice as large as the next one, but for the largest.
@@ -264,7 +264,7 @@ def _extended(
             break
         newer += before.changesets
         first -= 1
-    return (*kept[:first], Make(kept[first - 1].heads if first else ()))
+    return (*kept[:first], NewLink(kept[first - 1].heads if first else ()))
 
 
 def _joins(link: Link, tips: Collection[str]) -> bool:
@@ -272,7 +272,9 @@ def _joins(link: Link, tips: Collection[str]) -> bool:
     return link.on_disk and not any(head in tips for head in link.heads)
 
 
-def _compact(parts: tuple[Link | Make, ...], tips: Collection[str]) -> tuple[Link | Make, ...]:
+def _compact(
+    parts: tuple[Link | NewLink, ...], tips: Collection[str]
+) -> tuple[Link | NewLink, ...]:
     """Join the two smallest neighbours of a chain that is too long, as it gets with the years."""
     if len(parts) <= MAX_LINKS:
         return parts
@@ -285,7 +287,7 @@ def _compact(parts: tuple[Link | Make, ...], tips: Collection[str]) -> tuple[Lin
             links[n].changesets + links[n + 1].changesets,
         ),
     )
-    joined = Make(links[best].bases, links[best + 1].heads)
+    joined = NewLink(links[best].bases, links[best + 1].heads)
     return (*parts[:best], joined, *parts[best + 2 :])
 
 
@@ -305,13 +307,13 @@ def segments(
     *,
     known: Callable[[Link], bool],
     wanted: Callable[[Link], bool],
-    lacking: Callable[[Link], int],
+    missing: Callable[[Link], int],
     usable: Callable[[Link], bool],
 ) -> list[Segment]:
     """Choose what a pull gets from disk, in the order in which it is sent; nothing if nothing.
 
     `known` says whether the client has all heads of a link, `wanted` whether it asked for all of
-    them (or for descendants), `lacking` how many changesets of a link it has not, and `usable`
+    them (or for descendants), `missing` how many changesets of a link it has not, and `usable`
     whether the file is there. What is newer than the last segment is sent live behind it.
 
     A link of which the client has more than half already is sent live, as far as it lacks it: that
@@ -322,7 +324,7 @@ def segments(
     found: list[Segment] = []
     for number in range(first, last + 1):
         link = chain[number]
-        fresh = link.changesets if number > first else lacking(link)
+        fresh = link.changesets if number > first else missing(link)
         if link.on_disk and 2 * fresh >= link.changesets and usable(link):
             found.append(Segment(link.heads, link))
         elif found and found[-1].link is None:

@@ -19,7 +19,7 @@ from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles.budget import CLONE, estimate
 from hgfleet.bundles.job import file_name, remove
 from hgfleet.bundles.manifest import write
-from hgfleet.bundles.pullbundle_chain import ChainPlan, Link, Make, Move
+from hgfleet.bundles.pullbundle_chain import ChainPlan, Link, Move, NewLink
 from hgfleet.bundles.verify import VerificationError
 from hgfleet.core.text import size
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
-    from hgfleet.bundles.generate import Maker, Work
+    from hgfleet.bundles.generate import BundleGenerator, Workspace
     from hgfleet.bundles.job import Job
     from hgfleet.bundles.plan import State
     from hgfleet.bundles.pullbundle_chain import Chain
@@ -45,11 +45,11 @@ GRACE: Final = timedelta(hours=1)
 once and falls back on sending live, so seconds would do."""
 
 
-class Pulls:
+class PullbundleStore:
     """The chains of pull bundles, under the lock of each repository."""
 
-    def __init__(self, job: Job, maker: Maker) -> None:
-        self._job, self._maker = job, maker
+    def __init__(self, job: Job, generator: BundleGenerator) -> None:
+        self._job, self._generator = job, generator
 
     def folder(self, repository: Repository) -> Path:
         """Where the files of a repository lie."""
@@ -121,12 +121,12 @@ class Pulls:
             )
             return
         chain = tuple(part for part in decision.parts if isinstance(part, Link))
-        if decision.makes:
-            with self._maker.at_work(repository, seen, 2) as work:
+        if decision.new_links:
+            with self._generator.workspace(repository, seen, 2) as work:
                 chain = tuple(self._made(work, decision))
         self._publish(repository, chain)
 
-    def _made(self, work: Work, decision: ChainPlan) -> Iterator[Link]:
+    def _made(self, work: Workspace, decision: ChainPlan) -> Iterator[Link]:
         """Make what is to be made; yield the chain as it will be."""
         for part in decision.parts:
             if isinstance(part, Link):
@@ -143,7 +143,7 @@ class Pulls:
                     yield self._link(work, bases, upto)
                     bases = upto
 
-    def _boundaries(self, work: Work, make: Make) -> Iterator[tuple[str, ...]]:
+    def _boundaries(self, work: Workspace, make: NewLink) -> Iterator[tuple[str, ...]]:
         """Cut a whole history into pieces, in the order of the snapshot's revisions."""
         for number in range(1, make.pieces):
             count = work.state.changesets * number // make.pieces
@@ -151,7 +151,7 @@ class Pulls:
             if len(heads) <= chains.MAX_HEADS:
                 yield heads
 
-    def _link(self, work: Work, bases: tuple[str, ...], heads: tuple[str, ...]) -> Link:
+    def _link(self, work: Workspace, bases: tuple[str, ...], heads: tuple[str, ...]) -> Link:
         """Make one link, try it on a clone that ends where it begins, and give it its name."""
         started, config = time.monotonic(), self._job.config
         folder = self.folder(work.repository)

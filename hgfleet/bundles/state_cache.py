@@ -33,12 +33,12 @@ _TAKING: Final = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class StateCache:
     """The folder of what is known, a file for each repository."""
 
     folder: Path
 
-    def recall(self, name: str, seen: files.State, tips: Collection[str]) -> State | None:
+    def get(self, name: str, seen: files.State, tips: Collection[str]) -> State | None:
         """Return the state that was remembered for exactly these files and tips, if any was."""
         try:
             stored = json.loads((self.folder / name).read_text("utf-8"))
@@ -54,7 +54,7 @@ class Known:
             # Never stored, not ours to read, or half of it on the disk after a power cut.
             return None
 
-    def remember(self, name: str, seen: files.State, tips: Collection[str], state: State) -> None:
+    def put(self, name: str, seen: files.State, tips: Collection[str], state: State) -> None:
         """Store what hg said; `seen` are the files as they were before it was asked.
 
         A change while hg was looking is in the answer already, or makes the files look different
@@ -99,7 +99,7 @@ RUNS: Final = 24
 """Runs in which everything can be read once, if all of it is due: a day of the hourly timer."""
 
 
-def turns(repositories: int) -> int:
+def reads_per_run(repositories: int) -> int:
     """Say how many of so many repositories one run reads, however many are due. Pure.
 
     After a time without runs all are due. They get their turns within `RUNS` runs, which no run is

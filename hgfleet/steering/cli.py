@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hgfleet.core import logfmt
 from hgfleet.core.errors import UnavailableError
 from hgfleet.steering import config as settings
-from hgfleet.steering import health, published
+from hgfleet.steering import health, provider_networks
 from hgfleet.steering.networks import Networks
 
 if TYPE_CHECKING:
@@ -90,8 +90,8 @@ def _probe(options: argparse.Namespace) -> int:
 
     def refresh() -> None:
         while True:
-            published.refresh(config, say)
-            if over.wait(published.INTERVAL):
+            provider_networks.refresh(config, say)
+            if over.wait(provider_networks.INTERVAL):
                 return
 
     probe.run(config, say, is_over)
@@ -138,6 +138,6 @@ def _state(config: Config) -> health.Health:
 
 def _where(options: argparse.Namespace) -> int:
     config = settings.load(options.config)
-    region = Networks([*published.load(config), *config.networks]).region(options.address)
+    region = Networks([*provider_networks.load(config), *config.networks]).region(options.address)
     print(region or "nowhere known")
     return 0 if region else 1

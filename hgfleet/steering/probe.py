@@ -61,16 +61,16 @@ list bundles (AWS, API reference of GetObject: without s3:ListBucket a missing k
 AccessDenied, with it 404)."""
 
 
-class EndpointProblem(Exception):  # noqa: N818  (not an error of ours)
+class EndpointError(Exception):
     """The endpoint does not answer as it should, whatever it was asked for."""
 
 
-class ObjectProblem(Exception):  # noqa: N818
+class ObjectError(Exception):
     """The endpoint answers, but not with the object that the manifest names."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Validators:
     """What tells that an object has been replaced."""
 
     etag: str
@@ -78,7 +78,7 @@ class Seen:
 
 
 @dataclass
-class Known:
+class ObjectState:
     """What is known of one object between rounds.
 
     `asked` and `compared` are the last rounds in which it answered for its headers, and in which
@@ -87,7 +87,7 @@ class Known:
 
     is_urgent: bool = False
     """To be read before anything else."""
-    seen: Seen | None = None
+    seen: Validators | None = None
     asked: int = 0
     compared: int = 0
     headers: str = ""
@@ -95,26 +95,26 @@ class Known:
 
 
 @dataclass
-class Reading:
+class PartialRead:
     """An object that is being read, piece by piece."""
 
     entry: Entry
-    seen: Seen | None = None
+    seen: Validators | None = None
     size: int = 0
     digest: Any = field(default_factory=hashlib.sha256)
 
 
 def classify(status: int, length: int, expected: int) -> None:
-    """Judge the headers of an object; raises EndpointProblem or ObjectProblem.
+    """Judge the headers of an object; raises EndpointError or ObjectError.
 
     Whose a 403 is, is known when others have answered (`is_closed`).
     """
     if status in (403, 404, 410):
-        raise ObjectProblem(f"the answer is {status}")
+        raise ObjectError(f"the answer is {status}")
     if status not in (200, 206):
-        raise EndpointProblem(f"the answer is {status}")
+        raise EndpointError(f"the answer is {status}")
     if length != expected:
-        raise ObjectProblem(f"it has {length:,} bytes instead of {expected:,}")
+        raise ObjectError(f"it has {length:,} bytes instead of {expected:,}")
 
 
 def is_closed(answers: Collection[str]) -> bool:
@@ -125,7 +125,7 @@ def is_closed(answers: Collection[str]) -> bool:
     return REFUSED in answers and "" not in answers
 
 
-def witnesses(known: Mapping[Entry, Known], asked: Collection[Entry]) -> list[Entry]:
+def witnesses(known: Mapping[Entry, ObjectState], asked: Collection[Entry]) -> list[Entry]:
     """Return who can tell whose a 403 is, if all of `asked` were refused.
 
     Who answered well comes first, and of these who did so last: objects that are gone together
@@ -135,7 +135,7 @@ def witnesses(known: Mapping[Entry, Known], asked: Collection[Entry]) -> list[En
     return sorted(others, key=lambda e: (bool(known[e].headers), -known[e].asked))[:OTHERS]
 
 
-def batch(known: Mapping[Entry, Known]) -> list[Entry]:
+def batch(known: Mapping[Entry, ObjectState]) -> list[Entry]:
     """Return the objects of one round: those never asked for, and a third of the others.
 
     At most `MOST` of each. Whoever has waited longest comes first.
@@ -145,7 +145,7 @@ def batch(known: Mapping[Entry, Known]) -> list[Entry]:
     return new[:MOST] + old[: min(MOST, -(-len(old) // ROUNDS))]
 
 
-def next_to_read(known: Mapping[Entry, Known], turn: int) -> Entry | None:
+def next_to_read(known: Mapping[Entry, ObjectState], turn: int) -> Entry | None:
     """Return the object to read next: the smallest that is urgent, else who has waited longest.
 
     What does not answer cannot be read, and what was read in this round has had its turn.
@@ -173,7 +173,7 @@ class Connection:
     def request(
         self, method: str, url: str, headers: Mapping[str, str]
     ) -> http.client.HTTPResponse:
-        """Send a request and return its answer, unread. Raises EndpointProblem."""
+        """Send a request and return its answer, unread. Raises EndpointError."""
         parts = urlsplit(url)
         for is_fresh in (False, True):
             # The other side may have closed a connection that was kept: once more with a new one.
@@ -191,7 +191,7 @@ class Connection:
             except (OSError, http.client.HTTPException) as error:
                 problem = error
                 self.close()
-        raise EndpointProblem(_reason(problem))
+        raise EndpointError(_reason(problem))
 
     def read(self, response: http.client.HTTPResponse, most: int) -> bytes:
         """Read up to `most` bytes within the time of the probe; return what came."""
@@ -208,7 +208,7 @@ class Connection:
                 self._left()
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise EndpointProblem(f"after {len(got):,} bytes: {_reason(error)}") from error
+            raise EndpointError(f"after {len(got):,} bytes: {_reason(error)}") from error
         if response.length == 0:
             response.read()  # nothing more; it tells http.client that the connection is free again
         if not response.isclosed():
@@ -252,9 +252,9 @@ class Prober:
     dead: dict[str, str] = field(default_factory=dict)
     read: frozenset[str] = frozenset()
     """URLs of objects whose content was found to be right."""
-    _known: dict[Entry, Known] = field(default_factory=dict)
+    _known: dict[Entry, ObjectState] = field(default_factory=dict)
     """By the whole entry: one that is published anew has been verified anew, and so begins anew."""
-    _readings: dict[bool, Reading] = field(default_factory=dict)
+    _readings: dict[bool, PartialRead] = field(default_factory=dict)
     """One that is urgent, and one that is not and goes on afterwards."""
     _turn: int = 0
 
@@ -265,7 +265,7 @@ class Prober:
         """Probe once: headers of objects never asked for and of those whose turn it is; content."""
         self._turn += 1
         self._known = {
-            entry: self._known.get(entry) or Known(is_urgent=bool(self.endpoint.origin))
+            entry: self._known.get(entry) or ObjectState(is_urgent=bool(self.endpoint.origin))
             for entry in objects
         }
         try:
@@ -273,7 +273,7 @@ class Prober:
             self._read(time.monotonic() + self.config.interval / 2)
             if not objects:
                 self._anything()
-        except EndpointProblem as problem:
+        except EndpointError as problem:
             self._connection.close()
             self.condition = self.condition.after(str(problem))
         else:
@@ -291,7 +291,7 @@ class Prober:
         try:
             return presign.load(self.config.signing).sign(entry.url, datetime.now(UTC), method)
         except ConfigurationError as error:
-            raise EndpointProblem(str(error)) from error
+            raise EndpointError(str(error)) from error
 
     def _ask(self, until: float) -> None:
         """Ask for headers: of this round's objects, and of some others if all say 403."""
@@ -311,22 +311,22 @@ class Prober:
         self._judge(answers.items())
 
     def _judge(self, answers: Collection[tuple[Entry, str]]) -> None:
-        """Note what is wrong with each object. Raises EndpointProblem if that is not theirs."""
+        """Note what is wrong with each object. Raises EndpointError if that is not theirs."""
         if is_closed([problem for _, problem in answers]):
-            raise EndpointProblem(f"{REFUSED}, and no other object answers")
+            raise EndpointError(f"{REFUSED}, and no other object answers")
         for entry, problem in answers:
             self._known[entry].headers = problem
 
-    def _object(self, entry: Entry, known: Known) -> str:
+    def _object(self, entry: Entry, known: ObjectState) -> str:
         """Ask for the headers of an object, and return what is wrong with it."""
         self._connection.start()
         answer = self._connection.request("HEAD", self._url(entry, "HEAD"), {})
         self._connection.read(answer, 0)
         try:
             classify(answer.status, int(answer.headers.get("Content-Length") or -1), entry.size)
-        except ObjectProblem as problem:
+        except ObjectError as problem:
             return str(problem)
-        seen = _seen(answer)
+        seen = _validators(answer)
         if known.seen not in (None, seen):
             known.is_urgent, known.content = True, "it was replaced, and has not been read since"
         known.seen = seen
@@ -348,10 +348,10 @@ class Prober:
             wanted = most if known.is_urgent else min(most, max(left, PIECE))
             try:
                 got = self._piece(reading, min(wanted, reading.entry.size - reading.size))
-            except ObjectProblem as problem:
+            except ObjectError as problem:
                 answers.append((reading.entry, str(problem)))
                 continue
-            except EndpointProblem:
+            except EndpointError:
                 if most == PIECE:
                     raise
                 break  # a piece came in time, and more of it will in the next round
@@ -360,7 +360,7 @@ class Prober:
             most = MORE
         self._judge(answers)
 
-    def _reading(self, answers: Collection[tuple[Entry, str]]) -> Reading | None:
+    def _reading(self, answers: Collection[tuple[Entry, str]]) -> PartialRead | None:
         """Return what is to be read on; nothing that could not be read in this round."""
         failed = {entry for entry, problem in answers if problem}
         able = {entry: one for entry, one in self._known.items() if entry not in failed}
@@ -374,9 +374,9 @@ class Prober:
         entry = next_to_read(able, self._turn)
         if entry is None:
             return None
-        return self._readings.setdefault(able[entry].is_urgent, Reading(entry))
+        return self._readings.setdefault(able[entry].is_urgent, PartialRead(entry))
 
-    def _piece(self, reading: Reading, size: int) -> int:
+    def _piece(self, reading: PartialRead, size: int) -> int:
         """Read some bytes and return how many; compare the digest after the last ones."""
         entry, last = reading.entry, reading.size + size - 1
         self._connection.start()
@@ -387,13 +387,13 @@ class Prober:
         answer = self._connection.request("GET", self._url(entry, "GET"), asked)
         if answer.status in (403, 404, 410, 416):
             self._connection.read(answer, 0)
-            raise ObjectProblem(f"the answer is {answer.status}")
+            raise ObjectError(f"the answer is {answer.status}")
         if answer.status != 206:
-            raise EndpointProblem(f"the answer to a range is {answer.status}")
+            raise EndpointError(f"the answer to a range is {answer.status}")
         got = self._connection.read(answer, size)
         if len(got) != size:
-            raise EndpointProblem("a range was cut off")
-        seen = _seen(answer)
+            raise EndpointError("a range was cut off")
+        seen = _validators(answer)
         if reading.seen not in (None, seen):
             # Replaced in between: from the beginning.
             self._readings = {k: one for k, one in self._readings.items() if one is not reading}
@@ -414,14 +414,14 @@ class Prober:
         answer = self._connection.request("HEAD", f"{self.endpoint.url}/", {})
         self._connection.read(answer, 0)
         if answer.status >= 500:
-            raise EndpointProblem(f"the answer is {answer.status}")
+            raise EndpointError(f"the answer is {answer.status}")
 
 
-def _seen(answer: http.client.HTTPResponse) -> Seen:
-    return Seen(answer.headers.get("ETag", ""), answer.headers.get("Last-Modified", ""))
+def _validators(answer: http.client.HTTPResponse) -> Validators:
+    return Validators(answer.headers.get("ETag", ""), answer.headers.get("Last-Modified", ""))
 
 
-class Published:
+class ManifestWatcher:
     """The entries of all manifests, read again only where a manifest has changed."""
 
     def __init__(self, folder: Path) -> None:
@@ -464,7 +464,7 @@ def _raise(error: OSError) -> None:
 def run(config: Config, say: Callable[..., None], is_over: Callable[[float], bool]) -> None:
     """Probe until `is_over(seconds to wait)` says so; `say(event, **fields)` gets what changes."""
     probers = [Prober(endpoint, config) for endpoint in config.endpoints]
-    published = Published(config.manifests)
+    published = ManifestWatcher(config.manifests)
     with ThreadPoolExecutor(max(1, len(probers)), "probe") as pool:
         while True:
             started = time.monotonic()

@@ -157,8 +157,8 @@ def _show_plan(fleet: Fleet, candidates: Sequence[Candidate]) -> int:
             took = plan.seconds(one.size)
             print(f"    store {size(one.size)}, {one.files:,} files; room for {_room(one)}")
             print(f"    about {took:,.0f} s")
-            if lacking := plan.Ledger().lacking(one, fleet.disk(one.path)):
-                print(f"    NO ROOM: {lacking}")
+            if shortage := plan.Ledger().shortage(one, fleet.disk(one.path)):
+                print(f"    NO ROOM: {shortage}")
     whole = sum(one.size for one in due)
     print(
         f"{len(due)} of {len(candidates)} repositories need an upgrade: {size(whole)}, "

@@ -66,7 +66,7 @@ class Ledger:
 
     promised: dict[str, tuple[int, int]] = field(default_factory=dict)
 
-    def lacking(self, one: Candidate, disk: Disk) -> str | None:
+    def shortage(self, one: Candidate, disk: Disk) -> str | None:
         """Say what is missing to begin with a repository, or None."""
         taken = sum(size for size, _ in self.promised.values())
         reserve = max(RESERVE, int(disk.size * RESERVE_SHARE))

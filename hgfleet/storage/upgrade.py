@@ -191,7 +191,7 @@ class Upgrade:
     def _begin(self, one: Candidate) -> None:
         """Wait until there is room; raises HostError where waiting would not make any."""
         with self._turn:
-            while problem := self._ledger.lacking(one, self.fleet.disk(one.path)):
+            while problem := self._ledger.shortage(one, self.fleet.disk(one.path)):
                 if not self._ledger.promised:
                     raise HostError(f"{problem}; make room, or move it to a larger disk")
                 self._turn.wait()

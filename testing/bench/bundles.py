@@ -182,7 +182,7 @@ class Site:
             assert outcome.error is None, outcome.error
             assert outcome.plan is not None
             assert outcome.plan.action is action, outcome.plan
-            assert not outcome.lacking
+            assert not outcome.missing
         return took
 
     def wrong(self, repositories: Sequence[Repository]) -> list[str]:

@@ -117,7 +117,7 @@ class Bench:
         pipeline = Pipeline(self.config, Report("text", StringIO()))
         (outcome,) = pipeline.run([Repository("project", "", ("staff",), (), True, ())])
         assert outcome.error is None, outcome.error
-        chain = pipeline.pulls.chain(Repository("project", "", ("staff",), (), True, ()))
+        chain = pipeline.pullbundles.chain(Repository("project", "", ("staff",), (), True, ()))
         took, total = time.perf_counter() - started, sum(link.size for link in chain)
         print(f"run {when}: {took:.1f} s, {len(chain)} links, {total / 1e6:.1f} MB")
 

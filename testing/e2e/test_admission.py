@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 REPOSITORY: Final = "e2e/admission"
 SLOTS: Final = 2
 QUEUE: Final = "/run/hgfleet-admission"
-WAITS: Final = "remote: waiting for a turn: 2 clones are being served"
+WAITS: Final = "remote: waiting for a slot: 2 clones are being served"
 # More than the buffers between a session and a client that reads nothing.
 CONTENT_BYTES: Final = 12_000_000
 

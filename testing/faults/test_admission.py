@@ -79,7 +79,7 @@ def test_without_any_store_all_clones_succeed_in_turn(
         assert set(found.stdout.split()) == heads
     lines = host.journal_after(cursor)
     assert 1 <= most_clones_at_once(lines) <= SLOTS, "\n".join(lines)
-    assert any("waiting for a turn" in result.output for _, result in results)
+    assert any("waiting for a slot" in result.output for _, result in results)
 
 
 @pytest.mark.usefixtures("no_store")

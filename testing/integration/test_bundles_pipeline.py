@@ -717,7 +717,7 @@ def kinds_and_stores(site: Site, path: str) -> list[tuple[str, str]]:
 def test_every_store_gets_every_bundle_and_kinds_come_first(regions: Site) -> None:
     project = regions.repository("team/project", kinds=("zstd", "stream"))
     (outcome,) = regions.run(project)
-    assert (outcome.error, outcome.lacking) == (None, {})
+    assert (outcome.error, outcome.missing) == (None, {})
     both = [("zstd", "eu"), ("zstd", "us"), ("stream", "eu"), ("stream", "us")]
     assert kinds_and_stores(regions, "team/project") == both
     eu, us = regions.stores
@@ -734,12 +734,12 @@ def test_a_store_that_is_down_is_left_out_and_mended_by_the_next_run(regions: Si
     us.refuse, us.silent = UnavailableError("connection refused"), True
     (outcome,) = regions.run(project)
     assert outcome.error is None
-    assert set(outcome.lacking) == {"us"}
+    assert set(outcome.missing) == {"us"}
     assert kinds_and_stores(regions, "project") == [("zstd", "eu"), ("gzip", "eu")]
     # It is back: what the others have is copied, nothing is generated.
     us.refuse, us.silent = None, False
     (outcome,) = regions.run(project)
-    assert outcome.lacking == {}
+    assert outcome.missing == {}
     assert outcome.plan is not None
     assert outcome.plan.action is Action.COPY
     assert outcome.plan.reasons == ("zstd: not in us", "gzip: not in us")
@@ -754,7 +754,7 @@ def test_a_store_that_dies_takes_its_entries_with_it(regions: Site) -> None:
     eu = regions.stores[0]
     eu.refuse, eu.silent = UnavailableError("connection refused"), True
     (outcome,) = regions.run(project)
-    assert set(outcome.lacking) == {"eu"}
+    assert set(outcome.missing) == {"eu"}
     assert kinds_and_stores(regions, "project") == [("zstd", "us")]
     # Back with all its objects: they are verified again, and not uploaded.
     eu.refuse, eu.silent = None, False
@@ -769,7 +769,7 @@ def test_a_store_that_takes_no_uploads_but_answers_keeps_its_entries(regions: Si
     regions.stores[0].refuse = UnavailableError("connection refused")
     (outcome,) = regions.run(project)
     assert len(regions.published("project")) == 2
-    assert set(outcome.lacking) == {"eu"}
+    assert set(outcome.missing) == {"eu"}
 
 
 def test_one_lying_store_does_not_keep_the_other_from_publishing(regions: Site) -> None:
@@ -777,7 +777,7 @@ def test_one_lying_store_does_not_keep_the_other_from_publishing(regions: Site) 
     eu = regions.stores[0]
     eu.lie = lambda data: data[:50] + bytes([data[50] ^ 1]) + data[51:]
     (outcome,) = regions.run(project)
-    assert "got sha256" in str(outcome.lacking["eu"])
+    assert "got sha256" in str(outcome.missing["eu"])
     assert kinds_and_stores(regions, "project") == [("zstd", "us")]
     assert eu.content == {}
     eu.lie = lambda data: data
@@ -806,7 +806,9 @@ def test_a_store_that_ignores_ranges_is_not_published(site: Site) -> None:
     assert "asked for a range, got status 200" in str(outcome.error)
 
 
-def test_giants_are_compared_and_not_cloned(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_repositories_are_compared_and_not_cloned(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site.config = replace(site.config, digest_only=("big/*",))
     giant = site.repository("big/one")
     with monkeypatch.context() as patched:
@@ -895,7 +897,7 @@ def test_what_one_store_spoilt_is_copied_from_another(reading: Site) -> None:
 
     (outcome,) = reading.run(project, everything=True, now=DUE)
     said = reading.said.getvalue()
-    assert (outcome.error, outcome.lacking) == (None, {})
+    assert (outcome.error, outcome.missing) == (None, {})
     assert said.index("withdrawn: ") < said.index("uploaded to eu")
     assert "stream: not in eu (got sha256 " in said
     # Nothing wrong was in the way of the right one.
@@ -957,7 +959,7 @@ def test_what_cannot_be_read_is_not_taken_for_wrong(reading: Site) -> None:
         for name, value in trouble.items():
             setattr(us, name, value)
         (outcome,) = reading.run(project, everything=True, now=DUE)
-        assert (outcome.error, set(outcome.lacking)) == (None, {"us"}), trouble
+        assert (outcome.error, set(outcome.missing)) == (None, {"us"}), trouble
         assert reading.manifests.read_text("project") == before
         assert us.content == right
         us.silent, us.forbids, us.cut = False, False, None
@@ -993,8 +995,8 @@ def test_a_copy_that_finds_its_source_wrong_lets_the_next_run_mend_both(reading:
     eu.spoil(reading.published("project")[0])
     reading.config, reading.stores = both, stores
     (outcome,) = reading.run(project)
-    assert "got sha256" in str(outcome.lacking["us"])
-    assert reading.run(project)[0].lacking == {}
+    assert "got sha256" in str(outcome.missing["us"])
+    assert reading.run(project)[0].missing == {}
     assert stores[0].content == stores[1].content == right
     assert kinds_and_stores(reading, "project") == [("zstd", "eu"), ("zstd", "us")]
 
@@ -1098,7 +1100,7 @@ def test_a_lost_manifest_is_made_anew_from_what_the_stores_hold(regions: Site) -
     before = regions.manifests.read_text("project")
     shutil.rmtree(regions.config.manifests)
     (outcome,) = regions.pipeline().publish([project])
-    assert (outcome.error, outcome.lacking) == (None, {})
+    assert (outcome.error, outcome.missing) == (None, {})
     # The newer ones, each after a clone.
     assert regions.manifests.read_text("project") == before
     assert "generated" not in regions.said.getvalue()
@@ -1112,7 +1114,7 @@ def test_what_is_not_what_its_name_says_is_not_published_again(regions: Site) ->
     eu = regions.stores[0]
     eu.lie = lambda data: data[:50] + bytes([data[50] ^ 1]) + data[51:]
     (outcome,) = regions.pipeline().publish([project])
-    assert set(outcome.lacking) == {"eu"}
+    assert set(outcome.missing) == {"eu"}
     assert kinds_and_stores(regions, "project") == [("zstd", "us")]
 
 
@@ -1328,13 +1330,13 @@ def test_a_private_store_that_becomes_public_is_emptied_of_what_is_private_first
     outcomes = closed.run(public, private, everything=True, now=NOW + timedelta(seconds=1))
     assert (
         "403 Forbidden; the bucket of a store that is not private has to answer everybody"
-        in str(outcomes[0].lacking["closed"])
+        in str(outcomes[0].missing["closed"])
     )
     assert bundles(closed) == [["open"], []]
     assert closed.published("secret") == ()
     closed.stores[1].reader = None
     outcomes = closed.run(public, private, everything=True)
-    assert [(one.error, one.lacking) for one in outcomes] == [(None, {}), (None, {})]
+    assert [(one.error, one.missing) for one in outcomes] == [(None, {}), (None, {})]
     assert bundles(closed) == [["open"], ["open"]]
 
 

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.bundles.manifest import Entry, Manifests
-from hgfleet.steering import health, probe, published
+from hgfleet.steering import health, probe, provider_networks
 from hgfleet.steering.config import Config, Provider
 from hgfleet.steering.health import Condition, Health
 from hgfleet.steering.order import Endpoint
-from hgfleet.steering.probe import Known, Prober, Published
+from hgfleet.steering.probe import ManifestWatcher, ObjectState, Prober
 from testing.integration.closedstore import ClosedStore, write_settings
 
 if TYPE_CHECKING:
@@ -361,13 +361,13 @@ def test_without_objects_any_answer_will_do(server: Server, prober: Prober) -> N
 def test_every_object_has_its_turn() -> None:
     entries = [Entry(f"u{n}", "zstd-v2", "", 1, 1, NOW) for n in range(1000)]
     for objects in (entries[:1], entries[:7], entries[:600]):
-        known = {entry: Known(asked=1) for entry in objects}
+        known = {entry: ObjectState(asked=1) for entry in objects}
         for turn in range(2, 2 + probe.ROUNDS):
             for entry in probe.batch(known):
                 known[entry].asked = turn
         assert min(one.asked for one in known.values()) > 1
     # What has never been asked for does not wait for that.
-    known = {entry: Known(asked=entry is not entries[-1]) for entry in entries}
+    known = {entry: ObjectState(asked=entry is not entries[-1]) for entry in entries}
     asked = probe.batch(known)
     assert asked[0] == entries[-1]
     assert len(asked) == 1 + probe.MOST
@@ -379,11 +379,11 @@ def test_what_is_urgent_is_read_first_and_then_what_waits_longest() -> None:
         for name, size in (("s", 1), ("l", 9), ("o", 5), ("g", 5), ("u", 5))
     )
     known = {
-        small: Known(asked=1, compared=3),
-        large: Known(asked=1, compared=2, is_urgent=True),
-        other: Known(asked=1, compared=2),
-        gone: Known(asked=1, is_urgent=True, headers="the answer is 404"),
-        unseen: Known(is_urgent=True),
+        small: ObjectState(asked=1, compared=3),
+        large: ObjectState(asked=1, compared=2, is_urgent=True),
+        other: ObjectState(asked=1, compared=2),
+        gone: ObjectState(asked=1, is_urgent=True, headers="the answer is 404"),
+        unseen: ObjectState(is_urgent=True),
     }
     order = []
     while (entry := probe.next_to_read(known, 5)) is not None:
@@ -393,7 +393,7 @@ def test_what_is_urgent_is_read_first_and_then_what_waits_longest() -> None:
 
 
 def test_manifests_that_change_or_go_are_noticed(config: Config, server: Server) -> None:
-    manifests, entries = Manifests(config.manifests), Published(config.manifests).entries
+    manifests, entries = Manifests(config.manifests), ManifestWatcher(config.manifests).entries
     first, second = server.entry("a"), server.entry("b")
     manifests.publish("team/project", [first], NOW)
     assert entries() == [first]
@@ -477,10 +477,10 @@ def test_a_providers_networks_are_fetched_and_kept_until_a_better_file_comes(
 
     def refresh(file: object) -> list[tuple[str, str]]:
         server.content["ranges"] = json.dumps(file).encode()
-        published.refresh(config, lambda event, **_: told.append(event))
-        return [(str(net), region) for net, region in published.load(config)]
+        provider_networks.refresh(config, lambda event, **_: told.append(event))
+        return [(str(net), region) for net, region in provider_networks.load(config)]
 
-    assert published.load(config) == []
+    assert provider_networks.load(config) == []
     prefixes = [{"ip_prefix": f"192.0.{n}.0/24", "region": "us-east-1"} for n in range(4)]
     all_of_it = {"prefixes": prefixes, "ipv6_prefixes": []}
     known = refresh(all_of_it)
@@ -492,7 +492,7 @@ def test_a_providers_networks_are_fetched_and_kept_until_a_better_file_comes(
     assert told == ["ranges", *["ranges-refused"] * 4]
     # With other regions, the file before says nothing about these.
     other = replace(provider, regions={"us-east-1": "elsewhere"})
-    assert published.load(replace(config, providers=(other,))) == []
+    assert provider_networks.load(replace(config, providers=(other,))) == []
 
 
 # --- the extension --------------------------------------------------------------------------

@@ -100,7 +100,7 @@ class Host:
         return outcome
 
     def chain(self) -> Chain:
-        return Pipeline(self.config, Report("text", self.said)).pulls.chain(self.repository)
+        return Pipeline(self.config, Report("text", self.said)).pullbundles.chain(self.repository)
 
     def files(self) -> set[str]:
         return {path.name for path in (self.config.pull_bundles / "project").iterdir()}
@@ -248,7 +248,7 @@ def test_files_that_are_gone_or_not_whole_are_passed_over(host: Host) -> None:
     (folder / chain[2].name).unlink()
     (folder / chain[5].name).write_bytes(b"HG20")
     assert "links=6 " in host.compare()
-    status = Pipeline(host.config, Report("text", host.said)).pulls
+    status = Pipeline(host.config, Report("text", host.said)).pullbundles
     assert [*status.problems(host.repository, chain)] == [chain[2].name, chain[5].name]
     assert host.run().error is None
     assert status.problems(host.repository, host.chain()) == {}

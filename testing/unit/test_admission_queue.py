@@ -103,9 +103,9 @@ def test_beyond_the_most_that_wait_one_is_refused(
 
 
 def test_sentences_say_how_many_there_are() -> None:
-    assert str(Position(1, 0)) == "waiting for a turn: 1 clone is being served"
+    assert str(Position(1, 0)) == "waiting for a slot: 1 clone is being served"
     assert str(Position(2, 3)) == (
-        "waiting for a turn: 2 clones are being served, and 3 wait before this one"
+        "waiting for a slot: 2 clones are being served, and 3 wait before this one"
     )
     assert queue.refusal([*served(1, 2), *waiting(3, 4, 5)], LIMITS) == (
         "2 clones are being served and 3 wait; try again in some minutes"
@@ -134,8 +134,8 @@ def stranger(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process that has a slot."""
     script = (
         "import sys; from pathlib import Path; from hgfleet.admission import queue as a\n"
-        "turn = a.enter(Path(sys.argv[1]), a.Limits(2, 3, 60, 60), 'stranger')\n"
-        "print(turn.ask(), flush=True); sys.stdin.read()"
+        "place = a.enter(Path(sys.argv[1]), a.Limits(2, 3, 60, 60), 'other process')\n"
+        "print(place.ask(), flush=True); sys.stdin.read()"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", script, str(tmp_path)],
@@ -156,8 +156,8 @@ def names(folder: Path) -> list[str]:
 
 
 def test_clones_take_turns(tmp_path: Path) -> None:
-    turns = [queue.enter(tmp_path, LIMITS, f"repo={n}") for n in range(4)]
-    assert [turn.ask() for turn in turns] == [None, None, Position(2, 0), Position(2, 1)]
+    places = [queue.enter(tmp_path, LIMITS, f"repo={n}") for n in range(4)]
+    assert [place.ask() for place in places] == [None, None, Position(2, 0), Position(2, 1)]
     assert names(tmp_path) == [
         "000000000001.served",
         "000000000002.served",
@@ -165,26 +165,26 @@ def test_clones_take_turns(tmp_path: Path) -> None:
         "000000000004.waiting",
     ]
     assert (tmp_path / "000000000003.waiting").read_text() == "repo=2\n"
-    turns[0].leave()
+    places[0].leave()
     # Nobody overtakes: neither the one behind, nor one that comes now.
     late = queue.enter(tmp_path, LIMITS, "late")
     assert late.ask() == Position(1, 2)
-    assert turns[3].ask() == Position(1, 1)
-    assert turns[2].ask() is None
-    for turn in (*turns, late):
-        turn.leave()
+    assert places[3].ask() == Position(1, 1)
+    assert places[2].ask() is None
+    for place in (*places, late):
+        place.leave()
     assert names(tmp_path) == []
 
 
 def test_one_too_many_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
-    turns = [queue.enter(tmp_path, LIMITS, "") for _ in range(2)]
-    assert [turn.ask() for turn in turns] == [None, None]
-    turns += [queue.enter(tmp_path, LIMITS, "") for _ in range(3)]
+    places = [queue.enter(tmp_path, LIMITS, "") for _ in range(2)]
+    assert [place.ask() for place in places] == [None, None]
+    places += [queue.enter(tmp_path, LIMITS, "") for _ in range(3)]
     before = names(tmp_path)
     with pytest.raises(BusyError, match="2 clones are being served and 3 wait"):
         queue.enter(tmp_path, LIMITS, "")
     assert names(tmp_path) == before
-    turns[4].leave()
+    places[4].leave()
     queue.enter(tmp_path, LIMITS, "").leave()
 
 
@@ -228,14 +228,14 @@ def test_a_slot_is_free_after_the_longest_time(tmp_path: Path) -> None:
 
 
 def test_a_clone_that_ends_in_time_is_not_late(tmp_path: Path) -> None:
-    turn = queue.enter(tmp_path, LIMITS, "")
-    turn.ask()
-    turn.hold(lambda: pytest.fail("it was in time"))
+    place = queue.enter(tmp_path, LIMITS, "")
+    place.ask()
+    place.hold(lambda: pytest.fail("it was in time"))
     seen: list[str] = []
-    assert turn.leave(lambda: seen.extend(names(tmp_path)))
+    assert place.leave(lambda: seen.extend(names(tmp_path)))
     assert seen == ["000000000001.served"]
     assert names(tmp_path) == []
-    assert not turn.leave(lambda: pytest.fail("once is enough"))
+    assert not place.leave(lambda: pytest.fail("once is enough"))
 
 
 def test_a_folder_that_nobody_unlocks_is_no_endless_wait(

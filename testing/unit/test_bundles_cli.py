@@ -10,7 +10,7 @@ from hgfleet import cli
 from hgfleet.bundles.kinds import make_key
 from hgfleet.bundles.manifest import Entry, Manifests, object_url
 from hgfleet.bundles.pipeline import Outcome, Pipeline
-from hgfleet.bundles.published import Published
+from hgfleet.bundles.published import PublishedBundles
 from hgfleet.bundles.verify import Reader
 from hgfleet.core.errors import HgfleetError, TemporaryError, UnavailableError
 from hgfleet.hg import push_spool
@@ -95,12 +95,12 @@ def test_what_writes_asks_for_the_credentials_of_each_store(
     ("outcomes", "code", "said"),
     [
         ([Outcome("a")], 0, "failed=0 degraded=0"),
-        ([Outcome("a", lacking={"us": HgfleetError("x")})], 69, "degraded=1 lacking=us"),
+        ([Outcome("a", missing={"us": HgfleetError("x")})], 69, "degraded=1 missing=us"),
         ([Outcome("a", error=TemporaryError("x")), Outcome("b")], 75, "failed=1 failures=a"),
         (
             [
                 Outcome("a", error=TemporaryError("x")),
-                Outcome("b", lacking={"us": HgfleetError("x")}),
+                Outcome("b", missing={"us": HgfleetError("x")}),
             ],
             75,
             "degraded=1",
@@ -158,7 +158,7 @@ def test_a_run_after_pushes_renews_the_pages_of_all_once(
         pipeline.job.has_published = has_published
         return [Outcome(one.path) for one in repositories]
 
-    def fail(_published: Published, repositories: list[Repository]) -> None:
+    def fail(_published: PublishedBundles, repositories: list[Repository]) -> None:
         renewed.append([one.path for one in repositories])
         raise PermissionError(13, "Permission denied")
 
@@ -173,7 +173,7 @@ def test_a_run_after_pushes_renews_the_pages_of_all_once(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
     monkeypatch.setattr(Pipeline, "run", run)
-    monkeypatch.setattr(Published, "publish_pages", fail)
+    monkeypatch.setattr(PublishedBundles, "publish_pages", fail)
     # A failure is a note.
     assert hgfleet("run", "--pushed", "--config", config) == 0
     assert renewed == ([["team/other", "team/project"]] if has_published else [])

@@ -15,14 +15,14 @@ from hgfleet.bundles.pullbundle_chain import (
     ChainPlan,
     Limits,
     Link,
-    Make,
     Move,
+    NewLink,
+    heads_to_look_up,
+    intact,
     parse,
     plan,
-    questions,
     render,
     segments,
-    standing,
 )
 
 MADE = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -115,20 +115,20 @@ def test_small_repositories_have_no_chain() -> None:
 
 def test_a_first_chain_has_links_of_equal_length() -> None:
     decision = plan((), state(10_000), LIMITS)
-    assert (decision.move, decision.parts) == (Move.REBASE, (Make((), None, PIECES),))
+    assert (decision.move, decision.parts) == (Move.REBASE, (NewLink((), None, PIECES),))
     assert [one.changesets for one in carried_out(decision, 10_000)] == [1250] * PIECES
 
 
 def test_a_chain_without_the_whole_begins_with_what_is_not_on_disk() -> None:
     limits = replace(LIMITS, whole=False)
-    assert plan((), state(10_000), limits).parts == (Make((), None, on_disk=False),)
+    assert plan((), state(10_000), limits).parts == (NewLink((), None, on_disk=False),)
     start = replace(link(0, 10_000), name="-", size=0)
     here = state(10_050, (start,))
-    assert plan((start,), here, limits).parts == (start, Make(start.heads))
+    assert plan((start,), here, limits).parts == (start, NewLink(start.heads))
     # Either way round the setting is followed.
-    assert plan((start,), here, LIMITS).parts == (Make((), None, PIECES),)
+    assert plan((start,), here, LIMITS).parts == (NewLink((), None, PIECES),)
     links = chain(10_000)
-    assert plan(links, state(10_000, links), limits).parts == (Make((), None, on_disk=False),)
+    assert plan(links, state(10_000, links), limits).parts == (NewLink((), None, on_disk=False),)
 
 
 def test_a_chain_is_extended_when_that_is_worth_a_file() -> None:
@@ -136,7 +136,7 @@ def test_a_chain_is_extended_when_that_is_worth_a_file() -> None:
     assert plan(links, state(1000, links), LIMITS) == ChainPlan(Move.KEEP, "current", links)
     assert plan(links, state(1009, links), LIMITS).move is Move.KEEP
     decision = plan(links, state(1010, links), LIMITS)
-    assert (decision.move, decision.parts) == (Move.EXTEND, (*links, Make((node(1000),))))
+    assert (decision.move, decision.parts) == (Move.EXTEND, (*links, NewLink((node(1000),))))
     # With a new clone bundle, always: the next pull begins there.
     assert plan(links, state(1001, links), LIMITS, aligned=True).move is Move.EXTEND
     assert plan(links, state(1000, links), LIMITS, aligned=True).move is Move.KEEP
@@ -145,13 +145,13 @@ def test_a_chain_is_extended_when_that_is_worth_a_file() -> None:
 def test_small_links_are_rolled_up() -> None:
     links = chain(500, 1000, 1020, 1030)
     decision = plan(links, state(1040, links), LIMITS)
-    assert (decision.move, decision.parts) == (Move.ROLL_UP, (*links[:2], Make((node(1000),))))
+    assert (decision.move, decision.parts) == (Move.ROLL_UP, (*links[:2], NewLink((node(1000),))))
 
 
 def test_a_link_that_ends_with_a_clone_bundle_stays_one() -> None:
     links = chain(500, 1000, 1020, 1030)
     decision = plan(links, state(1040, links), LIMITS, tips={node(1020)})
-    assert decision.parts == (*links[:3], Make((node(1020),)))
+    assert decision.parts == (*links[:3], NewLink((node(1020),)))
 
 
 def test_what_the_repository_no_longer_has_is_cut_off() -> None:
@@ -159,28 +159,28 @@ def test_what_the_repository_no_longer_has_is_cut_off() -> None:
     stripped = state(1100, links)
     decision = plan(links, stripped, LIMITS)
     assert decision.move is Move.REBASE
-    assert decision.parts == (*links[:2], Make((node(1000),)))
+    assert decision.parts == (*links[:2], NewLink((node(1000),)))
     # Too little is newer for a file: then the chain is only shorter.
     assert plan(links, state(1005, links), LIMITS) == ChainPlan(
         Move.REBASE, "the repository no longer has what some links end with", links[:2]
     )
     # Another repository at the same path.
     alien = State(heads=frozenset({"f" * 40}), tip="f" * 40, changesets=5000)
-    assert plan(links, alien, LIMITS).parts == (Make((), None, PIECES),)
+    assert plan(links, alien, LIMITS).parts == (NewLink((), None, PIECES),)
 
 
 def test_a_lost_file_is_made_again() -> None:
     links = chain(500, 1000, 1200)
     decision = plan(links, state(1200, links), LIMITS, missing={links[1].name})
     assert decision.move is Move.REBASE
-    assert decision.parts == (links[0], Make((node(500),)))
+    assert decision.parts == (links[0], NewLink((node(500),)))
     decision = plan(links, state(1200, links), LIMITS, missing={links[2].name})
-    assert decision.parts == (*links[:2], Make((node(1000),)))
+    assert decision.parts == (*links[:2], NewLink((node(1000),)))
 
 
 def test_force_makes_everything_anew() -> None:
     links = chain(500, 1000)
-    assert plan(links, state(1000, links), LIMITS, force=True).parts == (Make((), None, PIECES),)
+    assert plan(links, state(1000, links), LIMITS, force=True).parts == (NewLink((), None, PIECES),)
 
 
 def test_a_chain_goes_with_its_repository_or_its_setting() -> None:
@@ -201,10 +201,10 @@ def test_too_many_heads_leave_the_chain_as_it_is() -> None:
 
 def test_only_the_last_heads_are_asked_for() -> None:
     links = chain(500, 1000, 1200)
-    assert questions(links) == {node(1200)}
-    assert standing(links, {node(1200)}) == links
-    assert standing(links, {node(500), node(1000)}) == links[:2]
-    assert questions(()) == set()
+    assert heads_to_look_up(links) == {node(1200)}
+    assert intact(links, {node(1200)}) == links
+    assert intact(links, {node(500), node(1000)}) == links[:2]
+    assert heads_to_look_up(()) == set()
 
 
 @pytest.mark.parametrize("steps", [1, 7, 50])
@@ -215,7 +215,7 @@ def test_a_chain_stays_short_and_is_written_a_few_times_only(steps: int) -> None
     while count < 200_000:
         decision = plan(links, state(count, links), LIMITS)
         before = {one.name for one in links}
-        links = carried_out(decision, count) if decision.makes else links
+        links = carried_out(decision, count) if decision.new_links else links
         written += sum(one.changesets for one in links if one.name not in before)
         assert len(links) <= MAX_LINKS
         assert count - int(links[-1].heads[0], 16) < LIMITS.step
@@ -240,7 +240,7 @@ def served(
         links,
         known=lambda one: int(one.heads[0], 16) <= have,
         wanted=lambda one: int(one.heads[0], 16) <= want,
-        lacking=lambda one: int(one.heads[0], 16) - have,
+        missing=lambda one: int(one.heads[0], 16) - have,
         usable=lambda one: int(one.heads[0], 16) not in missing,
     )
     return [(int(one.heads[0], 16), "disk" if one.link else "live") for one in found]

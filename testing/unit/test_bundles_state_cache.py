@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.bundles.state_cache import RUNS, Checks, first_mark, turns
+from hgfleet.bundles.state_cache import RUNS, Checks, first_mark, reads_per_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,6 +59,6 @@ def test_a_check_that_was_asked_for_is_due_until_it_is_done(tmp_path: Path, age:
 
 @pytest.mark.parametrize("repositories", [0, 1, 23, 24, 25, 1000])
 def test_all_get_a_turn_within_a_day_of_runs(repositories: int) -> None:
-    share = turns(repositories)
+    share = reads_per_run(repositories)
     assert share * RUNS >= repositories
     assert (share - 1) * RUNS < max(1, repositories)

@@ -14,7 +14,7 @@ from hgfleet.steering import config, health, networks, probe, ranges
 from hgfleet.steering.health import Condition, Health
 from hgfleet.steering.networks import Networks
 from hgfleet.steering.order import Endpoint, Line, copies, endpoint_of, steer
-from hgfleet.steering.probe import Known
+from hgfleet.steering.probe import ObjectState
 
 # --- networks -------------------------------------------------------------------------------
 
@@ -257,13 +257,13 @@ def test_headers_tell_what_is_wrong_with_an_object(
     if problem is None:
         probe.classify(status, length, 5)
     else:
-        with pytest.raises(probe.ObjectProblem, match=f"^{problem}$"):
+        with pytest.raises(probe.ObjectError, match=f"^{problem}$"):
             probe.classify(status, length, 5)
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 429, 500, 503])
 def test_any_other_answer_is_the_endpoints(status: int) -> None:
-    with pytest.raises(probe.EndpointProblem, match=f"^the answer is {status}$"):
+    with pytest.raises(probe.EndpointError, match=f"^the answer is {status}$"):
         probe.classify(status, 5, 5)
 
 
@@ -272,15 +272,15 @@ def test_who_answered_well_a_moment_ago_is_asked_whose_a_403_is() -> None:
         Entry(name, "zstd-v2", "", 1, 1, datetime(2026, 11, 20, tzinfo=UTC)) for name in "roldn"
     )
     known = {
-        refused: Known(asked=7),
-        old: Known(asked=5),
-        dead: Known(asked=6, headers=GONE),
-        new: Known(),
-        late: Known(asked=6),
+        refused: ObjectState(asked=7),
+        old: ObjectState(asked=5),
+        dead: ObjectState(asked=6, headers=GONE),
+        new: ObjectState(),
+        late: ObjectState(asked=6),
     }
     assert probe.witnesses(known, {refused}) == [late, old, new, dead]
-    assert probe.witnesses({refused: Known(asked=7)}, {refused}) == []
-    many = {Entry(str(n), "", "", 1, 1, refused.made): Known(asked=n) for n in range(50)}
+    assert probe.witnesses({refused: ObjectState(asked=7)}, {refused}) == []
+    many = {Entry(str(n), "", "", 1, 1, refused.made): ObjectState(asked=n) for n in range(50)}
     assert [e.url for e in probe.witnesses(many, ())] == [str(49 - n) for n in range(probe.OTHERS)]
 
 

@@ -66,8 +66,8 @@ def test_the_largest_begins_first() -> None:
 
 def test_a_full_disk_is_said_with_what_is_missing() -> None:
     one = Candidate("team/x", DUE, 4 * GB, 100)
-    assert Ledger().lacking(one, Disk(100 * GB, 7 * GB + 1)) is None
-    said = Ledger().lacking(one, Disk(100 * GB, 6 * GB))
+    assert Ledger().shortage(one, Disk(100 * GB, 7 * GB + 1)) is None
+    said = Ledger().shortage(one, Disk(100 * GB, 6 * GB))
     assert said == (
         "the new store needs up to 5,000 MB and 6,000 MB are free (2,000 MB are kept free): "
         "1,000 MB are missing"
@@ -78,16 +78,16 @@ def test_what_others_will_take_counts() -> None:
     ledger, disk = Ledger(), Disk(100 * GB, 10 * GB)
     first, second = (Candidate(name, DUE, 4 * GB, 100) for name in ("first", "second"))
     ledger.take(first)
-    assert "other upgrades take 5,000 MB" in (ledger.lacking(second, disk) or "")
+    assert "other upgrades take 5,000 MB" in (ledger.shortage(second, disk) or "")
     ledger.release("first")
-    assert ledger.lacking(second, disk) is None
+    assert ledger.shortage(second, disk) is None
 
 
 def test_inodes_count_where_the_file_system_has_them() -> None:
     one = Candidate("team/x", DUE, 1, 5000)
-    assert Ledger().lacking(one, Disk(100 * GB, 50 * GB, 10_000, 9_000)) is None
+    assert Ledger().shortage(one, Disk(100 * GB, 50 * GB, 10_000, 9_000)) is None
     assert "5,000 files, and 5,500 inodes" in (
-        Ledger().lacking(one, Disk(100 * GB, 50 * GB, 10_000, 5_500)) or ""
+        Ledger().shortage(one, Disk(100 * GB, 50 * GB, 10_000, 5_500)) or ""
     )
 
 

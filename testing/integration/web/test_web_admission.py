@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[3]
 REPOSITORY = "team/project"
-WAITS = "remote: waiting for a turn: 1 clone is being served\n"
+WAITS = "remote: waiting for a slot: 1 clone is being served\n"
 LIMITS = queue.Limits(slots=1, waiting=2, patience=60, hold=60)
 PROTOCOLS = ("ssh", "http")
 
@@ -113,7 +113,7 @@ class Served:
         process.stdin.flush()
         return process
 
-    def slot(self) -> queue.Turn:
+    def slot(self) -> queue.QueuePlace:
         turn = queue.enter(self.queue, LIMITS, "repo=test")
         assert turn.ask() is None
         return turn
@@ -209,7 +209,7 @@ def test_one_too_many_is_refused(served: Served, protocol: str, wait_for: WaitFo
     assert not clone.folder.exists()
     others[0].leave()
     again = served.clone(protocol)
-    wait_for("there is room to wait", lambda: "waiting for a turn" in again.text())
+    wait_for("there is room to wait", lambda: "waiting for a slot" in again.text())
     others[1].leave()
     slot.leave()
     again.end()
