@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from hgfleet.auth.authenticator import Entry
 from hgfleet.core.errors import ConfigurationError, UnavailableError
 from hgfleet.directory import connection
-from hgfleet.ssh import authorized_keys
+from hgfleet.directory.entries import DeniedError, groups_of
+from hgfleet.directory.filters import DISABLED, escape, group_filter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -89,18 +90,16 @@ class LdapDirectory:
         found = self._search(
             uri,
             self._config.people_base,
-            f"(&(objectClass=person)(uid={authorized_keys.escape(name)}))",
+            f"(&(objectClass=person)(uid={escape(name)}))",
             ["uid", "pwdAccountLockedTime"],
         )
         person = person_of(found, name)
         if person is None:
             return None
-        groups = self._search(
-            uri, self._config.groups_base, authorized_keys.group_filter(person), ["cn"]
-        )
+        groups = self._search(uri, self._config.groups_base, group_filter(person), ["cn"])
         try:
-            names, _ = authorized_keys.groups_of(groups)
-        except authorized_keys.DeniedError:
+            names, _ = groups_of(groups)
+        except DeniedError:
             return None
         return Entry(name, person, frozenset(names))
 
@@ -210,7 +209,7 @@ def person_of(found: Found, name: str) -> str | None:
     attributes = {key.lower(): values for key, values in raw.items()}
     if attributes.get("uid") != [name.encode()]:
         return None
-    if authorized_keys.DISABLED.encode() in attributes.get("pwdaccountlockedtime", ()):
+    if DISABLED.encode() in attributes.get("pwdaccountlockedtime", ()):
         return None
     return dn
 
@@ -221,5 +220,4 @@ def _in_dn(name: str) -> str:
 
 
 def _problem(what: str, error: Exception) -> str:
-    info = error.args[0] if error.args and isinstance(error.args[0], dict) else {}
-    return f"({what}: {info.get('info') or info.get('desc') or type(error).__name__})"
+    return f"({what}: {connection.reason_of(error)})"

@@ -1,28 +1,23 @@
-"""The directory as operators' commands use it: entries, changes to them, and a connection.
-
-A change is data (`Change`), made by pure functions and shown as a small diff before it is carried
-out in one LDAP operation, which happens as a whole or not at all.
-"""
+"""LDAP client of the operators' commands: search, read one entry, apply a change."""
 
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from hgfleet.core.errors import (
     AccessDeniedError,
-    ConfigurationError,
     HgfleetError,
     UnavailableError,
 )
 from hgfleet.directory import connection
+from hgfleet.directory.entries import texts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    Attributes = Mapping[str, Sequence[bytes]]
+    from hgfleet.directory.changes import Change
+    from hgfleet.directory.entries import Attributes
 
 LOCAL: Final = "ldapi:///"
 """The server of this host through its socket, where root is the administrator."""
@@ -31,44 +26,11 @@ TIMEOUT_S: Final = 30
 PAGE: Final = 500
 """Entries a page; many servers give no more than 500 or 1000 at once."""
 
-SHOWN: Final = 120
-"""Characters of a value in a diff; a key of 4096 bits has 700, and its end is its comment."""
-
 
 class DirectoryError(HgfleetError):
-    """The directory is not as it has to be, or does not take a change."""
+    """The directory has an unexpected content, or does not take a change."""
 
     exit_code = 65
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """One step of a change: values to add, to delete, or to put in the place of all others."""
-
-    do: Literal["add", "delete", "replace"]
-    attribute: str
-    values: tuple[bytes, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What happens to one entry."""
-
-    dn: str
-    kind: Literal["add", "modify", "delete"]
-    edits: tuple[Edit, ...] = ()
-
-    def lines(self) -> list[str]:
-        """Return it as a diff. Passwords are not shown."""
-        sign = {"add": "+ ", "delete": "- ", "modify": "  "}[self.kind]
-        shown = [f"{sign}dn: {self.dn}"]
-        for edit in self.edits:
-            mark = {"add": "+", "delete": "-", "replace": "="}[edit.do]
-            values = edit.values or ((b"(all values)",) if edit.do == "delete" else (b"(none)",))
-            if edit.attribute.lower() == "userpassword":
-                values = (b"(not shown)",)
-            shown += [f"{mark} {edit.attribute}: {printable(value)}" for value in values]
-        return shown
 
 
 class Directory(Protocol):
@@ -89,39 +51,6 @@ class Directory(Protocol):
         """Carry out a change; raise DirectoryError."""
 
 
-def escape_dn(value: str) -> str:
-    r"""Escape a value for the name of an entry (RFC 4514): `,` becomes `\2c`, and so on."""
-    return "".join(
-        chr(byte)
-        if byte < 0x7F and (chr(byte).isalnum() or chr(byte) in "._-")
-        else f"\\{byte:02x}"
-        for byte in value.encode("utf-8", "surrogateescape")
-    )
-
-
-def printable(value: bytes) -> str:
-    """Return a value as one line that cannot do anything to a terminal, not too long."""
-    text = value.decode("utf-8", "backslashreplace")
-    if not text.isprintable():
-        text = text.encode("unicode_escape", "backslashreplace").decode("ascii")
-    if len(text) > SHOWN:
-        text = f"{text[: SHOWN * 3 // 4]}...{text[-SHOWN // 4 :]}"
-    return text
-
-
-def values(attributes: Attributes, name: str) -> tuple[bytes, ...]:
-    """Return the values of an attribute, however its name is written."""
-    for found, given in attributes.items():
-        if found.lower() == name.lower():
-            return tuple(given)
-    return ()
-
-
-def texts(attributes: Attributes, name: str) -> tuple[str, ...]:
-    """Return the values of an attribute as text."""
-    return tuple(v.decode("utf-8", "backslashreplace") for v in values(attributes, name))
-
-
 class Connection:
     """A connection through python-ldap."""
 
@@ -138,7 +67,7 @@ class Connection:
         self._connection = connection.connect(ldap, uri, ca_file=trusted, timeout=TIMEOUT_S)
         try:
             if bind_dn:
-                self._connection.simple_bind_s(bind_dn, _password(password_file))
+                self._connection.simple_bind_s(bind_dn, connection.read_password(password_file))
             else:
                 self._connection.sasl_external_bind_s()
         except ldap.LDAPError as error:
@@ -228,14 +157,3 @@ class Connection:
         ):
             return AccessDeniedError(f"{text}. On the directory's host root may do this")
         return DirectoryError(text)
-
-
-def _password(path: str) -> str:
-    try:
-        password = Path(path).read_text(encoding="utf-8").rstrip("\n")
-    except OSError as error:
-        raise ConfigurationError(f"{path}: {error.strerror}") from error
-    if not password:
-        # A bind with a name and an empty password is anonymous and succeeds (RFC 4513 5.1.2).
-        raise ConfigurationError(f"{path} is empty")
-    return password

@@ -1,7 +1,7 @@
-"""How every program of this package connects to a directory: one place for what keeps it safe.
+"""Connections to the directory: the options that keep them safe, for every program.
 
-It works on the Python module `ldap` and on its C part `_ldap` alike (they have the same constants),
-and imports next to nothing: the key lookup runs twice at every login.
+The functions work on the Python module `ldap` and on its C part `_ldap` alike, which have the same
+constants. Nothing slow is imported here: the key lookup runs twice at every login.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TLS_1_2: Final = 0x303
 
 
 def isolate() -> None:
-    """Let nothing but our own settings count; to be called before python-ldap is imported."""
+    """Have only the settings of this package count; called before python-ldap is imported."""
     # ldap.conf and ~/.ldaprc must not be able to weaken what is set here.
     posix.putenv("LDAPNOINIT", "1")
     # libldap's timeouts do not cover the resolver, which waits 10 s for a dead name server.
@@ -52,3 +52,23 @@ def connect(module: Any, uri: str, *, ca_file: str, timeout: float) -> Any:
         except ValueError as error:
             raise ConfigurationError(f"{ca_file} has no certificate to trust") from error
     return connection
+
+
+def read_password(path: str) -> str:
+    """Read the password of a bind account; raise ConfigurationError."""
+    try:
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123  (pathlib is slow to import)
+            password = file.read().rstrip("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise ConfigurationError(f"{path}: {reason}") from error
+    if not password:
+        # A bind with a name and an empty password is anonymous and succeeds (RFC 4513 5.1.2).
+        raise ConfigurationError(f"{path} is empty")
+    return password
+
+
+def reason_of(error: Exception) -> str:
+    """Return the reason that an exception of python-ldap gives."""
+    told = error.args[0] if error.args and isinstance(error.args[0], dict) else {}
+    return str(told.get("info") or told.get("desc") or type(error).__name__)

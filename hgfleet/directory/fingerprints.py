@@ -16,14 +16,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core import logfmt
-from hgfleet.directory.client import LOCAL, Change, Connection, DirectoryError, Edit, texts, values
+from hgfleet.directory.changes import Change, Edit
+from hgfleet.directory.client import LOCAL, Connection, DirectoryError
+from hgfleet.directory.entries import texts, values
 from hgfleet.directory.people import read_key
 from hgfleet.directory.people_cli import operator
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hgfleet.directory.client import Attributes, Directory
+    from hgfleet.directory.client import Directory
+    from hgfleet.directory.entries import Attributes
 
 _EPILOG: Final = """\
 examples:

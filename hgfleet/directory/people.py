@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core.errors import HgfleetError
+from hgfleet.core.names import is_group, is_person
 from hgfleet.directory import publickey
-from hgfleet.directory.client import Change, Edit, escape_dn, texts, values
-from hgfleet.ssh.authorized_keys import DISABLED, is_group, is_person
+from hgfleet.directory.changes import Change, Edit
+from hgfleet.directory.entries import texts, values
+from hgfleet.directory.filters import DISABLED, escape_dn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hgfleet.directory.client import Attributes
+    from hgfleet.directory.entries import Attributes
 
 ATTRIBUTES: Final = (
     *("uid", "cn", "mail", "objectClass", "sshPublicKey", "sshPublicKeyId"),

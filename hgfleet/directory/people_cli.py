@@ -22,14 +22,16 @@ from typing import TYPE_CHECKING, Any, Final
 from hgfleet.core import logfmt
 from hgfleet.core.errors import ConfigurationError
 from hgfleet.directory import people
-from hgfleet.directory.client import LOCAL, Connection, texts
+from hgfleet.directory.client import LOCAL, Connection
+from hgfleet.directory.entries import texts
+from hgfleet.directory.filters import DISABLED, escape, group_filter
 from hgfleet.directory.people import PersonError
-from hgfleet.ssh.authorized_keys import DISABLED, escape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from hgfleet.directory.client import Change, Directory
+    from hgfleet.directory.changes import Change
+    from hgfleet.directory.client import Directory
     from hgfleet.directory.people import Person, StoredKey
 
 _EPILOG: Final = """\
@@ -131,8 +133,7 @@ def find(directory: Directory, name: str, suffix: str) -> Person | None:
     entry = directory.get(dn, people.ATTRIBUTES)
     if entry is None:
         return None
-    member = f"(&(objectClass=groupOfNames)(member={escape(dn)}))"
-    found = directory.search(f"ou=groups,{suffix}", member, ["cn"])
+    found = directory.search(f"ou=groups,{suffix}", group_filter(dn), ["cn"])
     return people.read(dn, entry, [cn for _, group in found for cn in texts(group, "cn")[:1]])
 
 

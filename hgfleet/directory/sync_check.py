@@ -36,7 +36,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet.core import logfmt
+from hgfleet.core import logfmt, systemd
 from hgfleet.core.errors import ConfigurationError
 from hgfleet.directory import connection
 
@@ -249,16 +249,8 @@ def read_provider(config: Config) -> dict[str, str]:
 
 def _password(config: Config) -> str:
     # The unit's credential, else (root at a terminal) the file it is made from.
-    folder = os.environ.get("CREDENTIALS_DIRECTORY")
-    path = Path(folder, "replica-bind") if folder else Path(config.bind_password_file)
-    try:
-        password = path.read_text("utf-8").rstrip("\n")
-    except OSError as error:
-        raise ConfigurationError(f"{path}: {error.strerror}") from error
-    if not password:
-        # A bind with a name and an empty password is anonymous and succeeds (RFC 4513 5.1.2).
-        raise ConfigurationError(f"{path} is empty")
-    return password
+    path = systemd.credential("replica-bind") or config.bind_password_file
+    return connection.read_password(str(path))
 
 
 def _read(config: Config, uri: str, bind: Callable[[Any], object]) -> dict[str, str]:
@@ -277,9 +269,9 @@ def _read(config: Config, uri: str, bind: Callable[[Any], object]) -> dict[str, 
     except ldap.NO_SUCH_OBJECT:
         return {}
     except (ldap.INVALID_CREDENTIALS, ldap.INSUFFICIENT_ACCESS) as error:
-        raise RefusedError(f"{uri}: {_words(error)}") from error
+        raise RefusedError(f"{uri}: {connection.reason_of(error)}") from error
     except ldap.LDAPError as error:
-        raise UnreachableError(f"{uri}: {_words(error)}") from error
+        raise UnreachableError(f"{uri}: {connection.reason_of(error)}") from error
     finally:
         opened.unbind_ext()
     try:
@@ -288,11 +280,6 @@ def _read(config: Config, uri: str, bind: Callable[[Any], object]) -> dict[str, 
         )
     except ValueError as error:
         raise RefusedError(f"{uri}: {error}") from error
-
-
-def _words(error: Exception) -> str:
-    told = error.args[0] if error.args and isinstance(error.args[0], dict) else {}
-    return str(told.get("info") or told.get("desc") or type(error).__name__)
 
 
 # --- one check ------------------------------------------------------------------------------

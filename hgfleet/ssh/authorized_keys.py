@@ -60,16 +60,18 @@ import time
 
 from hgfleet.core import logfmt
 from hgfleet.core.errors import ConfigurationError, UnavailableError
+from hgfleet.core.names import is_person
 from hgfleet.directory import connection, publickey
+from hgfleet.directory.entries import DeniedError, groups_of, person_of, values
+from hgfleet.directory.filters import group_filter, key_filter, name_filter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any, Final, Protocol
 
+    from hgfleet.directory.entries import Entry
     from hgfleet.ssh.certificate import Certificate
-
-    Entry = tuple[str, Mapping[str, Sequence[bytes]]]
 
     class Directory(Protocol):
         """A bound connection."""
@@ -82,50 +84,9 @@ if TYPE_CHECKING:
 CONFIG: Final = "/etc/hgfleet/keys.toml"
 STALE_FILE: Final = "/run/hgfleet/directory-stale"
 
-DISABLED: Final = "000001010000Z"
-"""pwdAccountLockedTime of a person who is disabled until somebody enables them (slapo-ppolicy).
-
-Any other time is a lock after wrong passwords. It does not concern keys: if it did, whoever guesses
-at a password could lock a person out of pushing.
-"""
-
-MAX_GROUPS: Final = 200
-"""Of one person; with the longest names they make a command of 13 KiB, which sshd and sh take."""
-
 _LOWER: Final = frozenset("abcdefghijklmnopqrstuvwxyz")
 _DIGITS: Final = frozenset("0123456789")
-_NAME: Final = _LOWER | _DIGITS | frozenset("._-")
-_PATH: Final = _NAME | frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ/")
-
-
-def is_person(name: str) -> bool:
-    """Whether this can be the name of a person: [a-z][a-z0-9._-]{0,31}.
-
-    Names of people and groups end up in a command line inside double quotes inside an
-    authorized_keys line.
-    """
-    return 0 < len(name) <= 32 and name[0] in _LOWER and _NAME.issuperset(name)
-
-
-def is_group(name: str) -> bool:
-    """Whether this can be the name of a group: [a-z0-9][a-z0-9._-]{0,63}.
-
-    "public" is what the registry calls everybody; a group of that name has no meaning.
-    """
-    return (
-        0 < len(name) <= 64 and name[0] not in "._-" and _NAME.issuperset(name) and name != "public"
-    )
-
-
-class DeniedError(Exception):
-    """The answer is no; `reason` is for the log, never for the client."""
-
-    def __init__(self, reason: str, detail: str | None = None, person: str | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.detail = detail
-        self.person = person
-        self.source: str | None = None
+_PATH: Final = _LOWER | _DIGITS | frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ._-/")
 
 
 class Config:
@@ -312,55 +273,6 @@ def principal_of(certificate: Certificate, now: float) -> str:
     return name
 
 
-def escape(value: str) -> str:
-    r"""Escape a value for a search filter (RFC 4515): `*` becomes `\2a`, and so on.
-
-    Everything but letters, digits and a few harmless signs is escaped, also what need not be.
-    """
-    return "".join(
-        chr(byte)
-        if byte < 0x7F and (chr(byte).isalnum() or chr(byte) in ",=:/+._-")
-        else f"\\{byte:02x}"
-        for byte in value.encode("utf-8", "surrogateescape")
-    )
-
-
-def person_filter(fingerprint: str) -> str:
-    """The search for the enabled people with this key."""
-    return (
-        f"(&(objectClass=ldapPublicKey)(sshPublicKeyId={escape(fingerprint)})"
-        f"(!(pwdAccountLockedTime={DISABLED})))"
-    )
-
-
-def name_filter(name: str) -> str:
-    """The search for the enabled people of this name."""
-    return f"(&(uid={escape(name)})(!(pwdAccountLockedTime={DISABLED})))"
-
-
-def group_filter(person_dn: str) -> str:
-    """The search for the groups of a person."""
-    return f"(&(objectClass=groupOfNames)(member={escape(person_dn)}))"
-
-
-def person_of(entries: Sequence[Entry]) -> tuple[str, str, Mapping[str, Sequence[bytes]]]:
-    """Check that the directory returned one enabled person; return name, DN and attributes."""
-    if not entries:
-        raise DeniedError("unknown")
-    if len(entries) > 1:
-        raise DeniedError("ambiguous", " ".join(dn for dn, _ in entries[:5]))
-    dn, raw = entries[0]
-    attributes = {name.lower(): values for name, values in raw.items()}
-    names = [value.decode("utf-8", "replace") for value in attributes.get("uid", ())]
-    if len(names) != 1 or not is_person(names[0]):
-        raise DeniedError("name", dn)
-    name = names[0]
-    # A server without the ppolicy overlay does not know the attribute that the filter asks for.
-    if DISABLED.encode() in attributes.get("pwdaccountlockedtime", ()):
-        raise DeniedError("disabled", person=name)
-    return name, dn, attributes
-
-
 def key_of(
     values: Sequence[bytes], asked: publickey.PublicKey, allowed: Iterable[str], name: str
 ) -> publickey.PublicKey:
@@ -378,26 +290,6 @@ def key_of(
                 return key
             problems.append("other-key")
     raise DeniedError("directory-key", ",".join(problems[:5]) or "no-key", name)
-
-
-def groups_of(entries: Sequence[Entry]) -> tuple[tuple[str, ...], int]:
-    """The safe names among the groups found, sorted, and how many were left out.
-
-    A group with another kind of name (a site's directory is full of them) cannot be written into
-    the command and cannot be named in the registry either, so leaving it out takes nothing away.
-    """
-    names = set()
-    unsafe = 0
-    for _, raw in entries:
-        values = {name.lower(): values for name, values in raw.items()}.get("cn", ())
-        texts = [value.decode("utf-8", "replace") for value in values]
-        if len(texts) == 1 and is_group(texts[0]):
-            names.add(texts[0])
-        else:
-            unsafe += 1
-    if len(names) > MAX_GROUPS:
-        raise DeniedError("groups", f"{len(names)}, at most {MAX_GROUPS}")
-    return tuple(sorted(names)), unsafe
 
 
 def command_options(config: Config, allowed: Allowed) -> str:
@@ -419,7 +311,7 @@ def in_order(uris: Sequence[str], stale: bool) -> list[str]:
 def lookup(config: Config, asked: publickey.PublicKey | str, connect: Connect) -> Allowed:
     """Find the person with a key, or of a name. The first server that answers decides."""
     by_name = isinstance(asked, str)
-    search = name_filter(asked) if isinstance(asked, str) else person_filter(asked.fingerprint)
+    search = name_filter(asked) if isinstance(asked, str) else key_filter(asked.fingerprint)
     attributes = ["uid", "pwdAccountLockedTime", *([] if by_name else ["sshPublicKey"])]
     failures = []
     for uri in in_order(config.uris, _exists(config.stale_file)):
@@ -433,7 +325,7 @@ def lookup(config: Config, asked: publickey.PublicKey | str, connect: Connect) -
                 if name != asked:
                     raise DeniedError("name", dn)
             else:
-                key = key_of(found.get("sshpublickey", ()), asked, config.key_types, name)
+                key = key_of(values(found, "sshPublicKey"), asked, config.key_types, name)
             groups, unsafe = groups_of(
                 directory.search(config.groups_base, group_filter(dn), ["cn"])
             )
@@ -467,11 +359,7 @@ class _Connection:
 
     def __init__(self, config: Config, uri: str) -> None:
         # Read here and not with the configuration: it is needed only when there is a question.
-        with open(config.bind_password_file, encoding="utf-8") as file:  # noqa: PTH123
-            password = file.read().rstrip("\n")
-        if not password:
-            # A bind with a name and an empty password is anonymous and succeeds (RFC 4513 5.1.2).
-            raise ConfigurationError(f"{config.bind_password_file} is empty")
+        password = connection.read_password(config.bind_password_file)
         connection.isolate()
         import _ldap
 
@@ -497,9 +385,7 @@ class _Connection:
             left = max(0.001, self._deadline - time.monotonic())
             return self._connection.result4(message, 1, left)[1]
         except self._ldap.LDAPError as error:
-            info = error.args[0] if error.args and isinstance(error.args[0], dict) else {}
-            text = info.get("info") or info.get("desc") or type(error).__name__
-            raise UnavailableError(f"({what}: {text})") from error
+            raise UnavailableError(f"({what}: {connection.reason_of(error)})") from error
 
 
 def _connect(config: Config, uri: str) -> Directory:
@@ -577,7 +463,7 @@ def probe(config: Config, connect: Connect = _connect) -> list[tuple[str, str | 
         start = time.monotonic()
         problem = None
         try:
-            connect(config, uri).search(config.people_base, person_filter(nobody), ["uid"])
+            connect(config, uri).search(config.people_base, key_filter(nobody), ["uid"])
         except (UnavailableError, ConfigurationError, OSError) as error:
             problem = str(error)
         results.append((uri, problem, time.monotonic() - start))

@@ -11,10 +11,11 @@ import pytest
 
 from hgfleet import cli
 from hgfleet.core import logfmt
-from hgfleet.directory import client, fingerprints, people, people_cli
-from hgfleet.directory.client import Change, DirectoryError, Edit
+from hgfleet.directory import fingerprints, people, people_cli
+from hgfleet.directory.changes import Change, Edit
+from hgfleet.directory.client import DirectoryError
+from hgfleet.directory.filters import DISABLED
 from hgfleet.directory.people import PersonError
-from hgfleet.ssh.authorized_keys import DISABLED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -400,10 +401,6 @@ def test_what_is_no_mail_address_is_refused(mail: str) -> None:
 
 
 # --- showing ----------------------------------------------------------------------------------
-
-
-def test_names_of_entries_are_escaped() -> None:
-    assert client.escape_dn('a,b=c+"\\<>;#é ') == (r"a\2cb\3dc\2b\22\5c\3c\3e\3b\23\c3\a9\20")
 
 
 def test_a_diff_shows_no_password_and_does_nothing_to_a_terminal() -> None:

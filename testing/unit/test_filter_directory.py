@@ -10,7 +10,7 @@ import pytest
 from ansible.errors import AnsibleFilterError
 
 from hgfleet.directory import publickey
-from hgfleet.ssh import authorized_keys
+from hgfleet.directory.filters import DISABLED
 
 PLUGIN = Path(__file__).resolve().parents[2] / "ansible/plugins/filter/directory.py"
 _spec = importlib.util.spec_from_file_location("filter_directory", PLUGIN)
@@ -31,7 +31,7 @@ def test_every_filter_is_offered_by_its_name() -> None:
 
 def test_it_knows_the_types_and_the_mark_that_the_lookup_knows() -> None:
     assert directory.KEY_TYPES == publickey.KEY_TYPES
-    assert directory.DISABLED == authorized_keys.DISABLED
+    assert directory.DISABLED == DISABLED
 
 
 @pytest.mark.parametrize("line", [KEY, f"{KEY} alice@laptop", f"{KEY} alice\n", f"  {KEY}  "])

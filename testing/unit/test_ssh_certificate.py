@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from hgfleet.directory.entries import Entry
+
 ALICE = "uid=alice,ou=people,dc=x"
 SHELL = "/opt/hgfleet/current/bin/hgfleet-shell"
 HOUR = 3600
@@ -68,13 +70,13 @@ def made(key_type: str = "ssh-ed25519", rest: bytes = b"", **changes: Any) -> li
 class Directory:
     """Knows alice, and notes what it was asked."""
 
-    def __init__(self, people: list[authorized_keys.Entry] | None = None) -> None:
-        self.people: list[authorized_keys.Entry] = [(ALICE, {"uid": [b"alice"]})]
+    def __init__(self, people: list[Entry] | None = None) -> None:
+        self.people: list[Entry] = [(ALICE, {"uid": [b"alice"]})]
         if people is not None:
             self.people = people
         self.asked: list[str] = []
 
-    def search(self, base: str, filter_: str, attributes: list[str]) -> list[authorized_keys.Entry]:
+    def search(self, base: str, filter_: str, attributes: list[str]) -> list[Entry]:
         assert "sshPublicKey" not in attributes
         self.asked.append(filter_)
         if base.startswith("ou=groups"):
@@ -235,7 +237,7 @@ def test_a_certificate_with_any_length_changed_does_not_crash(ask: Callable[...,
         assert "reason=crash" not in log
 
 
-ANSWERS: dict[str, tuple[list[authorized_keys.Entry], str]] = {
+ANSWERS: dict[str, tuple[list[Entry], str]] = {
     "nobody": ([], "unknown"),
     "two": ([(ALICE, {"uid": [b"alice"]}), ("uid=a,dc=x", {"uid": [b"alice"]})], "ambiguous"),
     "disabled": (
@@ -249,7 +251,7 @@ ANSWERS: dict[str, tuple[list[authorized_keys.Entry], str]] = {
 
 @pytest.mark.parametrize(("people", "reason"), ANSWERS.values(), ids=ANSWERS)
 def test_a_certificate_alone_lets_nobody_in(
-    ask: Callable[..., Any], people: list[authorized_keys.Entry], reason: str
+    ask: Callable[..., Any], people: list[Entry], reason: str
 ) -> None:
     line, log = ask(made(), Directory(people))
     assert line is None

@@ -1,0 +1,90 @@
+"""Entries of the directory: attributes by name, the one enabled person, the groups of a person.
+
+Key lookup imports this module twice at each login, so it imports nothing slow.
+"""
+
+from __future__ import annotations
+
+from hgfleet.core.names import is_group, is_person
+from hgfleet.directory.filters import DISABLED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Final
+
+    Attributes = Mapping[str, Sequence[bytes]]
+    Entry = tuple[str, Attributes]
+
+MAX_GROUPS: Final = 200
+"""Groups of one person; with the longest names they make a command of 13 KiB, which sshd takes."""
+
+
+class DeniedError(Exception):
+    """The directory's answer admits no one person; `reason` is for the log, never for the client.
+
+    | reason | means |
+    | --- | --- |
+    | unknown | no entry was found |
+    | ambiguous | several entries were found: none of them gets in |
+    | name | the person's name is missing, not single, or unsafe in a command line |
+    | disabled | the person is disabled, although the filter excludes them |
+    | groups | the person is in more groups than a command line should bear |
+
+    `ssh` adds reasons of its own.
+    """
+
+    def __init__(self, reason: str, detail: str | None = None, person: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.detail = detail
+        self.person = person
+        self.source: str | None = None
+
+
+def values(attributes: Attributes, name: str) -> tuple[bytes, ...]:
+    """Return the values of an attribute, in whatever case its name is written."""
+    for found, given in attributes.items():
+        if found.lower() == name.lower():
+            return tuple(given)
+    return ()
+
+
+def texts(attributes: Attributes, name: str) -> tuple[str, ...]:
+    """Return the values of an attribute as text."""
+    return tuple(v.decode("utf-8", "backslashreplace") for v in values(attributes, name))
+
+
+def person_of(entries: Sequence[Entry]) -> tuple[str, str, Attributes]:
+    """Check that the directory returned one enabled person; return name, DN and attributes."""
+    if not entries:
+        raise DeniedError("unknown")
+    if len(entries) > 1:
+        raise DeniedError("ambiguous", " ".join(dn for dn, _ in entries[:5]))
+    dn, attributes = entries[0]
+    names = [value.decode("utf-8", "replace") for value in values(attributes, "uid")]
+    if len(names) != 1 or not is_person(names[0]):
+        raise DeniedError("name", dn)
+    # A server without the ppolicy overlay does not know the attribute of the filter.
+    if DISABLED.encode() in values(attributes, "pwdAccountLockedTime"):
+        raise DeniedError("disabled", person=names[0])
+    return names[0], dn, attributes
+
+
+def groups_of(entries: Sequence[Entry]) -> tuple[tuple[str, ...], int]:
+    """Return the safe names among the groups found, sorted, and the number of the other names.
+
+    A site's directory is full of groups with other kinds of names. They cannot be written into the
+    command, and the registry cannot name them either, so leaving them out takes no right away.
+    """
+    names = set()
+    unsafe = 0
+    for _, attributes in entries:
+        found = [value.decode("utf-8", "replace") for value in values(attributes, "cn")]
+        if len(found) == 1 and is_group(found[0]):
+            names.add(found[0])
+        else:
+            unsafe += 1
+    if len(names) > MAX_GROUPS:
+        raise DeniedError("groups", f"{len(names)}, at most {MAX_GROUPS}")
+    return tuple(sorted(names)), unsafe

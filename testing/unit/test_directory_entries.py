@@ -1,0 +1,59 @@
+"""One enabled person with a safe name, or a reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet.directory import entries
+
+if TYPE_CHECKING:
+    from hgfleet.directory.entries import Attributes
+
+LOCKED = b"000001010000Z"
+
+
+def test_attributes_are_found_in_any_case() -> None:
+    attributes = {"sshPublicKey": [b"a", b"\xff"], "UID": [b"alice"]}
+    assert entries.values(attributes, "sshpublickey") == (b"a", b"\xff")
+    assert entries.texts(attributes, "sshPublicKey") == ("a", "\\xff")
+    assert entries.texts(attributes, "uid") == ("alice",)
+    assert entries.texts(attributes, "mail") == ()
+
+
+def test_a_person_has_a_name_a_dn_and_attributes() -> None:
+    entry: Attributes = {"UID": [b"alice"], "pwdAccountLockedTime": [b"20261121000000Z"]}
+    assert entries.person_of([("uid=alice", entry)]) == ("alice", "uid=alice", entry)
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        ([], "unknown"),
+        ([{"uid": [b"a"]}, {"uid": [b"b"]}], "ambiguous"),
+        ([{}], "name"),
+        ([{"uid": [b"a", b"b"]}], "name"),
+        ([{"uid": [b"a b"]}], "name"),
+        ([{"uid": [b"\xff"]}], "name"),
+        ([{"uid": [b"a"], "pwdaccountlockedtime": [LOCKED]}], "disabled"),
+    ],
+)
+def test_other_answers_are_denied(found: list[Attributes], reason: str) -> None:
+    with pytest.raises(entries.DeniedError) as caught:
+        entries.person_of([(f"uid={n}", entry) for n, entry in enumerate(found)])
+    assert caught.value.reason == reason
+
+
+def test_groups_with_unsafe_names_are_counted_and_left_out() -> None:
+    names = [[b"b"], [b"a"], [b"a"], [b"Domain Users"], [b"c", b"d"], [b"public"], []]
+    found = [(f"cn={n}", {"CN": values}) for n, values in enumerate(names)]
+    assert entries.groups_of(found) == (("a", "b"), 4)
+
+
+def test_a_person_in_too_many_groups_is_denied() -> None:
+    found = [(f"cn={n}", {"cn": [b"g%d" % n]}) for n in range(entries.MAX_GROUPS + 1)]
+    with pytest.raises(entries.DeniedError) as caught:
+        entries.groups_of(found)
+    assert caught.value.reason == "groups"
+    assert len(entries.groups_of(found[1:])[0]) == entries.MAX_GROUPS
