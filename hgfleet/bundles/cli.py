@@ -178,7 +178,7 @@ def _pipeline(options: argparse.Namespace, **more: Any) -> Pipeline:
         from hgfleet.objectstore.settings import credentials
 
         buckets = {
-            store.name: Bucket(store, credentials(store.name), config.ca, config.timeout)
+            store.name: Bucket(store, credentials(store.name), config.ca, config.timeout_seconds)
             for store in config.stores
         }
     return Pipeline(config, Report(options.format), buckets, **more)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import fnmatch
 import re
-import tomllib
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Final
 
 from hgfleet.bundles.plan import Refresh
 from hgfleet.bundles.pullbundle_chain import Limits
-from hgfleet.core.errors import ConfigurationError
+from hgfleet.core import paths
+from hgfleet.core.config import read
 from hgfleet.objectstore.presign import DEFAULT_PATH as SIGNING
 from hgfleet.objectstore.settings import Store
+
+if TYPE_CHECKING:
+    from hgfleet.core.config import Table
 
 DEFAULT_PATH: Final = Path("/etc/hgfleet/bundles.toml")
 
@@ -25,53 +27,52 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that a run has to know; the defaults are the paths of a host.
+    """Settings of a run; the defaults are the paths of a host.
 
     `stores` are in the order in which a manifest names them. `ca` is a file of PEM certificates
-    that both ways to a store are verified with, `signing` one with the keys that private stores are
-    read with. `zstd_level` is that of the zstd library, 1 to 22, for repositories that match no
-    pattern of `zstd_levels`; `timeout` (seconds) bounds each wait for a store.
+    that verifies the endpoint and the public URL of a store. `signing` has the keys that private
+    stores are read with. `timeout_seconds` bounds each wait for a store.
 
-    Pull bundles lie in the folder `pull_bundles`; `pull` says what is worth one.
+    `zstd_level` is a level of the zstd library, 1 to 22, for repositories that match no pattern of
+    `zstd_levels`. Pull bundles are in the folder `pull_bundles`; `pull` says which repositories get
+    them.
 
-    `jobs` processes of hg work at the same time, and `memory` (bytes) bounds the sum of what they
-    are expected to take. In the folder `scratch_ram`, if it is there, a run may use
-    `scratch_ram_size` bytes.
+    `jobs` processes of hg work at the same time, and `memory_bytes` bounds the sum of their
+    estimates. A run may use `scratch_ram_bytes` of the folder `scratch_ram`, where that exists.
 
-    Bundles of repositories that match a pattern of `digest_only` are downloaded and compared, but
-    not cloned: that is for giants. `hg verify` checks a clone of each other repository every
-    `verify_age`, and everything that is published is read and compared every `read_age`; zero means
-    never.
+    `digest_only` has patterns of large repositories: their bundles are downloaded and compared, but
+    not cloned. `hg verify` checks a clone of each other repository every `verify_age`. Every
+    published bundle is read and compared every `read_age`. Zero switches either off.
 
     `access_log` is that of the web part, `session_log` that of SSH sessions
-    (hgext/getbundlelog.py). `clone_url` is what a repository's path is appended to in
-    the page of all bundles, whose heading is `title`; empty: the page has no commands.
+    (hgext/getbundlelog.py). The page of all bundles has the heading `title`, and commands with
+    `clone_url` in front of a repository's path; without it, no commands.
     """
 
     stores: tuple[Store, ...]
     refresh: Refresh
     retention: timedelta
-    registry: Path = Path("/var/lib/hgfleet/registry.json")
-    dynamic: Path = Path("/var/lib/hgfleet/dynamic/registry.json")
-    repositories: Path = Path("/srv/hg/repos")
-    manifests: Path = Path("/var/lib/hgfleet/manifests")
+    registry: Path = Path(paths.COMPILED)
+    dynamic: Path = Path(paths.DYNAMIC)
+    repositories: Path = Path(paths.REPOSITORIES)
+    manifests: Path = Path(paths.MANIFESTS)
     pull: Limits = _PULL
-    pull_bundles: Path = Path("/var/lib/hgfleet/pullbundles")
+    pull_bundles: Path = Path(paths.PULL_BUNDLES)
     scratch: Path = Path("/var/cache/hgfleet/bundles")
-    hg: Path = Path("/opt/hgfleet/current/bin/hg")
+    hg: Path = Path(paths.HG)
     hgrc: Path = Path("/etc/hgfleet/bundles.hgrc")
-    ca: Path = Path("/etc/ssl/certs/ca-certificates.crt")
+    ca: Path = Path(paths.CA_CERTIFICATES)
     signing: Path = SIGNING
     scratch_ram: Path = Path("/run/hgfleet-bundles")
-    scratch_ram_size: int = 0
+    scratch_ram_bytes: int = 0
     jobs: int = 1
-    memory: int = 2 * 1024**3
+    memory_bytes: int = 2 * 1024**3
     digest_only: tuple[str, ...] = ()
     verify_age: timedelta = timedelta(days=30)
     read_age: timedelta = timedelta(days=7)
     zstd_level: int = 10
     zstd_levels: tuple[tuple[str, int], ...] = ()
-    timeout: float = 30.0
+    timeout_seconds: float = 30.0
     access_log: Path = Path("/var/log/hgfleet/web/access.log")
     session_log: Path = Path("/var/log/hgfleet/ssh/changesets.log")
     clone_url: str = ""
@@ -79,15 +80,15 @@ class Config:
 
     @property
     def public_urls(self) -> dict[str, str]:
-        """Where clients read from each store, by its name, in the order of a manifest."""
+        """Public URLs by the name of the store, in the order of a manifest."""
         return {store.name: store.public_url for store in self.stores}
 
     def is_large(self, repository: str) -> bool:
-        """Whether the bundles of a repository are compared, and not cloned."""
+        """Whether a repository is large: its bundles are verified by digest, without a clone."""
         return any(fnmatch.fnmatchcase(repository, pattern) for pattern in self.digest_only)
 
     def zstd_level_of(self, repository: str) -> int:
-        """Return the level for a repository: that of the first pattern which matches its path."""
+        """Return the zstd level of the first pattern that matches the path of a repository."""
         return next(
             (
                 level
@@ -99,171 +100,94 @@ class Config:
 
 
 def load(path: Path) -> Config:
-    """Read the settings. Raises ConfigurationError that names the setting and what it should be."""
-    try:
-        data = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise ConfigurationError(
-            f"{path}: cannot read the settings of the bundle jobs ({error.strerror}); "
-            "the role `bundles` writes them, --config names another file"
-        ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: not TOML: {error}") from error
-    return _Reader(path).config(data)
+    """Read the settings. Raises ConfigurationError that names a wrong setting."""
+    return read(
+        path,
+        parse,
+        "the settings of the bundle jobs",
+        "the role `bundles` writes them, --config names another file",
+    )
 
 
-class _Reader:
-    """Takes the settings out of the parsed file, one by one, and refuses what is left over."""
+def parse(table: Table) -> Config:
+    """Take the settings out of the parsed file."""
+    refresh, pull = table.table("refresh"), table.table("pull")
+    return Config(
+        stores=_stores(table),
+        refresh=Refresh(
+            share=refresh.number("share", 0.01, least=0, most=1),
+            age=_days(refresh, "age_days", 7),
+            seconds=refresh.seconds("demand_seconds", 60, least=0, most=86400),
+        ),
+        retention=_days(table, "retention_days", 7),
+        registry=table.file("registry", paths.COMPILED),
+        dynamic=table.file("dynamic", paths.DYNAMIC),
+        repositories=table.file("repositories", paths.REPOSITORIES),
+        manifests=table.file("manifests", paths.MANIFESTS),
+        pull=Limits(
+            enabled=pull.flag("enabled", _PULL.enabled),
+            least=pull.integer("least", _PULL.least, least=1, most=2**31),
+            step=pull.integer("step", _PULL.step, least=1, most=2**31),
+            whole=pull.flag("whole", _PULL.whole),
+        ),
+        pull_bundles=table.file("pull_bundles", paths.PULL_BUNDLES),
+        scratch=table.file("scratch", Config.scratch),
+        hg=table.file("hg", paths.HG),
+        hgrc=table.file("hgrc", Config.hgrc),
+        ca=table.file("ca", paths.CA_CERTIFICATES),
+        signing=table.file("signing", SIGNING),
+        scratch_ram=table.file("scratch_ram", Config.scratch_ram),
+        scratch_ram_bytes=table.size("scratch_ram_size", 0),
+        jobs=table.integer("jobs", Config.jobs, least=1, most=64),
+        memory_bytes=table.size("memory", Config.memory_bytes, least=1),
+        digest_only=table.texts("digest_only", (), expected='a list of patterns like ["team/*"]'),
+        verify_age=_days(table, "verify_days", 30),
+        read_age=_days(table, "read_days", 7),
+        zstd_level=table.integer("zstd_level", Config.zstd_level, least=1, most=22),
+        zstd_levels=_zstd_levels(table.table("zstd_levels")),
+        access_log=table.file("access_log", Config.access_log),
+        session_log=table.file("session_log", Config.session_log),
+        clone_url=table.optional_url("clone_url"),
+        title=table.text("title", Config.title),
+        timeout_seconds=table.seconds("timeout", Config.timeout_seconds, least=1, most=3600),
+    )
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
 
-    def config(self, data: dict[str, Any]) -> Config:
-        refresh, pull = self._table(data, "refresh"), self._table(data, "pull")
-        config = Config(
-            stores=self._stores(data),
-            refresh=Refresh(
-                share=self._number(refresh, "refresh.share", 0.01, 0, 1),
-                age=timedelta(days=self._number(refresh, "refresh.age_days", 7, 0, 3650)),
-                seconds=self._number(refresh, "refresh.demand_seconds", 60, 0, 86400),
-            ),
-            retention=timedelta(days=self._number(data, "retention_days", 7, 0, 3650)),
-            registry=self._file(data, "registry", Config.registry),
-            dynamic=self._file(data, "dynamic", Config.dynamic),
-            repositories=self._file(data, "repositories", Config.repositories),
-            manifests=self._file(data, "manifests", Config.manifests),
-            pull=self._limits(pull),
-            pull_bundles=self._file(data, "pull_bundles", Config.pull_bundles),
-            scratch=self._file(data, "scratch", Config.scratch),
-            hg=self._file(data, "hg", Config.hg),
-            hgrc=self._file(data, "hgrc", Config.hgrc),
-            ca=self._file(data, "ca", Config.ca),
-            signing=self._file(data, "signing", Config.signing),
-            scratch_ram=self._file(data, "scratch_ram", Config.scratch_ram),
-            scratch_ram_size=int(self._number(data, "scratch_ram_size", 0, 0, 2**50)),
-            jobs=int(self._number(data, "jobs", Config.jobs, 1, 64)),
-            memory=int(self._number(data, "memory", Config.memory, 1, 2**50)),
-            digest_only=self._patterns(data, "digest_only"),
-            verify_age=timedelta(days=self._number(data, "verify_days", 30, 0, 3650)),
-            read_age=timedelta(days=self._number(data, "read_days", 7, 0, 3650)),
-            zstd_level=int(self._number(data, "zstd_level", Config.zstd_level, 1, 22)),
-            zstd_levels=self._levels(data),
-            access_log=self._file(data, "access_log", Config.access_log),
-            session_log=self._file(data, "session_log", Config.session_log),
-            clone_url=self._clone_url(data),
-            title=self._string(data, "title", Config.title),
-            timeout=self._number(data, "timeout", Config.timeout, 1, 3600),
-        )
-        self._refuse_rest("", data)
-        self._refuse_rest("refresh.", refresh)
-        self._refuse_rest("pull.", pull)
-        return config
+def _days(table: Table, name: str, default: float) -> timedelta:
+    return timedelta(days=table.number(name, default, least=0, most=3650, unit="days"))
 
-    def _limits(self, pull: dict[str, Any]) -> Limits:
-        return Limits(
-            enabled=self._flag(pull, "pull.enabled", _PULL.enabled),
-            least=int(self._number(pull, "pull.least", _PULL.least, 1, 2**31)),
-            step=int(self._number(pull, "pull.step", _PULL.step, 1, 2**31)),
-            whole=self._flag(pull, "pull.whole", _PULL.whole),
-        )
 
-    def _levels(self, data: dict[str, Any]) -> tuple[tuple[str, int], ...]:
-        table = self._table(data, "zstd_levels")
-        return tuple(
-            (one, int(self._number({one: level}, f"zstd_levels.{one}", 0, 1, 22)))
-            for one, level in table.items()
-        )
+def _zstd_levels(table: Table) -> tuple[tuple[str, int], ...]:
+    """Take the levels by pattern of paths, in the order of the file: the first match holds."""
+    return tuple((pattern, table.integer(pattern, least=1, most=22)) for pattern in table.names())
 
-    def _stores(self, data: dict[str, Any]) -> tuple[Store, ...]:
-        tables = self._take(data, "store", None)
-        if not isinstance(tables, list) or not tables:
-            raise self._wrong("store", tables, "one table [[store]] or more")
-        stores: list[Store] = []
-        for table in tables:
-            if not isinstance(table, dict):
-                raise self._wrong("store", table, "a table [[store]]")
-            name = self._string(table := dict(table), "store.name")
-            if not _NAME.fullmatch(name) or name in {store.name for store in stores}:
-                raise self._wrong("store.name", name, "a name of a-z 0-9 - that no other store has")
-            region = self._string(table, "store.region", Store.region)
-            stores.append(
-                Store(
-                    name=name,
-                    endpoint=self._url(table, "store.endpoint"),
-                    bucket=self._string(table, "store.bucket"),
-                    public_url=self._url(table, "store.public_url").rstrip("/"),
-                    region=region,
-                    location=self._string(table, "store.location", region),
-                    private=self._flag(table, "store.private", default=False),
-                )
-            )
-            self._refuse_rest("store.", table)
-        urls = [store.public_url for store in stores]
-        for url in urls:
-            if sum(other == url or other.startswith(f"{url}/") for other in urls) > 1:
-                raise self._wrong("store.public_url", url, "a URL that is in no other store's")
-        return tuple(stores)
 
-    def _flag(self, table: dict[str, Any], name: str, default: object) -> bool:
-        value = self._take(table, name, default)
-        if not isinstance(value, bool):
-            raise self._wrong(name, value, "true or false")
-        return value
+def _stores(table: Table) -> tuple[Store, ...]:
+    stores: list[Store] = []
+    for one in table.tables("store", least=1):
+        store = _store(one)
+        if not _NAME.fullmatch(store.name) or store.name in {other.name for other in stores}:
+            raise one.error("name", store.name, "a name of a-z 0-9 - that no other store has")
+        for other in stores:
+            if _is_within(store.public_url, other.public_url):
+                raise one.error("public_url", store.public_url, "a URL in no other store's")
+        stores.append(store)
+    return tuple(stores)
 
-    def _clone_url(self, data: dict[str, Any]) -> str:
-        if data.get("clone_url", "") == "":
-            data.pop("clone_url", None)
-            return ""
-        return self._url(data, "clone_url").rstrip("/")
 
-    def _patterns(self, table: dict[str, Any], name: str) -> tuple[str, ...]:
-        value = self._take(table, name, [])
-        if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
-            raise self._wrong(name, value, 'a list of patterns like ["team/*"]')
-        return tuple(value)
+def _store(table: Table) -> Store:
+    region = table.text("region", Store.region)
+    return Store(
+        name=table.text("name"),
+        endpoint=table.url("endpoint"),
+        bucket=table.text("bucket"),
+        public_url=table.url("public_url"),
+        region=region,
+        location=table.text("location", region),
+        private=table.flag("private", default=False),
+    )
 
-    def _refuse_rest(self, prefix: str, table: dict[str, Any]) -> None:
-        for name in table:
-            raise ConfigurationError(f"{self._path}: {prefix}{name}: no such setting")
 
-    def _wrong(self, name: str, got: object, expected: str) -> ConfigurationError:
-        found = "got nothing" if got is None else f"got {got!r}"
-        return ConfigurationError(f"{self._path}: {name}: {found}, expected {expected}")
-
-    def _take(self, table: dict[str, Any], name: str, default: object) -> Any:
-        return table.pop(name.rpartition(".")[2], default)
-
-    def _table(self, data: dict[str, Any], name: str) -> dict[str, Any]:
-        value = self._take(data, name, {})
-        if not isinstance(value, dict):
-            raise self._wrong(name, value, f"a table [{name}]")
-        return dict(value)
-
-    def _string(self, table: dict[str, Any], name: str, default: str | None = None) -> str:
-        value = self._take(table, name, default)
-        if not isinstance(value, str) or not value:
-            raise self._wrong(name, value, "a string")
-        return value
-
-    def _url(self, table: dict[str, Any], name: str) -> str:
-        value = self._string(table, name)
-        parts = urlsplit(value)
-        # Also what allows urllib to open it: no file:, no ftp:.
-        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query:
-            raise self._wrong(name, value, "a URL like https://host:port/path")
-        return value
-
-    def _file(self, table: dict[str, Any], name: str, default: Path) -> Path:
-        value = Path(self._string(table, name, str(default)))
-        if not value.is_absolute():
-            raise self._wrong(name, str(value), "an absolute path")
-        return value
-
-    def _number(
-        self, table: dict[str, Any], name: str, default: float, least: float, most: float
-    ) -> float:
-        value = self._take(table, name, default)
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not least <= value <= most:
-            raise self._wrong(name, value, f"a number from {least} to {most}")
-        return float(value)
+def _is_within(one: str, other: str) -> bool:
+    """Whether two URLs are the same, or one is below the other."""
+    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")

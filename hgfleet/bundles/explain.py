@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles.budget import room_needed
-from hgfleet.bundles.job import file_name
 from hgfleet.bundles.manifest import locate
+from hgfleet.core.files import file_name
 from hgfleet.core.text import size
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _facts(pipeline: Pipeline, repository: Repository, state: State) -> Iterator
         yield "tip", state.tip
         store = hg_side.store_size(pipeline.job.source(repository))
         room = room_needed(store, len(repository.bundles), len(config.stores))
-        where = "in RAM" if room <= config.scratch_ram_size else "on disk"
+        where = "in RAM" if room <= config.scratch_ram_bytes else "on disk"
         yield "store", f"{size(store)}; new bundles take up to {size(room)} of scratch, {where}"
         name, job = file_name(repository.path), pipeline.job
         for what, checks in (("hg verify", job.checks), ("read whole", job.reads)):

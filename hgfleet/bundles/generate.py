@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles.budget import CLONE, SNAPSHOT, estimate, required_ram, room_needed
-from hgfleet.bundles.job import each, file_name, remove
+from hgfleet.bundles.job import each, remove
 from hgfleet.bundles.kinds import make_key
 from hgfleet.bundles.manifest import Entry, locate, object_url
 from hgfleet.bundles.plan import order
 from hgfleet.bundles.verify import VerificationError, WrongContentError
 from hgfleet.core.errors import HgfleetError, UnavailableError
+from hgfleet.core.files import file_name
 from hgfleet.core.text import size
 from hgfleet.hg.command_server import HgError
 from hgfleet.objectstore.bucket import MismatchError

@@ -19,6 +19,7 @@ from hgfleet.bundles.plan import Stores
 from hgfleet.bundles.state_cache import Checks
 from hgfleet.bundles.verify import Reader
 from hgfleet.core.errors import HgfleetError
+from hgfleet.core.files import file_name
 from hgfleet.hg.command_server import Hg
 
 if TYPE_CHECKING:
@@ -70,9 +71,9 @@ class Job:
         self.now = now or datetime.now(UTC)
         self.hg = Hg(config.hg, config.hgrc)
         self.manifests = Manifests(config.manifests)
-        self.reader = Reader(config.ca, config.timeout, config.signing)
-        self.gate = Gate(Bounds(config.jobs, config.memory))
-        self.room = Room(config.scratch_ram_size if config.scratch_ram.is_dir() else 0)
+        self.reader = Reader(config.ca, config.timeout_seconds, config.signing)
+        self.gate = Gate(Bounds(config.jobs, config.memory_bytes))
+        self.room = Room(config.scratch_ram_bytes if config.scratch_ram.is_dir() else 0)
         self.checks = Checks(config.scratch / "checked", config.verify_age)
         self.reads = Checks(config.scratch / "read", config.read_age)
         self.read_slots = threading.Semaphore(0)
@@ -147,11 +148,6 @@ def each(items: Iterable[str], work: Callable[[str], T]) -> dict[str, T | Hgflee
         return {items[0]: guarded(items[0])}
     with ThreadPoolExecutor(max(1, len(items)), "bundles") as pool:
         return dict(zip(items, pool.map(guarded, items), strict=True))
-
-
-def file_name(repository: str) -> str:
-    """A name for a repository that is no path; '+' occurs in no repository's path."""
-    return repository.replace("/", "+")
 
 
 def remove(folder: Path) -> None:

@@ -11,7 +11,6 @@ The file lies in the folder of manifests, owned by the bundle jobs; the reposito
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
 
 from hgfleet.bundles.kinds import KINDS, Key, parse_key
+from hgfleet.core import files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -157,8 +157,12 @@ class Manifests:
         if old == new:
             return False
         if old:
-            write(self._history(repository) / f"{now.strftime(_STAMP)}{SUFFIX}", ".new", old)
-        write(path, f".{path.name}.new", new)
+            kept = self._history(repository) / f"{now.strftime(_STAMP)}{SUFFIX}"
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            # One name for all, so that the next run replaces the file that a killed run left.
+            files.replace(kept, old, temporary=".new")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.replace(path, new)
         return True
 
     def all(self) -> set[str]:
@@ -194,25 +198,3 @@ class Manifests:
                 name = path.name.removesuffix(SUFFIX)
                 found.append((path, datetime.strptime(name, _STAMP).replace(tzinfo=UTC)))
         return found
-
-
-def write(path: Path, temporary: str, text: str, mode: int = 0o644) -> None:
-    """Write a file so that a reader, or a crash, sees the old content or the new one.
-
-    `temporary` is a name in the same folder that only the holder of the repository's lock uses; a
-    killed run leaves it, and the next one writes over it.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(temporary)
-    with fresh.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        # Web workers and SSH sessions read it through the repository's link.
-        os.fchmod(file.fileno(), mode)
-        os.fsync(file.fileno())
-    fresh.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles.generate import BundleGenerator
-from hgfleet.bundles.job import Job, StoreListing, each, file_name, remove
+from hgfleet.bundles.job import Job, StoreListing, each, remove
 from hgfleet.bundles.kinds import parse_key
 from hgfleet.bundles.manifest import locate, render
 from hgfleet.bundles.plan import Action, Plan, State, misplaced, order, plan
@@ -32,6 +32,7 @@ from hgfleet.bundles.pullbundle_store import PullbundleStore
 from hgfleet.bundles.state_cache import StateCache, reads_per_run
 from hgfleet.bundles.verify import VerificationError
 from hgfleet.core.errors import HgfleetError, HostError, RegistryError, TemporaryError
+from hgfleet.core.files import file_name, repository_of
 from hgfleet.hg import fingerprint as files
 from hgfleet.registry import user_repositories
 from hgfleet.registry.model import Repository, load_compiled
@@ -201,12 +202,12 @@ class Pipeline:
             # A registry that is empty or damaged says nothing about who is gone.
             return []
         found = self.manifests.all().union(self.job.purged, *stocks.values())
-        found |= set(map(_path, self.pullbundles.all()))
+        found |= set(map(repository_of, self.pullbundles.all()))
         for scratch in (self.config.scratch, self.config.scratch_ram):
             for folder in ("work", "snapshots", "known", "checked", "read"):
                 with contextlib.suppress(OSError):
                     names = {path.name for path in (scratch / folder).iterdir()}
-                    found |= {_path(name) for name in names if not name.startswith(".")}
+                    found |= {repository_of(name) for name in names if not name.startswith(".")}
         self.job.gone = frozenset(found - known)
         return [
             Repository(path, "", "public", (), publishing=True, bundles=())
@@ -516,8 +517,3 @@ class Pipeline:
             return Outcome(repository.path, missing=self._published.rebuild(repository, stock))
 
         return self._for_each(repositories, one, everything=False)
-
-
-def _path(name: str) -> str:
-    """The path of a repository, from `file_name`."""
-    return name.replace("+", "/")

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from hgfleet.bundles import pages
 from hgfleet.bundles import repository as hg_side
-from hgfleet.bundles.job import StoreListing, each, file_name
+from hgfleet.bundles.job import StoreListing, each
 from hgfleet.bundles.kinds import parse_key
 from hgfleet.bundles.manifest import Entry, locate, object_url
 from hgfleet.bundles.plan import misplaced, order
 from hgfleet.bundles.prune import prunable
 from hgfleet.bundles.verify import VerificationError, WrongContentError
 from hgfleet.core.errors import HgfleetError, UnavailableError, UsageError
+from hgfleet.core.files import file_name
 from hgfleet.core.text import size
 
 if TYPE_CHECKING:

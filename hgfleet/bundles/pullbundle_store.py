@@ -8,7 +8,6 @@ anywhere: what is left is files that nobody names.
 from __future__ import annotations
 
 import contextlib
-import fnmatch
 import os
 import time
 from datetime import UTC, datetime, timedelta
@@ -17,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 from hgfleet.bundles import pullbundle_chain as chains
 from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles.budget import CLONE, estimate
-from hgfleet.bundles.job import file_name, remove
-from hgfleet.bundles.manifest import write
+from hgfleet.bundles.job import remove
 from hgfleet.bundles.pullbundle_chain import ChainPlan, Link, Move, NewLink
 from hgfleet.bundles.verify import VerificationError
+from hgfleet.core import files
 from hgfleet.core.text import size
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class PullbundleStore:
 
     def folder(self, repository: Repository) -> Path:
         """Where the files of a repository lie."""
-        return self._job.config.pull_bundles / file_name(repository.path)
+        return self._job.config.pull_bundles / files.file_name(repository.path)
 
     def wanted(self, repository: Repository) -> bool:
         """Whether a repository has readers, and this host pull bundles."""
@@ -161,9 +160,9 @@ class PullbundleStore:
             bundle, changesets = hg_side.generate_link(
                 self._job.hg, work.snapshot, bases, heads, work.folder, fresh, config.zstd_level
             )
-        _sync(fresh, FILE_MODE)
+        files.sync(fresh, FILE_MODE)
         path = work.repository.path
-        if not any(fnmatch.fnmatchcase(path, pattern) for pattern in config.digest_only):
+        if not config.is_large(path):
             trial = work.folder / "pull-trial"
             try:
                 with self._job.gate.enter(estimate(CLONE, work.store)):
@@ -192,7 +191,7 @@ class PullbundleStore:
         """Replace the manifest atomically, last."""
         before = self.chain(repository)
         folder = self.folder(repository)
-        write(folder / MANIFEST, f".{MANIFEST}.new", chains.render(chain), FILE_MODE)
+        files.replace(folder / MANIFEST, chains.render(chain), mode=FILE_MODE)
         # From now on they are superfluous, however old they are.
         for link in {*before} - {*chain}:
             with contextlib.suppress(FileNotFoundError):
@@ -241,16 +240,10 @@ class PullbundleStore:
                     )
 
     def all(self) -> set[str]:
-        """Return the names of all folders, as `job.file_name` has them."""
+        """Return the names of all folders, as `files.file_name` encodes them."""
         with contextlib.suppress(OSError):
             return {path.name for path in self._job.config.pull_bundles.iterdir()}
         return set()
 
     def _now(self) -> datetime:
         return datetime.now(UTC).replace(microsecond=0)
-
-
-def _sync(path: Path, mode: int) -> None:
-    with path.open("rb") as file:
-        os.fchmod(file.fileno(), mode)
-        os.fsync(file.fileno())

@@ -19,6 +19,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.bundles.plan import State
+from hgfleet.core.files import replace
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -64,20 +65,14 @@ class StateCache:
         if not seen.is_settled() or not state.exists:
             return
         self.folder.mkdir(exist_ok=True)
-        fresh = self.folder / f".{name}.new"
-        fresh.write_text(
-            json.dumps(
-                {
-                    "for": _question(seen, tips),
-                    "heads": sorted(state.heads),
-                    "tip": state.tip,
-                    "changesets": state.changesets,
-                    "covered": dict(state.covered),
-                }
-            ),
-            "utf-8",
-        )
-        fresh.replace(self.folder / name)
+        stored = {
+            "for": _question(seen, tips),
+            "heads": sorted(state.heads),
+            "tip": state.tip,
+            "changesets": state.changesets,
+            "covered": dict(state.covered),
+        }
+        replace(self.folder / name, json.dumps(stored), mode=0o640, durable=False)
 
 
 def _question(seen: files.State, tips: Collection[str]) -> list[object]:

@@ -228,6 +228,13 @@ class Table:
             raise self.error(name, value, expected)
         return value.rstrip("/")
 
+    def optional_url(self, name: str) -> str:
+        """Take a URL as `url` does, empty by default."""
+        if self._rest.get(name, "") == "":
+            self._rest.pop(name, None)
+            return ""
+        return self.url(name)
+
     def table(self, name: str) -> Table:
         """Take a table [name]; an empty one where it is missing."""
         value = self._rest.pop(name, {})

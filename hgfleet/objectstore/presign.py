@@ -13,19 +13,20 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-import tomllib
 from dataclasses import dataclass, field
 from datetime import UTC
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
+from hgfleet.core.config import read
 from hgfleet.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from datetime import datetime
+
+    from hgfleet.core.config import Table
 
 DEFAULT_PATH: Final = Path("/etc/hgfleet/signing.toml")
 
@@ -35,6 +36,7 @@ LONGEST: Final = 3600
 """Lifetime of a signed URL, and its bounds (seconds). A download that began in time goes on."""
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+_URL: Final = re.compile(r"https?://[^/?#@]+(/[A-Za-z0-9._~-]+)*")
 _SIGNATURE: Final = re.compile(r"(X-Amz-(?:Signature|Credential)=)[^&\s]+")
 
 
@@ -117,40 +119,28 @@ class Signer:
 
 
 def load(path: Path = DEFAULT_PATH) -> Signer:
-    """Read the private stores. Raises ConfigurationError that says what is wrong, and no secret."""
-    try:
-        return _parse(tomllib.loads(path.read_text("utf-8")))
-    except OSError as error:
-        raise ConfigurationError(
-            f"{path}: cannot read the keys of the private stores ({error.strerror}); "
-            "the role `mercurial` writes them"
-        ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-        # Its message may quote the line.
-        raise ConfigurationError(f"{path}: not TOML") from None
-    except ValueError as error:
-        raise ConfigurationError(f"{path}: {error}") from error
+    """Read the private stores. Raises ConfigurationError, which shows no secret."""
+    return read(
+        path,
+        parse,
+        "the keys of the private stores",
+        "the role `mercurial` writes them",
+        secret=True,
+    )
 
 
-def _parse(data: Mapping[str, Any]) -> Signer:
-    lifetime, tables = data.get("lifetime", LIFETIME), data.get("store", [])
-    if unknown := set(data) - {"lifetime", "store"}:
-        raise ValueError(f"got unknown settings {', '.join(sorted(unknown))}")
-    if type(lifetime) is not int or not SHORTEST <= lifetime <= LONGEST:
-        raise ValueError(
-            f"lifetime: got {lifetime!r}, expected seconds from {SHORTEST} to {LONGEST}"
-        )
-    names = ("name", "url", "region", "access_key", "secret_key")
-    stores = []
-    for table in tables if isinstance(tables, list) else [None]:
-        if not isinstance(table, dict) or set(table) != set(names):
-            raise ValueError(f"store: expected tables [[store]] with {', '.join(names)}")
-        for name in names:
-            if not isinstance(table[name], str) or not re.fullmatch(r"[!-~]+", table[name]):
-                raise ValueError(f"store.{name}: expected a text without blanks")
-        if not re.fullmatch(r"https?://[^/?#@]+(/[A-Za-z0-9._~-]+)*", table["url"]):
-            raise ValueError(
-                f"store.url: got {table['url']!r}, expected one like https://host/path"
-            )
-        stores.append(PrivateStore(**table))
-    return Signer(tuple(stores), lifetime)
+def parse(table: Table) -> Signer:
+    """Take the settings out of the parsed file."""
+    lifetime = table.integer("lifetime", LIFETIME, least=SHORTEST, most=LONGEST, unit="seconds")
+    return Signer(tuple(_store(one) for one in table.tables("store")), lifetime)
+
+
+def _store(table: Table) -> PrivateStore:
+    values = {}
+    for name in ("name", "url", "region", "access_key", "secret_key"):
+        values[name] = table.text(name)
+        if not re.fullmatch(r"[!-~]+", values[name]):
+            raise table.error(name, values[name], "a text without blanks")
+    if not _URL.fullmatch(values["url"]):
+        raise table.error("url", values["url"], "a URL like https://host/path")
+    return PrivateStore(**values)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hgfleet.core import systemd
 from hgfleet.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -60,13 +60,13 @@ def credentials(store: str, environment: Mapping[str, str] = os.environ) -> Cred
 
     Raises ConfigurationError that says where they were looked for.
     """
-    folder = environment.get("CREDENTIALS_DIRECTORY")
     values = []
     for suffix, variable in CREDENTIALS:
         name = f"{store}-{suffix}"
         value = environment.get(variable, "")
-        if folder and (Path(folder) / name).exists():
-            value = (Path(folder) / name).read_text("utf-8").strip()
+        file = systemd.credential(name, environment)
+        if file is not None and file.exists():
+            value = file.read_text("utf-8").strip()
         if not value:
             raise ConfigurationError(
                 f"no credentials for the object store {store}: neither the systemd credential "

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
-import socket
 import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hgfleet.core import logfmt
+from hgfleet.core import logfmt, systemd
 from hgfleet.core.errors import UnavailableError
 from hgfleet.steering import config as settings
 from hgfleet.steering import health, provider_networks
@@ -79,10 +77,10 @@ def _probe(options: argparse.Namespace) -> int:
             # Not before clients are told of bundles again, and in nobody's way.
             threading.Thread(target=refresh, daemon=True).start()
         if rounds == 0:
-            _notify("READY=1")
+            systemd.notify("READY=1")
         rounds += 1
         # A prober that hangs is as bad as none: systemd starts another.
-        _notify("WATCHDOG=1")
+        systemd.notify("WATCHDOG=1")
         return over.wait(seconds)
 
     def say(event: str, **fields: object) -> None:
@@ -96,14 +94,6 @@ def _probe(options: argparse.Namespace) -> int:
 
     probe.run(config, say, is_over)
     return 0
-
-
-def _notify(state: str) -> None:
-    """Tell systemd (sd_notify(3)); nobody is told at a terminal."""
-    address = os.environ.get("NOTIFY_SOCKET")
-    if address:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
-            channel.sendto(state.encode(), address.replace("@", "\0", 1))
 
 
 def _status(options: argparse.Namespace) -> int:

@@ -1,21 +1,21 @@
-"""The settings of steering: `/etc/hgfleet/steering.toml`, written by the role `steering`."""
+"""Settings of steering: `/etc/hgfleet/steering.toml`, written by the role `steering`."""
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Final
 
-from hgfleet.core.errors import ConfigurationError
+from hgfleet.core import paths
+from hgfleet.core.config import read
 from hgfleet.objectstore.presign import DEFAULT_PATH as SIGNING
 from hgfleet.steering import networks, ranges
 from hgfleet.steering.order import Endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
+    from hgfleet.core.config import Table
     from hgfleet.steering.networks import Network
 
 DEFAULT_PATH: Final = Path("/etc/hgfleet/steering.toml")
@@ -33,144 +33,89 @@ class Provider:
 
 @dataclass(frozen=True)
 class Config:
-    """What is advertised, where clients are, and how endpoints are probed.
+    """Endpoints, networks of clients, and the rate of probes.
 
-    Each endpoint is asked every `interval` seconds and has `timeout` seconds to answer a probe
-    completely. `read_rate` (bytes per second) is how fast the content of all objects is read at
-    each endpoint, again and again. `ca` is a file of PEM certificates that endpoints are verified
-    with, `signing` one with the keys of private stores. `state` is a folder for what providers
-    published.
+    Each endpoint is probed every `interval_seconds` and has `timeout_seconds` to answer a probe
+    completely. `read_rate` (bytes per second) is the speed at which the content of all objects is
+    read at each endpoint, again and again. `ca` is a file of PEM certificates that verifies the
+    endpoints, `signing` one with the keys of private stores. `state` is a folder for the networks
+    of providers.
     """
 
     endpoints: tuple[Endpoint, ...]
     networks: tuple[tuple[Network, str], ...] = ()
     providers: tuple[Provider, ...] = ()
     state: Path = Path("/var/lib/hgfleet-steering")
-    manifests: Path = Path("/var/lib/hgfleet/manifests")
+    manifests: Path = Path(paths.MANIFESTS)
     health: Path = HEALTH
-    ca: Path = Path("/etc/ssl/certs/ca-certificates.crt")
+    ca: Path = Path(paths.CA_CERTIFICATES)
     signing: Path = SIGNING
-    interval: float = 3.0
-    timeout: float = 4.0
+    interval_seconds: float = 3.0
+    timeout_seconds: float = 4.0
     read_rate: int = 65536
 
 
 def load(path: Path) -> Config:
-    """Read the settings. Raises ConfigurationError that names the setting and what it should be."""
-    try:
-        return parse(tomllib.loads(path.read_text("utf-8")))
-    except OSError as error:
-        raise ConfigurationError(
-            f"{path}: cannot read the settings of steering ({error.strerror}); "
-            "the role `steering` writes them"
-        ) from error
-    except (ValueError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: {error}") from error
+    """Read the settings. Raises ConfigurationError that names a wrong setting."""
+    return read(path, parse, "the settings of steering", "the role `steering` writes them")
 
 
-def parse(data: Mapping[str, Any]) -> Config:
-    """Check the values of the file; raises ValueError."""
-    unknown = set(data) - {
-        *("endpoint", "networks", "provider", "state", "manifests", "health", "ca"),
-        *("interval", "signing", "timeout", "read_rate"),
-    }
-    if unknown:
-        raise ValueError(f"got unknown settings {', '.join(sorted(unknown))}")
-    endpoints = tuple(_endpoint(one) for one in _list(data, "endpoint"))
-    if len({endpoint.name for endpoint in endpoints}) != len(endpoints):
-        raise ValueError("endpoint: got two of one name, expected each name once")
-    for endpoint in endpoints:
-        if endpoint.origin and endpoint.origin not in {e.name for e in endpoints if not e.origin}:
-            raise ValueError(
-                f"endpoint {endpoint.name}: got the origin {endpoint.origin!r}, expected the name "
-                "of an endpoint that has none itself"
-            )
+def parse(table: Table) -> Config:
+    """Take the settings out of the parsed file."""
     return Config(
-        endpoints=endpoints,
-        networks=_networks(data.get("networks", {})),
-        providers=tuple(_provider(one) for one in _list(data, "provider")),
-        state=_path(data, "state", Config.state),
-        manifests=_path(data, "manifests", Config.manifests),
-        health=_path(data, "health", HEALTH),
-        ca=_path(data, "ca", Config.ca),
-        signing=_path(data, "signing", Config.signing),
-        interval=_seconds(data, "interval", Config.interval),
-        timeout=_seconds(data, "timeout", Config.timeout),
-        read_rate=_rate(data),
+        endpoints=_endpoints(table),
+        networks=_networks(table.table("networks")),
+        providers=tuple(_provider(one) for one in table.tables("provider")),
+        state=table.file("state", Config.state),
+        manifests=table.file("manifests", paths.MANIFESTS),
+        health=table.file("health", HEALTH),
+        ca=table.file("ca", paths.CA_CERTIFICATES),
+        signing=table.file("signing", SIGNING),
+        interval_seconds=table.seconds("interval", Config.interval_seconds, least=0.1, most=60),
+        timeout_seconds=table.seconds("timeout", Config.timeout_seconds, least=0.1, most=60),
+        read_rate=table.integer(
+            "read_rate", Config.read_rate, least=1, most=2**34, unit="bytes per second"
+        ),
     )
 
 
-def _list(data: Mapping[str, Any], name: str) -> Sequence[Any]:
-    value = data.get(name, [])
-    if not isinstance(value, list):
-        raise ValueError(f"{name}: got {value!r}, expected tables [[{name}]]")
-    return value
+def _endpoints(table: Table) -> tuple[Endpoint, ...]:
+    tables = table.tables("endpoint")
+    endpoints = tuple(_endpoint(one) for one in tables)
+    names = [endpoint.name for endpoint in endpoints]
+    origins = {endpoint.name for endpoint in endpoints if not endpoint.origin}
+    for one, endpoint in zip(tables, endpoints, strict=True):
+        if names.count(endpoint.name) > 1:
+            raise one.error("name", endpoint.name, "each name once")
+        if endpoint.origin and endpoint.origin not in origins:
+            raise one.error(
+                "origin", endpoint.origin, "the name of an endpoint without an origin of its own"
+            )
+    return endpoints
 
 
-def _endpoint(value: object) -> Endpoint:
-    if not isinstance(value, dict):
-        raise ValueError(f"endpoint: got {value!r}, expected a table")
-    unknown = set(value) - {"name", "url", "region", "cdn", "origin"}
-    if unknown:
-        raise ValueError(f"endpoint: got unknown settings {', '.join(sorted(unknown))}")
-    name, url, region = value.get("name"), value.get("url"), value.get("region")
-    if not isinstance(name, str) or not name.isprintable() or not name:
-        raise ValueError(f"endpoint: got the name {name!r}, expected a text")
-    if region is not None and (not isinstance(region, str) or not region):
-        raise ValueError(f"endpoint {name}: got the region {region!r}, expected a text")
-    if not isinstance(value.get("cdn", False), bool):
-        raise ValueError(f"endpoint {name}: cdn is true or false")
-    origin = value.get("origin", "")
-    if not isinstance(origin, str):
-        raise ValueError(f"endpoint {name}: got the origin {origin!r}, expected a text")
-    return Endpoint(name, _url(f"endpoint {name}", url), region, value.get("cdn", False), origin)
+def _endpoint(table: Table) -> Endpoint:
+    return Endpoint(
+        table.text("name"),
+        table.url("url"),
+        table.text("region") if "region" in table else None,
+        table.flag("cdn", default=False),
+        table.optional_text("origin"),
+    )
 
 
-def _url(what: str, value: object) -> str:
-    parts = urlsplit(value) if isinstance(value, str) else None
-    # Also what keeps the prober from other schemes, such as file:.
-    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
-        raise ValueError(f"{what}: got {value!r}, expected a URL like https://host/path")
-    return str(value).rstrip("/")
+def _provider(table: Table) -> Provider:
+    name, regions = table.choice("name", ranges.PROVIDERS), table.table("regions")
+    return Provider(name, table.url("url"), {one: regions.text(one) for one in regions.names()})
 
 
-def _provider(value: object) -> Provider:
-    known = ", ".join(ranges.PROVIDERS)
-    if not isinstance(value, dict) or value.get("name") not in ranges.PROVIDERS:
-        raise ValueError(f"provider: got {value!r}, expected a table with the name {known}")
-    name, regions = value["name"], value.get("regions")
-    if not isinstance(regions, dict) or not all(isinstance(r, str) for r in regions.values()):
-        raise ValueError(f"provider {name}: regions: expected our name for each of its regions")
-    return Provider(name, _url(f"provider {name}", value.get("url")), regions)
-
-
-def _networks(value: object) -> tuple[tuple[Network, str], ...]:
-    if not isinstance(value, dict) or not all(isinstance(nets, list) for nets in value.values()):
-        raise ValueError("networks: expected a list of networks for each region")
-    pairs = [(str(net), region) for region, nets in value.items() for net in nets]
-    try:
-        return tuple(networks.parse(pairs))
-    except ValueError as error:
-        raise ValueError(f"networks: {error}") from error
-
-
-def _path(data: Mapping[str, Any], name: str, default: Path) -> Path:
-    value = data.get(name, str(default))
-    if not isinstance(value, str) or not value.startswith("/"):
-        raise ValueError(f"{name}: got {value!r}, expected an absolute path")
-    return Path(value)
-
-
-def _seconds(data: Mapping[str, Any], name: str, default: float) -> float:
-    value = data.get(name, default)
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0.1 <= value <= 60:
-        raise ValueError(f"{name}: got {value!r}, expected seconds from 0.1 to 60")
-    return float(value)
-
-
-def _rate(data: Mapping[str, Any]) -> int:
-    value = data.get("read_rate", Config.read_rate)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= 2**34:
-        raise ValueError(f"read_rate: got {value!r}, expected bytes per second, 1 or more")
-    return value
+def _networks(table: Table) -> tuple[tuple[Network, str], ...]:
+    """Take the networks of each region."""
+    found: list[tuple[Network, str]] = []
+    for region in table.names():
+        texts = table.texts(region, (), expected="a list of networks such as 192.0.2.0/24")
+        try:
+            found += networks.parse([(text, region) for text in texts])
+        except ValueError as error:
+            raise table.error(region, list(texts), f"networks: {error}") from error
+    return tuple(found)

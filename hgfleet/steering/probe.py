@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from hgfleet.bundles.manifest import SUFFIX, parse
+from hgfleet.core import files
 from hgfleet.core.errors import ConfigurationError
 from hgfleet.objectstore import presign
 from hgfleet.steering import health
@@ -168,7 +169,7 @@ class Connection:
 
     def start(self) -> None:
         """Begin a probe: from now on there is `timeout` for everything until the next start."""
-        self._deadline = time.monotonic() + self.config.timeout
+        self._deadline = time.monotonic() + self.config.timeout_seconds
 
     def request(
         self, method: str, url: str, headers: Mapping[str, str]
@@ -224,7 +225,7 @@ class Connection:
     def _left(self) -> float:
         left = self._deadline - time.monotonic()
         if left <= 0:
-            raise TimeoutError(f"not done after {self.config.timeout:g} s")
+            raise TimeoutError(f"not done after {self.config.timeout_seconds:g} s")
         return left
 
     def _open(self) -> http.client.HTTPConnection:
@@ -269,8 +270,8 @@ class Prober:
             for entry in objects
         }
         try:
-            self._ask(time.monotonic() + self.config.interval)
-            self._read(time.monotonic() + self.config.interval / 2)
+            self._ask(time.monotonic() + self.config.interval_seconds)
+            self._read(time.monotonic() + self.config.interval_seconds / 2)
             if not objects:
                 self._anything()
         except EndpointError as problem:
@@ -335,7 +336,7 @@ class Prober:
     def _read(self, until: float) -> None:
         """Read on where the last round ended, at least a piece."""
         total = sum(entry.size for entry in self._known)
-        left = int(min(self.config.read_rate * self.config.interval, -(-total // ROUNDS)))
+        left = int(min(self.config.read_rate * self.config.interval_seconds, -(-total // ROUNDS)))
         answers: list[tuple[Entry, str]] = []
         most = PIECE
         while (reading := self._reading(answers)) is not None:
@@ -482,7 +483,7 @@ def run(config: Config, say: Callable[..., None], is_over: Callable[[float], boo
                     frozenset(u for p in probers if p.endpoint.origin for u in p.read),
                 ),
             )
-            if is_over(max(0.0, config.interval - (time.monotonic() - started))):
+            if is_over(max(0.0, config.interval_seconds - (time.monotonic() - started))):
                 return
 
 
@@ -515,8 +516,5 @@ def _tell_changes(
 
 
 def write(path: Path, state: Health) -> None:
-    """Replace the state's file; readers see the old or the new one."""
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.write_text(health.dump(state), "utf-8")
-    fresh.chmod(0o644)
-    fresh.replace(path)
+    """Replace the health file atomically."""
+    files.replace(path, health.dump(state), durable=False)

@@ -7,6 +7,7 @@ import ssl
 import urllib.request
 from typing import TYPE_CHECKING, Final
 
+from hgfleet.core import files
 from hgfleet.steering import networks, ranges
 
 if TYPE_CHECKING:
@@ -55,11 +56,7 @@ def refresh(config: Config, say: Callable[..., None]) -> None:
                 "networks": [[str(net), region] for net, region in found],
             }
         )
-        path = _path(config.state, provider)
-        fresh = path.with_name(f".{path.name}.new")
-        fresh.write_text(text, "utf-8")
-        fresh.chmod(0o644)
-        fresh.replace(path)
+        files.replace(_path(config.state, provider), text)
         say("ranges", provider=provider.name, networks=len(found), published=total)
 
 

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hgfleet.core import paths
 from hgfleet.core.errors import HgfleetError, UsageError
 from hgfleet.core.report import FORMATS, Report
 from hgfleet.core.text import size
 from hgfleet.registry import user_repositories
-from hgfleet.registry.cli import COMPILED, HGRC, REPOSITORIES
 from hgfleet.storage import formats, place, plan
 from hgfleet.storage.formats import Action
 from hgfleet.storage.upgrade import Fleet, Upgrade, table
@@ -64,10 +64,10 @@ def add_parser(subparsers: Any) -> None:
             "repositories", nargs="*", metavar="REPO", help="path in the registry (default: all)"
         )
         for option, default, text in (
-            ("--registry", COMPILED, "the compiled registry"),
-            ("--dynamic", user_repositories.PATH, "what people created"),
-            ("--root", REPOSITORIES, "where repositories are"),
-            ("--hgrc", HGRC, "what hg gets as HGRCPATH"),
+            ("--registry", paths.COMPILED, "the compiled registry"),
+            ("--dynamic", paths.DYNAMIC, "what people created"),
+            ("--root", paths.REPOSITORIES, "where repositories are"),
+            ("--hgrc", paths.HGRC, "what hg gets as HGRCPATH"),
         ):
             one.add_argument(option, default=default, metavar="PATH", help=f"{text} ({default})")
         one.add_argument("--user", default="hg", help="owner of the repositories (hg)")

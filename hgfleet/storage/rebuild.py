@@ -22,6 +22,7 @@ from mercurial import ui as ui_module
 from mercurial.repo import creation, factory
 from mercurial.revlogutils import constants
 
+from hgfleet.core import files
 from hgfleet.core.errors import HgfleetError, HostError, TemporaryError
 from hgfleet.storage import formats, place
 from hgfleet.storage.measure import Times, measure
@@ -226,10 +227,8 @@ class _Work:
         self.say("phase", phase="verify")
         self._verify()
         done = {"goal": sorted(self.goal), "signatures": self.signatures}
-        new = self.folder / f"{place.COMPLETE}.new"
-        new.write_text(json.dumps(done), "utf-8")
         place.sync(self.folder)
-        new.rename(self.folder / place.COMPLETE)
+        files.replace(self.folder / place.COMPLETE, json.dumps(done))
 
     def _with_lock(self, work: Callable[[Any], object]) -> None:
         """Do something while nobody else writes to the repository."""
@@ -427,8 +426,12 @@ class _Work:
         if formats.SHARE_SAFE in current:
             return
         ours = sorted((current & formats.WORKING_COPY) | {formats.SHARE_SAFE})
-        _write(self.control / "store/requires", sorted(current - formats.WORKING_COPY))
-        _write(self.control / "requires", ours)
+        mode = stat.S_IMODE((self.control / "requires").stat().st_mode)
+        for file, names in (
+            (self.control / "store/requires", sorted(current - formats.WORKING_COPY)),
+            (self.control / "requires", ours),
+        ):
+            files.replace(file, "".join(f"{name}\n" for name in names), mode=mode)
 
 
 def picture(repository: Any) -> Picture:
@@ -511,12 +514,3 @@ def _signature(source: Any, entry: Any) -> Signature:
 
 def _is_of_revlogs(name: str) -> bool:
     return name.startswith(("00changelog", "00manifest"))
-
-
-def _write(file: Path, words: list[str]) -> None:
-    new = file.with_name(f".{file.name}.new")
-    new.write_text("".join(f"{word}\n" for word in words), "ascii")
-    if file.exists():
-        shutil.copymode(file, new)
-    place.sync(file.parent)
-    new.rename(file)

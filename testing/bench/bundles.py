@@ -172,7 +172,7 @@ class Site:
         """Run the jobs as the timer does; return the seconds. Asserts what they did."""
         started = time.perf_counter()
         buckets = {
-            store.name: Bucket(store, WHO, self.config.ca, self.config.timeout)
+            store.name: Bucket(store, WHO, self.config.ca, self.config.timeout_seconds)
             for store in self.config.stores
         }
         report = Report("events", StringIO())
@@ -189,7 +189,7 @@ class Site:
         """Say what a killed run could have left wrong."""
         config, found = self.config, []
         (store,) = config.stores
-        bucket = Bucket(store, WHO, config.ca, config.timeout)
+        bucket = Bucket(store, WHO, config.ca, config.timeout_seconds)
         pipeline = Pipeline(config, Report("events", StringIO()), {store.name: bucket})
         named = set()
         for repository in repositories:
@@ -235,7 +235,7 @@ def make_site(root: Path, url: str, jobs: int) -> Site:
             pull_bundles=root / "pullbundles",
             scratch=root / "scratch",
             scratch_ram=ram,
-            scratch_ram_size=256 * 1024**2,
+            scratch_ram_bytes=256 * 1024**2,
             hg=HG,
             hgrc=hgrc,
             ca=Path(os.environ.get("SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt")),

@@ -825,13 +825,13 @@ def test_large_repositories_are_compared_and_not_cloned(
 def test_a_run_in_ram_leaves_nothing_on_disk_or_in_ram(site: Site, tmp_path: Path) -> None:
     ram = tmp_path / "ram"
     ram.mkdir()
-    site.config = replace(site.config, scratch_ram=ram, scratch_ram_size=64 * 1024 * 1024)
+    site.config = replace(site.config, scratch_ram=ram, scratch_ram_bytes=64 * 1024 * 1024)
     project = site.repository("project", kinds=("stream", "zstd", "gzip"))
     assert site.run(project)[0].error is None
     assert not (site.config.scratch / "snapshots").exists()
     assert not list((ram / "work").iterdir())
     # What does not fit goes to the disk.
-    site.config = replace(site.config, scratch_ram_size=1000)
+    site.config = replace(site.config, scratch_ram_bytes=1000)
     assert site.run(project, force=True)[0].error is None
     assert (site.config.scratch / "snapshots/project").exists()
 

@@ -119,8 +119,8 @@ def config(tmp_path: Path, server: Server) -> Config:
         health=tmp_path / "health.json",
         state=tmp_path,
         ca=Path(os.environ.get("SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt")),
-        interval=0.1,
-        timeout=0.5,
+        interval_seconds=0.1,
+        timeout_seconds=0.5,
     )
 
 
@@ -254,7 +254,7 @@ def test_an_endpoint_that_lost_all_but_one_object_is_soon_up_for_that_one(
     server: Server, prober: Prober, left: int
 ) -> None:
     """More are gone than a round asks for: then it is down until the one has had its turn."""
-    prober.config = replace(prober.config, interval=5.0)
+    prober.config = replace(prober.config, interval_seconds=5.0)
     entries = [server.entry(str(number)) for number in range(40)]
     rounds(prober, entries)
     server.refused = {f"HEAD /bundles/{n}" for n in range(40) if n != left}

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.bundles import pullbundle_store as pulls_module
 from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles.config import Config
 from hgfleet.bundles.pipeline import Outcome, Pipeline
 from hgfleet.bundles.plan import Refresh
 from hgfleet.bundles.pullbundle_chain import Chain, Limits
+from hgfleet.bundles.pullbundle_store import PullbundleStore
 from hgfleet.core.report import Report
 from hgfleet.hg import fingerprint
 from hgfleet.hg.command_server import Hg
@@ -264,7 +264,7 @@ def test_files_that_are_gone_or_not_whole_are_passed_over(host: Host) -> None:
     assert "got sha256" in str(host.pipeline().verify(host.repository).error)
 
 
-@pytest.mark.parametrize("step", ["generate_link", "apply_link", "write"])
+@pytest.mark.parametrize("step", ["generate_link", "apply_link", "_publish"])
 def test_a_killed_run_is_mended_by_the_next(
     host: Host, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -277,7 +277,7 @@ def test_a_killed_run_is_mended_by_the_next(
     before = host.chain()
     repos.append(host.source, 30, seed=9)
     with monkeypatch.context() as patched:
-        patched.setattr(pulls_module if step == "write" else hg_side, step, die)
+        patched.setattr(PullbundleStore if step == "_publish" else hg_side, step, die)
         patched.setattr(shutil, "rmtree", lambda *_arguments, **_more: None)
         with pytest.raises(Killed):
             host.run()

@@ -63,7 +63,7 @@ def test_every_setting_can_be_given(tmp_path: Path) -> None:
     loaded = load(tmp_path, text)
     assert (loaded.scratch, loaded.jobs, loaded.zstd_level) == (Path("/x"), 3, 19)
     assert loaded.signing == Path("/y")
-    assert (loaded.scratch_ram_size, loaded.memory) == (1000, 5)
+    assert (loaded.scratch_ram_bytes, loaded.memory_bytes) == (1000, 5)
     assert (loaded.digest_only, loaded.verify_age) == (("big/*",), timedelta(0))
     assert loaded.read_age == timedelta(days=2)
     assert loaded.retention == timedelta(hours=12)
@@ -74,21 +74,24 @@ def test_every_setting_can_be_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "store: got nothing, expected one table [[store]] or more"),
-        ("store = 3", "store: got 3, expected one table [[store]] or more"),
-        ("[[store]]\nname = 'eu'", "store.endpoint: got nothing, expected a string"),
+        ("", "store: got nothing, expected 1 or more tables [[store]]"),
+        ("store = 3", "store: got 3, expected 1 or more tables [[store]]"),
+        ("[[store]]\nname = 'eu'", "store.endpoint: got nothing, expected a URL"),
         (STORE.replace('"eu"', '"E U"'), "store.name: got 'E U'"),
         (STORE + STORE, "store.name: got 'eu', expected a name of a-z 0-9 - that no other"),
-        (STORE + STORE.replace("eu", "us"), "expected a URL that is in no other store's"),
+        (STORE + STORE.replace("eu", "us"), "expected a URL in no other store's"),
         (STORE + "private = 1", "store.private: got 1, expected true or false"),
         ("digest_only = 'big'" + STORE, "digest_only: got 'big', expected a list of patterns"),
         (STORE.replace("https://s3", "file://s3"), "expected a URL like https://host:port/path"),
-        ("jobs = 0" + STORE, "jobs: got 0, expected a number from 1 to 64"),
+        ("jobs = 0" + STORE, "jobs: got 0, expected a whole number from 1 to 64"),
         ("jobs = true" + STORE, "jobs: got True"),
         ('scratch = "here"' + STORE, "scratch: got 'here', expected an absolute path"),
-        ("retention = 3" + STORE, "retention: no such setting"),
-        (STORE + "secret = 1", "store.secret: no such setting"),
-        ('[zstd_levels]\n"big/*" = 23' + STORE, "zstd_levels.big/*: got 23, expected a number"),
+        ("retention = 3" + STORE, "got unknown settings retention"),
+        (STORE + "secret = 1", "got unknown settings store.secret"),
+        (
+            '[zstd_levels]\n"big/*" = 23' + STORE,
+            "zstd_levels.big/*: got 23, expected a whole",
+        ),
         ("zstd_levels = 3" + STORE, "zstd_levels: got 3, expected a table"),
         ("jobs = [", "not TOML"),
     ],

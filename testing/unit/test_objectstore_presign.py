@@ -147,15 +147,15 @@ def test_settings_are_read_and_the_secret_is_not_shown(tmp_path: Path) -> None:
     [
         (SETTINGS.replace("120", "30"), "lifetime: got 30"),
         (SETTINGS.replace("120", "true"), "lifetime: got True"),
-        (SETTINGS + 'more = "s3cr3t/+="', "store: expected tables"),
-        (SETTINGS.replace("region", "reg"), "store: expected tables"),
+        (SETTINGS + 'more = "s3cr3t/+="', "unknown settings store.more"),
+        (SETTINGS.replace("region", "reg"), "store.region: got nothing"),
         (SETTINGS.replace("s3cr3t", "s3cr 3t"), "store.secret_key"),
         (SETTINGS.replace("/private", "/private/"), "store.url"),
         (SETTINGS.replace("/private", "/private?x"), "store.url"),
         (SETTINGS.replace("https://", "https://a@"), "store.url"),
         (SETTINGS.replace("https:", "file:"), "store.url"),
         ("nonsense = 1", "unknown settings nonsense"),
-        ("store = 1", "store: expected tables"),
+        ("store = 1", "store: got 1, expected tables"),
         (SETTINGS.replace('"\n', "\n"), "not TOML"),
     ],
 )
