@@ -1,16 +1,30 @@
-"""The web part: repositories over HTTPS, for reading.
+"""Repositories over HTTPS, for reading.
 
-`hgfleet.web.app:application` is what gunicorn runs, behind nginx, as a user that cannot write a
-repository. Mercurial's own hgweb renders and speaks the wire protocol; what is here around it:
+gunicorn runs `hgfleet.web.app:application`, behind nginx, as a user that cannot write a repository.
+Mercurial's own hgweb renders pages and speaks the wire protocol. The modules around it:
 
-routing        which repository a path means (pure)
-wire           which wire commands may come over HTTPS and what their arguments look like (pure)
-state          the few files whose stat defines what a repository answers
-repositories   hgweb objects, one per repository, never shared by two threads at a time
-cache          answers, keyed by everything they depend on, bounded in bytes
-pages          the index in HTML and JSON
-access_log     one JSON line per request
-app            the WSGI application that joins these
+app                  the WSGI application: routes each request, answers failures
+settings             settings of a process, from environment variables
+exchange             one request with its log entry, and refusals
+routing              which repository a path means (pure)
+registry_reader      the registry, read again when its files change
+signin               Basic authentication, decided by hgfleet-auth
+repository_requests  requests into a repository: cached answers, hgweb, refused pushes
+request              inputs and arguments of such a request, checked before hgweb (pure)
+wire                 commands of the wire protocol and their arguments (pure)
+repositories         hgweb objects, one per repository, never shared by two threads at a time
+hgweb                hgweb itself, adapted and configured
+execution            one run of hgweb, collected or passed on
+cache                complete answers, keyed by everything they depend on, bounded in bytes
+responses            sending and logging of responses
+headers              response headers and entity tags
+listing              the index of a folder and /api/repositories
+pages                HTML and JSON of the index, error pages
+health               the answer to /healthz
+access_log           one JSON line per request
+journal              events for the operators
+
+The state that keys the cache is the stat of a repository's files (`hgfleet.hg.fingerprint`).
 
 hgwebdir is not used: it parses configuration, opens the repository anew and collects all garbage
 on every request.

@@ -1,6 +1,6 @@
 """One JSON line per request, appended to a file that may be rotated at any time.
 
-A file and not the journal: journald limits the rate of a service and drops what exceeds it, and
+A file and not the journal: journald limits the rate of a service and drops the lines above it, and
 these lines are evidence (how many bytes of changesets this server sent, and how many came from the
 object store). Each line is one write(2) to a file opened for appending, so the lines of several
 worker processes do not mix.
@@ -26,7 +26,7 @@ _encode = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 
 
 class AccessLog:
-    """Where the lines go; None is standard error, which systemd hands to the journal."""
+    """The file of the log; None is standard error, which systemd writes to the journal."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -59,11 +59,11 @@ class AccessLog:
             except OSError:
                 current = None
             if self._descriptor < 0 or current != self._inode:
-                # O_APPEND: several processes write; 0640: the addresses in it are nobody's business
+                # O_APPEND: several processes write; 0640: the addresses in it are private
                 new = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
                 if self._descriptor >= 0:
-                    # Another thread may be writing to the old number: replace what it means
-                    # instead of closing it.
+                    # Another thread may be writing to the old descriptor: replace it instead of
+                    # closing it.
                     os.dup2(new, self._descriptor, inheritable=False)
                     os.close(new)
                 else:

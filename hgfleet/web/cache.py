@@ -1,4 +1,4 @@
-"""Answers that may be given again, bounded in bytes, least recently used first to go."""
+"""Cache of complete answers, bounded in bytes; the least recently used goes first."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Answer:
     """A complete response.
 
     `parts` is the body, cut where the nonce of its Content-Security-Policy stood: each time it is
-    given, a fresh nonce goes there. `log` is what the log says about every request for it.
+    given, a fresh nonce goes there. `log` has the log fields of every request for it.
     """
 
     status: int

@@ -1,4 +1,4 @@
-"""One run of hgweb: its answer collected, or passed on piece by piece.
+"""One run of hgweb, its answer collected or passed on piece by piece.
 
 An answer that is small enough is collected before anything is sent: it gets a Content-Length, it
 can be stored, and an exception in the middle of a template becomes a clean error. Data of the wire
@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import re
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from hgfleet.web import cache, headers, repositories
+from hgfleet.web import cache, headers, hgweb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from hgfleet.web.exchange import Environ, StartResponse
     from hgfleet.web.repositories import Served
 
-    Environ = dict[str, Any]
-    StartResponse = Callable[..., Any]
     Write = Callable[[bytes], object]
 
 _NONCE = re.compile(r"'nonce-([^']+)'")
@@ -27,7 +26,7 @@ _KEPT: Final = frozenset({"content-disposition", "content-type", "last-modified"
 
 
 class Execution:
-    """Runs hgweb once and hands the object back at the end, whatever the end is."""
+    """Runs hgweb once and hands the object back at the end, also after a failure."""
 
     def __init__(self, served: Served, hand_back: Callable[[Served], None]) -> None:
         self._served: Served | None = served
@@ -43,7 +42,7 @@ class Execution:
         """Run until hgweb is done (True) or more than `most` bytes have come (False)."""
         assert self._served is not None
         self._source = self._served.application(environ, self._take_status)
-        pieces = repositories.chunks(self._source)
+        pieces = hgweb.chunks(self._source)
         collected: list[bytes] = []
         length = 0
         for piece in pieces:
@@ -70,12 +69,12 @@ class Execution:
         """The headers of an answer that is passed on."""
         final, nonce = self._final_headers()
         if nonce:
-            policy = repositories.CONTENT_SECURITY_POLICY.replace("%nonce%", nonce)
+            policy = hgweb.CONTENT_SECURITY_POLICY.replace("%nonce%", nonce)
             final = (*final, ("Content-Security-Policy", policy))
         return final
 
     def stream(self) -> Iterator[bytes]:
-        """Everything collected and all that follows."""
+        """The collected part of the answer, then the rest."""
         assert self._rest is not None
         head, self._head = self._head, b""
         yield head
@@ -84,7 +83,7 @@ class Execution:
     def write_through(self, environ: Environ, start_response: StartResponse) -> bool:
         """Let hgweb write to the server itself, as it does for archives.
 
-        False: it had nothing to write, and `answer` is what it said instead.
+        False: it wrote nothing, and `answer` has its answer.
         """
         assert self._served is not None
         started = False

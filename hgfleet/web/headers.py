@@ -1,4 +1,4 @@
-"""Response headers: what every answer carries, what pages carry, entity tags."""
+"""Response headers: those of every answer, those of pages, entity tags."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FOR_PAGES: Final[Headers] = (
 )
 
 FOR_FILES: Final[Headers] = (("Content-Security-Policy", "default-src 'none'; sandbox"),)
-"""For what committers wrote: nothing in it may run as this site."""
+"""For files that committers wrote: no script in them may run as this site."""
 
 PLAIN_TEXT: Final = ("Content-Type", "text/plain; charset=utf-8")
 HTML: Final = ("Content-Type", "text/html; charset=utf-8")
@@ -26,17 +26,17 @@ REVALIDATE: Final = ("Cache-Control", "no-cache")
 KEEP_NOWHERE: Final = ("Cache-Control", "no-store")
 DEPENDS_ON_WHO: Final = ("Vary", "Authorization")
 PERSONAL: Final[Headers] = (("Cache-Control", "private, no-store"), DEPENDS_ON_WHO)
-"""For what one client alone may see, and for what it is told about its password."""
+"""For answers to one client alone, and for answers about its password."""
 
 
 def personal(final: Headers) -> Headers:
-    """The headers of an answer that nobody but this client may keep or get."""
+    """The headers of an answer that only this client may keep or get."""
     replaced = {name for name, _ in PERSONAL} | {"ETag"}
     return (*(item for item in final if item[0] not in replaced), *PERSONAL)
 
 
 def is_page(content_type: str) -> bool:
-    """Whether a browser runs what it gets."""
+    """Whether a browser runs scripts in an answer of this type."""
     return content_type.startswith(("text/html", "application/xhtml"))
 
 

@@ -1,4 +1,4 @@
-"""The pages that are not about one repository: the index, as HTML and as JSON, and errors.
+"""Rendering of the index, as HTML and as JSON, and of error pages.
 
 Self-contained: no script, no image, no font; the style sheet is in the page and its hash in the
 Content-Security-Policy.
@@ -73,7 +73,10 @@ def rows(
     changed: dict[str, int | None],
     principal: Principal | None = None,
 ) -> list[Row]:
-    """What a person (None: everybody) may read in a folder ("" for all), by namespace and path."""
+    """Repositories of a folder ("" for all) that a person may read, by namespace and path.
+
+    Without a person, the public ones.
+    """
     prefix = folder + "/" if folder else ""
     found = [
         Row(
@@ -110,7 +113,7 @@ def index_html(
 ) -> bytes:
     """Render the index of a folder for people.
 
-    `reader` is the person who reads it, "" for somebody who may sign in, None where nobody can.
+    `reader` is the signed-in person, "" before sign-in, None on a server without sign-in.
     """
     heading = _crumbs(title, folder)
     about = registry.namespaces[folder].description if folder in registry.namespaces else ""
@@ -156,7 +159,7 @@ def index_html(
 
 
 def index_json(base_url: str, ssh_url: str, registry: Registry, listed: Sequence[Row]) -> bytes:
-    """Render the same for programs; times are RFC 3339 in UTC, null: nothing was ever pushed."""
+    """Render the same for programs; times are RFC 3339 in UTC, null before the first push."""
     namespaces = sorted({row.namespace for row in listed if row.namespace})
     document = {
         "namespaces": [
@@ -179,7 +182,7 @@ def index_json(base_url: str, ssh_url: str, registry: Registry, listed: Sequence
 
 
 def error_html(title: str, heading: str, sentence: str) -> bytes:
-    """Render an error: what happened and the way out."""
+    """Render an error: the cause and the way out."""
     body = (
         f"<h1>{escape(heading)}</h1><p>{escape(sentence)}</p>"
         f'<footer><a href="/">{escape(title)}</a></footer>'

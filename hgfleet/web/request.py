@@ -1,24 +1,23 @@
-"""One request: what it asks for, whether it may, and what the log will say about it."""
+"""Requests into a repository, checked before hgweb sees them: inputs, commands, arguments."""
 
 from __future__ import annotations
 
 import io
 import re
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
-from hgfleet.web import repositories, wire
-from hgfleet.web.headers import Headers  # noqa: TC001  (an alias that is also a value)
+from hgfleet.web import hgweb, wire
+from hgfleet.web.exchange import RefusedError, bad, method_not_allowed, not_found
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hgfleet.web.exchange import Environ, Exchange
     from hgfleet.web.routing import InRepository
-
-    Environ = dict[str, Any]
 
 LARGEST_BODY: Final = 4 * 1024 * 1024
 """Arguments in a POST body (bytes): 100,000 nodes."""
@@ -37,39 +36,8 @@ A changeset whose whole prefix is a few f is still there under a longer one.
 """
 
 
-class RefusedError(Exception):
-    """A request that gets an answer without hgweb: a status and a sentence."""
-
-    def __init__(self, status: HTTPStatus, sentence: str, extra: Headers = ()) -> None:
-        super().__init__(sentence)
-        self.status = status
-        self.sentence = sentence
-        self.headers = extra
-
-
-@dataclass(slots=True)
-class Exchange:
-    """One request and what the log will say about it."""
-
-    environ: Environ
-    method: str
-    path: str
-    query: str
-    started: float
-    identity: str
-    entry: dict[str, object] = field(default_factory=dict)
-    is_started: bool = False
-    is_personal: bool = False
-    """Whether the answer is for this client alone."""
-
-    @property
-    def is_head(self) -> bool:
-        """Whether the client wants no body."""
-        return self.method == "HEAD"
-
-
 class Inputs(NamedTuple):
-    """Everything that an answer of hgweb may depend on beside the repository's state.
+    """Everything that an answer of hgweb may depend on besides the repository's state.
 
     hgweb's environment is made of this alone, and this is the key of the stored answer.
     """
@@ -83,7 +51,7 @@ class Inputs(NamedTuple):
 
     @classmethod
     def of(cls, exchange: Exchange, route: InRepository, base_url: str) -> Inputs:
-        """Pick what counts out of a request."""
+        """Pick the inputs out of a request."""
         given = exchange.environ
         return cls(
             path=route.repository.path,
@@ -128,7 +96,7 @@ class Inputs(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a request into a repository is, as far as handling it goes."""
+    """The kind of a request into a repository: how it is answered, and whether it is stored."""
 
     is_push: bool = False
     is_storable: bool = False
@@ -137,19 +105,19 @@ class Request:
 
 
 def is_wire(query: str) -> bool:
-    """Whether a request speaks the wire protocol, whatever its path is."""
+    """Whether a query has a command of the wire protocol."""
     try:
         parameters = dict(parse_qsl(query.encode("ascii"), keep_blank_values=True))
     except (UnicodeError, ValueError):
         return False
     command = parameters.get(b"cmd", b"").decode("latin-1")
-    return bool(command) and repositories.permission(command) is not None
+    return bool(command) and hgweb.permission(command) is not None
 
 
 def understand(exchange: Exchange, route: InRepository, environ: Environ) -> Request:
     """Check a request into a repository before hgweb sees it; raises RefusedError.
 
-    Tells the log what was asked for, and puts the body of a POST into hgweb's environment.
+    Adds the command to the log entry, and the body of a POST to hgweb's environment.
     """
     try:
         query = exchange.query.encode("ascii")
@@ -157,7 +125,7 @@ def understand(exchange: Exchange, route: InRepository, environ: Environ) -> Req
     except (UnicodeError, ValueError):
         raise bad("The part of the address after '?' is not URL-encoded ASCII.") from None
     command = parameters.get(b"cmd", b"").decode("latin-1")
-    permission = repositories.permission(command) if command else None
+    permission = hgweb.permission(command) if command else None
     if permission is None:
         if exchange.method == "POST":
             raise method_not_allowed()
@@ -256,27 +224,3 @@ def _post_arguments(exchange: Exchange, environ: Environ) -> bytes:
     environ["HTTP_X_HGARGS_POST"] = stated
     environ["wsgi.input"] = io.BytesIO(body)
     return body[:length]
-
-
-def client_address(environ: Environ) -> str:
-    """The client's address: nginx sets X-Real-IP, and only nginx can reach the socket."""
-    return str(environ.get("HTTP_X_REAL_IP") or environ.get("REMOTE_ADDR", ""))[:64]
-
-
-def bad(sentence: str) -> RefusedError:
-    """400, with what is wrong."""
-    return RefusedError(HTTPStatus.BAD_REQUEST, sentence)
-
-
-def not_found() -> RefusedError:
-    """404, the same words whether something is absent or not for everybody."""
-    return RefusedError(HTTPStatus.NOT_FOUND, "There is no such page or repository here.")
-
-
-def method_not_allowed() -> RefusedError:
-    """405, with what is allowed."""
-    return RefusedError(
-        HTTPStatus.METHOD_NOT_ALLOWED,
-        "This server answers GET and HEAD.",
-        (("Allow", "GET, HEAD"),),
-    )

@@ -1,4 +1,4 @@
-"""What a path of a URL means: a repository, an index of repositories, or nothing."""
+"""Routing of a URL's path: into a repository, to an index of repositories, or nowhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class InRepository:
-    """The path leads into a repository that may be read; `rest` is what follows: "" or "/..."."""
+    """The path leads into a repository that may be read; `rest` is the path in it: "" or "/..."."""
 
     repository: Repository
     rest: str
@@ -31,11 +31,11 @@ class Index:
 def resolve(
     path: str, registry: Registry, principal: Principal | None = None
 ) -> InRepository | Index | None:
-    """Decide on whole segments, for a person or (None) for everybody; None is "not found".
+    """Decide on whole segments, for a person or (None) for the public; None is "not found".
 
     Nothing is normalised: a path with empty, `.` or `..` segments before the end of a repository's
     name names no repository. A repository that this person may not read is "not found", and so is a
-    folder that has only such ones: nobody learns here what exists, nor by how long it takes.
+    folder that has only such ones: neither the answer nor its time tells that they exist.
     """
     if not path.startswith("/"):
         return None
@@ -64,7 +64,7 @@ def is_canonical(raw_path: str, route: InRepository) -> bool:
     """Whether the path, as the client wrote it, spells the repository's name plainly.
 
     Names consist of characters that need no percent-encoding, so `%2F`, `%61` and the like in that
-    part come from somebody who is probing; each repository has one URL.
+    part come from a probe; each repository has one URL.
     """
     plain = "/" + route.repository.path
     return raw_path == plain or raw_path.startswith((plain + "/", plain + "?"))

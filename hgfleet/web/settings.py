@@ -33,7 +33,7 @@ class Settings:
     title: str = "Mercurial repositories"  # HGFLEET_WEB_TITLE
     cache_bytes: int = 64 * 1024 * 1024  # HGFLEET_WEB_CACHE_BYTES, per worker process
     drain: Path = Path("/etc/hgfleet/web.drain")  # HGFLEET_WEB_DRAIN: exists: take no new clients
-    auth_socket: Path | None = None  # HGFLEET_WEB_AUTH_SOCKET; unset: nobody can sign in
+    auth_socket: Path | None = None  # HGFLEET_WEB_AUTH_SOCKET; unset: no sign-in
     auth_calls: int = 4  # HGFLEET_WEB_AUTH_CALLS: questions at a time, of the threads of a process
 
 

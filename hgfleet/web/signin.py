@@ -1,17 +1,14 @@
-"""Who sends a request: Basic authentication (RFC 7617), decided by `hgfleet-auth`.
+"""Basic authentication (RFC 7617) of a request, decided by `hgfleet-auth`.
 
-Only requests for something that not everybody may read come here; a public repository is served
-without a look at who asks. A request without a name and a secret is told to bring them if it speaks
-Mercurial's wire protocol, whether or not the path names a repository: hg sends them only when
-asked. Browsers are sent to /login instead, so that a wrong address is no prompt for a password.
+Requests for a public repository never come here. A request of Mercurial's wire protocol without
+credentials is answered 401, whether or not the path names a repository: hg sends credentials only
+when asked. Browsers are sent to /login instead, so that a wrong address is no password prompt.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import json
-import sys
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -19,10 +16,11 @@ from hgfleet.auth import protocol
 from hgfleet.auth.client import AuthClient
 from hgfleet.core.errors import UnavailableError
 from hgfleet.core.principal import Principal
-from hgfleet.web.request import RefusedError, client_address
+from hgfleet.web.exchange import RefusedError, unavailable
+from hgfleet.web.journal import report
 
 if TYPE_CHECKING:
-    from hgfleet.web.request import Exchange
+    from hgfleet.web.exchange import Exchange
     from hgfleet.web.settings import Settings
 
 LONGEST_HEADER: Final = 4096
@@ -30,7 +28,9 @@ LONGEST_HEADER: Final = 4096
 
 _CHALLENGE: Final = 'Basic realm="{realm}", charset="UTF-8"'
 _WRONG: Final = "The name or the password is not right, or the token is no longer good."
-_NOBODY: Final = "This address is for those who say who they are: a name, and a password or token."
+_ANONYMOUS: Final = (
+    "This address is for those who say who they are: a name, and a password or token."
+)
 _UNAVAILABLE: Final = (
     "This server cannot check passwords right now; public repositories are served. "
     "Try again in a minute."
@@ -38,10 +38,10 @@ _UNAVAILABLE: Final = (
 
 
 class SignIn:
-    """Tells who sends a request. Safe in threads."""
+    """Authenticates requests. Safe in threads."""
 
     def __init__(self, settings: Settings) -> None:
-        """Without `auth_socket` nobody can sign in, and only public repositories exist."""
+        """Without `auth_socket` there is no sign-in, and only public repositories exist."""
         self._client: AuthClient | None = None
         if settings.auth_socket is not None:
             self._client = AuthClient(str(settings.auth_socket), settings.auth_calls)
@@ -50,15 +50,15 @@ class SignIn:
 
     @property
     def is_on(self) -> bool:
-        """Whether this server lets people sign in."""
+        """Whether people can sign in on this server."""
         return self._client is not None
 
     def principal(self, exchange: Exchange) -> Principal | None:
-        """The person, or None if the request names nobody; raises RefusedError."""
+        """The person, or None for a request without credentials; raises RefusedError."""
         header = str(exchange.environ.pop("HTTP_AUTHORIZATION", ""))
         if self._client is None or not header:
             return None
-        # Whatever becomes of it, the answer is for this client alone.
+        # Accepted or refused, the answer is for this client alone.
         exchange.is_personal = True
         if exchange.environ.get("wsgi.url_scheme") != "https":
             raise RefusedError(
@@ -68,11 +68,11 @@ class SignIn:
         given = parse(header)
         if given is None:
             raise self.refused(exchange, _WRONG)
-        question = protocol.Question(*given, client_address(exchange.environ))
+        question = protocol.Question(*given, exchange.client)
         try:
             answer = self._client.ask(question)
         except UnavailableError as problem:
-            _tell(exchange, str(problem))
+            report("auth", str(problem), exchange.identity)
             answer = protocol.Unavailable()
         match answer:
             case protocol.Person(name, groups, via):
@@ -88,13 +88,11 @@ class SignIn:
                 )
             case protocol.Unavailable():
                 exchange.entry["refused"] = "unavailable"
-                raise RefusedError(
-                    HTTPStatus.SERVICE_UNAVAILABLE, _UNAVAILABLE, (("Retry-After", "60"),)
-                )
+                raise unavailable(_UNAVAILABLE)
         raise self.refused(exchange, _WRONG)
 
-    def refused(self, exchange: Exchange, sentence: str = _NOBODY) -> RefusedError:
-        """401: say who you are."""
+    def refused(self, exchange: Exchange, sentence: str = _ANONYMOUS) -> RefusedError:
+        """401, with the challenge that makes hg and browsers send credentials."""
         exchange.is_personal = True
         exchange.entry["refused"] = "signin"
         return RefusedError(
@@ -102,7 +100,7 @@ class SignIn:
         )
 
     def not_found(self) -> RefusedError:
-        """404 for somebody who may still sign in."""
+        """404 for a client without credentials, with the way to sign in."""
         return RefusedError(
             HTTPStatus.NOT_FOUND,
             "There is no such page or repository here; for what is not public, sign in first: "
@@ -123,8 +121,3 @@ def parse(header: str) -> tuple[str, str] | None:
         return None
     name, colon, secret = decoded.partition(":")
     return (name, secret) if colon else None
-
-
-def _tell(exchange: Exchange, message: str) -> None:
-    record = {"event": "auth", "id": exchange.identity, "message": message}
-    print(json.dumps(record), file=sys.stderr, flush=True)

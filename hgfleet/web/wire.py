@@ -1,7 +1,7 @@
-"""Mercurial's wire protocol as it is spoken over HTTPS here: commands and their arguments.
+"""Commands of Mercurial's wire protocol over HTTPS, and the check of their arguments.
 
 hgweb trusts the shape of its input: a missing argument or a node that is not hexadecimal ends in an
-exception. Arguments are therefore checked first, and a client is told what is wrong with them.
+exception. Arguments are therefore checked first, and a refusal names the wrong one.
 The commands are those of Mercurial 7.2 (`mercurial/wireprotov1server.py`).
 """
 
@@ -38,7 +38,7 @@ REPLAYABLE: Final = frozenset(
 """Commands whose answer is a small function of the repository's state and their arguments."""
 
 STREAMING: Final = frozenset({"clonebundles", "clonebundles_manifest", "getbundle", "stream_out"})
-"""Commands answered anew each time: data, and manifests, which may depend on who asks."""
+"""Commands answered anew each time: data, and manifests, which may depend on the client."""
 
 READING: Final = REPLAYABLE | STREAMING
 
@@ -78,7 +78,7 @@ class BadRequestError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A wire command that may be run, with what the log says about it."""
+    """A wire command that may be run, with its details for the log."""
 
     command: str
     batch: tuple[str, ...] = ()
@@ -141,7 +141,7 @@ def _nodes(command: str, name: bytes, value: bytes, separator: bytes = b" ") -> 
 
 
 def _check_batch(commands: bytes) -> tuple[str, ...]:
-    """Check `heads ;known nodes=...`; a batch may hold only what answers with a few bytes."""
+    """Check `heads ;known nodes=...`; a batch may hold only commands with short answers."""
     names = []
     for item in commands.split(b";"):
         operation, space, rest = item.partition(b" ")
@@ -170,7 +170,7 @@ def _unescape(value: bytes) -> bytes:
 
 
 def _check_getbundle(arguments: Mapping[bytes, bytes]) -> dict[str, int | bool]:
-    """Check, and describe for the log what was asked for.
+    """Check a getbundle, and describe it for the log.
 
     `full` says that the client has nothing and wants changesets: the request that clone bundles are
     there to avoid.

@@ -11,7 +11,7 @@ from mercurial import hg, wireprotov1server
 from mercurial.hgweb import hgweb_mod_inner, webcommands
 
 from hgfleet.hg import fingerprint as state
-from hgfleet.web import repositories, wire
+from hgfleet.web import hgweb, wire
 
 TEMPLATES = Path(mercurial.__file__).parent / "templates"
 
@@ -23,10 +23,10 @@ def test_every_wire_command_is_known_to_be_reading_pushing_or_closed() -> None:
 
 def test_core_agrees_about_what_pushes() -> None:
     for name in wire.READING | wire.CLOSED:
-        assert repositories.permission(name) == "pull"
+        assert hgweb.permission(name) == "pull"
     for name in wire.PUSHING:
-        assert repositories.permission(name) == "push"
-    assert repositories.permission("nonsense") is None
+        assert hgweb.permission(name) == "push"
+    assert hgweb.permission("nonsense") is None
 
 
 def test_commands_with_stored_answers_take_the_arguments_that_are_checked() -> None:

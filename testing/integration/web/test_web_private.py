@@ -187,7 +187,7 @@ def test_private_answers_are_kept_nowhere(fleet: Fleet) -> None:
             assert "ETag" not in reply.headers
         if path != "/":
             assert fleet.site.log()[-1]["cache"] == "off"
-    assert len(fleet.web._answers) == 0
+    assert len(fleet.web._requests.answers) == 0
     assert fleet.ask(f"{SECRET}/json-log", "", BOB).status == 404
     assert fleet.ask(f"{SECRET}/json-log").status == 404
 

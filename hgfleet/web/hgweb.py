@@ -1,0 +1,133 @@
+"""hgweb of Mercurial, adapted: one repository object each, safe headers, forced settings.
+
+Written against Mercurial 7.0 to 7.2 (`mercurial/hgweb/hgweb_mod_inner.py`): `hgweb._obtainrepo` and
+`hgweb.run_wsgi`. `testing/integration/web/test_web_core.py` fails when they change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from mercurial import error, extensions, initialization, wireprotov1server
+from mercurial import ui as ui_module
+from mercurial.hgweb import hgweb_mod_inner
+from mercurial.hgweb import request as request_module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+# Registers revset functions, template keywords and wire commands. Only `mercurial.hgweb.hgweb_mod`
+# does it on import, and the package `mercurial.hgweb` hides that module behind the inner one.
+initialization.init()
+
+CONTENT_SECURITY_POLICY: Final = (
+    "default-src 'none'; script-src 'self' 'nonce-%nonce%'; style-src 'self'; "
+    "style-src-attr 'unsafe-inline'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+"""hgweb puts the nonce into its inline scripts; its templates carry a few style attributes."""
+
+_FORCED: Final = (
+    # Pushing goes over SSH only; no configuration file can allow it here.
+    (b"web", b"allow-push", b""),
+    # hgweb's ETag has whole seconds; ours is made of the content.
+    (b"web", b"cache", b"false"),
+    # URLs are made from the environment that hgfleet.web.app builds.
+    (b"web", b"baseurl", b""),
+    (b"web", b"staticurl", b"/static/"),
+    (b"web", b"csp", CONTENT_SECURITY_POLICY.encode("ascii")),
+    (b"ui", b"interactive", b"false"),
+)
+"""Settings that the code relies on. All others come from /etc/hgfleet/hgrc."""
+
+
+class _Response(request_module.wsgiresponse):  # type: ignore[misc]  # no type hints in core
+    """hgweb's response, with headers that any server can send.
+
+    Core puts file names into Content-Disposition as they are and encodes headers as ASCII, so a
+    file called `é` ends in an exception.
+    """
+
+    def sendresponse(self) -> Any:
+        for name, value in list(self.headers.items()):
+            if not all(32 <= byte < 127 for byte in value):
+                self.headers[name] = _printable(name, value)
+        return super().sendresponse()
+
+
+def _printable(name: bytes, value: bytes) -> bytes:
+    """Make a header value ASCII; the name of a file goes into the extended form of RFC 6266."""
+    plain = bytes(byte if 32 <= byte < 127 else ord("_") for byte in value)
+    before, found, filename = value.partition(b"filename=")
+    if name.lower() == b"content-disposition" and found:
+        encoded = quote(filename.strip(b'"'), safe="").encode("ascii")
+        return b"%sfilename*=UTF-8''%s" % (before, encoded)
+    return plain
+
+
+class Hgweb(hgweb_mod_inner.hgweb):  # type: ignore[misc]  # no type hints in core
+    """An hgweb object with exactly one repository object, for one thread at a time."""
+
+    def __init__(self, repository: Any) -> None:
+        super().__init__(repository)
+        self._only = self._repos[0].fetch()[0]
+        self.mtime = 0
+
+    @contextlib.contextmanager
+    def _obtainrepo(self) -> Iterator[Any]:
+        yield self._only
+
+    def __call__(self, environ: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
+        """Answer a request; `respond` is WSGI's start_response."""
+        request = request_module.parserequestfromenv(environ)
+        answer: Iterable[bytes] = self.run_wsgi(request, _Response(request, respond))
+        return answer
+
+
+def load_ui() -> Any:
+    """Load the configuration and its extensions; the settings that this code needs are forced."""
+    base = ui_module.ui.load()
+    for section, name, value in _FORCED:
+        base.setconfig(section, name, value, b"hgfleet.web")
+    extensions.loadall(base)
+    extensions.populateui(base)
+    return base
+
+
+def permission(command: str) -> str | None:
+    """The permission that a wire command needs, "pull" or "push"; None for an unknown command.
+
+    Extensions may add commands; this asks Mercurial's own table.
+    """
+    entry = wireprotov1server.commands.get(command.encode("ascii", "replace"))
+    if entry is None:
+        return None
+    return str(entry.permission.decode("ascii"))
+
+
+def is_about_arguments(problem: BaseException) -> bool:
+    """Whether an exception out of hgweb was most likely caused by the request's arguments."""
+    if isinstance(problem, (error.LookupError, error.RepoLookupError)):
+        return True
+    if isinstance(problem, (error.StorageError, error.RepoError)):
+        return False
+    return isinstance(
+        problem,
+        (error.Abort, error.ProgrammingError, ValueError, LookupError, TypeError, RecursionError),
+    )
+
+
+def chunks(source: Iterable[bytes], size: int = 65536) -> Iterator[bytes]:
+    """Join the small pieces that templates and bundles come in; a piece costs a system call."""
+    pending: list[bytes] = []
+    length = 0
+    for piece in source:
+        pending.append(piece)
+        length += len(piece)
+        if length >= size:
+            yield b"".join(pending)
+            pending, length = [], 0
+    if pending:
+        yield b"".join(pending)

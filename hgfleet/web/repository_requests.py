@@ -1,0 +1,146 @@
+"""Requests into a repository: from the cache of answers, else from hgweb.
+
+hgweb sees an environment that is built from the few inputs its answers depend on
+(`request.Inputs`). The same values, with the state of the repository and the generation of the
+configuration, are the key of the stored answer, so no answer can depend on a value outside its key.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from dataclasses import replace
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.web import cache, headers, hgweb
+from hgfleet.web.exchange import bad, method_not_allowed
+from hgfleet.web.execution import Execution
+from hgfleet.web.journal import report
+from hgfleet.web.request import Inputs, understand
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hgfleet.hg.fingerprint import State
+    from hgfleet.registry.model import Repository
+    from hgfleet.web.exchange import Environ, Exchange
+    from hgfleet.web.repositories import Repositories
+    from hgfleet.web.request import Request
+    from hgfleet.web.responses import Responses
+    from hgfleet.web.routing import InRepository
+    from hgfleet.web.settings import Settings
+
+LARGEST_ANSWER: Final = 1024 * 1024
+"""Answers above this are streamed and never stored (bytes)."""
+
+LARGEST_DISCARD: Final = 64 * 1024 * 1024
+"""How much of a refused push is read before the answer (bytes): a client sends all, then reads.
+
+nginx refuses pushes without letting their bodies in; this limit covers every other way here.
+"""
+
+_LOGGED_FOR_ALL: Final = ("command", "batch")
+_PUSH_REFUSED: Final = "this address is for reading; a push goes over SSH"
+
+
+class RepositoryRequests:
+    """Answers requests into repositories. Safe in threads."""
+
+    def __init__(
+        self, settings: Settings, repositories: Repositories, responses: Responses
+    ) -> None:
+        self._settings = settings
+        self._repositories = repositories
+        self._responses = responses
+        self.answers = cache.AnswerCache(settings.cache_bytes, LARGEST_ANSWER)
+
+    def answer(self, exchange: Exchange, route: InRepository) -> Iterable[bytes]:
+        """Answer one request; raises RefusedError and UnavailableRepositoryError."""
+        path = route.repository.path
+        exchange.entry["repository"] = path
+        if exchange.method not in ("GET", "HEAD", "POST"):
+            raise method_not_allowed()
+        generation = self._repositories.check_configuration()
+        state = self._repositories.state(path)
+        inputs = Inputs.of(exchange, route, exchange.base_url(self._settings.public_url))
+        key = (inputs, state, generation)
+        # An answer about a private repository is made anew each time and stored nowhere.
+        is_public = route.repository.is_public
+        if is_public and exchange.method != "POST":
+            stored = self.answers.get(key)
+            if stored is not None:
+                exchange.entry.update(stored.log, cache="hit")
+                return self._responses.send_answer(exchange, stored)
+        environ = inputs.environ(exchange.method)
+        request = understand(exchange, route, environ)
+        if request.is_push:
+            return self._refuse_push(exchange, route.repository)
+        is_storable = is_public and request.is_storable
+        if is_storable:
+            exchange.entry["cache"] = "miss"
+        else:
+            # Such an answer may depend on the client (the order of clone bundles).
+            environ["REMOTE_ADDR"] = exchange.client
+            # hgext/admission.py watches whether a client that waits for its turn is still there.
+            environ["hgfleet.connection"] = exchange.environ.get("gunicorn.socket")
+            environ["hgfleet.entry"] = exchange.entry
+        done = self._run(exchange, request, environ, path, state)
+        if not isinstance(done, cache.Answer):
+            return done
+        if is_storable and state.is_settled() and self._repositories.state(path) == state:
+            log: dict[str, object] = {
+                name: exchange.entry[name] for name in _LOGGED_FOR_ALL if name in exchange.entry
+            }
+            self.answers.put(key, replace(done, log=log))
+        return self._responses.send_answer(exchange, done)
+
+    def _run(
+        self, exchange: Exchange, request: Request, environ: Environ, path: str, state: State
+    ) -> cache.Answer | Iterable[bytes]:
+        """Run hgweb; return a complete answer, or the body of a response that has begun."""
+        execution = Execution(self._repositories.acquire(path, state), self._repositories.release)
+        try:
+            if request.is_archive:
+                if self._responses.write_archive(exchange, execution, environ):
+                    return []
+            elif not execution.collect(environ, 0 if request.is_stream else LARGEST_ANSWER):
+                return self._responses.stream(exchange, execution)
+            answer = self._without_paths(execution.answer())
+        except Exception as problem:
+            execution.close()
+            if exchange.is_started or not hgweb.is_about_arguments(problem):
+                raise
+            # One line, not a traceback: clients decide how often this is written.
+            where = traceback.extract_tb(problem.__traceback__)[-1]
+            cause = f"{type(problem).__name__}: {problem} ({where.filename}:{where.lineno})"
+            report("arguments", cause[:500], exchange.identity)
+            raise bad("This request makes no sense for this repository.") from problem
+        execution.close()
+        return answer
+
+    def _without_paths(self, answer: cache.Answer) -> cache.Answer:
+        """Remove this host's paths from an error: hgweb passes on Mercurial's own message."""
+        if answer.status < 400:
+            return answer
+        root = os.fsencode(self._settings.root) + b"/"
+        return replace(answer, parts=tuple(part.replace(root, b"") for part in answer.parts))
+
+    def _refuse_push(self, exchange: Exchange, repository: Repository) -> Iterable[bytes]:
+        """Name the address for pushes, in the form that makes `hg push` print it and fail."""
+        _discard(exchange.environ)
+        where = self._settings.ssh_url
+        sentence = _PUSH_REFUSED + (f": hg push {where}/{repository.path}" if where else "") + "\n"
+        exchange.entry["refused"] = "push"
+        final = (("Content-Type", "application/hg-error"), headers.KEEP_NOWHERE)
+        return self._responses.send(exchange, HTTPStatus.OK, final, sentence.encode())
+
+
+def _discard(environ: Environ) -> None:
+    source = environ.get("wsgi.input")
+    left = LARGEST_DISCARD
+    while source is not None and left > 0:
+        piece = source.read(min(65536, left))
+        if not piece:
+            return
+        left -= len(piece)

@@ -1,0 +1,190 @@
+"""Responses: every way in which an exchange ends, each with its line in the access log."""
+
+from __future__ import annotations
+
+import secrets
+import time
+import traceback
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from hgfleet.web import headers, hgweb, pages
+from hgfleet.web.journal import report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from hgfleet.web.access_log import AccessLog
+    from hgfleet.web.cache import Answer
+    from hgfleet.web.exchange import Environ, Exchange, RefusedError
+    from hgfleet.web.execution import Execution
+    from hgfleet.web.headers import Headers
+
+
+class Responses:
+    """Sends and logs. Safe in threads."""
+
+    def __init__(self, title: str, log: AccessLog) -> None:
+        """`title` is the name of the site, for error pages."""
+        self._title = title
+        self._log = log
+
+    def send(
+        self, exchange: Exchange, status: HTTPStatus, final: Headers, body: bytes, tag: str = ""
+    ) -> Iterable[bytes]:
+        """Send a complete response; `tag` is its entity tag, if it has one."""
+        condition = str(exchange.environ.get("HTTP_IF_NONE_MATCH", ""))
+        if exchange.is_personal:
+            tag = ""
+        if tag:
+            final = (*final, ("ETag", tag))
+        if tag and condition and headers.etag_matches(condition, tag):
+            status = HTTPStatus.NOT_MODIFIED
+            final = tuple(item for item in final if item[0] != "Content-Type")
+            body = b""
+        else:
+            final = (*final, ("Content-Length", str(len(body))))
+        self._start(exchange, status, final)
+        sent = b"" if exchange.is_head else body
+        self._record(exchange, status, len(sent))
+        return [sent] if sent else []
+
+    def send_answer(self, exchange: Exchange, answer: Answer) -> Iterable[bytes]:
+        """Send an answer of hgweb, with a fresh nonce where it needs one."""
+        final = answer.headers
+        body = answer.parts[0]
+        if answer.has_nonce:
+            nonce = secrets.token_urlsafe(16)
+            body = nonce.encode().join(answer.parts)
+            policy = hgweb.CONTENT_SECURITY_POLICY.replace("%nonce%", nonce)
+            final = (*final, ("Content-Security-Policy", policy))
+        return self.send(exchange, HTTPStatus(answer.status), final, body, answer.etag)
+
+    def refuse(self, exchange: Exchange, refusal: RefusedError) -> Iterable[bytes]:
+        """Send a refusal: a page for a browser, plain text for every other client."""
+        if "text/html" in str(exchange.environ.get("HTTP_ACCEPT", "")):
+            body = pages.error_html(self._title, refusal.status.phrase, refusal.sentence)
+            final: Headers = (
+                headers.HTML,
+                ("Content-Security-Policy", pages.CONTENT_SECURITY_POLICY),
+                *headers.FOR_PAGES,
+            )
+        else:
+            body = refusal.sentence.encode() + b"\n"
+            final = (headers.PLAIN_TEXT,)
+        final = (*final, *refusal.headers, headers.KEEP_NOWHERE)
+        return self.send(exchange, refusal.status, final, body)
+
+    def stream(self, exchange: Exchange, execution: Execution) -> Iterable[bytes]:
+        """Pass on the rest of an answer while hgweb produces it."""
+        self._start(exchange, execution.status, execution.streamed_headers())
+        if exchange.is_head:
+            execution.close()
+            self._record(exchange, execution.status, 0)
+            return []
+
+        def done(sent: int, problem: str) -> None:
+            execution.close()
+            if problem:
+                report("stream", problem, exchange.identity)
+            self._record(exchange, execution.status, sent, aborted=bool(problem))
+
+        return _Stream(execution.stream(), done)
+
+    def write_archive(self, exchange: Exchange, execution: Execution, environ: Environ) -> bool:
+        """Let hgweb write an archive to the server.
+
+        False: hgweb wrote nothing, and its answer is in `execution`.
+        """
+        sent = 0
+        if exchange.is_head:
+            environ["REQUEST_METHOD"] = "HEAD"
+
+        def begin(status: HTTPStatus, final: Headers) -> Callable[[bytes], object]:
+            write = self._start(exchange, status, final)
+
+            def counting(data: bytes) -> object:
+                nonlocal sent
+                sent += len(data)
+                return write(data)
+
+            return counting
+
+        try:
+            started = execution.write_through(environ, begin)
+        except Exception:
+            if exchange.is_started:
+                report("stream", traceback.format_exc(), exchange.identity)
+                self._record(exchange, execution.status, sent, aborted=True)
+            raise
+        if not started and execution.is_silent:
+            # hgweb says nothing at all to a HEAD.
+            final = (("Content-Type", "application/octet-stream"), headers.REVALIDATE)
+            self._start(exchange, HTTPStatus.OK, final)
+            started = True
+        if started:
+            execution.close()
+            self._record(exchange, execution.status, sent)
+        return started
+
+    def _start(
+        self, exchange: Exchange, status: HTTPStatus, final: Headers
+    ) -> Callable[[bytes], object]:
+        exchange.is_started = True
+        if exchange.is_personal:
+            final = headers.personal(final)
+        write: Callable[[bytes], object] = exchange.start_response(
+            f"{status.value} {status.phrase}", [*final, *headers.ALWAYS]
+        )
+        return write
+
+    def _record(
+        self, exchange: Exchange, status: HTTPStatus, sent: int, *, aborted: bool = False
+    ) -> None:
+        """Write the line of one request: body in bytes, duration in seconds."""
+        self._log.write(
+            {
+                "event": "request",
+                "id": exchange.identity,
+                "client": exchange.client,
+                "method": exchange.method[:16],
+                "path": exchange.path[:256],
+                **exchange.entry,
+                "status": status.value,
+                "bytes": sent,
+                "duration": round(time.perf_counter() - exchange.started, 6),
+                **({"aborted": True} if aborted else {}),
+                "agent": str(exchange.environ.get("HTTP_USER_AGENT", ""))[:128],
+            }
+        )
+
+
+class _Stream:
+    """The iterable of a streamed response; closed before its first piece, it ends cleanly too."""
+
+    def __init__(self, pieces: Iterator[bytes], done: Callable[[int, str], None]) -> None:
+        self._pieces = pieces
+        self._done: Callable[[int, str], None] | None = done
+        self._sent = 0
+        self._problem = "client disconnected"
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        try:
+            piece = next(self._pieces)
+        except StopIteration:
+            self._problem = ""
+            raise
+        except Exception:
+            self._problem = traceback.format_exc()
+            raise
+        self._sent += len(piece)
+        return piece
+
+    def close(self) -> None:
+        """Called by the server once, after the last piece or after a failure."""
+        done, self._done = self._done, None
+        if done is not None:
+            done(self._sent, self._problem)
