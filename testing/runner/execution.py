@@ -113,7 +113,7 @@ class Executor:
         began = time.monotonic()
         say(step.tier, f"{step.name} ...")
         try:
-            code, lines = self._watch(step, began)
+            code, lines, outcome.parts = self._watch(step, began)
         except OSError as error:
             outcome.failures.append(Failure(step.name, f"{step.command[0]}: {error.strerror}"))
         else:
@@ -126,14 +126,14 @@ class Executor:
             say(step.tier, f"{step.name}: {_verdict(outcome)} in {duration(outcome.seconds)}")
         return outcome
 
-    def _watch(self, step: Step, began: float) -> tuple[int, list[str]]:
+    def _watch(self, step: Step, began: float) -> tuple[int, list[str], list[tuple[str, float]]]:
         lines: list[str] = []
         watcher = _Watcher(step, began)
         with step.log.open("w", encoding="utf-8") as log:
             # `stop` takes the same lock: a step either is in its list or does not start.
             with self.lock:
                 if self.stopping:
-                    return -signal.SIGTERM, lines
+                    return -signal.SIGTERM, lines, []
                 process = subprocess.Popen(
                     list(step.command),
                     cwd=step.cwd,
@@ -154,7 +154,7 @@ class Executor:
                         lines.append(line)
                         log.write(line + "\n")
                         watcher.line(line)
-                return process.wait(), lines
+                return process.wait(), lines, watcher.phases
             finally:
                 with self.lock:
                     del self.running[process]
@@ -233,6 +233,8 @@ class _Watcher:
         self.began = began
         self.tests = 0
         self.doing = ""
+        self.phases: list[tuple[str, float]] = []
+        self.phase = ("", 0.0)
         self.done = threading.Event()
         self.thread = threading.Thread(target=self._signs_of_life, daemon=True)
 
@@ -242,6 +244,13 @@ class _Watcher:
 
     def __exit__(self, *_: object) -> None:
         self.done.set()
+        self._enter_phase("")
+
+    def _enter_phase(self, name: str) -> None:
+        before, since = self.phase
+        if before:
+            self.phases.append((f"{self.step.name}: {before}", time.monotonic() - since))
+        self.phase = (name, time.monotonic())
 
     def line(self, line: str) -> None:
         if match := _TEST_LINE.match(line) or _WORKER_LINE.match(line):
@@ -252,6 +261,7 @@ class _Watcher:
                 say(self.step.tier, f"  {test} {'ok' if word == 'PASSED' else word.lower()}")
         elif match := _MOLECULE_LINE.match(line):
             self.doing = match["action"]
+            self._enter_phase(self.doing)
             say(self.step.tier, f"  {self.step.name}: {self.doing}")
         elif line.startswith("TASK ["):
             self.doing = line[6 : line.find("]")]

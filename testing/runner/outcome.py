@@ -16,6 +16,10 @@ LINES_OF_A_FAILURE: Final = 60
 
 COLUMNS_OF_A_FAILURE: Final = 300
 
+SLOWEST: Final = 10
+LEAST_SECONDS_SHOWN: Final = 0.5
+"""Of a step or test in the table of the slowest; a run of milliseconds needs no table."""
+
 COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\]8;[^\x1b\x07]*(?:\x1b\\|\x07)")
 
 # Where the interesting part of a tool's output begins: Ansible, then everything else.
@@ -45,6 +49,8 @@ class Outcome:
     skipped: list[tuple[str, str]] = field(default_factory=list)
     seconds: float = 0.0
     log: Path | None = None
+    parts: list[tuple[str, float]] = field(default_factory=list)
+    """Its tests, or the phases of a scenario, with the seconds that each took."""
 
     @property
     def failed(self) -> int:
@@ -100,6 +106,7 @@ def of_junit(outcome: Outcome, code: int, lines: Sequence[str], report: Path) ->
         cases = []
     for case in cases:
         title = "::".join(part for part in (case.get("classname"), case.get("name")) if part)
+        outcome.parts.append((title, float(case.get("time") or 0)))
         bad = [child for child in case if child.tag in ("failure", "error")]
         skips = [child for child in case if child.tag == "skipped"]
         if bad:
@@ -159,6 +166,7 @@ def summary(outcomes: Sequence[Outcome], tiers: Mapping[str, float]) -> tuple[st
         "",
         *(f"{row[0]:<{width}}  " + "".join(f"{cell:>11}" for cell in row[1:]) for row in rows),
     ]
+    lines += _slowest_lines(counted)
     failures = [(o, failure) for o in counted for failure in o.failures]
     skipped = [(o, *skip) for o in counted for skip in o.skipped]
     if skipped:
@@ -178,6 +186,29 @@ def summary(outcomes: Sequence[Outcome], tiers: Mapping[str, float]) -> tuple[st
     passed = sum(o.passed for o in counted)
     lines += ["", f"{passed} passed, {len(failures)} failed"]
     return "\n".join(lines), 1 if failures or not passed else 0
+
+
+def slowest(outcomes: Sequence[Outcome], count: int = SLOWEST) -> list[tuple[str, str, float]]:
+    """Return tier, name and seconds of what took longest: tests, phases of scenarios, linters."""
+    found = [
+        (outcome.tier, name, seconds)
+        for outcome in outcomes
+        for name, seconds in (outcome.parts or [(outcome.name, outcome.seconds)])
+        if seconds >= LEAST_SECONDS_SHOWN
+    ]
+    return sorted(found, key=lambda item: -item[2])[:count]
+
+
+def _slowest_lines(outcomes: Sequence[Outcome]) -> list[str]:
+    rows = slowest(outcomes)
+    if not rows:
+        return []
+    width = max(len(tier) for tier, _, _ in rows)
+    shown = [
+        f"  {duration(seconds):>11}  {tier:<{width}}  {name.removeprefix(f'testing.{tier}.')}"
+        for tier, name, seconds in rows
+    ]
+    return ["", "Slowest steps and tests:", *(_shorten(line) for line in shown)]
 
 
 def _shorten(line: str) -> str:

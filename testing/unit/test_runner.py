@@ -164,6 +164,37 @@ def test_no_tier_at_all_is_red() -> None:
     assert summary([], {}) == (summary([], {})[0], 1)
 
 
+def test_the_slowest_tests_phases_and_steps_are_in_one_table(tmp_path: Path) -> None:
+    cases = "".join(
+        f'<testcase classname="testing.unit.test_x" name="t{n}" time="{n}"/>' for n in range(12)
+    )
+    unit = junit(tmp_path, cases)
+    role = Outcome("roles", "web", passed=1, seconds=80, parts=[("web: converge", 60.0)])
+    linter = Outcome("lint", "mypy", passed=1, seconds=7.5)
+    text, _ = summary([linter, unit, role], {"lint": 8, "unit": 66, "roles": 80})
+    table = text.partition("Slowest steps and tests:\n")[2].partition("\n\n")[0].splitlines()
+    assert [line.split(maxsplit=3)[2:] for line in table[:3]] == [
+        ["roles", "web: converge"],
+        ["unit", "test_x::t11"],
+        ["unit", "test_x::t10"],
+    ]
+    assert "7.5 s  lint   mypy" in table[5]
+    assert len(table) == 10
+    assert text.splitlines()[-1] == "14 passed, 0 failed"
+
+
+def test_a_run_of_moments_has_no_table_of_the_slowest() -> None:
+    assert "Slowest" not in summary([Outcome("lint", "a", passed=1)], {"lint": 0.1})[0]
+
+
+def test_phases_of_a_scenario_are_timed(logs: Path) -> None:
+    line = "INFO     default ➜ {}: Executing"
+    step = shell("web", f"echo '{line.format('create')}'; echo '{line.format('converge')}'")
+    (outcome,) = Executor().run_all([step], 1, first_only=False)
+    assert [name for name, _ in outcome.parts] == ["web: create", "web: converge"]
+    assert logs.exists()
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.04, "0.0 s"), (9.94, "9.9 s"), (12, "12 s"), (185.2, "3 min 05 s")]
 )
