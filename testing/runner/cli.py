@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import bootstrap
 
-from testing.runner import tiers
+from testing.runner import tiers, worktree
 from testing.runner.execution import Executor, say
 from testing.runner.outcome import Failure, Outcome, chosen, summary
+from testing.runner.selection import report, select
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 EXAMPLES = """\
 tiers, in the order of a full run:
@@ -34,6 +35,9 @@ examples:
   ./run-tests unit:registry      the tests that match (what pytest -k takes: unit:'keys and not sk')
   ./run-tests roles:ssh e2e      one role, then the service
   ./run-tests -x                 end at the first failure
+  ./run-tests --changed          what this branch changes needs (on main: what is not committed,
+                                 else the last commit); --changed REV: what changed since REV
+  ./run-tests unit --changed     the same, of these tiers alone
 
 Whole logs are in .cluster/logs/tests. The exit code is 0 only if something ran and all passed.
 """
@@ -54,6 +58,13 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[tuple[str,
         "-x", "--exit-first", action="store_true", help="start nothing after the first failure"
     )
     parser.add_argument(
+        "--changed",
+        nargs="?",
+        const="",
+        metavar="REV",
+        help="run what the files that changed since REV need (REV: see below), and say what not",
+    )
+    parser.add_argument(
         "-j",
         "--jobs",
         type=int,
@@ -70,6 +81,8 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[tuple[str,
             parser.error(f"there is no tier '{tier}'; the tiers are {', '.join(tiers.TIERS)}")
         chosen.setdefault(tier, []).append(words)
     order = [tier for tier in tiers.TIERS if tier in chosen]
+    if options.changed is not None and any(words for found in chosen.values() for words in found):
+        parser.error("--changed chooses tests itself: name tiers without words")
     return options, [(tier, words) for tier in order for words in dict.fromkeys(chosen[tier])]
 
 
@@ -82,9 +95,15 @@ def main(arguments: Sequence[str]) -> int:
     walls: dict[str, float] = {}
     try:
         bootstrap.ensure_controller()
+        only: Mapping[str, Sequence[str]] = {}
+        if options.changed is not None:
+            only = _select(options.changed)
+            chosen = [(tier, words) for tier, words in chosen if only.get(tier)]
+            if not chosen:
+                bootstrap.fail("None of these tiers has a test of what changed.", "See above.")
         for tier, words in chosen:
             began = time.monotonic()
-            outcomes += _run_tier(executor, tier, words, options)
+            outcomes += _run_tier(executor, tier, words, options, only.get(tier))
             walls[tier] = walls.get(tier, 0.0) + time.monotonic() - began
             if options.exit_first and any(outcome.failed for outcome in outcomes):
                 break
@@ -100,11 +119,25 @@ def main(arguments: Sequence[str]) -> int:
     return code
 
 
+def _select(revision: str) -> Mapping[str, Sequence[str]]:
+    """Say what a change needs and what is left out; return the former, by tier."""
+    commit, since = worktree.base_of_change(revision)
+    changed = worktree.changed_since(commit)
+    names = worktree.files()
+    selection = select(changed, worktree.sources(names), names, worktree.carried_roles())
+    print(report(selection, changed, since), flush=True)
+    return selection.chosen
+
+
 def _run_tier(
-    executor: Executor, tier: str, words: str, options: argparse.Namespace
+    executor: Executor,
+    tier: str,
+    words: str,
+    options: argparse.Namespace,
+    only: Sequence[str] | None,
 ) -> list[Outcome]:
     try:
-        steps = tiers.TIERS[tier](words)
+        steps = tiers.TIERS[tier](words, only)
     except bootstrap.SetupError as error:
         say(tier, "could not be set up")
         return [Outcome(tier, "set-up", failures=[Failure("set-up", str(error))])]

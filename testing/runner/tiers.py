@@ -16,18 +16,22 @@ import json
 import os
 import shlex
 import subprocess
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import bootstrap
 from bootstrap import ROOT, VENV
 
+from testing.runner import worktree
 from testing.runner.execution import LOGS, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
 BIN: Final = VENV / "bin"
+
+Only: TypeAlias = "Sequence[str] | None"
+"""The files (of the tier `roles`: the roles) that a run is narrowed to; None for all."""
 
 
 def tool(name: str, *arguments: str) -> list[str]:
@@ -63,26 +67,6 @@ def pytest(
 # lint
 
 
-def files() -> list[str]:
-    """Return every file of the repository that git has or would take."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if listed.returncode == 0:
-        return sorted({name for name in listed.stdout.split("\0") if (ROOT / name).is_file()})
-    # An unpacked archive, without git.
-    ignored = {".git", ".venv", ".cluster", ".cache"}
-    found = []
-    for place, folders, names in os.walk(ROOT):
-        folders[:] = [name for name in folders if name not in ignored]
-        found += [str((Path(place) / name).relative_to(ROOT)) for name in names]
-    return sorted(found)
-
-
 def is_shell(path: Path) -> bool:
     """Whether a file is a shell script, by its name or first line. Templates are not: not yet."""
     if path.suffix == ".j2":
@@ -98,68 +82,71 @@ def is_shell(path: Path) -> bool:
     return any(word.rpartition(b"/")[2] in (b"sh", b"bash", b"dash") for word in words)
 
 
-def lint(_words: str) -> list[Step]:
-    """Return a step per linter."""
-    names = files()
+def lint(_words: str, only: Only = None) -> list[Step]:
+    """Return a step per linter; with `only` those that these files need."""
+    # A change may also be that a file is gone.
+    names = worktree.files() if only is None else [n for n in only if (ROOT / n).is_file()]
     scripts = [name for name in names if is_shell(ROOT / name)]
-    extensions = [n for n in names if n.startswith("hgext/") and n.endswith(".py")]
-    # A relative one, so that two checkouts do not share what they know.
-    cached = ("--cache-dir", ".cache/mypy")
+    yaml = [name for name in names if name.endswith((".yml", ".yaml"))]
+    modules = [name for name in names if name.endswith(".py")]
+    # Ansible's linter needs the whole of it, to find what a play includes.
+    plays = [name for name in names if name.startswith((*ANSIBLE, ".ansible-lint"))]
+    whole = only is None
     return [
-        Step("lint", "ansible-lint", tool("ansible-lint", "--nocolor", "--profile", "production")),
-        Step("lint", "mypy hgfleet", tool("mypy", "--strict", *cached, "hgfleet")),
-        Step(
-            "lint",
-            "mypy hgext",
-            tool("mypy", "--strict", *cached, *extensions),
-            skip="" if extensions else "there is no extension yet",
+        *_if(plays, "ansible-lint", tool("ansible-lint", "--nocolor", "--profile", "production")),
+        *_if(modules, "mypy", _mypy(), env={"MYPYPATH": "docker"}),
+        *_if(
+            modules, "ruff check", tool("ruff", "check", "--no-fix", *(["."] if whole else modules))
         ),
-        Step(
-            "lint",
-            "mypy testing",
-            tool(
-                *("mypy", "--strict", *cached),
-                *(f"testing/{name}" for name in ("runner", "tools", "e2e", "faults")),
-            ),
-            env={"MYPYPATH": "docker"},
+        *_if(
+            modules,
+            "ruff format",
+            tool("ruff", "format", "--check", *(["."] if whole else modules)),
         ),
-        Step(
-            "lint",
-            "mypy docker",
-            tool("mypy", "--strict", *cached, "-m", "bootstrap", "-p", "localcluster"),
-            env={"MYPYPATH": "docker"},
-        ),
-        Step("lint", "ruff check", tool("ruff", "check", "--no-fix", ".")),
-        Step("lint", "ruff format", tool("ruff", "format", "--check", ".")),
-        Step("lint", "yamllint", tool("yamllint", "-s", ".")),
-        Step(
-            "lint",
-            "shellcheck",
-            tool("shellcheck", *scripts),
-            skip="" if scripts else "there is no shell script",
-        ),
+        *_if(yaml, "yamllint", tool("yamllint", "-s", *(["."] if whole else yaml))),
+        *_if(scripts, "shellcheck", tool("shellcheck", *scripts)),
         Step("lint", "role readmes", python("-m", "testing.tools.role_readme", "--check")),
         Step("lint", "house rules", python("-m", "testing.tools.house_rules")),
         Step("lint", "locks", python("-m", "testing.tools.locks")),
     ]
 
 
+ANSIBLE: Final = ("ansible/", "docker/containers.yml", "testing/roles/playbooks/")
+
+
+def _if(names: Sequence[str], name: str, command: list[str], **options: object) -> list[Step]:
+    return [Step("lint", name, command, **options)] if names else []  # type: ignore[arg-type]
+
+
+def _mypy() -> list[str]:
+    """Return the one run over everything typed: a second run would read the same again.
+
+    The cache is relative, so that two checkouts do not share what they know.
+    """
+    typed = ["hgfleet", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "hgext").glob("*.py"))]
+    typed += [f"testing/{name}" for name in ("runner", "tools", "e2e", "faults")]
+    typed += ["docker/bootstrap.py", "docker/localcluster"]
+    return tool("mypy", "--strict", "--cache-dir", ".cache/mypy", *typed)
+
+
 # unit and integration
 
 
-def unit(words: str) -> list[Step]:
+def unit(words: str, only: Only = None) -> list[Step]:
     """Return the one step of the tier."""
-    return [pytest("unit", "pytest", "testing/unit", words=words, workers=WORKERS)]
+    chosen = ["testing/unit"] if only is None else only
+    return [pytest("unit", "pytest", *chosen, words=words, workers=WORKERS)]
 
 
-def integration(words: str) -> list[Step]:
+def integration(words: str, only: Only = None) -> list[Step]:
     """Return the one step of the tier."""
+    chosen = ["testing/integration"] if only is None else only
     stories = ("-p", "testing.tools.tfiles")
     return [
         pytest(
             "integration",
             "pytest",
-            *(*stories, "testing/integration"),
+            *(*stories, *chosen),
             words=words,
             workers=WORKERS,
             chatty=True,
@@ -170,10 +157,12 @@ def integration(words: str) -> list[Step]:
 # roles
 
 
-def roles(words: str) -> list[Step]:
+def roles(words: str, only: Only = None) -> list[Step]:
     """Return a step per role that has a scenario; builds what the hosts need first."""
-    found = sorted(path.parents[1].name for path in ROOT.glob("ansible/roles/*/molecule/default"))
-    chosen = [name for name in found if words in name]
+    found = worktree.scenarios() if only is None else only
+    # Those with the most roles, which take longest, begin first.
+    carried = worktree.carried_roles()
+    chosen = sorted((n for n in found if words in n), key=lambda name: -len(carried[name]))
     if not chosen:
         return []
     env = _role_environment()
@@ -214,24 +203,28 @@ def _ensure_network(name: str, network: str) -> None:
 # e2e and faults
 
 
-def e2e(words: str) -> list[Step]:
+def e2e(words: str, only: Only = None) -> list[Step]:
     """Return a step per host and one for the service; brings the cluster up first."""
     env = _running_cluster()
-    steps = [
-        pytest("e2e", f"host-{host}", f"--hosts=docker://{container}", *tests, words=words, env=env)
-        for host, container, tests in host_tests(env)
+    chosen = ["testing/e2e"] if only is None else only
+    service = pytest("e2e", "service", *chosen, words=words, env=env, chatty=True)
+    if only is not None:
+        return [service]
+    return [
+        *(
+            pytest("e2e", f"host-{host}", f"--hosts=docker://{name}", *tests, words=words, env=env)
+            for host, name, tests in host_tests(env)
+        ),
+        service,
     ]
-    steps.append(pytest("e2e", "service", "testing/e2e", words=words, env=env, chatty=True))
-    return steps
 
 
-def faults(words: str) -> list[Step]:
+def faults(words: str, only: Only = None) -> list[Step]:
     """Return the one step of the tier; brings the cluster up first."""
     shared = ("-p", "testing.e2e.conftest")
+    chosen = ["testing/faults"] if only is None else only
     env = _running_cluster()
-    return [
-        pytest("faults", "pytest", *shared, "testing/faults", words=words, env=env, chatty=True)
-    ]
+    return [pytest("faults", "pytest", *shared, *chosen, words=words, env=env, chatty=True)]
 
 
 def _running_cluster() -> dict[str, str]:
@@ -304,7 +297,7 @@ def _strings(value: object) -> Iterable[str]:
     return [str(item) for item in value] if isinstance(value, list) else []
 
 
-TIERS: Final[dict[str, Callable[[str], list[Step]]]] = {
+TIERS: Final[dict[str, Callable[[str, Only], list[Step]]]] = {
     "lint": lint,
     "unit": unit,
     "integration": integration,
