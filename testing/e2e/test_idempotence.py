@@ -28,6 +28,9 @@ def assert_nothing_changed(cluster: Cluster, done: Result) -> None:
     assert expected <= set(recap), f"no recap of {expected - set(recap)}:\n{done}"
     changed = {host: int(found["changed"]) for host, found in recap.items()}
     assert not any(changed.values()), "\n".join([f"changed: {changed}", *guilty])
+    roles = {path.name for path in (ROOT / "ansible/roles").iterdir()}
+    missing = {role for role in roles if f"TASK [{role} : " not in done.stdout}
+    assert not missing, f"no task of {missing} ran: no host of the cluster carries them"
     assert all(int(found["ok"]) > 5 for host, found in recap.items() if host in expected)
 
 

@@ -97,7 +97,7 @@ def main(arguments: Sequence[str]) -> int:
         bootstrap.ensure_controller()
         only: Mapping[str, Sequence[str]] = {}
         if options.changed is not None:
-            only = _select(options.changed)
+            only = _select(options.changed, [tier for tier, _ in chosen])
             chosen = [(tier, words) for tier, words in chosen if only.get(tier)]
             if not chosen:
                 bootstrap.fail("None of these tiers has a test of what changed.", "See above.")
@@ -119,13 +119,13 @@ def main(arguments: Sequence[str]) -> int:
     return code
 
 
-def _select(revision: str) -> Mapping[str, Sequence[str]]:
+def _select(revision: str, named: Sequence[str]) -> Mapping[str, Sequence[str]]:
     """Say what a change needs and what is left out; return the former, by tier."""
     commit, since = worktree.base_of_change(revision)
     changed = worktree.changed_since(commit)
     names = worktree.files()
     selection = select(changed, worktree.sources(names), names, worktree.carried_roles())
-    print(report(selection, changed, since), flush=True)
+    print(report(selection, changed, since, named), flush=True)
     return selection.chosen
 
 

@@ -28,7 +28,7 @@ LOGS: Final = bootstrap.STATE / "logs/tests"
 
 _WORD = r"(?P<word>PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)"
 # "testing/x.py::test PASSED [ 10%]"; with workers "[gw0] [ 10%] PASSED testing/x.py::test".
-_TEST_LINE = re.compile(rf"^(?P<test>\S+::.+?) {_WORD}\b")
+_TEST_LINE = re.compile(rf"^(?P<test>\S+::.+) {_WORD}\b")
 _WORKER_LINE = re.compile(rf"^\[gw\d+\] (?:\[ *\d+%\] )?{_WORD} (?P<test>\S+::.+?) *$")
 _MOLECULE_LINE = re.compile(r"^INFO .*?(?:➜|>) ?(?P<action>[a-z_]+)\b.*[Ee]xecuting")
 
@@ -253,7 +253,7 @@ class _Watcher:
         self.phase = (name, time.monotonic())
 
     def line(self, line: str) -> None:
-        if match := _TEST_LINE.match(line) or _WORKER_LINE.match(line):
+        if match := _WORKER_LINE.match(line) or _TEST_LINE.match(line):
             self.tests += 1
             word = match["word"]
             if self.step.chatty or word in ("FAILED", "ERROR"):

@@ -202,14 +202,18 @@ def _left_out(
     return result
 
 
-def report(selection: Selection, changed: Collection[str], since: str) -> str:
-    """Render what is run and what is left out, for a person."""
+def report(
+    selection: Selection, changed: Collection[str], since: str, tiers: Collection[str]
+) -> str:
+    """Render what is run of these tiers and what is left out, for a person."""
     shown = sorted(changed)
     lines = [f"{len(shown)} changed {'file' if len(shown) == 1 else 'files'} ({since}):"]
     lines += [f"  {name}" for name in shown[:FILES_SHOWN]]
     if len(shown) > FILES_SHOWN:
         lines.append(f"  ... and {len(shown) - FILES_SHOWN} more")
     for tier, names in selection.chosen.items():
+        if tier not in tiers:
+            continue
         what = {"lint": "files", "roles": "scenarios"}.get(tier, "files of tests")
         if names:
             listed = " ".join(name.rpartition("/")[2] for name in names[:FILES_SHOWN])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from bootstrap import SetupError
 
-from testing.runner import cli, references, worktree
+from testing.runner import cli, references, tiers, worktree
 from testing.runner.selection import Selection, report, select
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def test_a_removed_module_chooses_what_still_imports_it() -> None:
 
 def test_what_is_left_out_is_said_with_its_reason() -> None:
     files = ["hgfleet/web/wire.py"]
-    text = report(select(files, SOURCES, NAMES, CARRIED), files, "not on main")
+    text = report(select(files, SOURCES, NAMES, CARRIED), files, "not on main", list(tiers.TIERS))
     assert "1 changed file (not on main):\n  hgfleet/web/wire.py\n" in text
     assert "runs      roles        web\n" in text
     assert "left out  unit         3 of 5 files: they use nothing that changed" in text
@@ -178,11 +178,13 @@ def test_what_is_left_out_is_said_with_its_reason() -> None:
     assert "before a deploy: ./run-tests e2e" in text
     assert "before a deploy: ./run-tests faults" in text
     assert "left out  lint         ansible-lint" in text
+    text = report(select(files, SOURCES, NAMES, CARRIED), files, "not on main", ["unit"])
+    assert "roles" not in text
 
 
 def test_of_many_files_the_first_are_shown() -> None:
     files = [f"docs/{n:02}.md" for n in range(30)]
-    text = report(Selection({"lint": tuple(files)}, {}), files, "since v1")
+    text = report(Selection({"lint": tuple(files)}, {}), files, "since v1", ["lint"])
     assert "  ... and 18 more" in text
     assert "11.md ... (30 files)" in text
 
@@ -217,7 +219,7 @@ def test_of_a_branch_all_that_is_not_on_main_counts(checkout: Path) -> None:
     (checkout / "b").write_text("2")
     (checkout / "new").write_text("1")
     commit, since = worktree.base_of_change("")
-    assert (commit, since) == (git(checkout, "rev-parse", "main"), "not on main")
+    assert (commit, since) == (git(checkout, "rev-parse", "main"), "not on main", list(tiers.TIERS))
     assert worktree.changed_since(commit) == ["a", "b", "new"]
     assert worktree.files() == ["b", "new"]
 
