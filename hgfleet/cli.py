@@ -1,8 +1,8 @@
 """`hgfleet`: one command, a subcommand per part.
 
-Each part brings `add_parser(subparsers)`, which adds its own parser and sets `run` on it, a
+Each part has a function `add_parser(subparsers)`, which adds its parser and sets `run` on it: a
 function from the parsed arguments to an exit code (`parser.set_defaults(run=...)`). Only the part
-that is asked for is imported: `hgfleet registry` starts without boto3.
+of the command line is imported: `hgfleet registry` starts without boto3.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from hgfleet.core.errors import HgfleetError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# name -> (module with add_parser, what the overview says)
+# name -> (module with add_parser, summary for the overview)
 PARTS: Final[dict[str, tuple[str, str]]] = {
     "registry": ("hgfleet.registry.cli", "check, show and apply the registry of repositories"),
     "replica": (
-        "hgfleet.directory.sync_check",
+        "hgfleet.directory.sync_cli",
         "compare this host's copy of the directory with the provider",
     ),
     "directory": ("hgfleet.directory.acl_check", "check the access rules of the directory"),
@@ -43,12 +43,12 @@ PARTS: Final[dict[str, tuple[str, str]]] = {
 
 _EPILOG = """\
 examples:
-  hgfleet registry check registry.yml    say what is wrong with a registry, or that it is fine
+  hgfleet registry check registry.yml    list the problems of a registry
   hgfleet registry apply --check --diff  show what applying it would change on this host
   hgfleet registry apply --help          every option of one command
 
-exit codes are those of sysexits(3): 65 bad data, 69 a server is unavailable, 71 something of this
-host is not as it has to be, 75 try again later, 77 not allowed, 78 bad configuration.
+exit codes are those of sysexits(3): 65 bad data, 69 a server is unavailable, 71 a file or program
+of this host is wrong, 75 try again later, 77 not allowed, 78 bad configuration.
 """
 
 

@@ -1,15 +1,15 @@
 """The errors of hgfleet: one class tree, an exit code per kind.
 
-A message is one sentence for the person who reads it: what was found, what was expected, the way
-out. The codes are those of sysexits(3), so that units and scripts can tell "try again" (75) from
-"somebody has to change something" (65, 77, 78).
+A message is one sentence: the value found, the value expected, the way out. The codes are those of
+sysexits(3), so that units and scripts can tell "try again" (75) from "an operator has to change
+something" (65, 77, 78).
 """
 
 from __future__ import annotations
 
 
 class HgfleetError(Exception):
-    """Something that ends a command with a sentence on stderr instead of a traceback."""
+    """An error that ends a command with a sentence on stderr instead of a traceback."""
 
     exit_code = 1
 
@@ -33,19 +33,19 @@ class UnavailableError(HgfleetError):
 
 
 class HostError(HgfleetError):
-    """A file, directory, user or program of this host is not as it has to be."""
+    """A file, directory, user or program of this host is missing or wrong."""
 
     exit_code = 71
 
 
 class TemporaryError(HgfleetError):
-    """Nothing is wrong but the moment: the same command may succeed later."""
+    """A condition that passes: the same command may succeed later."""
 
     exit_code = 75
 
 
 class AccessDeniedError(HgfleetError):
-    """The person may not do this; the message names who may."""
+    """The person has no right to do this; the message names those who have."""
 
     exit_code = 77
 

@@ -1,14 +1,17 @@
-"""Files that are replaced atomically, and names of files for repositories."""
+"""Files that are replaced atomically, and names of files for repositories.
+
+SSH sessions import this module, so it does without pathlib.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 def replace(
@@ -23,9 +26,9 @@ def replace(
 
     The folder must exist. See `replace_at` for the parameters.
     """
-    target = Path(path)
-    with open_folder(target.parent) as folder:
-        replace_at(folder, target.name, content, mode=mode, durable=durable, temporary=temporary)
+    above, slash, name = os.fspath(path).rpartition("/")
+    with open_folder(f"{above}{slash}" or ".") as folder:
+        replace_at(folder, name, content, mode=mode, durable=durable, temporary=temporary)
 
 
 def replace_at(
@@ -39,8 +42,8 @@ def replace_at(
 ) -> None:
     """Replace a file in the folder that the descriptor `folder` has open; see `replace`.
 
-    `mode` holds whatever the umask is. `durable` has the content and the rename on the disk before
-    the function returns; files under /run, and those that the next run makes again, do without.
+    `mode` is set as given, past the umask. `durable` has content and rename on the disk at the
+    return; files under /run, and those that the next run makes again, do without.
     `temporary` is the name of the new file until the rename. The lock or the unit that keeps two
     writers apart is the caller's; a killed writer leaves the temporary file, and the next writer
     removes it. O_EXCL keeps the content out of any file that lies there under that name.

@@ -1,7 +1,7 @@
 """One structured line per event, for syslog and the journal: `event=key decision=deny ...`.
 
-Whatever a stranger sends ends up here, so a value can never begin a new line, a new field, or be
-longer than a log should bear.
+Values come from unknown clients, so a value can never begin a new line or a new field, and its
+length is bounded.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234567
 
 def line(event: str, **fields: object) -> str:
     """Format one event. Durations are given in seconds, sizes in bytes; None is left out."""
-    words = [f"event={event}"]
-    words += [f"{name}={_value(value)}" for name, value in fields.items() if value is not None]
-    return " ".join(words)
+    parts = [f"event={event}"]
+    parts += [f"{name}={_value(value)}" for name, value in fields.items() if value is not None]
+    return " ".join(parts)
 
 
 def _value(value: object) -> str:

@@ -34,6 +34,12 @@ def test_the_content_and_the_mode_are_replaced(tmp_path: Path, durable: bool) ->
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+def test_a_path_may_be_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    files.replace("file", "one")
+    assert (tmp_path / "file").read_text() == "one"
+
+
 def test_a_reader_keeps_the_old_file(tmp_path: Path) -> None:
     target = tmp_path / "file"
     target.write_text("old")

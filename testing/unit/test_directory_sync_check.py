@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from hgfleet.core.errors import ConfigurationError
-from hgfleet.directory import sync_check
-from hgfleet.directory.sync_check import Config, Memory, RefusedError, UnreachableError
+from hgfleet.directory import sync_check, sync_cli
+from hgfleet.directory.sync_check import Memory, RefusedError, UnreachableError
+from hgfleet.directory.sync_cli import Config
 
 WALL = datetime(2020, 11, 21, 12, 0, 0, tzinfo=UTC)
 
@@ -121,7 +122,7 @@ def test_what_is_no_csn_is_refused(text: str) -> None:
 
 
 def test_every_state_has_words_and_an_exit_code() -> None:
-    assert set(sync_check._SENTENCES) == set(sync_check.EXIT_CODES)
+    assert set(sync_cli._SENTENCES) == set(sync_check.EXIT_CODES)
     manual = sync_check.__doc__ or ""
     for state, code in sync_check.EXIT_CODES.items():
         row = next(line for line in manual.splitlines() if line.startswith(f"| {state} |"))
@@ -155,13 +156,13 @@ def write(folder: Path, **changes: object) -> str:
 
 
 def test_settings_are_read(tmp_path: Path) -> None:
-    assert sync_check.load_config(write(tmp_path)) == config(tmp_path)
+    assert sync_cli.load_config(write(tmp_path)) == config(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"provider": None}, "missing settings: provider"),
+        ({"provider": None}, "provider: got nothing, expected a text"),
         ({"colour": "red"}, "colour"),
         ({"timeout": "2"}, "timeout: got '2'"),
         ({"suffix": ""}, "suffix"),
@@ -169,31 +170,31 @@ def test_settings_are_read(tmp_path: Path) -> None:
 )
 def test_wrong_settings_are_named(tmp_path: Path, changes: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
-        sync_check.load_config(write(tmp_path, **changes))
+        sync_cli.load_config(write(tmp_path, **changes))
 
 
 def test_a_host_without_replica_says_so(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no replica"):
-        sync_check.load_config(str(tmp_path / "none.toml"))
+        sync_cli.load_config(str(tmp_path / "none.toml"))
 
 
 def test_the_mark_is_made_left_alone_and_removed(tmp_path: Path) -> None:
     mark = str(tmp_path / "directory-stale")
-    assert sync_check.mark(mark, None) is False
-    assert sync_check.mark(mark, stale=True) is True
-    assert sync_check.mark(mark, None) is True
-    assert sync_check.mark(mark, stale=False) is False
-    assert sync_check.mark(mark, stale=False) is False
+    assert sync_cli.mark(mark, None) is False
+    assert sync_cli.mark(mark, stale=True) is True
+    assert sync_cli.mark(mark, None) is True
+    assert sync_cli.mark(mark, stale=False) is False
+    assert sync_cli.mark(mark, stale=False) is False
 
 
 def test_what_a_check_leaves_is_what_the_next_one_finds(tmp_path: Path) -> None:
     path = str(tmp_path / "replica.json")
-    assert sync_check.load_memory(path) == Memory()
+    assert sync_cli.load_memory(path) == Memory()
     left = Memory("lagging", NEW, 12.5)
-    sync_check.save_memory(path, left)
-    assert sync_check.load_memory(path) == left
+    sync_cli.save_memory(path, left)
+    assert sync_cli.load_memory(path) == left
     Path(path).write_text("{")
-    assert sync_check.load_memory(path) == Memory()
+    assert sync_cli.load_memory(path) == Memory()
 
 
 @pytest.fixture
@@ -210,8 +211,8 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
         assert isinstance(told, dict)
         return told
 
-    monkeypatch.setattr(sync_check, "read_replica", lambda _config: answer("replica"))
-    monkeypatch.setattr(sync_check, "read_provider", lambda _config: answer("provider"))
+    monkeypatch.setattr(sync_cli, "read_replica", lambda _config: answer("replica"))
+    monkeypatch.setattr(sync_cli, "read_provider", lambda _config: answer("provider"))
     return said
 
 
@@ -219,7 +220,7 @@ def test_a_replica_that_catches_up_in_time_is_no_alarm(
     tmp_path: Path, answers: dict[str, object]
 ) -> None:
     answers.update(replica=[OLD, OLD, NEW], provider=NEW)
-    verdict, _ = sync_check.look(config(tmp_path), Memory(), patience=30)
+    verdict, _ = sync_cli.look(config(tmp_path), Memory(), patience=30)
     assert verdict.state == "in-sync"
 
 
@@ -257,8 +258,6 @@ def test_status_says_the_same_and_changes_nothing(
 
 def test_the_journal_hears_only_news_and_troubles() -> None:
     well = sync_check.Verdict("in-sync", stale=False)
-    assert sync_check.priority(well, Memory("in-sync")) == "<6>"
-    assert sync_check.priority(well, Memory("lagging")) == "<5>"
-    assert (
-        sync_check.priority(sync_check.Verdict("lagging", stale=True), Memory("lagging")) == "<4>"
-    )
+    assert sync_cli.priority(well, Memory("in-sync")) == "<6>"
+    assert sync_cli.priority(well, Memory("lagging")) == "<5>"
+    assert sync_cli.priority(sync_check.Verdict("lagging", stale=True), Memory("lagging")) == "<4>"

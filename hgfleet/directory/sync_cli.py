@@ -1,0 +1,294 @@
+"""`hgfleet replica`: compare this host's copy of the directory with the provider.
+
+Reads `contextCSN` at both servers, has `sync_check` decide, logs, and creates or removes the file
+that sends key lookups to the provider.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from hgfleet.core import config, files, logfmt, systemd
+from hgfleet.directory import connection
+from hgfleet.directory.sync_check import (
+    CLOCK,
+    EXIT_CODES,
+    IN_SYNC,
+    LAGGING,
+    NEVER,
+    PROVIDER_AWAY,
+    REFUSED,
+    REPLICA_AWAY,
+    Memory,
+    RefusedError,
+    UnreachableError,
+    Verdict,
+    decide,
+    parse_csns,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from hgfleet.core.config import Table
+
+CONFIG: Final = "/etc/hgfleet/replica.toml"
+
+EVERY: Final = 0.2
+"""Seconds between two looks at a replica that is behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The contents of replica.toml. Times are in seconds."""
+
+    replica: str
+    provider: str
+    suffix: str
+    bind_dn: str
+    bind_password_file: str
+    ca_file: str
+    timeout: float
+    patience: float
+    stale_file: str
+    state_file: str
+
+
+def load_config(path: str) -> Config:
+    """Read replica.toml; raise ConfigurationError that names the setting."""
+    return config.read(
+        path,
+        parse,
+        "the settings of the replica",
+        "a host that has no replica of the directory has none of its settings either",
+    )
+
+
+def parse(table: Table) -> Config:
+    """Take the settings; all of them must be there, because the role writes all."""
+    return Config(
+        replica=table.text("replica"),
+        provider=table.text("provider"),
+        suffix=table.text("suffix"),
+        bind_dn=table.text("bind_dn"),
+        bind_password_file=table.file_name("bind_password_file"),
+        ca_file=table.file_name("ca_file"),
+        timeout=table.seconds("timeout", least=0.1, most=30),
+        patience=table.seconds("patience", least=0, most=3600),
+        stale_file=table.file_name("stale_file"),
+        state_file=table.file_name("state_file"),
+    )
+
+
+def read_replica(settings: Config) -> dict[str, str]:
+    """Return the replica's CSNs, empty before its first synchronisation.
+
+    The socket tells slapd which user asks, so no password is needed.
+    """
+    return _read(settings, settings.replica, lambda connection: connection.sasl_external_bind_s())
+
+
+def read_provider(settings: Config) -> dict[str, str]:
+    """Return the provider's CSNs; raise UnreachableError or RefusedError."""
+    password = _password(settings)
+    found = _read(
+        settings,
+        settings.provider,
+        lambda connection: connection.simple_bind_s(settings.bind_dn, password),
+    )
+    if not found:
+        raise RefusedError(
+            f"{settings.provider} shows {settings.bind_dn} no contextCSN of {settings.suffix}"
+        )
+    return found
+
+
+def _password(settings: Config) -> str:
+    # The unit's credential, else (root at a terminal) the file it is made from.
+    path = systemd.credential("replica-bind") or settings.bind_password_file
+    return connection.read_password(str(path))
+
+
+def _read(settings: Config, uri: str, bind: Callable[[Any], object]) -> dict[str, str]:
+    connection.isolate()
+    ldap: Any = importlib.import_module("ldap")
+    opened = connection.connect(ldap, uri, ca_file=settings.ca_file, timeout=settings.timeout)
+    try:
+        bind(opened)
+        entries = opened.search_ext_s(
+            settings.suffix,
+            ldap.SCOPE_BASE,
+            "(objectClass=*)",
+            ["contextCSN"],
+            timeout=settings.timeout,
+        )
+    except ldap.NO_SUCH_OBJECT:
+        return {}
+    except (ldap.INVALID_CREDENTIALS, ldap.INSUFFICIENT_ACCESS) as error:
+        raise RefusedError(f"{uri}: {connection.reason_of(error)}") from error
+    except ldap.LDAPError as error:
+        raise UnreachableError(f"{uri}: {connection.reason_of(error)}") from error
+    finally:
+        opened.unbind_ext()
+    try:
+        return parse_csns(
+            [v.decode("ascii", "replace") for _, a in entries for v in a.get("contextCSN", ())]
+        )
+    except ValueError as error:
+        raise RefusedError(f"{uri}: {error}") from error
+
+
+def look(settings: Config, before: Memory, patience: float) -> tuple[Verdict, Memory]:
+    """Ask both, and give a replica that is behind `patience` seconds to catch up."""
+    deadline = time.monotonic() + patience
+    provider = _attempt(read_provider, settings)
+    while True:
+        verdict, memory = decide(
+            _attempt(read_replica, settings),
+            provider,
+            before,
+            wall=datetime.now(UTC),
+            boot=time.clock_gettime(time.CLOCK_BOOTTIME),
+        )
+        if verdict.behind is None or time.monotonic() >= deadline:
+            return verdict, memory
+        time.sleep(EVERY)
+        # The lag counts from the first look that found the change missing.
+        before = memory
+
+
+def _attempt(
+    read: Callable[[Config], dict[str, str]], settings: Config
+) -> dict[str, str] | UnreachableError | RefusedError:
+    try:
+        return read(settings)
+    except (UnreachableError, RefusedError) as error:
+        return error
+
+
+def load_memory(path: str) -> Memory:
+    """Return the state of the last check; an empty one where there is none, or a damaged file."""
+    try:
+        data = json.loads(Path(path).read_text("utf-8"))
+        return Memory(str(data["state"]), data["missing"], float(data["since"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return Memory()
+
+
+def save_memory(path: str, memory: Memory) -> None:
+    """Keep the state for the next check."""
+    text = json.dumps({"state": memory.state, "missing": memory.missing, "since": memory.since})
+    files.replace(path, text, durable=False)
+
+
+def mark(path: str, stale: bool | None) -> bool:
+    """Create or remove the file that sends lookups to the provider; tell if it is there."""
+    file = Path(path)
+    if stale:
+        file.touch()
+    elif stale is not None:
+        file.unlink(missing_ok=True)
+    return file.exists()
+
+
+def event(verdict: Verdict, settings: Config, seconds: float, *, stale: bool) -> str:
+    """Format the line of the journal."""
+    return logfmt.line(
+        "replica",
+        state=verdict.state,
+        provider=settings.provider,
+        behind=verdict.behind,
+        stale="yes" if stale else "no",
+        detail=verdict.detail or None,
+        seconds=seconds,
+    )
+
+
+def priority(verdict: Verdict, before: Memory) -> str:
+    """Return the prefix of a line's priority in the journal (sd-daemon(3))."""
+    if verdict.state != IN_SYNC:
+        return "<4>"
+    # A replica that stays in sync is worth a notice once.
+    return "<6>" if before.state == IN_SYNC else "<5>"
+
+
+_SENTENCES: Final[Mapping[str, str]] = {
+    IN_SYNC: "The replica of this host has every change that {provider} has.",
+    LAGGING: "The replica of this host lacks a change that {provider} has, for {behind:.0f} s now.",
+    NEVER: "The replica of this host has never been synchronised with {provider}.",
+    CLOCK: "The newest change of {provider} is from the future; others may be ignored until then.",
+    REFUSED: "{provider} answers, but refuses the replica's account {bind_dn}.",
+    PROVIDER_AWAY: "{provider} does not answer; the content of the replica stays in use.",
+    REPLICA_AWAY: "The replica of this host does not answer.",
+}
+
+
+def sentence(verdict: Verdict, settings: Config) -> str:
+    """Return the sentence for a person."""
+    text = _SENTENCES[verdict.state].format(
+        provider=settings.provider, bind_dn=settings.bind_dn, behind=verdict.behind or 0.0
+    )
+    return f"{verdict.state}: {text}" + (f" ({verdict.detail})" if verdict.detail else "")
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `replica` and its commands."""
+    raw = argparse.RawDescriptionHelpFormatter
+    codes = "exit codes:\n" + "\n".join(f"  {code:<3} {name}" for name, code in EXIT_CODES.items())
+    parser = subparsers.add_parser(
+        "replica",
+        help="compare this host's copy of the directory with the provider",
+        description="Compare this host's copy of the directory with the provider.",
+        epilog=codes,
+        formatter_class=raw,
+    )
+    parser.add_argument("--config", default=CONFIG, metavar="FILE", help=f"default: {CONFIG}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    status = commands.add_parser(
+        "status",
+        help="show the state; changes nothing",
+        description="Show the state at once; changes nothing. The exit code is the state.",
+        epilog=codes,
+        formatter_class=raw,
+    )
+    status.set_defaults(run=_status)
+    check = commands.add_parser(
+        "check",
+        help="compare, log, and choose the server that key lookups ask first (for the timer)",
+        description="Compare, give a replica that is behind a few seconds, log one line, create or"
+        " remove the file that makes key lookups ask the provider first.",
+        epilog=codes,
+        formatter_class=raw,
+    )
+    check.set_defaults(run=_check)
+
+
+def _status(options: argparse.Namespace) -> int:
+    settings = load_config(options.config)
+    verdict, _ = look(settings, load_memory(settings.state_file), patience=0)
+    print(sentence(verdict, settings))
+    if Path(settings.stale_file).exists():
+        print(f"Key lookups ask {settings.provider} first ({settings.stale_file} is there).")
+    return verdict.exit_code
+
+
+def _check(options: argparse.Namespace) -> int:
+    settings = load_config(options.config)
+    before = load_memory(settings.state_file)
+    begin = time.monotonic()
+    verdict, memory = look(settings, before, settings.patience)
+    stale = mark(settings.stale_file, verdict.stale)
+    save_memory(settings.state_file, memory)
+    line = event(verdict, settings, time.monotonic() - begin, stale=stale)
+    # Only the journal understands the prefix.
+    prefix = priority(verdict, before) if "JOURNAL_STREAM" in os.environ else ""
+    print(prefix + line, flush=True)
+    return verdict.exit_code
