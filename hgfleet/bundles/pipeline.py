@@ -35,7 +35,8 @@ from hgfleet.core.errors import HgfleetError, HostError, RegistryError, Temporar
 from hgfleet.core.files import file_name, repository_of
 from hgfleet.hg import fingerprint as files
 from hgfleet.registry import user_repositories
-from hgfleet.registry.model import Repository, load_compiled
+from hgfleet.registry.compiled import load_compiled
+from hgfleet.registry.model import Repository
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

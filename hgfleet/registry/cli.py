@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core.errors import UsageError
-from hgfleet.registry import model, user_repositories
+from hgfleet.registry import user_repositories
+from hgfleet.registry.compiled import dump_compiled
 
 if TYPE_CHECKING:
     from hgfleet.registry.model import Registry, Repository
@@ -100,7 +101,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _check(options: argparse.Namespace) -> int:
-    loaded = model.load(options.file)
+    from hgfleet.registry import schema
+
+    loaded = schema.load(options.file)
     print(f"{options.file}: fine ({_count(loaded)})")
     return 0
 
@@ -109,7 +112,9 @@ def _show(options: argparse.Namespace) -> int:
     if (options.file is None) == (options.compiled is None):
         raise UsageError("registry show needs either FILE or --compiled")
     if options.file is not None:
-        loaded = model.load(options.file)
+        from hgfleet.registry import schema
+
+        loaded = schema.load(options.file)
     else:
         loaded = user_repositories.load_effective(
             options.compiled, user_repositories.PATH, _complain
@@ -119,7 +124,7 @@ def _show(options: argparse.Namespace) -> int:
             raise UsageError(f"there is no repository {options.path} in this registry")
         print("\n".join(details(loaded.repositories[options.path])))
     elif options.json:
-        print(model.dump_compiled(loaded), end="")
+        print(dump_compiled(loaded), end="")
     else:
         print("\n".join(table(loaded)))
     return 0
@@ -130,9 +135,9 @@ def _complain(sentence: str) -> None:
 
 
 def _apply(options: argparse.Namespace) -> int:
-    from hgfleet.registry import provision
+    from hgfleet.registry import provision, schema
 
-    loaded = model.load(options.registry)
+    loaded = schema.load(options.registry)
     target = provision.Target(
         root=options.root,
         compiled=options.compiled,

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.core.errors import HostError, RegistryError
 from hgfleet.registry import user_repositories
-from hgfleet.registry.model import dump_compiled
+from hgfleet.registry.compiled import dump_compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

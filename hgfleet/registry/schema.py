@@ -90,7 +90,11 @@ class _Stop(Exception):  # noqa: N818
 
 
 def load(path: Path | str) -> Registry:
-    """Read a registry; see `hgfleet.registry.model.load`."""
+    """Read and check a registry in YAML.
+
+    Raises RegistryError with every problem found, one a line: "file:line:column: got ..., expected
+    ...". Whatever the file contains, nothing but the registry comes of it.
+    """
     name = str(path)
     return parse(_decode(_read(name), name), name)
 

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from hgfleet.core import names
 from hgfleet.core.errors import HostError, RegistryError, TemporaryError
 from hgfleet.registry import model
+from hgfleet.registry.compiled import load_compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -296,7 +297,7 @@ def load_effective(
     Raises RegistryError if the compiled one is missing or damaged. If the dynamic one is damaged,
     says so to `complain` and returns the compiled one alone.
     """
-    static = model.load_compiled(compiled)
+    static = load_compiled(compiled)
     try:
         return merged(static, load(path))
     except RegistryError as error:

@@ -8,7 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hgfleet.registry import model, user_repositories
+from hgfleet.registry import user_repositories
+from hgfleet.registry.compiled import load_compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +38,7 @@ class Context:
     @cached_property
     def static(self) -> Registry:
         """What the inventory declares."""
-        return model.load_compiled(self.registry)
+        return load_compiled(self.registry)
 
     @cached_property
     def entries(self) -> Dynamic:

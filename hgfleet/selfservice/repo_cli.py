@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 from hgfleet.core import logfmt, names
 from hgfleet.core.errors import HostError, UsageError
 from hgfleet.core.principal import Principal
-from hgfleet.registry import model, user_repositories
+from hgfleet.registry import user_repositories
+from hgfleet.registry.compiled import load_compiled
 from hgfleet.selfservice import repositories, rules
 from hgfleet.selfservice.context import MANIFESTS, Context
 
@@ -284,7 +285,7 @@ def _delete(context: Context, path: str, wait: timedelta) -> None:
         if not is_due(entry, wait, datetime.now(UTC)):
             print(f"{path}: no longer archived; kept")
             return
-        if path in model.load_compiled(context.registry).repositories:
+        if path in load_compiled(context.registry).repositories:
             raise HostError(f"{path}: registry.yml declares it now, and it is what is served there")
         # Its bundles go with it, and nothing else will tell the jobs whose they are.
         user_repositories.note_purged(context.dynamic, path)

@@ -35,7 +35,8 @@ from typing import TYPE_CHECKING, Final
 from hgfleet.core import names
 from hgfleet.core.errors import AccessDeniedError, HostError, TemporaryError
 from hgfleet.hg import push_spool
-from hgfleet.registry import model, permissions, user_repositories
+from hgfleet.registry import permissions, user_repositories
+from hgfleet.registry.compiled import load_compiled
 from hgfleet.selfservice import rules
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def create(context: Context, path: str, entry: Entry, source: Repository | None 
         (new / ".hg" / MARK).touch()
         with user_repositories.update(context.dynamic) as entries:
             # Somebody may have taken the name, or the last of the quota, while this one was made.
-            static = model.load_compiled(context.registry)
+            static = load_compiled(context.registry)
             rules.check_creation(path, context.principal, static, entries.dynamic)
             _configure(context, user_repositories.effective(path, entry, static), new)
             _clear(place, path)
@@ -305,7 +306,7 @@ def bring_back(context: Context, path: str, entries: user_repositories.Update) -
     entry = entries[path]
     if entry.archived is None:
         raise AccessDeniedError(f"{path} is not archived.")
-    static = model.load_compiled(context.registry)
+    static = load_compiled(context.registry)
     place = context.place(path)
     if path in user_repositories.shadowed(static, entries.dynamic):
         raise AccessDeniedError(

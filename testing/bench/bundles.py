@@ -58,7 +58,8 @@ from hgfleet.bundles.plan import Action, Refresh  # noqa: E402
 from hgfleet.core.report import Report  # noqa: E402
 from hgfleet.objectstore.bucket import Bucket  # noqa: E402
 from hgfleet.objectstore.settings import Credentials, Store  # noqa: E402
-from hgfleet.registry.model import Registry, Repository, dump_compiled  # noqa: E402
+from hgfleet.registry.compiled import dump_compiled  # noqa: E402
+from hgfleet.registry.model import Registry, Repository  # noqa: E402
 from testing.bench.repos import Size, append, generate, kept  # noqa: E402
 
 if TYPE_CHECKING:

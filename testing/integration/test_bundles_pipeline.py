@@ -35,7 +35,8 @@ from hgfleet.objectstore.bucket import Bucket, Stored, StoredObject, Upload
 from hgfleet.objectstore.presign import PrivateStore
 from hgfleet.objectstore.settings import Store
 from hgfleet.registry import user_repositories
-from hgfleet.registry.model import Namespace, Repository, Settings, build, dump_compiled
+from hgfleet.registry.compiled import dump_compiled
+from hgfleet.registry.model import Namespace, Repository, Settings, build
 from testing.integration.closedstore import SECRET, admits, write_settings
 
 if TYPE_CHECKING:

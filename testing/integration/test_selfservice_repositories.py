@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.core.errors import HostError, TemporaryError
-from hgfleet.registry import model, provision, user_repositories
+from hgfleet.registry import provision, user_repositories
+from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.model import Namespace, Registry, Settings, build
 from hgfleet.selfservice import repositories
 from hgfleet.selfservice.context import MANIFESTS
@@ -69,7 +70,7 @@ class Site:
             **{path.replace("__", "/"): entry for path, entry in more.items()},
         }
         static = build(declared, NAMESPACES, Settings(push=("maintainers",)))
-        (self.path / "registry.json").write_text(model.dump_compiled(static))
+        (self.path / "registry.json").write_text(dump_compiled(static))
         return static
 
     def words(self, person: str, group: str = "sandbox") -> list[str]:

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.hg.command_server import Hg
-from hgfleet.registry.model import Settings, build, dump_compiled
+from hgfleet.registry.compiled import dump_compiled
+from hgfleet.registry.model import Settings, build
 from hgfleet.storage import place
 from testing.bench.repos import OLD_FORMAT, Size, generate
 

@@ -14,7 +14,8 @@ from hgfleet.bundles.published import PublishedBundles
 from hgfleet.bundles.verify import Reader
 from hgfleet.core.errors import HgfleetError, TemporaryError, UnavailableError
 from hgfleet.hg import push_spool
-from hgfleet.registry.model import Registry, Repository, dump_compiled
+from hgfleet.registry.compiled import dump_compiled
+from hgfleet.registry.model import Registry, Repository
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hgfleet.registry import model
+from hgfleet.registry import schema
 
 ROOT = Path(__file__).resolve().parents[2]
 INVENTORIES = ROOT / "ansible/inventories"
@@ -115,7 +115,7 @@ def test_every_required_variable_is_set(name: str) -> None:
     "path", sorted(INVENTORIES.glob("*/registry.yml")), ids=lambda path: path.parent.name
 )
 def test_its_registry_is_right(path: Path) -> None:
-    assert model.load(path).repositories
+    assert schema.load(path).repositories
 
 
 def test_the_groups_of_the_example_are_those_of_its_registry() -> None:
@@ -123,7 +123,7 @@ def test_the_groups_of_the_example_are_those_of_its_registry() -> None:
     directory = yaml.safe_load((example / "group_vars/all/directory.yml").read_text())
     named = {group["name"] for group in directory["directory_groups"]}
     people = {person["name"] for person in directory["directory_people"]}
-    loaded = model.load(example / "registry.yml")
+    loaded = schema.load(example / "registry.yml")
     for repository in loaded.repositories.values():
         read = () if repository.read == "public" else repository.read
         assert {*repository.push, *read} <= named

@@ -11,15 +11,19 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from mercurial import config
 
 from hgfleet.core.errors import HostError
 from hgfleet.registry import user_repositories
-from hgfleet.registry.model import Registry, load_compiled
+from hgfleet.registry.compiled import load_compiled
 from hgfleet.registry.provision import Owner, Target, apply, hgrc, owner
 from hgfleet.registry.schema import RegistrySourceError, parse
+
+if TYPE_CHECKING:
+    from hgfleet.registry.model import Registry
 
 TWO = """\
 version: 1

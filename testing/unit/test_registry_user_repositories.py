@@ -15,6 +15,7 @@ import pytest
 from hgfleet.core.errors import HostError, RegistryError, TemporaryError
 from hgfleet.core.principal import Principal
 from hgfleet.registry import model, user_repositories
+from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.model import Namespace, Registry, Settings, build
 from hgfleet.registry.permissions import may_push, may_read
 from hgfleet.registry.user_repositories import Entry
@@ -49,7 +50,7 @@ def written(file: Path, **repositories: Entry) -> Path:
 
 def effective(file: Path, complaints: list[str] | None = None) -> Registry:
     compiled = file.parent.parent / "registry.json"
-    compiled.write_text(model.dump_compiled(STATIC))
+    compiled.write_text(dump_compiled(STATIC))
     return user_repositories.load_effective(
         compiled, file, (complaints if complaints is not None else []).append
     )

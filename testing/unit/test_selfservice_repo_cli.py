@@ -11,7 +11,8 @@ import pytest
 
 from hgfleet import cli
 from hgfleet.core import logfmt
-from hgfleet.registry import model, user_repositories
+from hgfleet.registry import user_repositories
+from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.model import Namespace, Settings, build
 from hgfleet.registry.user_repositories import Entry
 
@@ -43,7 +44,7 @@ class Site:
             {path: ("Declared", Settings()) for path in ("hgfleet", *paths)},
             {"people": Namespace("people", "", create=("sandbox",), personal=True)},
         )
-        (self.path / "registry.json").write_text(model.dump_compiled(static))
+        (self.path / "registry.json").write_text(dump_compiled(static))
 
     def make(self, path: str, entry: Entry) -> None:
         (self.repos / path / ".hg/store").mkdir(parents=True)

@@ -14,7 +14,7 @@ import pytest
 
 from hgfleet.core.errors import ConfigurationError
 from hgfleet.core.principal import Principal
-from hgfleet.registry import model
+from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.model import Registry, Repository
 from hgfleet.selfservice import commands, words
 from hgfleet.ssh import shell
@@ -22,6 +22,8 @@ from hgfleet.ssh.shell import Do, Refuse, Serve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from hgfleet.registry import model
 
 TOP = Path(__file__).resolve().parents[2]
 
@@ -275,7 +277,7 @@ class Site:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        (path / "registry.json").write_text(model.dump_compiled(KNOWN))
+        (path / "registry.json").write_text(dump_compiled(KNOWN))
         (path / "hgrc").write_text("")
         (path / "client.rc").write_text(f"[ui]\nssh = {path}/ssh\nusername = test\n")
         # In place of ssh: drops the host and hands the command over as sshd does.

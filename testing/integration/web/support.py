@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hgfleet.registry.model import Registry, Repository, dump_compiled
+from hgfleet.registry.compiled import dump_compiled
+from hgfleet.registry.model import Registry, Repository
 from hgfleet.web.app import Application
 from hgfleet.web.settings import Settings
 
