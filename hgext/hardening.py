@@ -1,14 +1,17 @@
-"""fetch nothing for a client, and tell it nothing of the server's inside.
+"""fetch nothing for a client, answer only listed commands, and tell no internals of the server.
 
-This extension runs in the hg that serves a repository. It takes two things away that core offers
-to whoever is at the other end:
+This extension runs in the hg that serves a repository. It takes away three things that core offers
+to every client:
 
 * The part ``remote-changegroup`` of a bundle2 names a URL, and core has the server fetch it. That
-  would let everybody who may push to one repository ask questions of hosts that only the server
+  would let every user who may push to one repository send requests to hosts that only the server
   reaches. The part is unknown here, as any other that hg does not have.
 
-* When a request breaks the server, core tells about it on stderr, which is the client's terminal:
-  version, extensions, where to report the defect. The client of ``hgfleet-shell`` gets one
+* Wire commands that are not listed in ``hgfleet.hg.wire_commands`` do not exist. The web part
+  reads the same list, so SSH and HTTPS answer the same commands.
+
+* When a request breaks the server, core reports on stderr, which is the client's terminal:
+  version, extensions, the place to report the defect. The client of ``hgfleet-shell`` gets one
   sentence instead, and the log of the host gets the exception.
 
 Enable it for everything that runs on the server::
@@ -21,7 +24,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mercurial import bundle2, dispatch, extensions
+from mercurial import bundle2, dispatch, extensions, wireprotov1server
+
+from hgfleet.hg import wire_commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,10 +37,17 @@ buglink = b"the issue tracker of hgfleet"
 
 
 def uisetup(_ui: Any) -> None:
-    """Take both away; core 7.2 has no setting for either."""
+    """Remove the part and the report; core 7.2 has no setting for either."""
     bundle2.capabilities.pop(b"remote-changegroup", None)
     bundle2.parthandlermapping.pop(b"remote-changegroup", None)
     extensions.wrapfunction(dispatch, "handlecommandexception", quietly)
+
+
+def extsetup(_ui: Any) -> None:
+    """Close every wire command that is not listed; core 7.2 has no setting for it."""
+    commands = wireprotov1server.commands
+    for name in set(commands) - {command.encode() for command in wire_commands.OPEN}:
+        del commands[name]
 
 
 def quietly(_original: Callable[[Any], bool], _ui: Any) -> bool:

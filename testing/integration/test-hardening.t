@@ -1,4 +1,4 @@
-The extension `confine` keeps the server's inside, and other hosts, from the client.
+The extension `hardening` keeps the server's inside, and other hosts, from the client.
 
   $ cat > server.rc <<EOF
   > [extensions]
@@ -52,3 +52,17 @@ What is no defect is said as ever.
   $ printf 'lookup\nkey 4\nnone' | serve server.rc
   26
   0 unknown revision 'none'
+
+A closed wire command does not exist. In core its two errors tell whether a path exists.
+
+  $ ask() { printf 'get_cached_bundle_inline\npath %d\n%s' ${#1} "$1" | serve $2; }
+  $ ask /etc/passwd core.rc
+  abort: clonebundle /etc/passwd is using an illegal path
+  [255]
+  $ ask /etc/none core.rc
+  abort: clonebundle /etc/none does not exist
+  [255]
+  $ ask /etc/passwd server.rc > present
+  $ ask /etc/none/xx server.rc > missing
+  $ cmp present missing; uniq present
+  0

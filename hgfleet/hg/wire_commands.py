@@ -1,0 +1,50 @@
+"""Wire commands of Mercurial 7.2 and who may send them: one table for SSH and HTTPS.
+
+A command that is in no set here is closed over both transports, so a command that a later
+Mercurial adds stays closed until it is listed. The commands are those of
+`mercurial/wireprotov1server.py`; a test compares the sets with it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PUSHING: Final = frozenset({"pushkey", "unbundle"})
+"""Commands that change a repository. HTTPS refuses them, with the way out."""
+
+REPLAYABLE: Final = frozenset(
+    {
+        "batch",
+        "between",
+        "branches",
+        "branchmap",
+        "capabilities",
+        "heads",
+        "hello",
+        "known",
+        "listkeys",
+        "lookup",
+        "protocaps",
+    }
+)
+"""Commands whose answer is a small function of the repository's state and their arguments."""
+
+STREAMING: Final = frozenset({"clonebundles", "clonebundles_manifest", "getbundle", "stream_out"})
+"""Commands answered anew each time: data, and manifests, which may depend on the client."""
+
+READING: Final = REPLAYABLE | STREAMING
+
+OPEN: Final = READING | PUSHING
+
+CLOSED: Final = frozenset(
+    {
+        # For clients older than 2007, without any negotiation.
+        "changegroup",
+        "changegroupsubset",
+        "debugwireargs",
+        # Its path check is a bare prefix test, and its errors tell whether a path exists that the
+        # server can stat. Clone bundles come from the object store.
+        "get_cached_bundle_inline",
+    }
+)
+"""Commands that only read, that no client of today needs and that are better left shut."""
