@@ -69,6 +69,13 @@ ASKED: Final = frozenset(
 )
 """Arguments of a pull that this answers; with any other (a stream, a narrow clone) core does."""
 
+OF_A_PULL: Final = ("phases", "bookmarks", "listkeys")
+"""Arguments that a pull has and `hg incoming` has not.
+
+`hg incoming` of 5.9 to 7.2, and tools that poll with it, open the answer as a bundle repository, which
+takes one changegroup only (NotImplementedError: can't process multiple changegroups).
+"""
+
 
 def extsetup(_ui: Any) -> None:
     """Take the place of core's search (7.2); a test fails when it is not asked any more."""
@@ -111,6 +118,8 @@ def _find(
         return None
     answer = _Answer(repo, heads, common, folder, text)
     if not answer.segments:
+        return None
+    if answer.changegroups > 1 and not any(asked.get(name) for name in OF_A_PULL):
         return None
     bundler = answer.bundler(asked, capabilities)
     if b"zstd" in server.clientcompressionsupport(proto):
@@ -172,19 +181,27 @@ class _Answer:
 
     @property
     def live(self) -> int:
-        """How many changesets do not: in the midst of the segments, and behind them."""
-        has, count = self._common, 0
+        """The number of changesets that no link has, between the segments and behind them."""
+        return sum(self._gaps())
+
+    @property
+    def changegroups(self) -> int:
+        """The number of changegroups in the answer: one per link, one per gap."""
+        return len(self.links) + sum(1 for gap in self._gaps() if gap)
+
+    def _gaps(self) -> list[int]:
+        """Count the changesets of each part that is sent live."""
+        has, gaps = self._common, []
         for segment in [*self.segments, None]:
             nodes = set(self._heads) if segment is None else set(map(node.bin, segment.heads))
             if segment is None or segment.link is None:
-                count += len(
-                    self._changelog.findmissingrevs(
-                        common=[self._changelog.rev(one) for one in has],
-                        heads=[self._changelog.rev(one) for one in nodes],
-                    )
+                missing = self._changelog.findmissingrevs(
+                    common=[self._changelog.rev(one) for one in has],
+                    heads=[self._changelog.rev(one) for one in nodes],
                 )
+                gaps.append(len(missing))
             has = has | nodes
-        return count
+        return gaps
 
     def _revisions(self, link: Link) -> list[int] | None:
         """The revisions of a link's heads; None if not all of them are visible."""

@@ -182,6 +182,28 @@ def test_a_pull_from_any_point_gives_what_it_gave_live(host: Host) -> None:
         assert "event=pullbundle repository=" in host.compare(have=[str(have)]), have
 
 
+@pytest.mark.parametrize("have", [None, 20, 125, 225])
+def test_incoming_shows_each_changeset_and_its_bundle_can_be_applied(
+    host: Host, have: int | None
+) -> None:
+    """`hg incoming` opens the answer as a bundle repository, which takes one changegroup only."""
+    clone, bundle = host.root / "clone", host.root / "incoming.hg"
+    host.hg("init", clone)
+    if have is not None:
+        host.hg("-R", clone, "pull", "-q", "-r", str(have), host.source)
+    missing = host.hg("-R", host.source, "log", "-T", "{node}\n").splitlines()
+    for node in host.hg("-R", clone, "log", "-T", "{node}\n").splitlines():
+        missing.remove(node)
+    words = ("-R", clone, "incoming", "-q", *host.ssh(live=False), "-T", "{node}\n")
+    assert sorted(host.hg(*words, host.url).splitlines()) == sorted(missing)
+    shown = host.hg(*words, "--bundle", bundle, host.url)
+    assert sorted(shown.splitlines()) == sorted(missing)
+    host.hg("-R", clone, "unbundle", "-q", bundle)
+    assert host.hg("-R", clone, "verify", "-q") == ""
+    nodes = host.hg("-R", clone, "log", "-T", "{node}\n").splitlines()
+    assert set(missing) <= set(nodes)
+
+
 def test_nobody_gets_more_than_was_asked_for(host: Host) -> None:
     assert "links=3 " in host.compare("-r", "100")
     assert "event=pullbundle" in host.compare("-b", "release-1", "-B", "mark-0", have=["2"])
