@@ -72,8 +72,8 @@ ASKED: Final = frozenset(
 OF_A_PULL: Final = ("phases", "bookmarks", "listkeys")
 """Arguments that a pull has and `hg incoming` has not.
 
-`hg incoming` of 5.9 to 7.2, and tools that poll with it, open the answer as a bundle repository, which
-takes one changegroup only (NotImplementedError: can't process multiple changegroups).
+`hg incoming` of 5.9 to 7.2, and tools that poll with it, open the answer as a bundle repository. A
+bundle repository takes one changegroup (NotImplementedError: can't process multiple changegroups).
 """
 
 

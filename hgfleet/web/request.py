@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
+from hgfleet.hg import wire_commands
 from hgfleet.web import hgweb, wire
 from hgfleet.web.exchange import RefusedError, bad, method_not_allowed, not_found
 
@@ -125,22 +126,23 @@ def understand(exchange: Exchange, route: InRepository, environ: Environ) -> Req
     except (UnicodeError, ValueError):
         raise bad("The part of the address after '?' is not URL-encoded ASCII.") from None
     command = parameters.get(b"cmd", b"").decode("latin-1")
+    # First, since core does not know it any more once `hgext/hardening.py` is loaded.
+    if command in wire_commands.CLOSED:
+        raise RefusedError(
+            HTTPStatus.FORBIDDEN, "This command of the wire protocol is closed on this server."
+        )
     permission = hgweb.permission(command) if command else None
     if permission is None:
         if exchange.method == "POST":
             raise method_not_allowed()
         return _understand_page(exchange, route, parameters)
     exchange.entry["command"] = command
-    if command in wire.PUSHING or permission != "pull":
+    if command in wire_commands.PUSHING or permission != "pull":
         return Request(is_push=True)
-    if command in wire.CLOSED:
-        raise RefusedError(
-            HTTPStatus.FORBIDDEN, "This command of the wire protocol is closed on this server."
-        )
     if route.rest.strip("/"):
         raise not_found()
     body = _post_arguments(exchange, environ) if exchange.method == "POST" else b""
-    is_stream = command not in wire.REPLAYABLE and command not in (
+    is_stream = command not in wire_commands.REPLAYABLE and command not in (
         "clonebundles",
         "clonebundles_manifest",
     )
@@ -156,11 +158,12 @@ def understand(exchange: Exchange, route: InRepository, environ: Environ) -> Req
         raise bad(f"This server does not understand the request: {problem}.") from problem
     if call.batch:
         exchange.entry["batch"] = list(call.batch)
-        if any(name in wire.PUSHING for name in call.batch):
+        if any(name in wire_commands.PUSHING for name in call.batch):
             return Request(is_push=True)
     exchange.entry.update(call.details)
     return Request(
-        is_storable=command in wire.REPLAYABLE and exchange.method != "POST", is_stream=is_stream
+        is_storable=command in wire_commands.REPLAYABLE and exchange.method != "POST",
+        is_stream=is_stream,
     )
 
 

@@ -2,7 +2,7 @@
 
 hgweb trusts the shape of its input: a missing argument or a node that is not hexadecimal ends in an
 exception. Arguments are therefore checked first, and a refusal names the wrong one.
-The commands are those of Mercurial 7.2 (`mercurial/wireprotov1server.py`).
+`hgfleet.hg.wire_commands` lists the commands.
 """
 
 from __future__ import annotations
@@ -12,46 +12,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, unquote_to_bytes
 
+from hgfleet.hg import wire_commands
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Arguments = dict[bytes, list[bytes]]
-
-PUSHING: Final = frozenset({"pushkey", "unbundle"})
-"""Commands that change a repository: refused, with the way out."""
-
-REPLAYABLE: Final = frozenset(
-    {
-        "batch",
-        "between",
-        "branches",
-        "branchmap",
-        "capabilities",
-        "heads",
-        "hello",
-        "known",
-        "listkeys",
-        "lookup",
-        "protocaps",
-    }
-)
-"""Commands whose answer is a small function of the repository's state and their arguments."""
-
-STREAMING: Final = frozenset({"clonebundles", "clonebundles_manifest", "getbundle", "stream_out"})
-"""Commands answered anew each time: data, and manifests, which may depend on the client."""
-
-READING: Final = REPLAYABLE | STREAMING
-
-CLOSED: Final = frozenset(
-    {
-        "changegroup",  # for clients older than 2007, without any negotiation
-        "changegroupsubset",
-        "debugwireargs",
-        # Its path check is a prefix test on a string; clone bundles come from the object store.
-        "get_cached_bundle_inline",
-    }
-)
-"""Commands that only read, that no client of today needs and that are better left shut."""
 
 _NODE = re.compile(rb"[0-9a-f]{40}")
 _NODES_ARGUMENT: Final = {
@@ -146,7 +112,7 @@ def _check_batch(commands: bytes) -> tuple[str, ...]:
     for item in commands.split(b";"):
         operation, space, rest = item.partition(b" ")
         name = operation.decode("ascii", "replace")
-        if not space or name not in _BATCHABLE | PUSHING:
+        if not space or name not in _BATCHABLE | wire_commands.PUSHING:
             raise BadRequestError("batch: a command in it is unknown or cannot be part of a batch")
         arguments: dict[bytes, bytes] = {}
         for pair in rest.split(b","):
@@ -155,7 +121,7 @@ def _check_batch(commands: bytes) -> tuple[str, ...]:
                 if not equals or b"=" in value:
                     raise BadRequestError("batch: an argument in it is not of the form name=value")
                 arguments[_unescape(key)] = _unescape(value)
-        if name not in PUSHING:
+        if name not in wire_commands.PUSHING:
             for required in _REQUIRED.get(name, ()):
                 if required not in arguments:
                     raise BadRequestError(f"batch: {name} needs the argument {required.decode()}")
