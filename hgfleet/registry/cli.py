@@ -135,7 +135,7 @@ def _complain(sentence: str) -> None:
 
 
 def _apply(options: argparse.Namespace) -> int:
-    from hgfleet.registry import provision, schema
+    from hgfleet.registry import owned_files, provision, schema
 
     loaded = schema.load(options.registry)
     target = provision.Target(
@@ -144,7 +144,7 @@ def _apply(options: argparse.Namespace) -> int:
         manifests=options.manifests,
         dynamic=options.dynamic,
         hgrc=options.hgrc,
-        owner=provision.owner(options.user, options.group),
+        owner=owned_files.owner(options.user, options.group),
     )
     changed = provision.apply(loaded, target, write=not options.check, diff=options.diff, say=print)
     print(f"changed={changed}")

@@ -1,141 +1,76 @@
-"""Makes the repositories of a host follow the registry: `hgfleet registry apply`.
+"""Provisioning: have the repositories of a host follow the registry (`hgfleet registry apply`).
 
-It runs as root, in directories that belong to the user `hg`, whose sessions run for people. So it
-trusts nothing it finds there: every step into a directory refuses symbolic links, files are made
-anew under a name nobody else uses and then renamed, and all of that happens with the effective
-rights of `hg`, so that even a race that is won gives nothing that `hg` did not have.
+The run is root's, in folders of the user `hg`, whose sessions run for people. So the run trusts no
+content of these folders (`owned_files`): no step into a folder follows a symbolic link, new files
+get a temporary name and are then renamed, and all of that happens with the effective rights of
+`hg`, so that a won race gives no right that `hg` did not have.
 
-A new repository appears complete or not at all: it is made beside its place, with its
-configuration, and renamed. What a killed run left is removed by the next.
+A new repository appears complete or not at all: it is created beside its place, with its
+configuration, and renamed. The next run removes the remains of a killed one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import difflib
-import errno
 import fcntl
-import grp
-import json
 import os
-import pwd
 import shutil
-import stat
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hgfleet.core import files, paths
 from hgfleet.core.errors import HostError, RegistryError
-from hgfleet.registry import user_repositories
+from hgfleet.registry import hgrc, obstacles, owned_files, user_repositories
 from hgfleet.registry.compiled import dump_compiled
+from hgfleet.registry.obstacles import Obstacle
+from hgfleet.registry.owned_files import (
+    OPEN_FOLDER,
+    UMASK,
+    Owner,
+    as_owner,
+    exists,
+    read_link,
+    read_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from hgfleet.registry.model import Registry, Repository
 
 DIRECTORY_MODE: Final = 0o2750
-"""The group comes along (setgid), so that web workers and bundle jobs can read what is pushed."""
+"""setgid: the group of the folder lets web workers and bundle jobs read pushed content."""
 FILE_MODE: Final = 0o640
 COMPILED_MODE: Final = 0o644
-UMASK: Final = 0o027
-
-_OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """The user and group that repositories belong to."""
-
-    uid: int
-    gid: int
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where things are on this host."""
+    """Paths of this host, and the owner of its repositories."""
 
     root: Path
     compiled: Path
     manifests: Path
     hgrc: Path
     owner: Owner
-    pull_bundles: Path = Path("/var/lib/hgfleet/pullbundles")
+    pull_bundles: Path = Path(paths.PULL_BUNDLES)
     dynamic: Path | None = None
-    """The file with the repositories that people created; None is none."""
+    """The file with the repositories that people created; None: there are none."""
     hg: str = ""
     """The program; by default the one of this release, beside the Python that runs this."""
 
     def manifest(self, repository: Repository) -> str:
-        """Where the bundles part keeps the clone bundle manifest of a repository."""
+        """Return the path of the clone bundle manifest of a repository."""
         return str(self.manifests / f"{repository.path}.manifest")
 
     def pulls(self, repository: Repository) -> str:
-        """Where the bundles part keeps the pull bundles of a repository."""
-        return str(self.pull_bundles / repository.path.replace("/", "+"))
-
-
-def owner(user: str, group: str) -> Owner:
-    """Look up the user and group; raises HostError if this host has no such names."""
-    try:
-        return Owner(pwd.getpwnam(user).pw_uid, grp.getgrnam(group).gr_gid)
-    except KeyError as error:
-        raise HostError(f"{error.args[0]}; the role `mercurial` creates user and group") from error
-
-
-def become(user: str) -> None:
-    """Work with the rights of the repositories' owner from now on, for good; only root has others.
-
-    Everything there is the owner's, and nothing needs root. Raises HostError.
-    """
-    if os.geteuid() == 0:
-        own = owner(user, user)
-        os.setgroups([own.gid])
-        os.setgid(own.gid)
-        os.setuid(own.uid)
-    os.umask(UMASK)
-
-
-def hgrc(repository: Repository) -> str:
-    """Render the .hg/hgrc of a repository, of the inventory or of a person.
-
-    Paths, groups, reasons and descriptions were checked to be single-line printable text, so
-    nothing in them can begin a line, a section or an include.
-    """
-    protection = ""
-    if repository.owner is not None:
-        protection += f"owner = {repository.owner}\n"
-    if repository.read_only is not None:
-        protection += f"read-only = {repository.read_only}\n"
-    if repository.policies:
-        protection += f"policies = {_json(dict(repository.policies))}\n"
-    if repository.rules:
-        protection += f"rules = {_json([rule.to_json() for rule in repository.rules])}\n"
-    read = "public" if repository.read == "public" else " ".join(repository.read)
-    return f"""\
-# Written by hgfleet from the entry of this repository in the registry. Whatever is changed here is
-# overwritten; change registry.yml of the inventory and run the play.
-
-[phases]
-publish = {"true" if repository.publishing else "false"}
-
-[web]
-name = {repository.path}
-description = {repository.description}
-contact = {", ".join(repository.push) or "nobody"}
-
-[hgfleet]
-path = {repository.path}
-read = {read}
-push = {" ".join(repository.push)}
-{protection}""".replace(" \n", "\n")
-
-
-def _json(value: object) -> str:
-    """One line, the same for the same value; ASCII, so that no reader can split it elsewhere."""
-    return json.dumps(value, sort_keys=True)
+        """Return the folder of the pull bundles of a repository."""
+        return str(self.pull_bundles / files.file_name(repository.path))
 
 
 def apply(
@@ -146,10 +81,10 @@ def apply(
     diff: bool,
     say: Callable[[str], None],
 ) -> int:
-    """Bring the host in line and return how many things changed (or would, without `write`).
+    """Bring the host in line; return the number of changes (with `write` unset, of those due).
 
-    Raises HostError, before anything is written, if something is in the way. A failure later leaves
-    each repository either as it was or complete; the next run goes on from there.
+    Raises HostError before the first write if there is an obstacle. A later failure leaves each
+    repository either as it was or complete; the next run goes on from there.
     """
     if os.geteuid() not in (0, target.owner.uid):
         raise HostError("registry apply creates files that belong to hg: run it as root")
@@ -163,20 +98,14 @@ def apply(
 
 
 def configure(repository: Repository, target: Target, place: Path) -> None:
-    """Give one repository, wherever it lies at the moment, the configuration of its entry."""
+    """Give a repository, at its place or still beside it, the configuration of its entry."""
     run = _Run(target, write=True, diff=False, say=lambda _: None)
-    with _as_owner(target.owner):
-        descriptor = os.open(place, _OPEN_DIRECTORY)
+    with as_owner(target.owner):
+        descriptor = os.open(place, OPEN_FOLDER)
         try:
             run.configure(repository, descriptor, is_new=True)
         finally:
             os.close(descriptor)
-
-
-class _Obstacle(str):
-    """Why a repository can be neither used nor created."""
-
-    __slots__ = ()
 
 
 class _Run:
@@ -192,31 +121,31 @@ class _Run:
     def everything(self, registry: Registry) -> None:
         target = self.target
         with self.locked():
-            with _as_owner(target.owner):
+            with as_owner(target.owner):
                 states = {path: self.state(path) for path in registry.repositories}
-            obstacles = [str(state) for state in states.values() if isinstance(state, _Obstacle)]
-            obstacles += self.archived_in_the_way(registry)
-            if obstacles:
-                raise HostError("\n".join(obstacles))
+            found = [str(state) for state in states.values() if isinstance(state, Obstacle)]
+            found += self.archived_in_the_way(registry)
+            if found:
+                raise HostError("\n".join(found))
             for path, repository in registry.repositories.items():
                 if states[path] == "there":
-                    with _as_owner(target.owner), self.directory(path) as descriptor:
+                    with as_owner(target.owner), self.folder(path) as descriptor:
                         self.configure(repository, descriptor)
                 else:
                     self.create(repository)
             # Last: a session or worker finds in it only repositories that exist and are configured.
             self.compile(registry)
             known = set(registry.repositories) | self.dynamic(registry)
-            with _as_owner(target.owner):
+            with as_owner(target.owner):
                 self.name_unregistered(known)
 
-    def change(self, what: str) -> None:
+    def change(self, text: str) -> None:
         self.changed += 1
-        self.say(what)
+        self.say(text)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """One run at a time, and nobody creates or archives a repository over SSH meanwhile.
+        """Exclude other runs, and people who create or archive repositories over SSH.
 
         The locks are on directories, so no file is left behind.
         """
@@ -236,65 +165,11 @@ class _Run:
         finally:
             os.close(descriptor)
 
-    @contextlib.contextmanager
-    def directory(self, path: str) -> Iterator[int]:
-        """Open a directory below the root, each step of the way without following a link."""
-        # The root itself may be a link: it is configuration, made by root.
-        descriptor = os.open(self.target.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            for segment in path.split("/") if path else []:
-                below = os.open(segment, _OPEN_DIRECTORY, dir_fd=descriptor)
-                os.close(descriptor)
-                descriptor = below
-            yield descriptor
-        finally:
-            os.close(descriptor)
+    def folder(self, path: str) -> AbstractContextManager[int]:
+        return owned_files.open_below(self.target.root, path)
 
     def state(self, path: str) -> str:
-        """Whether the repository is "there", is "missing", or what is in its way."""
-        place = f"{self.target.root}/{path}"
-        above = ""
-        for segment in path.split("/"):
-            above = f"{above}/{segment}" if above else segment
-            try:
-                with self.directory(above) as descriptor:
-                    if above != path and _exists(".hg", descriptor):
-                        return _Obstacle(
-                            f"{place}: {self.target.root}/{above} is a repository on disk, and no "
-                            "repository may lie inside another; move it away"
-                        )
-                    if above == path:
-                        return self.content(place, descriptor)
-            except OSError as error:
-                if error.errno == errno.ENOENT:
-                    return "missing"
-                if error.errno in (errno.ENOTDIR, errno.ELOOP):
-                    return _Obstacle(
-                        f"{place}: got a file or a symbolic link at {self.target.root}/{above}, "
-                        "expected a directory or nothing; move it away"
-                    )
-                return _Obstacle(f"{place}: {error.strerror}; chown -R hg:hg {place}")
-        return "missing"
-
-    def content(self, place: str, descriptor: int) -> str:
-        for name in (".", ".hg", ".hg/store"):
-            try:
-                status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-            except FileNotFoundError:
-                if name == ".hg" and not os.listdir(descriptor):
-                    return "missing"
-                return _Obstacle(
-                    f"{place}: the directory is neither empty nor a repository (no {name}); "
-                    "move it away"
-                )
-            if not stat.S_ISDIR(status.st_mode):
-                return _Obstacle(f"{place}/{name}: expected a directory; move it away")
-            if status.st_uid != self.target.owner.uid:
-                return _Obstacle(
-                    f"{place}/{name} belongs to user {status.st_uid}, expected "
-                    f"{self.target.owner.uid}; chown -R hg:hg {place}"
-                )
-        return "there"
+        return obstacles.state(self.target.root, self.target.owner, path)
 
     def create(self, repository: Repository) -> None:
         """Make a repository beside its place, complete, and rename it there."""
@@ -303,16 +178,16 @@ class _Run:
             return
         parent, _, name = repository.path.rpartition("/")
         new = f".{name}.new"  # no registered path can have a segment like this
-        with _as_owner(self.target.owner):
+        with as_owner(self.target.owner):
             self.make_parents(parent)
-            with self.directory(parent) as descriptor:
+            with self.folder(parent) as descriptor:
                 with contextlib.suppress(FileNotFoundError):
                     shutil.rmtree(new, dir_fd=descriptor)
                 os.mkdir(new, dir_fd=descriptor)
                 os.chmod(new, DIRECTORY_MODE, dir_fd=descriptor)
         self.hg_init(self.target.root / parent / new)
-        with _as_owner(self.target.owner), self.directory(parent) as descriptor:
-            created = os.open(new, _OPEN_DIRECTORY, dir_fd=descriptor)
+        with as_owner(self.target.owner), self.folder(parent) as descriptor:
+            created = os.open(new, OPEN_FOLDER, dir_fd=descriptor)
             try:
                 self.configure(repository, created, is_new=True)
             finally:
@@ -323,8 +198,8 @@ class _Run:
     def make_parents(self, path: str) -> None:
         above = ""
         for segment in path.split("/") if path else []:
-            with self.directory(above) as descriptor:
-                if not _exists(segment, descriptor):
+            with self.folder(above) as descriptor:
+                if not exists(segment, descriptor):
                     os.mkdir(segment, dir_fd=descriptor)
                     os.chmod(segment, DIRECTORY_MODE, dir_fd=descriptor)
             above = f"{above}/{segment}" if above else segment
@@ -359,31 +234,32 @@ class _Run:
 
     def configure(self, repository: Repository, descriptor: int, *, is_new: bool = False) -> None:
         """Write .hg/hgrc and the link to the manifest, where they are not as they should be."""
-        control = os.open(".hg", _OPEN_DIRECTORY, dir_fd=descriptor)
+        control = os.open(".hg", OPEN_FOLDER, dir_fd=descriptor)
         try:
-            text = hgrc(repository)
-            before = _file(control, "hgrc", self.target.owner.uid, FILE_MODE)
+            text = hgrc.render(repository)
+            before = read_text(control, "hgrc", self.target.owner.uid, FILE_MODE)
             if before != text:
                 if not is_new:
                     self.change(f"{repository.path}: .hg/hgrc written")
                     self.show(f"{repository.path}/.hg/hgrc", before or "", text)
                 if self.write:
-                    _replace(control, "hgrc", text, FILE_MODE)
-            # Without bundles there is no link: what was uploaded when there were some must not be
-            # advertised.
+                    files.replace_at(control, "hgrc", text, mode=FILE_MODE)
+            # Without bundles there is no link: bundles of an earlier time must not be advertised.
             link = self.target.manifest(repository) if repository.bundles else None
-            # Pull bundles are sent only to who may read the repository.
+            # Pull bundles are sent only to clients that may read the repository.
             links = {
                 "clonebundles.manifest": link,
                 "pullbundles": self.target.pulls(repository),
             }
             for name, link in links.items():
-                if _link(control, name) != link:
+                if read_link(control, name) != link:
                     if not is_new:
-                        what = f"links to {link}" if link else "removed"
-                        self.change(f"{repository.path}: .hg/{name} {what}")
-                    if self.write:
-                        _replace_link(control, name, link)
+                        change = f"links to {link}" if link else "removed"
+                        self.change(f"{repository.path}: .hg/{name} {change}")
+                    if self.write and link is None:
+                        os.unlink(name, dir_fd=control)
+                    elif self.write and link is not None:
+                        files.replace_link_at(control, name, link)
         finally:
             os.close(control)
 
@@ -392,20 +268,20 @@ class _Run:
         place = self.target.compiled
         descriptor = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            before = _file(descriptor, place.name, os.geteuid(), COMPILED_MODE)
+            before = read_text(descriptor, place.name, os.geteuid(), COMPILED_MODE)
             if before != text:
                 self.change(f"{place} written")
                 self.show(str(place), before or "", text)
                 if self.write:
-                    _replace(descriptor, place.name, text, COMPILED_MODE)
+                    files.replace_at(descriptor, place.name, text, mode=COMPILED_MODE)
         finally:
             os.close(descriptor)
 
     def dynamic(self, registry: Registry) -> set[str]:
         """Have the repositories that people created follow their namespaces; return all paths.
 
-        Nothing that is wrong with one of them keeps the inventory's from being applied: it is
-        named and left as it is.
+        A wrong entry among them does not keep the inventory's from being applied: it is named and
+        left as it is.
         """
         file = self.target.dynamic
         if file is None:
@@ -413,7 +289,7 @@ class _Run:
         try:
             found = user_repositories.load(file)
         except RegistryError as error:
-            self.say(f"{error}; what people created keeps the settings that it has")
+            self.say(f"{error}; repositories of people keep their settings")
             return set()
         for problem in found.problems():
             self.say(problem)
@@ -426,10 +302,10 @@ class _Run:
         return set(found.raw)
 
     def archived_in_the_way(self, registry: Registry) -> list[str]:
-        """An archived repository is not given to others by declaring its path."""
+        """Return obstacles: declaring the path of an archived repository must not give it away."""
         found = user_repositories.NOTHING
         if self.target.dynamic is not None:
-            # What is wrong with the file is told when its entries are configured.
+            # Problems of the file are told when its entries are configured.
             with contextlib.suppress(RegistryError):
                 found = user_repositories.load(self.target.dynamic)
         return [
@@ -441,13 +317,13 @@ class _Run:
 
     def configure_dynamic(self, repository: Repository) -> None:
         path = repository.path
-        with _as_owner(self.target.owner):
+        with as_owner(self.target.owner):
             state = self.state(path)
             if state == "there":
-                with self.directory(path) as descriptor:
+                with self.folder(path) as descriptor:
                     self.configure(repository, descriptor)
                 return
-        if isinstance(state, _Obstacle):
+        if isinstance(state, Obstacle):
             self.say(str(state))
         else:
             # Its session was killed before the repository was there, or a disk was replaced.
@@ -466,7 +342,7 @@ class _Run:
                 self.say(line)
 
     def name_unregistered(self, known: set[str]) -> None:
-        """Say which repositories on disk nothing serves; that is information, not a change."""
+        """Name the repositories on disk that are not registered: information, not a change."""
         found = []
         for place, directories, _ in os.walk(self.target.root):
             if ".hg" in directories:
@@ -476,96 +352,3 @@ class _Run:
                 directories.sort()
         for path in sorted(set(found) - known):
             self.say(f"{path}: on disk but not in the registry; kept, and served by nothing")
-
-
-@contextlib.contextmanager
-def _as_owner(own: Owner) -> Iterator[None]:
-    """Have the rights of the owner, no more, for what touches files that are theirs."""
-    if os.geteuid() != 0:
-        mask = os.umask(UMASK)
-        try:
-            yield
-        finally:
-            os.umask(mask)
-        return
-    groups, mask = os.getgroups(), os.umask(UMASK)
-    os.setgroups([own.gid])
-    os.setegid(own.gid)
-    os.seteuid(own.uid)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-        os.setegid(0)
-        os.setgroups(groups)
-        os.umask(mask)
-
-
-def _exists(name: str, directory: int) -> bool:
-    try:
-        os.stat(name, dir_fd=directory, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def _file(directory: int, name: str, uid: int, mode: int) -> str | None:
-    """Read a small file; None if it is missing, a link, or has another owner or mode."""
-    try:
-        descriptor = os.open(
-            name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory
-        )
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ELOOP, errno.EACCES, errno.ENXIO):
-            return None
-        raise
-    with os.fdopen(descriptor, encoding="utf-8", errors="replace") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            return None
-        if status.st_uid != uid or stat.S_IMODE(status.st_mode) != mode:
-            return None
-        return file.read()
-
-
-def _link(directory: int, name: str) -> str | None:
-    """Read a link; None if nothing is there, "" if it is something else."""
-    try:
-        return os.readlink(name, dir_fd=directory)
-    except OSError as error:
-        if error.errno == errno.ENOENT:
-            return None
-        if error.errno == errno.EINVAL:
-            return ""
-        raise
-
-
-def _replace(directory: int, name: str, text: str, mode: int) -> None:
-    """Write a file that is either the old or the new one, whatever happens in between."""
-    temporary = f".{name}.new"
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(temporary, dir_fd=directory)
-    descriptor = os.open(
-        temporary,
-        os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
-        0o600,
-        dir_fd=directory,
-    )
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fchmod(descriptor, mode)
-        os.fsync(descriptor)
-    os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-    os.fsync(directory)
-
-
-def _replace_link(directory: int, name: str, to: str | None) -> None:
-    if to is None:
-        os.unlink(name, dir_fd=directory)
-        return
-    temporary = f".{name}.new"
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(temporary, dir_fd=directory)
-    os.symlink(to, temporary, dir_fd=directory)
-    os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)

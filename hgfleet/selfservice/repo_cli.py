@@ -115,9 +115,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _context(options: argparse.Namespace) -> Context:
-    from hgfleet.registry import provision
+    from hgfleet.registry import owned_files
 
-    provision.become(options.user)
+    owned_files.become(options.user)
     return Context(
         Principal("operator"),
         options.registry,

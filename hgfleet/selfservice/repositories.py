@@ -170,13 +170,14 @@ def _sync(folder: Path) -> None:
 
 def _configure(context: Context, repository: Repository, place: Path) -> None:
     from hgfleet.registry import provision
+    from hgfleet.registry.owned_files import Owner
 
     target = provision.Target(
         root=Path(context.root),
         compiled=Path(context.registry),
         manifests=Path(context.manifests),
         hgrc=Path(context.hgrc),
-        owner=provision.Owner(os.geteuid(), os.getegid()),
+        owner=Owner(os.geteuid(), os.getegid()),
     )
     provision.configure(repository, target, place)
 

@@ -118,9 +118,9 @@ def _count(text: str) -> int:
 
 
 def _fleet(options: argparse.Namespace) -> Fleet:
-    from hgfleet.registry import provision
+    from hgfleet.registry import owned_files
 
-    provision.become(options.user)
+    owned_files.become(options.user)
     return Fleet(Path(options.root), Path(options.hgrc))
 
 

@@ -18,6 +18,7 @@ from hgfleet.core.errors import HostError, TemporaryError
 from hgfleet.registry import provision, user_repositories
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.model import Namespace, Registry, Settings, build
+from hgfleet.registry.owned_files import Owner
 from hgfleet.selfservice import repositories
 from hgfleet.selfservice.context import MANIFESTS
 
@@ -458,7 +459,7 @@ def apply(site: Site, static: Registry) -> list[str]:
         compiled=site.path / "registry.json",
         manifests=Path(MANIFESTS),
         hgrc=site.path / "hgrc",
-        owner=provision.Owner(os.geteuid(), os.getegid()),
+        owner=Owner(os.geteuid(), os.getegid()),
         dynamic=site.file,
     )
     changed = provision.apply(static, target, write=True, diff=False, say=said.append)

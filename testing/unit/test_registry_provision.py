@@ -19,7 +19,9 @@ from mercurial import config
 from hgfleet.core.errors import HostError
 from hgfleet.registry import user_repositories
 from hgfleet.registry.compiled import load_compiled
-from hgfleet.registry.provision import Owner, Target, apply, hgrc, owner
+from hgfleet.registry.hgrc import render as hgrc
+from hgfleet.registry.owned_files import Owner, owner
+from hgfleet.registry.provision import Target, apply
 from hgfleet.registry.schema import RegistrySourceError, parse
 
 if TYPE_CHECKING:
@@ -275,7 +277,7 @@ def test_a_damaged_entry_or_file_keeps_nothing_else_from_being_applied(created: 
     created.dynamic.write_text("{")
     lines = run(created, OPEN.replace("[maintainers]", "[staff]"))
     assert "plain: .hg/hgrc written" in lines
-    assert any("keeps the settings that it has" in line for line in lines)
+    assert any("repositories of people keep their settings" in line for line in lines)
 
 
 # Things in the way: said before anything is written.
@@ -363,7 +365,7 @@ def test_an_unknown_user_is_refused() -> None:
 
 def test_whoever_becomes_the_owner_has_no_other_rights_left() -> None:
     script = (
-        "import os; from hgfleet.registry.provision import become; become('daemon');"
+        "import os; from hgfleet.registry.owned_files import become; become('daemon');"
         "print(*os.getresuid(), *os.getresgid(), os.getgroups(), oct(os.umask(0)))"
     )
     said = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, check=True)

@@ -1,0 +1,49 @@
+"""The generated `.hg/hgrc` of a repository."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hgfleet.registry.model import Repository
+
+
+def render(repository: Repository) -> str:
+    """Render the hgrc of a repository, of the inventory or of a person.
+
+    Paths, groups, reasons and descriptions were checked to be single-line printable text, so
+    nothing in them can begin a line, a section or an include.
+    """
+    protection = ""
+    if repository.owner is not None:
+        protection += f"owner = {repository.owner}\n"
+    if repository.read_only is not None:
+        protection += f"read-only = {repository.read_only}\n"
+    if repository.policies:
+        protection += f"policies = {_json(dict(repository.policies))}\n"
+    if repository.rules:
+        protection += f"rules = {_json([rule.to_json() for rule in repository.rules])}\n"
+    read = "public" if repository.read == "public" else " ".join(repository.read)
+    return f"""\
+# Written by hgfleet from the entry of this repository in the registry. Changes here are
+# overwritten; change registry.yml of the inventory and run the play.
+
+[phases]
+publish = {"true" if repository.publishing else "false"}
+
+[web]
+name = {repository.path}
+description = {repository.description}
+contact = {", ".join(repository.push) or "nobody"}
+
+[hgfleet]
+path = {repository.path}
+read = {read}
+push = {" ".join(repository.push)}
+{protection}""".replace(" \n", "\n")
+
+
+def _json(value: object) -> str:
+    """One line, the same for the same value; ASCII, so that no reader can split it elsewhere."""
+    return json.dumps(value, sort_keys=True)
