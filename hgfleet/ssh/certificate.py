@@ -1,7 +1,7 @@
 """User certificates of OpenSSH, read strictly (PROTOCOL.certkeys of OpenSSH).
 
-sshd has verified the signature and trusts the CA before anybody is asked for principals. What is
-read here is who the certificate is for and what it demands, so that a person can be looked up.
+sshd has verified the signature and trusts the CA before it asks for principals. This module reads
+the principals and the restrictions of a certificate, so that a person can be looked up.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HOST: Final = 2
 
 
 class Certificate:
-    """What a certificate says. Times are seconds since 1970; `key` is the key it certifies."""
+    """The fields of a certificate. Times are seconds since 1970; `key` is the key it certifies."""
 
     key: PublicKey
     authority: str
@@ -38,7 +38,7 @@ class Certificate:
     """Names of its critical options."""
 
     def fields(self) -> dict[str, object]:
-        """Return what a log should have of it."""
+        """Return the fields for the log."""
         return {
             "fingerprint": self.key.fingerprint,
             "serial": self.serial,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hgfleet.directory import publickey
-from hgfleet.ssh import authorized_keys, certificate
+from hgfleet.ssh import authorized_keys, certificate, lookup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,7 +96,7 @@ def ask(tmp_path: Path) -> Callable[..., tuple[str | None, str]]:
     )
 
     def run(
-        question: list[str], directory: authorized_keys.Directory | None = None
+        question: list[str], directory: lookup.Directory | None = None
     ) -> tuple[str | None, str]:
         logged: list[str] = []
         line = authorized_keys.answer(
