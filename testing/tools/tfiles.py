@@ -31,6 +31,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from testing.tools import prefork
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
@@ -184,7 +186,7 @@ def environment(scratch: Path) -> dict[str, str]:
         "LC_ALL": "C.UTF-8",
         "TZ": "UTC",
         "PYTHONPATH": str(TOP),
-        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPYCACHEPREFIX": str(TOP / ".cache/pycache"),
         "TESTTMP": str(scratch / "tmp"),
         "TOP": str(TOP),
     }
@@ -202,19 +204,22 @@ def run(path: Path, scratch: Path) -> None:
     # In a file and not on stdin, where a command could read the rest of it.
     script = scratch / "script"
     script.write_text(script_of(commands, salt), "utf-8")
+    programs = scratch / "bin"
+    programs.mkdir()
     try:
-        done = subprocess.run(
-            ["bash", "--noprofile", "--norc", str(script)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="backslashreplace",
-            cwd=env["TESTTMP"],
-            env=env,
-            timeout=SECONDS_PER_FILE,
-            check=False,
-        )
+        with prefork.running(programs, env):
+            done = subprocess.run(
+                ["bash", "--noprofile", "--norc", str(script)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                encoding="utf-8",
+                errors="backslashreplace",
+                cwd=env["TESTTMP"],
+                env={**env, "PATH": f"{programs}{os.pathsep}{env['PATH']}"},
+                timeout=SECONDS_PER_FILE,
+                check=False,
+            )
     except subprocess.TimeoutExpired as error:
         raise MismatchError(f"{path}: not done within {SECONDS_PER_FILE} s") from error
     found, ended = outputs(done.stdout, salt, len(commands))
