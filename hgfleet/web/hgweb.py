@@ -15,12 +15,15 @@ from mercurial import ui as ui_module
 from mercurial.hgweb import hgweb_mod_inner
 from mercurial.hgweb import request as request_module
 
+from hgfleet.web import search
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 # Registers revset functions, template keywords and wire commands. Only `mercurial.hgweb.hgweb_mod`
 # does it on import, and the package `mercurial.hgweb` hides that module behind the inner one.
 initialization.init()
+search.restrict()
 
 CONTENT_SECURITY_POLICY: Final = (
     "default-src 'none'; script-src 'self' 'nonce-%nonce%'; style-src 'self'; "

@@ -12,7 +12,7 @@ from mercurial.hgweb import hgweb_mod_inner, webcommands
 
 from hgfleet.hg import fingerprint as state
 from hgfleet.hg import wire_commands
-from hgfleet.web import hgweb, wire
+from hgfleet.web import hgweb, search, wire
 
 TEMPLATES = Path(mercurial.__file__).parent / "templates"
 
@@ -29,6 +29,14 @@ def test_commands_with_stored_answers_take_the_arguments_that_are_checked() -> N
     for name in wire_commands.REPLAYABLE:
         taken = wireprotov1server.commands[name.encode()].args.replace(b"*", b"").split()
         assert tuple(taken) == wire._REQUIRED.get(name, ())
+
+
+def test_the_search_of_core_reads_its_revsets_where_we_give_it_ours() -> None:
+    source = inspect.getsource(webcommands._search)
+    assert source.count("revset.") == 3
+    for name in ("safesymbols", "match(", "lookupfn("):
+        assert f"revset.{name}" in source
+    assert webcommands.revset is search._Revsets
 
 
 def test_hgweb_gets_its_repository_where_we_give_it_ours() -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
+from mercurial import revset
 from mercurial.hgweb import webcommands
 
 from testing.integration.web.support import Reply, Site, ask
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hgfleet.web.app import Application
 
 PROJECT = "/team/project"
@@ -190,6 +195,54 @@ def test_a_wire_command_below_a_repository_is_not_found(web: Application) -> Non
 
 
 STYLES = ["", "json-", "raw-", "atom-", "rss-", "paper-", "gitweb-", "zzz-", "..-"]
+PATTERNS = [
+    "file('listfile:{}')",
+    "file('set:listfile:{}')",
+    "adds('listfile:{}')",
+    "contains('listfile:{}')",
+    "follow('listfile:{}')",
+    "_matchfiles('p:listfile:{}')",
+    "filelog('listfile:{}')",
+    "file('list' ## 'file:{}')",
+    "all() and not file('include:{}')",
+    "removes('relpath:{}')",
+]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_search_reads_no_file_of_the_server(
+    web: Application, pattern: str, tmp_path: Path
+) -> None:
+    """The answer is that of a search for words, whether a file is there or not."""
+    pages = []
+    for name in ("present", "missing"):
+        (tmp_path / "present").write_text("one.txt\n")
+        query = pattern.format(tmp_path / name)
+        reply = ask(web, f"{PROJECT}/json-log", f"rev={quote(query, safe='')}")
+        assert reply.status == 200
+        pages.append(reply.body.replace(str(tmp_path / name).encode(), b"FILE"))
+    assert pages[0] == pages[1]
+    assert json.loads(pages[0])["entries"] == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "file('relre:(a+)+$')",
+        "desc('r' ## 'e:(a+)+$')",
+        "_matchfiles('p:re:(.*)*0x')",
+        "matching(all(), 'diff')",
+    ],
+)
+def test_a_search_evaluates_no_regular_expression(
+    web: Application, query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matched = []
+    monkeypatch.setattr(revset, "match", lambda *words, **_: matched.append(words))
+    assert ask(web, f"{PROJECT}/log", f"rev={quote(query, safe='')}").status == 200
+    assert matched == []
+
+
 NODES = [
     "", "tip", "0", "-1", "zz", "f", "1:2", "tip^", "all()", "wdir()", "\xff\xfe", "%2F",
     "a" * 3000, "..", "default", "null", ".", "\x01", "1" * 40, '"<script>', "2147483647", "0" * 40,
