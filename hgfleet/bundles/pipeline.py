@@ -37,6 +37,7 @@ from hgfleet.hg import fingerprint as files
 from hgfleet.registry import user_repositories
 from hgfleet.registry.compiled import load_compiled
 from hgfleet.registry.model import Repository
+from hgfleet.registry.purged import purged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -94,7 +95,7 @@ class Pipeline:
         static = load_compiled(self.config.registry)
         try:
             entries = user_repositories.load(self.config.dynamic)
-            purged = user_repositories.purged(self.config.dynamic)
+            deleted = purged(self.config.dynamic)
         except RegistryError as problem:
             self.report.step("registry", "-", f"left out: {problem}", error=problem)
             self.partial = True
@@ -103,7 +104,7 @@ class Pipeline:
             user_repositories.merged(static, entries),
             user_repositories.withdrawn(static, entries),
         )
-        self.job.purged = purged.difference(served.repositories, (one.path for one in archived))
+        self.job.purged = deleted.difference(served.repositories, (one.path for one in archived))
         return served, archived
 
     # -- all repositories ------------------------------------------------------------------------

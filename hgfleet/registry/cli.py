@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from hgfleet.core import paths
 from hgfleet.core.errors import UsageError
 from hgfleet.registry import user_repositories
 from hgfleet.registry.compiled import dump_compiled
@@ -16,10 +17,6 @@ if TYPE_CHECKING:
     from hgfleet.registry.model import Registry, Repository
 
 REGISTRY: Final = "/etc/hgfleet/registry.yml"
-COMPILED: Final = "/var/lib/hgfleet/registry.json"
-REPOSITORIES: Final = "/srv/hg/repos"
-MANIFESTS: Final = "/var/lib/hgfleet/manifests"
-HGRC: Final = "/etc/hgfleet/hgrc"
 
 _EPILOG = """\
 examples:
@@ -68,8 +65,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--compiled",
         metavar="JSON",
         nargs="?",
-        const=COMPILED,
-        help=f"show the compiled registry instead (without a value: {COMPILED})",
+        const=paths.COMPILED,
+        help=f"show the compiled registry instead (without a value: {paths.COMPILED})",
     )
     show.add_argument("--path", metavar="PATH", help="show everything about this repository")
     show.add_argument("--json", action="store_true", help="print it as it is compiled")
@@ -86,11 +83,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     apply.add_argument("--diff", action="store_true", help="show the changes of files")
     for option, default, text in (
         ("--registry", REGISTRY, "the registry"),
-        ("--root", REPOSITORIES, "where repositories are"),
-        ("--compiled", COMPILED, "where the compiled registry goes"),
-        ("--manifests", MANIFESTS, "where the clone bundle manifests are"),
-        ("--dynamic", user_repositories.PATH, "what people created over SSH"),
-        ("--hgrc", HGRC, "the configuration that `hg init` gets as HGRCPATH"),
+        ("--root", paths.REPOSITORIES, "where repositories are"),
+        ("--compiled", paths.COMPILED, "where the compiled registry goes"),
+        ("--manifests", paths.MANIFESTS, "where the clone bundle manifests are"),
+        ("--dynamic", paths.DYNAMIC, "what people created over SSH"),
+        ("--hgrc", paths.HGRC, "the configuration that `hg init` gets as HGRCPATH"),
     ):
         apply.add_argument(
             option, type=Path, metavar="PATH", default=Path(default), help=f"{text} ({default})"
@@ -116,9 +113,7 @@ def _show(options: argparse.Namespace) -> int:
 
         loaded = schema.load(options.file)
     else:
-        loaded = user_repositories.load_effective(
-            options.compiled, user_repositories.PATH, _complain
-        )
+        loaded = user_repositories.load_effective(options.compiled, paths.DYNAMIC, _complain)
     if options.path is not None:
         if options.path not in loaded.repositories:
             raise UsageError(f"there is no repository {options.path} in this registry")

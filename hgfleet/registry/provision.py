@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.core import files, paths
 from hgfleet.core.errors import HostError, RegistryError
-from hgfleet.registry import hgrc, obstacles, owned_files, user_repositories
+from hgfleet.registry import dynamic_update, hgrc, obstacles, owned_files, user_repositories
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.obstacles import Obstacle
 from hgfleet.registry.owned_files import (
@@ -160,7 +160,7 @@ class _Run:
                 if self.write:
                     fcntl.flock(descriptor, fcntl.LOCK_EX)
                     if self.target.dynamic is not None and self.target.dynamic.parent.is_dir():
-                        stack.enter_context(user_repositories.locked(self.target.dynamic))
+                        stack.enter_context(dynamic_update.locked(self.target.dynamic))
                 yield
         finally:
             os.close(descriptor)

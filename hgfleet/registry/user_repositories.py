@@ -1,41 +1,39 @@
-"""The dynamic part of the registry: repositories that people create for themselves over SSH.
+"""User repositories, the dynamic part of the registry: repositories that people create over SSH.
 
-`registry.yml` in the inventory says in which namespaces people may create repositories; what they
-created is in one JSON file of the host, which belongs to the user `hg`:
+`registry.yml` in the inventory says in which namespaces people may create repositories. Theirs are
+in one JSON file of the host, which belongs to the user `hg`:
 
     {"format": 1, "repositories": {"people/bob/x": {"owner": "bob", "description": "",
       "created": "2026-11-21T00:00:00Z", "read": null, "push": null, "forked_from": null,
       "archived": null}}}
 
-`read` and `push` are those of a registry, null for what is inherited; `"read": []` is "its owner
-alone". `archived` is the time since when it is out of service.
+`read` and `push` are those of a registry, null for an inherited value; `"read": []` is "its owner
+alone". `archived` is the time since when the repository is out of service.
 
-Sessions, web workers and bundle jobs read it beside the compiled registry (`load_effective`), as
-one registry. The inventory wins: an entry at, above or below a path that it declares is left out.
-What is wrong in this file harms nothing but what it describes: an entry that makes no sense is left
-out alone, a file that makes no sense leaves all of its entries out, and the repositories of the
-inventory are served in either case.
+Sessions, web workers and bundle jobs read the file beside the compiled registry (`load_effective`),
+as one registry. The inventory wins: an entry at, above or below a path that it declares is left
+out. Damage stays local: a wrong entry is left out alone, a wrong file leaves all of its entries
+out, and the repositories of the inventory are served in either case.
 
-Whoever changes it does so under a lock and replaces the file as a whole (`update`). Like
-`registry`, this is imported by each SSH session, so it imports nothing that is slow to import, and
-makes entries when they are asked for: a session needs one of thousands.
+`dynamic_update` changes the file. Each SSH session imports this module, so it imports nothing slow,
+and makes entries on demand: a session needs one of thousands.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import stat
 import time
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hgfleet.core import names
-from hgfleet.core.errors import HostError, RegistryError, TemporaryError
+from hgfleet.core.errors import RegistryError
+from hgfleet.core.paths import DYNAMIC
 from hgfleet.registry import model
 from hgfleet.registry.compiled import load_compiled
 
@@ -45,48 +43,20 @@ if TYPE_CHECKING:
 
     from hgfleet.registry.model import Read, Registry, Repository
 
-__all__ = [
-    "PATH",
-    "Dynamic",
-    "Entry",
-    "Update",
-    "load",
-    "load_effective",
-    "locked",
-    "merged",
-    "now",
-    "shadowed",
-    "update",
-    "withdrawn",
-]
-
-PATH: Final = "/var/lib/hgfleet/dynamic/registry.json"
-
 FORMAT: Final = 1
-MODE: Final = 0o644
 MAX_SIZE: Final = 32 * 1024 * 1024
-"""Bytes; an entry has some 200, so this is a hundred times what a large site needs."""
+"""Bytes; an entry has some 200, so this is a hundred times the need of a large site."""
 
 MAX_DESCRIPTION: Final = 200
 """Characters, as in registry.yml."""
 
-PURGED: Final = "purged"
-"""Beside it: what was deleted for good, a line each with the time and the path."""
-
-PURGED_S: Final = 90 * 86_400
-"""How long such a line stays (seconds): longer than bundle jobs can be out of order unseen."""
-
-LOCK_WAIT_S: Final = 30.0
-"""Longer than anybody keeps the lock: `registry apply` makes a repository in 0.2 s."""
-
-PERSON: Final = re.compile(r"[a-z][a-z0-9._-]{0,31}")
-_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the dynamic registry says of one repository; None is "inherited"."""
+    """Entry of one repository in the dynamic registry; None is "inherited"."""
 
     owner: str
     description: str = ""
@@ -97,7 +67,7 @@ class Entry:
     archived: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the file has of it."""
+        """Return the entry as the file has it."""
         return {
             "owner": self.owner,
             "description": self.description,
@@ -110,20 +80,18 @@ class Entry:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Entry:
-        """Check every value; raises ValueError, TypeError or KeyError that says which is wrong."""
+        """Check every value; raises ValueError, TypeError or KeyError that names the wrong one."""
         if not isinstance(value, Mapping):
             raise TypeError(f"got {value!r}, expected a mapping")
         read, push = value["read"], value["push"]
         entry = cls(
-            owner=_text("owner", value["owner"], PERSON),
+            owner=_person(value["owner"]),
             description=value["description"],
-            created=_text("created", value["created"], _TIME),
+            created=_time("created", value["created"]),
             read=read if read in (None, "public") else _groups("read", read),
             push=None if push is None else _groups("push", push),
             forked_from=value["forked_from"],
-            archived=None
-            if value["archived"] is None
-            else _text("archived", value["archived"], _TIME),
+            archived=None if value["archived"] is None else _time("archived", value["archived"]),
         )
         if problem := description_problem(entry.description):
             raise ValueError(f"description: expected {problem}")
@@ -134,7 +102,7 @@ class Entry:
 
 
 def description_problem(text: object) -> str | None:
-    """Say what a description should look like, or None if it is one ("" is one here).
+    """Return the expected form of a description, or None if this is one ("" is one here).
 
     It goes into an hgrc, into pages and onto terminals: no line ends, no control characters, none
     that change the direction of text.
@@ -146,8 +114,14 @@ def description_problem(text: object) -> str | None:
     return f"one line of printable text, at most {MAX_DESCRIPTION} characters"
 
 
-def _text(name: str, value: object, pattern: re.Pattern[str]) -> str:
-    if not isinstance(value, str) or not pattern.fullmatch(value):
+def _person(value: object) -> str:
+    if not isinstance(value, str) or not names.is_person(value):
+        raise ValueError(f"owner: got {value!r}")
+    return value
+
+
+def _time(name: str, value: object) -> str:
+    if not isinstance(value, str) or not TIME.fullmatch(value):
         raise ValueError(f"{name}: got {value!r}")
     return value
 
@@ -166,10 +140,7 @@ _BAD: Final = (ValueError, TypeError, KeyError, RecursionError)
 
 
 class _OnDemand(Mapping[str, _T]):
-    """A mapping whose values are made when they are asked for; those that cannot be are left out.
-
-    In the order of the keys.
-    """
+    """A mapping that makes its values on demand and leaves out those that fail, ordered by key."""
 
     def __init__(self, data: Mapping[str, Any], make: Callable[[str, Any], _T | None]) -> None:
         self._data = data
@@ -199,21 +170,22 @@ class _OnDemand(Mapping[str, _T]):
 
 @dataclass(frozen=True, slots=True)
 class Dynamic:
-    """All entries by path, archived ones included; what the file says of each is in `raw`."""
+    """All entries by path, archived ones included; `raw` has each as the file says it."""
 
     repositories: Mapping[str, Entry]
     raw: Mapping[str, Any]
 
     def problems(self) -> list[str]:
-        """What is wrong with entries that are therefore left out, a sentence each."""
+        """Return a sentence for each wrong entry, which is therefore left out."""
         return [
-            f"{path!a}: {_problem(path, value)}; nothing serves it"
+            f"{path!a}: {problem_of(path, value)}; nothing serves it"
             for path, value in sorted(self.raw.items())
             if path not in self.repositories
         ]
 
 
-def _problem(path: str, value: Any) -> str:
+def problem_of(path: str, value: Any) -> str:
+    """Return the problem of a wrong entry."""
     if problem := names.path_problem(path):
         return f"expected {problem}"
     try:
@@ -225,7 +197,8 @@ def _problem(path: str, value: Any) -> str:
     return "fine"
 
 
-def _entry(path: str, value: Any) -> Entry | None:
+def entry_of(path: str, value: Any) -> Entry | None:
+    """Return the entry of a path, or None if it is wrong."""
     if names.path_problem(path):
         return None
     try:
@@ -234,11 +207,12 @@ def _entry(path: str, value: Any) -> Entry | None:
         return None
 
 
-def _dynamic(raw: Mapping[str, Any]) -> Dynamic:
-    return Dynamic(_OnDemand(raw, _entry), raw)
+def dynamic_of(raw: Mapping[str, Any]) -> Dynamic:
+    """Return a dynamic registry that makes its entries on demand."""
+    return Dynamic(_OnDemand(raw, entry_of), raw)
 
 
-NOTHING: Final = _dynamic(MappingProxyType({}))
+NOTHING: Final = dynamic_of(MappingProxyType({}))
 
 
 def now() -> str:
@@ -246,20 +220,18 @@ def now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-# --- reading --------------------------------------------------------------------------------
-
-
-def load(path: Path | str = PATH) -> Dynamic:
+def load(path: Path | str = DYNAMIC) -> Dynamic:
     """Read the file; no file is no entries.
 
-    It lies in a folder that sessions may write to, and root reads it too: a link, a pipe or a file
-    without end is not followed, waited for or read. Raises RegistryError.
+    Sessions may write to its folder, and root reads it too: so a link is not followed, a pipe not
+    waited for, and a file of more than MAX_SIZE not read. Raises RegistryError.
     """
-    content = _content(path)
+    content = read_content(path)
     return parse(content, str(path)) if content is not None else NOTHING
 
 
-def _content(path: Path | str) -> bytes | None:
+def read_content(path: Path | str) -> bytes | None:
+    """Read a file beside or of the dynamic registry; None if there is none."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -276,7 +248,7 @@ def _content(path: Path | str) -> bytes | None:
 
 
 def parse(content: bytes, name: str) -> Dynamic:
-    """Make sense of the file as a whole; entries are looked at when they are asked for."""
+    """Parse the file as a whole; each entry is checked on demand."""
     try:
         data = json.loads(content.decode("utf-8"))
         if data["format"] != FORMAT:
@@ -286,7 +258,7 @@ def parse(content: bytes, name: str) -> Dynamic:
             raise TypeError("expected a mapping of repositories")
     except (*_BAD, AttributeError) as error:
         raise RegistryError(f"{name}: not a dynamic registry ({error})") from error
-    return _dynamic(raw)
+    return dynamic_of(raw)
 
 
 def load_effective(
@@ -295,7 +267,7 @@ def load_effective(
     """Read both parts of the registry as one.
 
     Raises RegistryError if the compiled one is missing or damaged. If the dynamic one is damaged,
-    says so to `complain` and returns the compiled one alone.
+    `complain` gets the error, and the result is the compiled one alone.
     """
     static = load_compiled(compiled)
     try:
@@ -306,10 +278,7 @@ def load_effective(
 
 
 def merged(static: Registry, dynamic: Dynamic) -> Registry:
-    """Add what is in service of the dynamic registry to the static one; that one wins.
-
-    Raises nothing for the sake of an entry.
-    """
+    """Add the entries in service to the static registry, which wins; no entry raises an error."""
     if not dynamic.raw:
         return static
 
@@ -330,7 +299,7 @@ def merged(static: Registry, dynamic: Dynamic) -> Registry:
 
 
 def effective(path: str, entry: Entry, static: Registry) -> Repository:
-    """Work out what an entry inherits."""
+    """Compute the settings in effect of an entry."""
     return model.effective(
         path,
         model.Settings(read=entry.read, push=entry.push),
@@ -341,7 +310,7 @@ def effective(path: str, entry: Entry, static: Registry) -> Repository:
 
 
 def _obstacle(path: str, static: Registry) -> str | None:
-    """The path of the inventory that an entry at this path stands against."""
+    """Return the path of the inventory that hides an entry at this path."""
     for above in (path, *names.parents(path)):
         if above in static.repositories:
             return above
@@ -355,159 +324,9 @@ def shadowed(static: Registry, dynamic: Dynamic) -> dict[str, str]:
 
 
 def withdrawn(static: Registry, dynamic: Dynamic) -> list[Repository]:
-    """Return the archived repositories as ones that nobody may read: their bundles have to go."""
+    """Return the archived repositories as readable for no group, so that their bundles go."""
     return [
         model.Repository(path, entry.description, (), (), publishing=True, bundles=())
         for path, entry in dynamic.repositories.items()
         if entry.archived is not None and _obstacle(path, static) is None
     ]
-
-
-def purged(path: Path | str = PATH) -> frozenset[str]:
-    """Return what was deleted for good lately: whatever was published of it has to go at once.
-
-    Raises RegistryError if there is something else than a file.
-    """
-    return frozenset(name for _, name in _purged(path))
-
-
-def _purged(path: Path | str) -> list[tuple[str, str]]:
-    words = (
-        line.split(" ")
-        for line in (_content(_beside(path)) or b"").decode("utf-8", "replace").splitlines()
-    )
-    return [
-        (pair[0], pair[1])
-        for pair in words
-        if len(pair) == 2 and _TIME.fullmatch(pair[0]) and not names.path_problem(pair[1])
-    ]
-
-
-def _beside(path: Path | str) -> str:
-    return f"{os.path.dirname(path)}/{PURGED}"  # noqa: PTH120  (pathlib is slow to import)
-
-
-def note_purged(path: Path | str, repository: str) -> None:
-    """Note that a repository is deleted for good; to be called in an update.
-
-    Bundle jobs know nothing of it any more when they run next.
-    """
-    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - PURGED_S))
-    lines = [pair for pair in _purged(path) if pair[0] >= since and pair[1] != repository]
-    text = "".join(f"{when} {name}\n" for when, name in [*lines, (now(), repository)])
-    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)  # noqa: PTH120
-    try:
-        _replace(folder, PURGED, text.encode("utf-8"))
-    finally:
-        os.close(folder)
-
-
-# --- writing --------------------------------------------------------------------------------
-
-
-class Update(MutableMapping[str, Entry]):
-    """The entries while they are changed; what cannot be understood stays as it is in the file."""
-
-    def __init__(self, dynamic: Dynamic) -> None:
-        self._raw = dict(dynamic.raw)
-        self._before = dict(dynamic.raw)
-
-    @property
-    def dynamic(self) -> Dynamic:
-        """The entries as they are now, in the midst of the change."""
-        return _dynamic(MappingProxyType(self._raw))
-
-    @property
-    def is_changed(self) -> bool:
-        """Whether there is anything to write."""
-        return self._raw != self._before
-
-    def render(self) -> bytes:
-        """Return the file."""
-        data = {"format": FORMAT, "repositories": dict(sorted(self._raw.items()))}
-        return (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode("utf-8")
-
-    def __getitem__(self, path: str) -> Entry:
-        entry = _entry(path, self._raw[path])
-        if entry is None:
-            raise KeyError(path)
-        return entry
-
-    def __setitem__(self, path: str, entry: Entry) -> None:
-        value = entry.to_json()
-        # What would be left out by every reader is refused here.
-        if names.path_problem(path) or Entry.from_json(value) != entry:
-            raise ValueError(f"{path}: {_problem(path, value)}")
-        # What a later release keeps beside these values stays.
-        before = self._raw.get(path)
-        self._raw[path] = {**(before if isinstance(before, dict) else {}), **value}
-
-    def __delitem__(self, path: str) -> None:
-        del self._raw[path]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.dynamic.repositories)
-
-    def __len__(self) -> int:
-        return len(self.dynamic.repositories)
-
-
-@contextlib.contextmanager
-def locked(path: Path | str = PATH, wait: float = LOCK_WAIT_S) -> Iterator[int]:
-    """Keep everybody else from changing the file; yields its folder, open.
-
-    The lock is on the folder, so no file is left behind, and the kernel frees the lock of who was
-    killed. Raises TemporaryError after `wait` seconds, HostError if there is no such folder.
-    """
-    import fcntl
-
-    folder = os.path.dirname(path)  # noqa: PTH120  (pathlib is slow to import)
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise HostError(f"{folder}: {error.strerror}; the role `mercurial` creates it") from error
-    try:
-        until = time.monotonic() + wait
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= until:
-                    raise TemporaryError(
-                        "Another change of the repositories of this service is under way for "
-                        f"more than {wait:.0f} s: try again in a minute."
-                    ) from None
-                time.sleep(0.01)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def update(path: Path | str = PATH, *, wait: float = LOCK_WAIT_S) -> Iterator[Update]:
-    """Change the file: read it under the lock, and replace it when the block ends without an error.
-
-    Killed at any point, it leaves the old file or the new one. Raises RegistryError if the file is
-    damaged (it is not overwritten: an operator repairs it), TemporaryError if it stays locked.
-    """
-    with locked(path, wait) as folder:
-        change = Update(load(path))
-        yield change
-        if change.is_changed:
-            _replace(folder, os.path.basename(path), change.render())  # noqa: PTH119
-
-
-def _replace(folder: int, name: str, content: bytes) -> None:
-    temporary = f".{name}.new"
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(temporary, dir_fd=folder)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(temporary, flags, 0o600, dir_fd=folder)
-    with open(descriptor, "wb") as file:  # noqa: PTH123  (a descriptor)
-        file.write(content)
-        file.flush()
-        os.fchmod(descriptor, MODE)
-        os.fsync(descriptor)
-    os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-    os.fsync(folder)

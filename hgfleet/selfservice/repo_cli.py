@@ -14,11 +14,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.core import logfmt, names
+from hgfleet.core import logfmt, names, paths
 from hgfleet.core.errors import HostError, UsageError
+from hgfleet.core.names import is_person
 from hgfleet.core.principal import Principal
-from hgfleet.registry import user_repositories
+from hgfleet.registry import dynamic_update, user_repositories
 from hgfleet.registry.compiled import load_compiled
+from hgfleet.registry.purged import note_purged
 from hgfleet.selfservice import repositories, rules
 from hgfleet.selfservice.context import MANIFESTS, Context
 
@@ -76,7 +78,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         )
         for option, default, text in (
             ("--registry", COMPILED, "the compiled registry"),
-            ("--dynamic", user_repositories.PATH, "what people created"),
+            ("--dynamic", paths.DYNAMIC, "what people created"),
             ("--root", REPOSITORIES, "where repositories are"),
             ("--hgrc", HGRC, "what hg gets as HGRCPATH"),
             ("--manifests", MANIFESTS, "where the clone bundle manifests are"),
@@ -184,7 +186,7 @@ def _info(options: argparse.Namespace) -> int:
 
 def _archive(options: argparse.Namespace) -> int:
     context, path = _context(options), options.path
-    with user_repositories.update(context.dynamic) as entries:
+    with dynamic_update.update(context.dynamic) as entries:
         entry = _entry(entries.dynamic, path)
         if entry.archived is not None:
             raise UsageError(f"{path} is archived since {entry.archived}")
@@ -198,7 +200,7 @@ def _archive(options: argparse.Namespace) -> int:
 
 def _restore(options: argparse.Namespace) -> int:
     context, path = _context(options), options.path
-    with user_repositories.update(context.dynamic) as entries:
+    with dynamic_update.update(context.dynamic) as entries:
         entry = _entry(entries.dynamic, path)
         repositories.bring_back(context, path, entries)
     _log("restore", path, entry)
@@ -208,9 +210,9 @@ def _restore(options: argparse.Namespace) -> int:
 
 def _give(options: argparse.Namespace) -> int:
     context, path, person = _context(options), options.path, options.person
-    if not user_repositories.PERSON.fullmatch(person):
+    if not is_person(person):
         raise UsageError(f"{person!r} is not the name of a person")
-    with user_repositories.update(context.dynamic) as entries:
+    with dynamic_update.update(context.dynamic) as entries:
         entry = _entry(entries.dynamic, path)
         entries[path] = given = replace(entry, owner=person)
         repositories.configure(context, path, given)
@@ -279,7 +281,7 @@ def _delete(context: Context, path: str, wait: timedelta) -> None:
     purged.mkdir(mode=0o700, exist_ok=True)
     away = purged / uuid.uuid4().hex
     place = context.place(path)
-    with user_repositories.update(context.dynamic) as entries:
+    with dynamic_update.update(context.dynamic) as entries:
         entry = _entry(entries.dynamic, path)
         # Its owner may have restored it since the list was made.
         if not is_due(entry, wait, datetime.now(UTC)):
@@ -288,7 +290,7 @@ def _delete(context: Context, path: str, wait: timedelta) -> None:
         if path in load_compiled(context.registry).repositories:
             raise HostError(f"{path}: registry.yml declares it now, and it is what is served there")
         # Its bundles go with it, and nothing else will tell the jobs whose they are.
-        user_repositories.note_purged(context.dynamic, path)
+        note_purged(context.dynamic, path)
         if place.is_dir():
             place.rename(away)
         del entries[path]

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Final
 from hgfleet.core import names
 from hgfleet.core.errors import AccessDeniedError, HostError, TemporaryError
 from hgfleet.hg import push_spool
-from hgfleet.registry import permissions, user_repositories
+from hgfleet.registry import dynamic_update, permissions, user_repositories
 from hgfleet.registry.compiled import load_compiled
 from hgfleet.selfservice import rules
 
@@ -96,7 +96,7 @@ def create(context: Context, path: str, entry: Entry, source: Repository | None 
         else:
             _copy(context, claim, context.place(source.path), new)
         (new / ".hg" / MARK).touch()
-        with user_repositories.update(context.dynamic) as entries:
+        with dynamic_update.update(context.dynamic) as entries:
             # Somebody may have taken the name, or the last of the quota, while this one was made.
             static = load_compiled(context.registry)
             rules.check_creation(path, context.principal, static, entries.dynamic)
@@ -294,7 +294,7 @@ def archive(context: Context, path: str) -> None:
 def restore(context: Context, path: str) -> None:
     """Bring an archived repository back."""
     path = plain(path)
-    with user_repositories.update(context.dynamic) as entries:
+    with dynamic_update.update(context.dynamic) as entries:
         entry = entries.get(path)
         if entry is None or entry.owner != context.principal.name:
             raise missing(context, path)
@@ -302,7 +302,7 @@ def restore(context: Context, path: str) -> None:
     _tell_bundle_jobs(context, path)
 
 
-def bring_back(context: Context, path: str, entries: user_repositories.Update) -> None:
+def bring_back(context: Context, path: str, entries: dynamic_update.Update) -> None:
     """Put an archived repository in service again."""
     entry = entries[path]
     if entry.archived is None:
@@ -329,10 +329,10 @@ def _tell_bundle_jobs(context: Context, path: str) -> None:
 
 
 @contextlib.contextmanager
-def _mine(context: Context, path: str) -> Iterator[tuple[user_repositories.Update, Entry]]:
+def _mine(context: Context, path: str) -> Iterator[tuple[dynamic_update.Update, Entry]]:
     """Change the entry of a repository that the person owns and that is in service."""
     repository = find(context, path)
-    with user_repositories.update(context.dynamic) as entries:
+    with dynamic_update.update(context.dynamic) as entries:
         entry = entries.get(path)
         if repository.owner is None:
             raise AccessDeniedError(

@@ -29,7 +29,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO
 
-from hgfleet.core import logfmt, names
+from hgfleet.core import logfmt, names, paths
 from hgfleet.core.errors import (
     AccessDeniedError,
     ConfigurationError,
@@ -174,7 +174,7 @@ class Options:
 
     principal: Principal
     registry: str = REGISTRY
-    dynamic: str = user_repositories.PATH
+    dynamic: str = paths.DYNAMIC
     root: str = ROOT
     hgrc: str = HGRC
     fingerprint: str = ""
@@ -197,7 +197,7 @@ def parse_arguments(arguments: Sequence[str]) -> Options:
     options = Options(
         Principal(user, frozenset(groups)),
         given.pop("--registry", REGISTRY),
-        given.pop("--dynamic", user_repositories.PATH),
+        given.pop("--dynamic", paths.DYNAMIC),
         given.pop("--root", ROOT),
         given.pop("--hgrc", HGRC),
         given.pop("--fingerprint", ""),

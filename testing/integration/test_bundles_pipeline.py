@@ -34,9 +34,10 @@ from hgfleet.hg.command_server import HgError
 from hgfleet.objectstore.bucket import Bucket, Stored, StoredObject, Upload
 from hgfleet.objectstore.presign import PrivateStore
 from hgfleet.objectstore.settings import Store
-from hgfleet.registry import user_repositories
+from hgfleet.registry import dynamic_update, user_repositories
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.model import Namespace, Repository, Settings, build
+from hgfleet.registry.purged import note_purged
 from testing.integration.closedstore import SECRET, admits, write_settings
 
 if TYPE_CHECKING:
@@ -650,14 +651,14 @@ def test_a_repository_that_is_archived_loses_its_bundles_in_the_next_run(site: S
     site.config.registry.write_text(dump_compiled(static))
     site.config.dynamic.parent.mkdir()
     entry = user_repositories.Entry("bob", "", "2026-11-20T00:00:00Z")
-    with user_repositories.update(site.config.dynamic) as entries:
+    with dynamic_update.update(site.config.dynamic) as entries:
         entries["people/bob/x"] = entry
     pipeline = Pipeline(site.config, Report("text", site.said))
     known, archived = pipeline.known()
     site.run(*known.repositories.values(), *archived)
     assert site.published("people/bob/x")
     assert site.store.content
-    with user_repositories.update(site.config.dynamic) as entries:
+    with dynamic_update.update(site.config.dynamic) as entries:
         entries["people/bob/x"] = replace(entry, archived="2026-11-20T12:00:00Z")
     known, archived = pipeline.known()
     assert list(known.repositories) == []
@@ -673,7 +674,7 @@ def test_what_is_purged_before_any_run_saw_it_archived_goes_in_the_next_run(site
     site.config.registry.write_text(dump_compiled(static))
     site.config.dynamic.parent.mkdir()
     entry = user_repositories.Entry("bob", "", "2026-11-20T00:00:00Z")
-    with user_repositories.update(site.config.dynamic) as entries:
+    with dynamic_update.update(site.config.dynamic) as entries:
         entries["people/bob/x"] = entries["people/bob/stays"] = entry
 
     def run(hours: float) -> set[str]:
@@ -684,14 +685,14 @@ def test_what_is_purged_before_any_run_saw_it_archived_goes_in_the_next_run(site
         return {key.rpartition("/")[0] for key in site.store.content}
 
     assert run(0) == {"people/bob/x", "people/bob/stays"}
-    with user_repositories.update(site.config.dynamic) as entries:
-        user_repositories.note_purged(site.config.dynamic, "people/bob/x")
+    with dynamic_update.update(site.config.dynamic) as entries:
+        note_purged(site.config.dynamic, "people/bob/x")
         del entries["people/bob/x"]
     assert run(1) == {"people/bob/stays"}
     assert site.published("people/bob/x") == ()
     # Whoever takes the name later has bundles like anybody.
     site.commit("people/bob/x")
-    with user_repositories.update(site.config.dynamic) as entries:
+    with dynamic_update.update(site.config.dynamic) as entries:
         entries["people/bob/x"] = entry
     assert run(2) == run(3) == {"people/bob/x", "people/bob/stays"}
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.core.errors import HostError, TemporaryError
-from hgfleet.registry import provision, user_repositories
+from hgfleet.registry import dynamic_update, provision, user_repositories
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.model import Namespace, Registry, Settings, build
 from hgfleet.registry.owned_files import Owner
@@ -235,7 +235,7 @@ def test_several_at_once_do_not_get_past_the_quota(site: Site) -> None:
 def test_the_inventory_may_declare_the_path_meanwhile(site: Site) -> None:
     site.source("hgfleet")
     # `registry apply` at work: it holds the lock, and has written the compiled registry at its end.
-    with user_repositories.locked(site.file):
+    with dynamic_update.locked(site.file):
         waiting = site.start("bob", "repo create open/x")
         made = site.repos / "open/.x.making/.hg" / repositories.MARK
         while not made.exists():
@@ -253,7 +253,7 @@ KILLED_AT = {
     "while hg makes it": "repositories._hg = repositories._copy = lambda *a: kill()",
     "before it is moved": "repositories._configure = lambda *a: kill()",
     "after it was moved": "repositories._sync = lambda *a: kill()",
-    "while it is registered": "dynamic._replace = lambda *a: kill()",
+    "while it is registered": "files.replace_at = lambda *a, **k: kill()",
     "after it was registered": "Path.unlink = lambda *a, **k: kill()",
 }
 
@@ -264,7 +264,7 @@ def test_whenever_it_is_killed_the_next_one_succeeds(site: Site, patch: str, com
     site.source("hgfleet")
     kill = (
         "import os, signal; from pathlib import Path; "
-        "from hgfleet.registry import user_repositories; "
+        "from hgfleet.core import files; "
         "from hgfleet.selfservice import repositories; "
         f"kill = lambda: os.kill(os.getpid(), signal.SIGKILL); {patch}; "
     )

@@ -17,7 +17,7 @@ import pytest
 from mercurial import config
 
 from hgfleet.core.errors import HostError
-from hgfleet.registry import user_repositories
+from hgfleet.registry import dynamic_update, user_repositories
 from hgfleet.registry.compiled import load_compiled
 from hgfleet.registry.hgrc import render as hgrc
 from hgfleet.registry.owned_files import Owner, owner
@@ -225,7 +225,7 @@ def created(target: Target) -> Target:
     """A host where bob created something."""
     file = target.root.parent / "dynamic/registry.json"
     file.parent.mkdir()
-    with user_repositories.update(file) as entries:
+    with dynamic_update.update(file) as entries:
         entries["people/bob/x"] = user_repositories.Entry(
             "bob", "Bob's", user_repositories.now(), push=("friends",)
         )

@@ -14,7 +14,7 @@ import pytest
 
 from hgfleet.core.errors import HostError, RegistryError, TemporaryError
 from hgfleet.core.principal import Principal
-from hgfleet.registry import model, user_repositories
+from hgfleet.registry import dynamic_update, model, user_repositories
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.model import Namespace, Registry, Settings, build
 from hgfleet.registry.permissions import may_push, may_read
@@ -42,7 +42,7 @@ def file(tmp_path: Path) -> Path:
 
 def written(file: Path, **repositories: Entry) -> Path:
     """The paths have a slash, so they are given with a double underscore."""
-    with user_repositories.update(file) as entries:
+    with dynamic_update.update(file) as entries:
         for path, entry in repositories.items():
             entries[path.replace("__", "/")] = entry
     return file
@@ -175,7 +175,7 @@ def test_an_entry_that_makes_no_sense_harms_no_other(file: Path, value: Any) -> 
 def test_a_path_that_no_registry_would_have_is_not_served(file: Path, path: str) -> None:
     file.write_text(json.dumps({"format": 1, "repositories": {path: GOOD}}))
     assert list(effective(file).repositories) == ["hgfleet", "team/plans"]
-    with pytest.raises(ValueError, match="expected"), user_repositories.update(file) as entries:
+    with pytest.raises(ValueError, match="expected"), dynamic_update.update(file) as entries:
         entries[path] = BOB
 
 
@@ -200,7 +200,7 @@ def test_a_damaged_file_takes_nothing_of_the_inventory_away(file: Path, content:
     assert len(complaints) == 1
     assert str(file) in complaints[0]
     # And nobody writes over what an operator may still repair.
-    with pytest.raises(RegistryError), user_repositories.update(file) as entries:
+    with pytest.raises(RegistryError), dynamic_update.update(file) as entries:
         entries["people/bob/x"] = BOB
     assert file.read_bytes() == content
 
@@ -264,7 +264,7 @@ def test_an_error_in_the_midst_of_a_change_changes_nothing(file: Path) -> None:
     before = file.read_bytes()
 
     def change() -> None:
-        with user_repositories.update(file) as entries:
+        with dynamic_update.update(file) as entries:
             entries["people/bob/y"] = BOB
             del entries["people/bob/x"]
             raise TemporaryError("the disk is full")
@@ -277,7 +277,7 @@ def test_an_error_in_the_midst_of_a_change_changes_nothing(file: Path) -> None:
 def test_what_a_later_release_keeps_in_an_entry_survives(file: Path) -> None:
     later = {**GOOD, "size_limit": 7}
     file.write_text(json.dumps({"format": 1, "repositories": {"people/bob/x": later}}))
-    with user_repositories.update(file) as entries:
+    with dynamic_update.update(file) as entries:
         entries["people/bob/x"] = Entry("carol", "", "2026-11-21T00:00:00Z")
     entry = json.loads(file.read_text())["repositories"]["people/bob/x"]
     assert (entry["owner"], entry["size_limit"]) == ("carol", 7)
@@ -291,10 +291,10 @@ def test_the_remains_of_a_killed_change_are_in_nobodys_way(file: Path) -> None:
 
 WRITER = """
 import sys
-from hgfleet.registry import user_repositories
+from hgfleet.registry import dynamic_update
 from hgfleet.registry.user_repositories import Entry
 for number in range(20):
-    with user_repositories.update(sys.argv[1]) as entries:
+    with dynamic_update.update(sys.argv[1]) as entries:
         entries[f"people/{sys.argv[2]}/r{number}"] = Entry(sys.argv[2], "", "2026-11-21T00:00:00Z")
 """
 
@@ -328,9 +328,9 @@ def test_no_change_of_several_processes_is_lost(file: Path) -> None:
 
 KILLED = """
 import os, signal, sys
-from hgfleet.registry import user_repositories
+from hgfleet.registry import dynamic_update
 from hgfleet.registry.user_repositories import Entry
-with user_repositories.update(sys.argv[1]) as entries:
+with dynamic_update.update(sys.argv[1]) as entries:
     entries["people/bob/y"] = Entry("bob", "", "2026-11-21T00:00:00Z")
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -339,15 +339,15 @@ with user_repositories.update(sys.argv[1]) as entries:
 def test_whoever_is_killed_holds_no_lock(file: Path) -> None:
     written(file, people__bob__x=BOB)
     subprocess.run([sys.executable, "-c", KILLED, str(file)], cwd=TOP, check=False)
-    with user_repositories.update(file, wait=0) as entries:
+    with dynamic_update.update(file, wait=0) as entries:
         assert list(entries) == ["people/bob/x"]
 
 
 def test_a_lock_that_stays_is_a_sentence(file: Path) -> None:
     with (
-        user_repositories.locked(file),
+        dynamic_update.locked(file),
         pytest.raises(TemporaryError, match="Another change"),
-        user_repositories.update(file, wait=0),
+        dynamic_update.update(file, wait=0),
     ):
         pass
 
@@ -355,7 +355,7 @@ def test_a_lock_that_stays_is_a_sentence(file: Path) -> None:
 def test_a_host_without_the_folder_is_a_sentence(tmp_path: Path) -> None:
     with (
         pytest.raises(HostError, match="role `mercurial`"),
-        user_repositories.update(tmp_path / "x/y.json"),
+        dynamic_update.update(tmp_path / "x/y.json"),
     ):
         pass
 

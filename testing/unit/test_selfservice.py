@@ -9,7 +9,7 @@ import pytest
 
 from hgfleet.core.errors import AccessDeniedError, RegistryError, UsageError
 from hgfleet.core.principal import Principal
-from hgfleet.registry import model, user_repositories
+from hgfleet.registry import dynamic_update, model, user_repositories
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.model import Namespace, Settings, build
 from hgfleet.registry.user_repositories import Entry
@@ -349,7 +349,7 @@ def test_and_never_more(asked: str, read: tuple[str, ...]) -> None:
 def context(tmp_path: Path) -> Context:
     (tmp_path / "registry.json").write_text(dump_compiled(STATIC))
     (tmp_path / "dynamic").mkdir()
-    with user_repositories.update(tmp_path / "dynamic/registry.json") as found:
+    with dynamic_update.update(tmp_path / "dynamic/registry.json") as found:
         found["people/bob/x"] = Entry("bob", "Mine", MADE, read=())
         found["people/bob/old"] = Entry("bob", "Old", MADE, archived=MADE)
         found["people/carol/y"] = Entry("carol", "Carol's", MADE)

@@ -11,9 +11,10 @@ import pytest
 
 from hgfleet import cli
 from hgfleet.core import logfmt
-from hgfleet.registry import user_repositories
+from hgfleet.registry import dynamic_update, user_repositories
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.model import Namespace, Settings, build
+from hgfleet.registry.purged import purged
 from hgfleet.registry.user_repositories import Entry
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Site:
     def make(self, path: str, entry: Entry) -> None:
         (self.repos / path / ".hg/store").mkdir(parents=True)
         (self.repos / path / ".hg/store/history").write_text("history")
-        with user_repositories.update(self.file) as entries:
+        with dynamic_update.update(self.file) as entries:
             entries[path] = entry
 
     def run(self, *words: str) -> int:
@@ -146,7 +147,7 @@ def test_one_named_twice_goes_without_waiting(site: Site) -> None:
     assert site.run("purge", "--now", "people/carol/young", "people/carol/young") == 0
     assert set(site.entries) == {"people/bob/live", "people/bob/old"}
     # For the bundle jobs, which knew nothing of it.
-    assert user_repositories.purged(site.file) == {"people/carol/young"}
+    assert purged(site.file) == {"people/carol/young"}
     # The folder of its owner is empty, and goes too.
     assert not (site.repos / "people/carol").exists()
     assert (site.repos / "people").exists()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.hg.fingerprint import SETTLED_NS
-from hgfleet.registry import user_repositories
+from hgfleet.registry import dynamic_update, user_repositories
 from hgfleet.web.repositories import Repositories
 from testing.integration.web.support import Reply, Site, ask
 
@@ -305,11 +305,11 @@ def test_what_people_create_and_archive_takes_effect_without_a_restart(
     assert ask(web, "/people/bob/x", "cmd=heads").status == 404
     site.settings.dynamic.parent.mkdir()
     entry = user_repositories.Entry("bob", "", "2026-11-21T00:00:00Z")
-    with user_repositories.update(site.settings.dynamic) as entries:
+    with dynamic_update.update(site.settings.dynamic) as entries:
         entries["people/bob/x"] = entry
     assert ask(web, "/people/bob/x", "cmd=heads").status == 200
     assert "/people/bob/x" in ask(web, "/").text
-    with user_repositories.update(site.settings.dynamic) as entries:
+    with dynamic_update.update(site.settings.dynamic) as entries:
         entries["people/bob/x"] = replace(entry, archived="2026-11-21T00:00:00Z")
     gone = ask(web, "/people/bob/x", "cmd=heads")
     missing = ask(web, "/people/bob/y", "cmd=heads")

@@ -1,0 +1,126 @@
+"""Changes of the dynamic registry, made under a lock and written as a whole file.
+
+Only sessions that create or change a repository import this module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator, MutableMapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.core import files, names
+from hgfleet.core.errors import HostError, TemporaryError
+from hgfleet.core.paths import DYNAMIC
+from hgfleet.registry.user_repositories import (
+    FORMAT,
+    Dynamic,
+    Entry,
+    dynamic_of,
+    entry_of,
+    load,
+    problem_of,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LOCK_WAIT_S: Final = 30.0
+"""Seconds; longer than any holder keeps it: `registry apply` makes a repository in 0.2 s."""
+
+
+class Update(MutableMapping[str, Entry]):
+    """The entries while they are changed; wrong entries stay in the file as they are."""
+
+    def __init__(self, dynamic: Dynamic) -> None:
+        self._raw = dict(dynamic.raw)
+        self._before = dict(dynamic.raw)
+
+    @property
+    def dynamic(self) -> Dynamic:
+        """The entries as they are now, in the midst of the change."""
+        return dynamic_of(MappingProxyType(self._raw))
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the file has to be written."""
+        return self._raw != self._before
+
+    def render(self) -> bytes:
+        """Return the file."""
+        data = {"format": FORMAT, "repositories": dict(sorted(self._raw.items()))}
+        return (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode("utf-8")
+
+    def __getitem__(self, path: str) -> Entry:
+        entry = entry_of(path, self._raw[path])
+        if entry is None:
+            raise KeyError(path)
+        return entry
+
+    def __setitem__(self, path: str, entry: Entry) -> None:
+        value = entry.to_json()
+        # An entry that every reader would leave out is refused here.
+        if names.path_problem(path) or Entry.from_json(value) != entry:
+            raise ValueError(f"{path}: {problem_of(path, value)}")
+        # Values that only a later release knows stay.
+        before = self._raw.get(path)
+        self._raw[path] = {**(before if isinstance(before, dict) else {}), **value}
+
+    def __delitem__(self, path: str) -> None:
+        del self._raw[path]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.dynamic.repositories)
+
+    def __len__(self) -> int:
+        return len(self.dynamic.repositories)
+
+
+@contextlib.contextmanager
+def locked(path: Path | str = DYNAMIC, wait: float = LOCK_WAIT_S) -> Iterator[int]:
+    """Exclude other changes of the file; yields its folder, open.
+
+    The lock is on the folder, so no lock file stays, and the kernel frees the lock of a killed
+    process. Raises TemporaryError after `wait` seconds, HostError if there is no such folder.
+    """
+    folder = os.fspath(path).rpartition("/")[0]
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise HostError(f"{folder}: {error.strerror}; the role `mercurial` creates it") from error
+    try:
+        until = time.monotonic() + wait
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    raise TemporaryError(
+                        "Another change of the repositories of this service is under way for "
+                        f"more than {wait:.0f} s: try again in a minute."
+                    ) from None
+                time.sleep(0.01)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def update(path: Path | str = DYNAMIC, *, wait: float = LOCK_WAIT_S) -> Iterator[Update]:
+    """Change the file: read it under the lock, and replace it when the block ends without an error.
+
+    Killed at any point, it leaves the old file or the new one. Raises RegistryError if the file is
+    damaged (it is not overwritten: an operator repairs it), TemporaryError if it stays locked.
+    """
+    with locked(path, wait) as folder:
+        change = Update(load(path))
+        yield change
+        if change.is_changed:
+            name = os.fspath(path).rpartition("/")[2]
+            files.replace_at(folder, name, change.render())
