@@ -10,7 +10,7 @@ import sys
 import bootstrap
 from bootstrap import STATE
 
-from localcluster import client, settings
+from localcluster import client, images, release, settings
 from localcluster import cluster as life
 
 EXAMPLES = """
@@ -24,6 +24,7 @@ examples:
   ./cluster ssh bob                     connect to the SSH service as bob
   ./cluster ssh bob help
   ./cluster rebuild hg1                 make one host anew from the base image (its data is lost)
+  ./cluster build                       make images and release, and no host yet
   ./cluster down                        remove containers; snapshots stay for the next start
 """
 
@@ -39,6 +40,8 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     up = commands.add_parser("up", help="bring the cluster up and check it")
     up.add_argument("--fresh", action="store_true", help="remove containers and snapshots first")
+    build = commands.add_parser("build", help="make the images and the release that hosts need")
+    build.add_argument("--tests", action="store_true", help="also the clients of the tests")
     down = commands.add_parser(
         "down", help="remove the containers; what was pushed into them is lost"
     )
@@ -94,6 +97,17 @@ def bring_up(fresh: bool) -> int:
     return 0
 
 
+def command_build(arguments: argparse.Namespace) -> int:
+    """Make what hosts are made from; `up` then begins with the hosts."""
+    with life.exclusively():
+        bootstrap.ensure_engine()
+        release.ensure()
+        if arguments.tests:
+            release.older_clients()
+            images.ensure_client()
+    return 0
+
+
 def command_down(arguments: argparse.Namespace) -> int:
     """Remove the containers."""
     with life.exclusively():
@@ -102,7 +116,7 @@ def command_down(arguments: argparse.Namespace) -> int:
             print("There is no cluster of this checkout.", file=sys.stderr)
             return 0
         bootstrap.ensure_engine()
-        life.remove(cluster, snapshots=arguments.snapshots)
+        life.remove(cluster, with_snapshots=arguments.snapshots)
     return 0
 
 
@@ -195,6 +209,7 @@ def command_ssh(arguments: argparse.Namespace) -> int:
 
 COMMANDS = {
     "up": command_up,
+    "build": command_build,
     "down": command_down,
     "status": command_status,
     "env": command_env,

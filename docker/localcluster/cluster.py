@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import fcntl
 import json
@@ -12,17 +11,17 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import bootstrap
 from bootstrap import ROOT, STATE, Step, run
 
-from localcluster import images, release, settings
+from localcluster import images, inotify, release, settings, snapshots
 from localcluster.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from localcluster.release import Release
 
@@ -121,30 +120,6 @@ def for_role_tests(cluster: Settings, built: Release) -> dict[str, str]:
     return env
 
 
-def snapshot_key(cluster: Settings, built: Release) -> str:
-    """Return what converged hosts depend on: roles, variables, release, base, own secrets."""
-    parts = ("ansible.cfg", "site.yml", "playbooks", "plugins", "roles", "inventories/cluster")
-    shaped_by = [ROOT / "ansible" / part for part in parts]
-    shaped_by += [ROOT / "docker/containers.yml", bootstrap.REQUIREMENTS]
-    if (STATE / "keys").exists():
-        shaped_by += sorted((STATE / "keys").glob("*.pub"))
-    words = [
-        images.ensure_base(),
-        built.version,
-        built.versitygw.name,
-        cluster.network,
-        cluster.identity,
-        # The web part tells people where to push.
-        str(cluster.port("ssh")),
-    ]
-    return images.content_key([*(word.encode() for word in words), *images.tree_parts(shaped_by)])
-
-
-def snapshot_name(cluster: Settings, host: str, key: str) -> str:
-    """Return the name of a host's snapshot image."""
-    return f"{images.PREFIX}/snapshot-{cluster.name}-{host}:{key}"
-
-
 def containers(cluster: Settings) -> dict[str, str]:
     """Return the cluster's containers: host name to its state, such as running or exited."""
     listed = run(
@@ -237,7 +212,7 @@ def up(fresh: bool) -> Settings:
     bootstrap.ensure_engine()
     known = settings.load()
     if fresh and known is not None:
-        remove(known, snapshots=True)
+        remove(known, with_snapshots=True)
     present = settled_containers(known) if known is not None else {}
     cluster = settings.ensure(running="running" in present.values())
     ensure_people_keys(STATE / "keys")
@@ -245,16 +220,16 @@ def up(fresh: bool) -> Settings:
     built = release.ensure()
     hosts = read_inventory(cluster)
     write_container_names(cluster, hosts)
-    key = snapshot_key(cluster, built)
+    key = snapshots.key_of(cluster, built)
 
     converged = CONVERGED.exists() and CONVERGED.read_text() == key and set(present) == set(hosts)
-    snapshots = {name: snapshot_name(cluster, name, key) for name in hosts}
-    from_snapshots = not present and all(images.exists(image) for image in snapshots.values())
+    kept = {name: snapshots.name_of(cluster, name, key) for name in hosts}
+    from_snapshots = not present and all(images.exists(image) for image in kept.values())
     if not (present or from_snapshots):
         Step.say("snapshots", "none fits roles, variables and release: hosts are made anew")
     chosen = {"base": base}
     if from_snapshots:
-        chosen.update(snapshots)
+        chosen.update(kept)
     elif present:
         # Keep the containers that are there: they are converged further, not made anew.
         chosen.update(current_images(cluster, list(present)))
@@ -262,7 +237,7 @@ def up(fresh: bool) -> Settings:
     if not (converged or from_snapshots):
         CONVERGED.unlink(missing_ok=True)
         playbook(cluster, built, ROOT / "ansible/site.yml", {}, "converge", "ansible/site.yml")
-        take_snapshots(cluster, hosts, key)
+        snapshots.take(cluster, hosts, key)
     CONVERGED.write_text(key)
     remember_release(cluster, built)
     return cluster
@@ -300,68 +275,17 @@ def start_containers(
     }
     extra = {"cluster_images": dict(chosen), "cluster_published": published}
     book = ROOT / "docker/containers.yml"
+    inotify.ensure(len(hosts))
     try:
         playbook(cluster, built, book, extra, "containers", "network and containers")
     except bootstrap.SetupError:
         ended = [name for name, state in containers(cluster).items() if state != "running"]
-        if ended and INOTIFY_LIMIT.exists():
-            explain_boot(ended[0], inotify_instances(), int(INOTIFY_LIMIT.read_text()))
+        if ended and inotify.LIMIT.exists():
+            inotify.explain(ended[0], inotify.instances(), int(inotify.LIMIT.read_text()))
         raise
 
 
-INOTIFY_LIMIT = Path("/proc/sys/fs/inotify/max_user_instances")
-INSTANCES_OF_A_HOST = 10
-"""Of inotify, while it boots; some 6 afterwards."""
-
-
-def inotify_instances(proc: Path = Path("/proc")) -> int:
-    """Count the inotify instances of all processes that may be looked at, containers' included."""
-    count = 0
-    for link in proc.glob("[0-9]*/fd/*"):
-        with contextlib.suppress(OSError):
-            count += str(link.readlink()) == "anon_inode:inotify"
-    return count
-
-
-def explain_boot(host: str, taken: int, limit: int) -> None:
-    """Raise SetupError where a host ended, silently, because it got no inotify instance."""
-    if taken + INSTANCES_OF_A_HOST > limit:
-        bootstrap.fail(
-            f"{host} did not boot: {taken} of fs.inotify.max_user_instances ({limit}) are taken. "
-            "systemd needs some, and containers share them with everything else that root runs.",
-            f"As root: sysctl fs.inotify.max_user_instances={max(1024, 2 * limit)} (for good: in a "
-            "file in /etc/sysctl.d), then run this again. Or take other clusters down.",
-        )
-
-
-def take_snapshots(cluster: Settings, hosts: Mapping[str, Host], key: str) -> None:
-    """Commit every host as an image; drop snapshots of earlier content."""
-    with Step("snapshots", f"keeping {len(hosts)} converged hosts for the next start"):
-
-        def commit(name: str) -> None:
-            image = snapshot_name(cluster, name, key)
-            run(["docker", "commit", f"{cluster.name}-{name}", image], what=f"Committing {name}")
-
-        with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            list(pool.map(commit, hosts))
-        remove_snapshots(cluster, keep=key)
-
-
-def remove_snapshots(cluster: Settings, keep: str = "") -> None:
-    """Remove the cluster's snapshots but those of the key `keep` and those in use."""
-    prefix = f"{images.PREFIX}/snapshot-{cluster.name}-"
-    old = [
-        name
-        for name in release.image_names()
-        if name.startswith(prefix) and not name.endswith(f":{keep}")
-    ]
-    if old:
-        subprocess.run(
-            ["docker", "image", "rm", *old], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-
-
-def remove(cluster: Settings, snapshots: bool = False, only: str | None = None) -> None:
+def remove(cluster: Settings, with_snapshots: bool = False, only: str | None = None) -> None:
     """Remove containers (all, or one host's); with all of them network and, if asked, snapshots."""
     names = [name for name in containers(cluster) if only in (None, name)]
     CONVERGED.unlink(missing_ok=True)
@@ -383,8 +307,8 @@ def remove(cluster: Settings, snapshots: bool = False, only: str | None = None) 
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        if snapshots:
-            remove_snapshots(cluster)
+        if with_snapshots:
+            snapshots.remove(cluster)
 
 
 PEOPLE_KEYS = ("alice", "bob", "carol", "carol-second", "mallory")

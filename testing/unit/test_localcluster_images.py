@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import bootstrap
 import pytest
-from localcluster import cluster, images, release, settings
+from localcluster import cluster, images, inotify, release, settings, snapshots
 from localcluster.release import Release
 from localcluster.settings import Settings
 
@@ -100,24 +100,25 @@ def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Release:
     """Return a release; the base image has a name of its own."""
     monkeypatch.setattr(images, "ensure_base", lambda: "hgfleet/base:1")
     monkeypatch.setattr(cluster, "STATE", tmp_path)
+    monkeypatch.setattr(snapshots, "STATE", tmp_path)
     return Release("0.1.0-1", tmp_path / "release.tar.gz", tmp_path / "versitygw-1")
 
 
 def test_a_snapshot_fits_only_the_state_and_release_that_shaped_it(
     built: Release, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    key = cluster.snapshot_key(CLUSTER, built)
+    key = snapshots.key_of(CLUSTER, built)
 
-    assert cluster.snapshot_key(CLUSTER, built) == key
+    assert snapshots.key_of(CLUSTER, built) == key
     different = [
-        cluster.snapshot_key(Settings("n", CLUSTER.network, 29000, CLUSTER.identity), built),
-        cluster.snapshot_key(Settings("n", "10.213.21", 21000, CLUSTER.identity), built),
-        cluster.snapshot_key(Settings("n", CLUSTER.network, 21000, "another"), built),
-        cluster.snapshot_key(CLUSTER, built._replace(version="0.1.0-2")),
-        cluster.snapshot_key(CLUSTER, built._replace(versitygw=tmp_path / "versitygw-2")),
+        snapshots.key_of(Settings("n", CLUSTER.network, 29000, CLUSTER.identity), built),
+        snapshots.key_of(Settings("n", "10.213.21", 21000, CLUSTER.identity), built),
+        snapshots.key_of(Settings("n", CLUSTER.network, 21000, "another"), built),
+        snapshots.key_of(CLUSTER, built._replace(version="0.1.0-2")),
+        snapshots.key_of(CLUSTER, built._replace(versitygw=tmp_path / "versitygw-2")),
     ]
     monkeypatch.setattr(images, "ensure_base", lambda: "hgfleet/base:2")
-    different.append(cluster.snapshot_key(CLUSTER, built))
+    different.append(snapshots.key_of(CLUSTER, built))
     assert key not in different
     assert len(set(different)) == len(different)
 
@@ -125,7 +126,7 @@ def test_a_snapshot_fits_only_the_state_and_release_that_shaped_it(
 def test_snapshots_of_two_clusters_and_hosts_have_different_names() -> None:
     other = Settings("hgfleet-ffffff", "10.213.21", 21010, "")
     names = {
-        cluster.snapshot_name(one, host, "k") for one in (CLUSTER, other) for host in ("hg1", "s3")
+        snapshots.name_of(one, host, "k") for one in (CLUSTER, other) for host in ("hg1", "s3")
     }
 
     assert len(names) == 4
@@ -136,16 +137,16 @@ def test_only_superseded_snapshots_of_this_cluster_are_removed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kept = [
-        cluster.snapshot_name(CLUSTER, "hg1", "new"),
+        snapshots.name_of(CLUSTER, "hg1", "new"),
         "hgfleet/snapshot-hgfleet-ffffff-hg1:old",
         "hgfleet/base:old",
     ]
-    old = cluster.snapshot_name(CLUSTER, "hg1", "old")
+    old = snapshots.name_of(CLUSTER, "hg1", "old")
     commands: list[list[str]] = []
     monkeypatch.setattr(release, "image_names", lambda: [*kept, old])
     monkeypatch.setattr(subprocess, "run", lambda command, **_: commands.append(command))
 
-    cluster.remove_snapshots(CLUSTER, keep="new")
+    snapshots.remove(CLUSTER, keep="new")
 
     assert commands == [["docker", "image", "rm", old]]
 
@@ -192,9 +193,9 @@ def test_lines_of_a_play_that_are_shown_as_progress() -> None:
 
 def test_a_host_that_got_no_inotify_instance_is_explained() -> None:
     """Where it has no terminal, systemd ends without a word."""
-    cluster.explain_boot("hg1", taken=90, limit=128)
+    inotify.explain("hg1", taken=90, limit=128)
     with pytest.raises(bootstrap.SetupError, match=r"max_user_instances \(128\)") as refused:
-        cluster.explain_boot("hg1", taken=126, limit=128)
+        inotify.explain("hg1", taken=126, limit=128)
     assert "sysctl fs.inotify.max_user_instances=1024" in str(refused.value)
 
 
@@ -203,4 +204,21 @@ def test_inotify_instances_are_counted(tmp_path: Path) -> None:
         folder = tmp_path / process / "fd"
         folder.mkdir(parents=True)
         (folder / "5").symlink_to(target)
-    assert cluster.inotify_instances(tmp_path) == 2
+    assert inotify.instances(tmp_path) == 2
+
+
+@pytest.mark.parametrize(
+    ("limit", "hosts", "after"), [(128, 6, 128), (128, 13, 1024), (2048, 300, 2048)]
+)
+def test_the_limit_is_raised_only_where_hosts_would_not_boot(
+    tmp_path: Path, limit: int, hosts: int, after: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "limit"
+    file.write_text(f"{limit}\n")
+    inotify.ensure(hosts, file, tmp_path)
+    assert int(file.read_text()) == after
+    assert ("max_user_instances is 1024" in capsys.readouterr().err) is (after != limit)
+
+
+def test_a_limit_that_only_root_may_raise_stops_nothing(tmp_path: Path) -> None:
+    inotify.ensure(100, tmp_path / "missing", tmp_path)
