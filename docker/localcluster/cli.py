@@ -99,12 +99,14 @@ def bring_up(fresh: bool) -> int:
 
 def command_build(arguments: argparse.Namespace) -> int:
     """Make what hosts are made from; `up` then begins with the hosts."""
-    with life.exclusively():
-        bootstrap.ensure_engine()
-        release.ensure()
-        if arguments.tests:
-            release.older_clients()
-            images.ensure_client()
+    bootstrap.ensure_engine()
+    known = settings.load()
+    present = life.containers(known) if known is not None else {}
+    settings.ensure(running="running" in present.values())
+    release.ensure()
+    if arguments.tests:
+        release.older_clients()
+        images.ensure_client()
     return 0
 
 

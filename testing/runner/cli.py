@@ -14,6 +14,7 @@ import bootstrap
 from testing.runner import tiers, worktree
 from testing.runner.execution import Executor, say
 from testing.runner.outcome import Failure, Outcome, chosen, summary
+from testing.runner.preparation import Preparation
 from testing.runner.selection import report, select
 
 if TYPE_CHECKING:
@@ -101,20 +102,28 @@ def main(arguments: Sequence[str]) -> int:
             chosen = [(tier, words) for tier, words in chosen if only.get(tier)]
             if not chosen:
                 bootstrap.fail("None of these tiers has a test of what changed.", "See above.")
+        preparation = Preparation(executor, [tier for tier, _ in chosen])
+        preparation.start()
         for tier, words in chosen:
             began = time.monotonic()
-            outcomes += _run_tier(executor, tier, words, options, only.get(tier))
+            failures = preparation.wait_for(tier)
+            if failures:
+                outcomes.append(Outcome(tier, "set-up", failures=failures))
+            else:
+                outcomes += _run_tier(executor, tier, words, options, only.get(tier))
             walls[tier] = walls.get(tier, 0.0) + time.monotonic() - began
             if options.exit_first and any(outcome.failed for outcome in outcomes):
+                executor.stop("a test failed")
                 break
     except bootstrap.SetupError as error:
+        executor.stop("not everything is there")
         print(f"run-tests: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         executor.stop()
         print("run-tests: interrupted; nothing is left running", file=sys.stderr)
         return 130
-    text, code = summary(outcomes, walls)
+    text, code = summary(outcomes, walls, preparation.finished())
     print(text, flush=True)
     return code
 

@@ -30,6 +30,8 @@ _WORD = r"(?P<word>PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)"
 # "testing/x.py::test PASSED [ 10%]"; with workers "[gw0] [ 10%] PASSED testing/x.py::test".
 _TEST_LINE = re.compile(rf"^(?P<test>\S+::.+) {_WORD}\b")
 _WORKER_LINE = re.compile(rf"^\[gw\d+\] (?:\[ *\d+%\] )?{_WORD} (?P<test>\S+::.+?) *$")
+# Of ./cluster; its signs of life are not repeated.
+_PROGRESS_LINE = re.compile(r"^\[ *\d+ s\] (?P<text>\S+ +(?! |\.\.\. ).*)$")
 _MOLECULE_LINE = re.compile(r"^INFO .*?(?:➜|>) ?(?P<action>[a-z_]+)\b.*[Ee]xecuting")
 
 
@@ -159,13 +161,13 @@ class Executor:
                 with self.lock:
                     del self.running[process]
 
-    def stop(self) -> None:
-        """End everything that runs: ask, insist, kill; then undo what was interrupted."""
+    def stop(self, reason: str = "interrupted") -> None:
+        """End everything that runs: ask, insist, kill; then undo what was ended."""
         with self.lock:
             self.stopping = True
             interrupted = dict(self.running)
         if interrupted:
-            say("run-tests", "interrupted; ending what runs (again Ctrl-C: at once)")
+            say("run-tests", f"{reason}; ending what runs (again Ctrl-C: at once)")
         for step in interrupted.values():
             say(step.tier, f"ending {step.name}")
         kill_now = False
@@ -263,6 +265,9 @@ class _Watcher:
             self.doing = match["action"]
             self._enter_phase(self.doing)
             say(self.step.tier, f"  {self.step.name}: {self.doing}")
+        elif match := _PROGRESS_LINE.match(line):
+            self.doing = " ".join(match["text"].split())
+            say(self.step.tier, f"  {self.doing}")
         elif line.startswith("TASK ["):
             self.doing = line[6 : line.find("]")]
 

@@ -144,8 +144,12 @@ def duration(seconds: float) -> str:
     return f"{round(seconds) // 60} min {round(seconds) % 60:02} s"
 
 
-def summary(outcomes: Sequence[Outcome], tiers: Mapping[str, float]) -> tuple[str, int]:
+def summary(
+    outcomes: Sequence[Outcome], tiers: Mapping[str, float], beside: Sequence[Outcome] = ()
+) -> tuple[str, int]:
     """Render the end of a run, and its exit code; `tiers` has the seconds that each tier took.
+
+    `beside` is what ran in the background. It counts for nothing: the tiers that needed it do.
 
     The last line is `N passed, N failed`. A tier that ran nothing is a failure: a test run that
     tests nothing must not look green.
@@ -161,12 +165,13 @@ def summary(outcomes: Sequence[Outcome], tiers: Mapping[str, float]) -> tuple[st
         rows.append(_row(tier, of_tier, seconds))
         if len(of_tier) > 1:
             rows += [_row(f"  {o.name}", [o], o.seconds) for o in of_tier]
+    rows += [(f"({o.name}, beside)", "", "", "", duration(o.seconds)) for o in beside]
     width = max(len(row[0]) for row in rows)
     lines = [
         "",
         *(f"{row[0]:<{width}}  " + "".join(f"{cell:>11}" for cell in row[1:]) for row in rows),
     ]
-    lines += _slowest_lines(counted)
+    lines += _slowest_lines([*counted, *beside])
     failures = [(o, failure) for o in counted for failure in o.failures]
     skipped = [(o, *skip) for o in counted for skip in o.skipped]
     if skipped:

@@ -5,7 +5,7 @@
 | lint | style, types, and the rules of this repository | nothing |
 | unit | decisions and files of the Python package | nothing |
 | integration | hgext/ in a real hg | nothing |
-| roles | each role on a throw-away host: converges, and a second run changes nothing | Docker |
+| roles | each role alone on a throw-away host: it converges and keeps its promises | Docker |
 | e2e | the service as a person meets it, on the local cluster | Docker |
 | faults | what people still have while parts of the cluster are broken on purpose | Docker |
 """
@@ -158,7 +158,7 @@ def integration(words: str, only: Only = None) -> list[Step]:
 
 
 def roles(words: str, only: Only = None) -> list[Step]:
-    """Return a step per role that has a scenario; builds what the hosts need first."""
+    """Return a step per role that has a scenario."""
     found = worktree.scenarios() if only is None else only
     # Those with the most roles, which take longest, begin first.
     carried = worktree.carried_roles()
@@ -179,14 +179,16 @@ def roles(words: str, only: Only = None) -> list[Step]:
     ]
 
 
-def _role_environment() -> Mapping[str, str]:
-    from localcluster import cluster, release, settings
+HOSTS_AT_A_TIME: Final = 8
+"""Of scenarios under way, of which the largest has two, at most."""
 
-    bootstrap.ensure_engine()
-    known = settings.load()
-    present = cluster.containers(known) if known else {}
-    chosen = settings.ensure(running="running" in present.values())
-    env = cluster.for_role_tests(chosen, release.ensure())
+
+def _role_environment() -> Mapping[str, str]:
+    # The stage `build` has made all of it (testing/runner/preparation.py).
+    from localcluster import cluster, inotify, release, settings
+
+    env = cluster.for_role_tests(settings.load() or settings.ensure(False), release.ensure())
+    inotify.ensure(HOSTS_AT_A_TIME)
     _ensure_network(env["HGFLEET_CLUSTER_NAME"], env["HGFLEET_CLUSTER_NETWORK"])
     return env
 
@@ -204,8 +206,8 @@ def _ensure_network(name: str, network: str) -> None:
 
 
 def e2e(words: str, only: Only = None) -> list[Step]:
-    """Return a step per host and one for the service; brings the cluster up first."""
-    env = _running_cluster()
+    """Return a step per host and one for the service."""
+    env = cluster_environment()
     chosen = ["testing/e2e"] if only is None else only
     service = pytest("e2e", "service", *chosen, words=words, env=env, chatty=True)
     if only is not None:
@@ -220,20 +222,15 @@ def e2e(words: str, only: Only = None) -> list[Step]:
 
 
 def faults(words: str, only: Only = None) -> list[Step]:
-    """Return the one step of the tier; brings the cluster up first."""
+    """Return the one step of the tier."""
     shared = ("-p", "testing.e2e.conftest")
     chosen = ["testing/faults"] if only is None else only
-    env = _running_cluster()
+    env = cluster_environment()
     return [pytest("faults", "pytest", *shared, *chosen, words=words, env=env, chatty=True)]
 
 
-def _running_cluster() -> dict[str, str]:
-    # An `up` of a cluster that is up to date takes seconds, and it makes sure that what is tested
-    # is this checkout and not what it was an hour ago.
-    bootstrap.ensure_engine()
-    code = subprocess.call([str(ROOT / "cluster"), "up"], cwd=ROOT, stdout=subprocess.DEVNULL)
-    if code:
-        bootstrap.fail(f"./cluster up failed (exit code {code}).", "Its own words are above.")
+def cluster_environment() -> dict[str, str]:
+    """Return the variables of the cluster, which the stage `up` has brought to this checkout."""
     return parse_exports(bootstrap.run([str(ROOT / "cluster"), "env"], what="./cluster env"))
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from testing.runner import cli, execution, tiers
+from testing.runner import cli, execution, preparation, tiers
 from testing.runner.execution import Executor, Step
 from testing.runner.outcome import (
     Failure,
@@ -26,6 +26,7 @@ from testing.runner.outcome import (
     plain,
     summary,
 )
+from testing.runner.preparation import Preparation
 
 if TYPE_CHECKING:
     from testing.conftest import WaitFor
@@ -187,6 +188,15 @@ def test_a_run_of_moments_has_no_table_of_the_slowest() -> None:
     assert "Slowest" not in summary([Outcome("lint", "a", passed=1)], {"lint": 0.1})[0]
 
 
+def test_what_ran_beside_is_shown_and_not_counted() -> None:
+    beside = [Outcome("set-up", "cluster up", passed=1, seconds=90)]
+    text, code = summary([Outcome("unit", "pytest", passed=4)], {"unit": 1}, beside)
+    assert code == 0
+    assert "(cluster up, beside)" in text
+    assert "90 s  set-up  cluster up" in text
+    assert text.splitlines()[-1] == "4 passed, 0 failed"
+
+
 def test_phases_of_a_scenario_are_timed(logs: Path) -> None:
     line = "INFO     default ➜ {}: Executing"
     step = shell("web", f"echo '{line.format('create')}'; echo '{line.format('converge')}'")
@@ -294,6 +304,62 @@ def test_tests_are_said_as_they_end(
     assert printed.endswith(f"  {said}\n") if said else not printed
 
 
+def test_progress_of_the_cluster_is_handed_on(capsys: pytest.CaptureFixture[str]) -> None:
+    watcher = execution._Watcher(Step("set-up", "cluster up", []), 0.0)
+    watcher.line("[   12 s] converge     ansible/site.yml (log: x)")
+    watcher.line("[   27 s] converge     ... ansible/site.yml, 15 s so far")
+    watcher.line("The service is up.")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("set-up         converge ansible/site.yml (log: x)")
+
+
+# Preparation.
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["lint", "unit", "integration"], []),
+        (["unit", "roles"], ["build"]),
+        (["faults"], ["build", "up"]),
+        (["roles", "e2e", "faults"], ["build", "up"]),
+    ],
+)
+def test_only_what_the_tiers_need_is_prepared(names: list[str], expected: list[str]) -> None:
+    assert preparation.stages(names) == expected
+    assert set(preparation.NEEDS) <= set(tiers.TIERS)
+
+
+def prepare(monkeypatch: pytest.MonkeyPatch, names: list[str], **scripts: str) -> Preparation:
+    monkeypatch.setattr(preparation, "step", lambda stage: shell(stage, scripts[stage]))
+    prepared = Preparation(Executor(), names)
+    prepared.start()
+    return prepared
+
+
+def test_a_tier_waits_for_its_stage_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    waits = f"until test -e {go}; do sleep 0.1; done"
+    prepared = prepare(monkeypatch, ["roles", "e2e"], build="true", up=waits)
+    assert prepared.wait_for("unit") == []
+    assert prepared.wait_for("roles") == []
+    assert [outcome.name for outcome in prepared.finished()] == ["build"]
+    go.touch()
+    assert prepared.wait_for("e2e") == []
+    assert [outcome.name for outcome in prepared.finished()] == ["build", "up"]
+
+
+def test_a_failed_stage_fails_the_tiers_that_need_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = "echo cluster: no network; exit 1"
+    prepared = prepare(monkeypatch, ["roles", "e2e"], build=script, up=f"touch {tmp_path}/ran")
+    for tier in ("roles", "e2e"):
+        (failure,) = prepared.wait_for(tier)
+        assert failure.text == "cluster: no network"
+    assert not (tmp_path / "ran").exists()
+
+
 def test_nothing_starts_once_the_run_is_stopped(tmp_path: Path) -> None:
     executor = Executor()
     executor.stop()
@@ -341,7 +407,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path[0:0] = [{str(ROOT)!r}, {str(ROOT / "docker")!r}]
 import bootstrap
 from pathlib import Path
-from testing.runner import cli, execution, tiers
+from testing.runner import cli, execution, preparation, tiers
 bootstrap.ensure_controller = lambda: None
 execution.LOGS = Path({str(tmp_path)!r})
 script = "echo $$ > {tmp_path}/pid; exec sleep 600"

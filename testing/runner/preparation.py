@@ -1,0 +1,81 @@
+"""Makes what tiers with hosts need, in the background, while tiers without hosts run.
+
+| stage | command | needed by |
+| --- | --- | --- |
+| build | `./cluster build --tests`: engine, images, release | roles |
+| up | `./cluster up`: the cluster, converged | e2e, faults |
+
+The network and the engine make a controller wait, and a converge uses one core of several, so
+tests that need no host fill the rest. Each stage runs once a run.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TYPE_CHECKING, Final
+
+import bootstrap
+
+from testing.runner.execution import Executor, Step, say
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from testing.runner.outcome import Failure, Outcome
+
+TIER: Final = "set-up"
+
+NEEDS: Final = {"roles": "build", "e2e": "up", "faults": "up"}
+
+
+def stages(tiers: Collection[str]) -> list[str]:
+    """Return the stages that these tiers need, in their order."""
+    needed = {NEEDS[tier] for tier in tiers if tier in NEEDS}
+    return [stage for stage in ("build", "up") if stage in needed or (stage == "build" and needed)]
+
+
+def step(stage: str) -> Step:
+    """Return the command of a stage."""
+    arguments = {"build": ["build", "--tests"], "up": ["up"]}[stage]
+    return Step(
+        TIER, f"cluster {stage}", [sys.executable, str(bootstrap.ROOT / "cluster"), *arguments]
+    )
+
+
+class Preparation:
+    """The stages of a run: started together, one after the other; each can be waited for."""
+
+    def __init__(self, executor: Executor, tiers: Collection[str]) -> None:
+        self.executor = executor
+        self.ended = {stage: threading.Event() for stage in stages(tiers)}
+        self.outcomes: dict[str, Outcome] = {}
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        if self.ended:
+            self.thread.start()
+
+    def _run(self) -> None:
+        failed = False
+        for stage, ended in self.ended.items():
+            if not failed:
+                outcome = self.executor.run(step(stage))
+                self.outcomes[stage] = outcome
+                failed = bool(outcome.failed)
+            ended.set()
+
+    def wait_for(self, tier: str) -> list[Failure]:
+        """Wait until the hosts of a tier can be made or are up; return what failed on the way."""
+        stage = NEEDS.get(tier)
+        if stage not in self.ended:
+            return []
+        if not self.ended[stage].is_set():
+            say(tier, f"waits for ./cluster {stage}")
+        self.ended[stage].wait()
+        return [failure for outcome in self.outcomes.values() for failure in outcome.failures]
+
+    def finished(self) -> list[Outcome]:
+        """Return the stages that are through, with the time that each took."""
+        return [outcome for outcome in self.outcomes.values() if outcome.passed]
