@@ -114,7 +114,7 @@ def run(
     """Run a command and return its standard output; SetupError shows its last lines if it fails."""
     done = subprocess.run(list(command), input=stdin, capture_output=True, env=env, cwd=cwd)
     if done.returncode in (-signal.SIGINT, 128 + signal.SIGINT):
-        # Ctrl-C reaches the command as it reaches us; whoever hears of it first, it is no failure.
+        # Ctrl-C reaches the command as it reaches us; whichever ends first. It is no failure.
         raise KeyboardInterrupt
     if done.returncode != 0:
         output = (done.stdout + done.stderr).decode("utf-8", "replace").strip()
@@ -133,7 +133,7 @@ def check_platform() -> None:
 
 
 def check_free_space(path: Path, needed: int = NEEDED_FREE_BYTES) -> None:
-    """Refuse to start what would fill the disk that holds `path`; `needed` is in bytes."""
+    """Refuse to start a build that would fill the disk that holds `path`; `needed` is in bytes."""
     while not path.exists():
         path = path.parent
     free = shutil.disk_usage(path).free
@@ -158,7 +158,9 @@ def ensure_debian_packages(packages: Sequence[str], reason: str) -> None:
         )
     with Step("packages", f"installing {', '.join(packages)} ({reason})"):
         env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        way_out = "Mend the package manager (network? full disk?), then run the same command again."
+        way_out = (
+            "Repair the package manager (network? full disk?), then run the same command again."
+        )
         run(["apt-get", "update"], what="Reading the package lists", way_out=way_out, env=env)
         run(command, what="Installing packages", way_out=way_out, env=env)
 
@@ -183,7 +185,7 @@ def find_python() -> str:
 
 
 def controller_key(python: str) -> str:
-    """Return what the environment depends on: the lock and the interpreter's version."""
+    """Return the key of the environment: the lock and the interpreter's version."""
     version = run(
         [python, "-c", "import sys; print(sys.version)"], what="Asking Python for its version"
     )
@@ -234,7 +236,7 @@ def controller_environment() -> dict[str, str]:
 
 
 def mitogen_environment(env: dict[str, str]) -> dict[str, str]:
-    """Return what makes Ansible use Mitogen (five times as fast); nothing if HGFLEET_MITOGEN=0."""
+    """Return the variables that turn Mitogen on (five times as fast); none if HGFLEET_MITOGEN=0."""
     if env.get("HGFLEET_MITOGEN", "1") == "0":
         return {}
     plugins = sorted(VENV.glob("lib/python3*/site-packages/ansible_mitogen/plugins/strategy"))
@@ -252,7 +254,7 @@ def mitogen_environment(env: dict[str, str]) -> dict[str, str]:
 
 
 def _engine_info() -> dict[str, object] | None:
-    """Return what the engine says of itself, or None if none answers."""
+    """Return the engine's description of itself, or None if none answers."""
     if shutil.which("docker") is None:
         return None
     done = subprocess.run(

@@ -87,7 +87,7 @@ def command_up(arguments: argparse.Namespace) -> int:
 
 
 def bring_up(fresh: bool) -> int:
-    """Do what `up` does; the caller holds the lock."""
+    """Bring the cluster up; the caller holds the lock."""
     cluster = life.up(fresh)
     hosts = life.read_inventory(cluster)
     client.write_client_files(cluster, hosts)
@@ -98,7 +98,7 @@ def bring_up(fresh: bool) -> int:
 
 
 def command_build(arguments: argparse.Namespace) -> int:
-    """Make what hosts are made from; `up` then begins with the hosts."""
+    """Make images and release; `up` then begins with the hosts."""
     bootstrap.ensure_engine()
     known = settings.load()
     present = life.containers(known) if known is not None else {}

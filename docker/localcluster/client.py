@@ -1,4 +1,4 @@
-"""What people and tests need to reach the cluster, and the smoke check, every user's way."""
+"""Client settings of people and tests, and the smoke check, which goes every user's way."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def smoke(cluster: Settings, hosts: Mapping[str, Host]) -> None:
 
 
 def summary(cluster: Settings) -> str:
-    """Return what a person may do next."""
+    """Return the addresses of the service and the next commands to try."""
     return f"""
 The service is up.
 

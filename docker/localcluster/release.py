@@ -15,7 +15,7 @@ from localcluster import images
 
 SOURCES = ROOT / "docker/release"
 CLIENTS = ROOT / "docker/clients"
-# What a build step may learn of the controller's own way to package indexes.
+# The controller's own way to package indexes, which a build step needs too.
 PASSED_ON = (
     "http_proxy",
     "https_proxy",
@@ -28,7 +28,7 @@ PASSED_ON = (
 
 
 class Release(NamedTuple):
-    """What the hosts get."""
+    """The files that hosts install."""
 
     version: str
     archive: Path
@@ -42,7 +42,7 @@ def project_version() -> str:
 
 
 def ensure() -> Release:
-    """Return the release of this checkout's content, building what is missing."""
+    """Return the release of this checkout's content, building the missing parts."""
     folder = CACHE / "release"
     folder.mkdir(parents=True, exist_ok=True)
     versitygw = _versitygw(folder)
@@ -123,7 +123,7 @@ def _build(
                 variables[name] = os.environ[name]
         bundle = bootstrap.ca_bundle()
         if bundle is not None:
-            # Behind a TLS-inspecting proxy pip and go must trust what the controller trusts; a host
+            # Behind a TLS-inspecting proxy pip and go must trust the controller's CAs; a host
             # never does.
             command += ["-v", f"{bundle.resolve()}:/run/controller-ca.crt:ro"]
             variables.update(

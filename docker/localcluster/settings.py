@@ -27,7 +27,7 @@ FIRST_NETWORK = 20
 
 @dataclass(frozen=True)
 class Settings:
-    """What distinguishes this cluster from those of other checkouts."""
+    """Name, network, ports and identity, which differ from those of other checkouts."""
 
     name: str
     network: str  # the first three numbers of a /24, such as 10.213.7

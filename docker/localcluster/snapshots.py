@@ -1,4 +1,4 @@
-"""Snapshots: converged hosts kept as images, under a key of all that shaped them."""
+"""Snapshots: converged hosts kept as images, under a hash of all that shaped them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def key_of(cluster: Settings, built: Release) -> str:
-    """Return what converged hosts depend on: roles, variables, release, base, own secrets."""
+    """Return a hash of roles, variables, release, base and secrets: all that shapes a host."""
     parts = ("ansible.cfg", "site.yml", "playbooks", "plugins", "roles", "inventories/cluster")
     shaped_by = [ROOT / "ansible" / part for part in parts]
     shaped_by += [ROOT / "docker/containers.yml", bootstrap.REQUIREMENTS]

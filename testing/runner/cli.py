@@ -129,7 +129,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _select(revision: str, named: Sequence[str]) -> Mapping[str, Sequence[str]]:
-    """Say what a change needs and what is left out; return the former, by tier."""
+    """Print the tests that a change needs and those left out; return the former, by tier."""
     commit, since = worktree.base_of_change(revision)
     changed = worktree.changed_since(commit)
     names = worktree.files()

@@ -1,4 +1,4 @@
-"""Runs steps: output into a log, a line of progress for what happens, nothing left when stopped."""
+"""Runs steps: output into a log, progress as lines, no process left when the run is stopped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_SIGNS_OF_LIFE: Final = 15.0
 SECONDS_TO_END: Final = 20.0
-"""What an interrupted tool gets before it is killed; molecule and pytest run their teardown."""
+"""Grace for an interrupted tool before it is killed; molecule and pytest run their teardown."""
 
 LOGS: Final = bootstrap.STATE / "logs/tests"
 
@@ -162,7 +162,7 @@ class Executor:
                     del self.running[process]
 
     def stop(self, reason: str = "interrupted") -> None:
-        """End everything that runs: ask, insist, kill; then undo what was ended."""
+        """End every running step: ask, insist, kill; then run the undo command of each."""
         with self.lock:
             self.stopping = True
             interrupted = dict(self.running)
@@ -228,7 +228,7 @@ def _verdict(outcome: Outcome) -> str:
 
 
 class _Watcher:
-    """Says what a step is doing: each test of a chatty one, else a sign of life now and then."""
+    """Prints the progress of a step: each test of a chatty one, else a sign of life."""
 
     def __init__(self, step: Step, began: float) -> None:
         self.step = step

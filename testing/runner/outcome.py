@@ -1,4 +1,4 @@
-"""What came of a step, and how a person reads it. No input or output but the given files."""
+"""The outcome of a step, and how a person reads it. No input or output but the given files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOTHING: Final = "no test was found"
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One thing that failed, with what a person needs to see of it."""
+    """One failed check or test, with the part of its output that a person needs."""
 
     title: str
     text: str
@@ -64,7 +64,7 @@ def plain(line: str) -> str:
 
 
 def excerpt(lines: Sequence[str], limit: int = LINES_OF_A_FAILURE) -> str:
-    """Choose the part of a tool's output that says what went wrong.
+    """Choose the part of a tool's output that names the error.
 
     For Ansible that is the first failed task, for pytest what surrounds the first line of the
     error; else the beginning, where linters put the first finding, and the end, where everything
@@ -149,7 +149,7 @@ def summary(
 ) -> tuple[str, int]:
     """Render the end of a run, and its exit code; `tiers` has the seconds that each tier took.
 
-    `beside` is what ran in the background. It counts for nothing: the tiers that needed it do.
+    `beside` ran in the background. It is shown and not counted: the tiers that needed it are.
 
     The last line is `N passed, N failed`. A tier that ran nothing is a failure: a test run that
     tests nothing must not look green.
@@ -194,7 +194,7 @@ def summary(
 
 
 def slowest(outcomes: Sequence[Outcome], count: int = SLOWEST) -> list[tuple[str, str, float]]:
-    """Return tier, name and seconds of what took longest: tests, phases of scenarios, linters."""
+    """Return tier, name and seconds of the slowest tests, phases of scenarios and linters."""
     found = [
         (outcome.tier, name, seconds)
         for outcome in outcomes

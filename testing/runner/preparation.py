@@ -1,4 +1,4 @@
-"""Makes what tiers with hosts need, in the background, while tiers without hosts run.
+"""Prepares hosts in the background, while tiers without hosts run.
 
 | stage | command | needed by |
 | --- | --- | --- |
@@ -67,7 +67,7 @@ class Preparation:
             ended.set()
 
     def wait_for(self, tier: str) -> list[Failure]:
-        """Wait until the hosts of a tier can be made or are up; return what failed on the way."""
+        """Wait until the hosts of a tier can be made or are up; return the failed stages."""
         stage = NEEDS.get(tier)
         if stage not in self.ended:
             return []

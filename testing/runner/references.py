@@ -9,7 +9,7 @@ A test that is not chosen must not depend on the changed file, so a reference co
 | data of a package | nothing; the modules beside it refer to it |
 | `.t` story | the paths and modules in its text, and the scripts beside it that it names |
 
-Imports for type checkers alone do not count: mypy reads the whole package whatever changed.
+Imports for type checkers alone do not count: mypy reads the whole package each time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FILE_NAME = re.compile(r"\b[\w-]+\.(?:sh|py)\b")
 
 
 def graph(sources: Mapping[str, str], names: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Return what each file of `sources` (name to text) refers to, out of `names`."""
+    """Return the files, out of `names`, to which each file of `sources` (name to text) refers."""
     known = set(names) | set(sources)
     modules = module_names(known)
     result = {}

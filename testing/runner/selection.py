@@ -1,11 +1,11 @@
-"""What `./run-tests --changed` runs: a map from changed files to tiers, tests and roles. Pure.
+"""The choice of `./run-tests --changed`: from changed files to tiers, tests and roles. Pure.
 
 | changed | runs, beside the linters of the file |
 | --- | --- |
 | a module of `hgfleet/`, an extension | tests that depend on it, the role of its part |
 | a role, its variables, its scenario | the scenarios of that role and of roles that carry it |
-| `site.yml`, what makes hosts | every scenario |
-| a test, what tests share | the tests that depend on it, of whatever tier |
+| `site.yml`, the playbook of containers | every scenario |
+| a test, a file that tests share | the tests that depend on it, in any tier |
 | locks, `pyproject.toml`, the build of the release | unit, integration, the role release |
 | anything else | tests that name the file or its folder |
 
@@ -53,7 +53,7 @@ EVERY_SCENARIO: Final = (
     "testing/roles/playbooks/",
 )
 EVERY_TEST: Final = ("requirements.", "pyproject.toml", "docker/release/")
-"""Prefixes of what decides which programs and libraries run."""
+"""Prefixes of the files that decide which programs and libraries run."""
 
 ROLE_FILE: Final = re.compile(
     r"ansible/roles/(?P<role>\w+)/"
@@ -88,7 +88,7 @@ class Selection:
 
 @dataclass
 class _Roles:
-    """Scenarios, and which roles each carries; what is asked for."""
+    """Scenarios with the roles that each carries, and the scenarios that are wanted."""
 
     carried: Mapping[str, frozenset[str]]
     wanted: set[str] = field(default_factory=set)
@@ -106,7 +106,7 @@ def select(
     names: Collection[str],
     carried: Mapping[str, frozenset[str]],
 ) -> Selection:
-    """Choose what a change of files needs.
+    """Choose the tests and roles that a change of files needs.
 
     `sources` has the text of every Python file and story, `names` every file of the repository;
     `carried` says of each scenario (the name of its role) which roles its inventory carries.
@@ -158,7 +158,7 @@ def _roles_of(file: str, affected: Collection[str], roles: _Roles) -> None:
         part = file.split("/")[1]
         roles.add_own(ROLE_OF_PART.get(part, (part,)) if "." not in part else ("release",))
     elif file.startswith("testing/roles/"):
-        # What test files of roles share.
+        # A file that tests of roles share.
         for name in affected:
             if (match := ROLE_FILE.match(name)) and match["test"]:
                 roles.add_own(["directory" if match["test"] == REPLICA else match["test"]])
@@ -167,7 +167,7 @@ def _roles_of(file: str, affected: Collection[str], roles: _Roles) -> None:
 def _is_by_testing_alone(
     name: str, changed: Collection[str], graph: Mapping[str, frozenset[str]]
 ) -> bool:
-    """Whether a test changed, or what tests share, rather than the product that it tests."""
+    """Whether a test or a file that tests share changed, rather than the product under test."""
     reached = {name}
     waiting = [name]
     while waiting:
@@ -183,7 +183,7 @@ def _left_out(
     names: Collection[str],
     carried: Mapping[str, frozenset[str]],
 ) -> dict[str, str]:
-    """Say of each tier what is not run, and why."""
+    """Return, per tier, the tests that are not run, and the reason."""
     result = {}
     if not any(name.startswith(("ansible/", "docker/")) for name in chosen["lint"]):
         result["lint"] = "ansible-lint and the linters of other kinds of files: none changed"
@@ -205,7 +205,7 @@ def _left_out(
 def report(
     selection: Selection, changed: Collection[str], since: str, tiers: Collection[str]
 ) -> str:
-    """Render what is run of these tiers and what is left out, for a person."""
+    """Render the tests of these tiers that run and those left out, for a person."""
     shown = sorted(changed)
     lines = [f"{len(shown)} changed {'file' if len(shown) == 1 else 'files'} ({since}):"]
     lines += [f"  {name}" for name in shown[:FILES_SHOWN]]

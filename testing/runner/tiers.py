@@ -1,13 +1,13 @@
 """The tiers and their steps.
 
-| tier | what it proves | needs |
+| tier | proves | needs |
 | --- | --- | --- |
 | lint | style, types, and the rules of this repository | nothing |
 | unit | decisions and files of the Python package | nothing |
 | integration | hgext/ in a real hg | nothing |
 | roles | each role alone on a throw-away host: it converges and keeps its promises | Docker |
 | e2e | the service as a person meets it, on the local cluster | Docker |
-| faults | what people still have while parts of the cluster are broken on purpose | Docker |
+| faults | which services remain while parts of the cluster are broken on purpose | Docker |
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def lint(_words: str, only: Only = None) -> list[Step]:
     scripts = [name for name in names if is_shell(ROOT / name)]
     yaml = [name for name in names if name.endswith((".yml", ".yaml"))]
     modules = [name for name in names if name.endswith(".py")]
-    # Ansible's linter needs the whole of it, to find what a play includes.
+    # ansible-lint needs all of it, to find the files that a play includes.
     plays = [name for name in names if name.startswith((*ANSIBLE, ".ansible-lint"))]
     whole = only is None
     return [
@@ -119,9 +119,9 @@ def _if(names: Sequence[str], name: str, command: list[str], **options: object) 
 
 
 def _mypy() -> list[str]:
-    """Return the one run over everything typed: a second run would read the same again.
+    """Return the one run over all typed files: a second run would read them again.
 
-    The cache is relative, so that two checkouts do not share what they know.
+    The cache is relative, so that two checkouts do not share it.
     """
     typed = ["hgfleet", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "hgext").glob("*.py"))]
     typed += [f"testing/{name}" for name in ("runner", "tools", "e2e", "faults")]

@@ -15,7 +15,7 @@ NOT_OURS = {".git", ".venv", ".cluster", ".cache"}
 
 
 def _git(*arguments: str) -> str | None:
-    """Return what git says, or None where it fails or there is no git."""
+    """Return the output of git, or None where it fails or there is no git."""
     try:
         done = subprocess.run(
             ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
@@ -41,8 +41,8 @@ def files() -> list[str]:
 def base_of_change(revision: str) -> tuple[str, str]:
     """Return the commit that a change is compared with, and how a person reads that.
 
-    `revision`, if given. Else what is not on main: the last commit shared with it. On main itself
-    that is what is not committed, or the last commit if nothing is.
+    `revision`, if given. Else the last commit shared with main, so that all of a branch counts. On
+    main itself HEAD, so that uncommitted files count, or its parent if there are none.
     """
     if revision:
         commit = _git("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")

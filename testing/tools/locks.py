@@ -1,8 +1,8 @@
-"""Checks that every lock fits what it locks, without a network.
+"""Checks that every lock fits its requirements, without a network.
 
     python -m testing.tools.locks
 
-| lock | what it locks |
+| lock | locks |
 | --- | --- |
 | requirements.txt | requirements.in, the controller's tools |
 | docker/release/requirements.txt | `dependencies` of pyproject.toml, a host's release |
@@ -39,7 +39,7 @@ def requirements(text: str) -> list[Requirement]:
 
 
 def locked(text: str) -> tuple[dict[str, str], list[str]]:
-    """Read a lock: name to version, and what is wrong with it as such."""
+    """Read a lock: name to version, and the mistakes of the lock as such."""
     versions: dict[str, str] = {}
     problems = []
     for entry in re.split(r"\n(?=\S)", text.replace("\\\n", " ")):

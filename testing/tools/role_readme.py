@@ -104,7 +104,7 @@ def flatten(
 
 
 def problems(role: Path, options: dict[str, Any], defaults: dict[str, Any]) -> list[str]:
-    """Say where the two files of a role disagree, and what lacks a description."""
+    """Say where the two files of a role disagree, and which options have no description."""
     found = []
     for name, option in options.items():
         if option.get("required") and name in defaults:
@@ -130,7 +130,7 @@ def cell(text: str) -> str:
 
 
 def code(text: str) -> str:
-    """Render inline code, whatever backticks it has."""
+    """Render inline code, with any number of backticks in it."""
     if "`" not in text:
         return f"`{text}`"
     return f"`` {text} ``"

@@ -57,7 +57,7 @@ class MismatchError(Exception):
 
 @dataclass(slots=True)
 class Command:
-    """A command of a file: its line number from 1, its lines, and what is expected of it."""
+    """A command of a file: its line number from 1, its lines, and the expected output."""
 
     line: int
     script: list[str]
@@ -94,7 +94,7 @@ def script_of(commands: Sequence[Command], salt: str) -> str:
 
 
 def outputs(text: str, salt: str, count: int) -> tuple[list[list[str]], int]:
-    """Split what the shell printed into the output of each command; also how many ended."""
+    """Split the output of the shell into that of each command; also how many ended."""
     result: list[list[str]] = [[] for _ in range(count)]
     current = 0
     for line in text.split("\n"):
@@ -174,7 +174,7 @@ def render(text: str, commands: Sequence[Command], found: Iterable[Sequence[str]
 
 
 def environment(scratch: Path) -> dict[str, str]:
-    """Return what the shell sees: nothing of the person who runs it but the way to programs."""
+    """Return the environment of the shell: of the person who runs it only the way to programs."""
     (scratch / "hgrc").write_text(HGRC)
     (scratch / "tmp").mkdir()
     return {

@@ -1,4 +1,4 @@
-"""What images and snapshots are known by: content, and nothing but content."""
+"""Images and snapshots are named by their content, and by nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which name, network and ports a checkout's cluster gets, and what happens when they are taken."""
+"""Which name, network and ports a checkout's cluster gets, and its next choice when they are taken."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_port_is_found_by_its_name() -> None:
 
 @pytest.fixture
 def busy() -> Iterator[int]:
-    """Return a port on which somebody listens."""
+    """Return a port on which a server listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 

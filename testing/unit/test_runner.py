@@ -1,4 +1,4 @@
-"""What ./run-tests counts, shows and leaves behind."""
+"""The counts and output of ./run-tests, and the processes that it ends."""
 
 from __future__ import annotations
 
@@ -373,14 +373,14 @@ def alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    # A zombie has ended; whoever is its parent has not asked yet.
+    # A zombie has ended; its parent has not asked yet.
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def test_stopping_ends_whole_process_groups_and_cleans_up(
     tmp_path: Path, wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even a tool that ignores what it is asked, with a child that would outlive it."""
+    """Even a tool that ignores signals, with a child that would outlive it."""
     monkeypatch.setattr(execution, "SECONDS_TO_END", 0.5)
     stubborn = f"trap '' INT TERM; sleep 600 & echo $! > {tmp_path}/child; wait; wait; sleep 600"
     step = shell("stubborn", stubborn, undo=["sh", "-c", f"touch {tmp_path}/undone"])
@@ -400,7 +400,7 @@ def test_stopping_ends_whole_process_groups_and_cleans_up(
 
 
 def test_ctrl_c_ends_the_run_with_130_and_leaves_nothing(tmp_path: Path, wait_for: WaitFor) -> None:
-    # Whatever runs in the background of a shell inherits that SIGINT is ignored.
+    # A process in the background of a shell inherits that SIGINT is ignored.
     program = f"""
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""What `./run-tests --changed` chooses, and what it leaves out."""
+"""The tests that `./run-tests --changed` chooses, and those that it leaves out."""
 
 from __future__ import annotations
 
