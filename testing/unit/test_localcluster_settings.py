@@ -1,4 +1,4 @@
-"""Which name, network and ports a checkout's cluster gets, and its next choice when they are taken."""
+"""Name, network and ports of a checkout's cluster, and the next choice when they are taken."""
 
 from __future__ import annotations
 
