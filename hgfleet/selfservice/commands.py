@@ -17,7 +17,7 @@ from hgfleet.core.errors import RegistryError, UsageError
 from hgfleet.core.text import alternatives
 from hgfleet.registry import permissions, user_repositories
 from hgfleet.selfservice import repositories, rules
-from hgfleet.selfservice.words import HELP, Command
+from hgfleet.selfservice.argv import HELP, Command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from hgfleet.core.principal import Principal
     from hgfleet.registry.model import Read, Registry, Repository
     from hgfleet.registry.user_repositories import Entry
+    from hgfleet.selfservice.argv import Call
     from hgfleet.selfservice.context import Context
-    from hgfleet.selfservice.words import Call
 
 LISTED: Final = 20
 """Repositories that one line names; `repo list` has them all."""

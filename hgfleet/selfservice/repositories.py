@@ -69,7 +69,7 @@ def plain(path: str) -> str:
 
 def missing(context: Context, path: str) -> AccessDeniedError:
     """The one answer for what does not exist and for what is hidden."""
-    from hgfleet.selfservice.words import shown
+    from hgfleet.selfservice.argv import shown
 
     return AccessDeniedError(
         f"There is no repository {shown(path)} here for {context.principal.name}. "

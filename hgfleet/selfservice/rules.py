@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hgfleet.core import names
 from hgfleet.core.errors import AccessDeniedError, UsageError
 from hgfleet.core.text import alternatives
-from hgfleet.selfservice.words import shown
+from hgfleet.selfservice.argv import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hgfleet.registry.model import Registry, Repository
-    from hgfleet.selfservice.words import Call
+    from hgfleet.selfservice.argv import Call
 
 REGISTRY: Final = "/var/lib/hgfleet/registry.json"
 ROOT: Final = "/srv/hg/repos"
@@ -98,9 +98,9 @@ Decision = Serve | Do | Refuse
 def decide(command: str | None, principal: Principal, known: Registry) -> Decision:
     """Decide about SSH_ORIGINAL_COMMAND; None is a login without a command."""
     if command is None or not command.strip(" "):
-        from hgfleet.selfservice import commands, words
+        from hgfleet.selfservice import argv, commands
 
-        return Do(words.Call(commands.GREETING))
+        return Do(argv.Call(commands.GREETING))
     if len(command) > MAX_COMMAND:
         return Refuse(
             f"That command has {len(command)} characters, more than the {MAX_COMMAND} that any "
@@ -117,10 +117,10 @@ def decide(command: str | None, principal: Principal, known: Registry) -> Decisi
             'one; "ssh hg@HOST whoami" says where you may.',
             "init",
         )
-    from hgfleet.selfservice import commands, words
+    from hgfleet.selfservice import argv, commands
 
     try:
-        call = words.understand(command, commands.COMMANDS)
+        call = argv.understand(command, commands.COMMANDS)
     except UsageError as error:
         return Refuse(str(error), "usage", error.exit_code)
     if call is not None:

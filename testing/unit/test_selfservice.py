@@ -13,7 +13,7 @@ from hgfleet.registry import dynamic_update, model, user_repositories
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.model import Namespace, Settings, build
 from hgfleet.registry.user_repositories import Entry
-from hgfleet.selfservice import commands, rules, words
+from hgfleet.selfservice import argv, commands, rules
 from hgfleet.selfservice.context import Context
 
 if TYPE_CHECKING:
@@ -76,17 +76,17 @@ NONE = entries()
     ],
 )
 def test_a_line_is_split_at_blanks_outside_of_quotes(line: str, expected: list[str]) -> None:
-    assert words.split(line) == expected
+    assert argv.split(line) == expected
 
 
 @pytest.mark.parametrize("line", ["a 'b", 'a "b', "a\nb", "a\tb", "a\0b", "a\x1bb", "a\udcffb"])
 def test_what_cannot_be_split_is_refused(line: str) -> None:
     with pytest.raises(UsageError):
-        words.split(line)
+        argv.split(line)
 
 
-def call(line: str) -> words.Call:
-    found = words.understand(line, commands.COMMANDS)
+def call(line: str) -> argv.Call:
+    found = argv.understand(line, commands.COMMANDS)
     assert found is not None
     return found
 
@@ -131,7 +131,7 @@ WRONG = {
 @pytest.mark.parametrize("line", WRONG.values(), ids=WRONG)
 def test_a_wrong_call_is_refused_with_the_right_form(line: str) -> None:
     with pytest.raises(UsageError) as refused:
-        words.understand(line, commands.COMMANDS)
+        argv.understand(line, commands.COMMANDS)
     message = str(refused.value)
     assert message.isascii()
     assert message.isprintable()
@@ -140,12 +140,12 @@ def test_a_wrong_call_is_refused_with_the_right_form(line: str) -> None:
 
 def test_quotes_that_the_persons_own_shell_took_away_are_explained() -> None:
     with pytest.raises(UsageError, match="quotes that your own shell leaves in place"):
-        words.understand("repo create people/bob/x --description Two words", commands.COMMANDS)
+        argv.understand("repo create people/bob/x --description Two words", commands.COMMANDS)
 
 
 @pytest.mark.parametrize("line", ["sh", "id", "repolist", "it's", "Repo list", "repos list"])
 def test_what_is_no_command_is_none(line: str) -> None:
-    assert words.understand(line, commands.COMMANDS) is None
+    assert argv.understand(line, commands.COMMANDS) is None
 
 
 def test_help_names_every_command_and_each_has_its_own() -> None:
@@ -390,7 +390,7 @@ def test_a_long_list_is_cut() -> None:
 
 
 def test_a_login_is_greeted(context: Context) -> None:
-    said = commands.greeting(context, words.Call(commands.GREETING))
+    said = commands.greeting(context, argv.Call(commands.GREETING))
     assert said.startswith("Hello bob: your key works.\n\nname:      bob\n")
     assert "help" in said
 
@@ -422,7 +422,7 @@ def test_what_is_hidden_is_answered_as_what_does_not_exist(
     more = {"describe": " text", "fork": " open/f"}.get(command, "")
     with pytest.raises(AccessDeniedError) as refused:
         ask(context, f"repo {command} {path}{more}")
-    shown = words.shown(path.strip("/"))
+    shown = argv.shown(path.strip("/"))
     assert str(refused.value).startswith(f"There is no repository {shown} here for bob.")
 
 

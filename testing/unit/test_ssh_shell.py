@@ -16,7 +16,7 @@ from hgfleet.core.errors import ConfigurationError
 from hgfleet.core.principal import Principal
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.model import Registry, Repository
-from hgfleet.selfservice import commands, words
+from hgfleet.selfservice import argv, commands
 from hgfleet.ssh import shell
 from hgfleet.ssh.shell import Do, Refuse, Serve
 
@@ -85,7 +85,7 @@ def test_a_private_repository_is_answered_as_one_that_does_not_exist() -> None:
 
 @pytest.mark.parametrize("command", [None, "", " "])
 def test_a_bare_login_is_greeted(command: str | None) -> None:
-    assert decide(command) == Do(words.Call(commands.GREETING))
+    assert decide(command) == Do(argv.Call(commands.GREETING))
 
 
 def test_a_command_of_the_self_service_is_one_to_be_done() -> None:
