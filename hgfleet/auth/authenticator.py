@@ -26,7 +26,7 @@ from collections import OrderedDict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from hgfleet.auth import limits, protocol, tokens
+from hgfleet.auth import limits, protocol, token_file, tokens
 from hgfleet.core.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Authenticator:
             decision = self._decide(question)
         except UnavailableError as error:
             return Decision(protocol.Unavailable(), f"directory: {error}")
-        except tokens.TokensError as error:
+        except token_file.TokensError as error:
             return Decision(protocol.Unavailable(), f"tokens: {error}")
         if isinstance(decision.answer, protocol.Refused):
             self._sleep(max(0.0, REFUSAL_S - (self._clock() - started)))

@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet.auth.tokens import TOKENS
+from hgfleet.auth import token_file
 from hgfleet.core.errors import ConfigurationError
 from hgfleet.directory import connection
 
@@ -27,7 +27,7 @@ class Config:
     bind_dn: str
     ca_file: str
     timeout: float = 2.0
-    tokens: str = TOKENS
+    tokens: str = token_file.PATH
 
 
 def load(path: Path = CONFIG) -> Config:

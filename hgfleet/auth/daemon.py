@@ -33,7 +33,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.auth import config, protocol, tokens
+from hgfleet.auth import config, protocol, token_file
 from hgfleet.auth.authenticator import Authenticator
 from hgfleet.auth.directory import LdapDirectory
 from hgfleet.core import logfmt
@@ -178,7 +178,9 @@ def serve() -> None:
     settings = config.load()
     folder = os.environ.get("CREDENTIALS_DIRECTORY", "")
     directory = LdapDirectory(settings, _password(Path(folder, "bind")))
-    server = Server(_listening(), Authenticator(directory, tokens.Watched(settings.tokens)), _say)
+    server = Server(
+        _listening(), Authenticator(directory, token_file.Watched(settings.tokens)), _say
+    )
 
     def stop(number: int, frame: FrameType | None) -> None:
         del number, frame

@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hgfleet.auth import token_file
+from hgfleet.core.paths import MANIFESTS
 from hgfleet.registry import user_repositories
 from hgfleet.registry.compiled import load_compiled
 
@@ -17,8 +19,6 @@ if TYPE_CHECKING:
     from hgfleet.core.principal import Principal
     from hgfleet.registry.model import Registry
     from hgfleet.registry.user_repositories import Dynamic
-
-MANIFESTS = "/var/lib/hgfleet/manifests"
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Context:
     hgrc: str
     fingerprint: str = ""
     manifests: str = MANIFESTS
+    tokens: str = token_file.PATH
     progress: Callable[[str], None] = lambda _: None
     """Writes a line for a person who waits; raises OSError when nobody listens any more."""
 

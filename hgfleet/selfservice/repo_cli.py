@@ -14,24 +14,21 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.core import logfmt, names, paths
+from hgfleet.core import logfmt, names
 from hgfleet.core.errors import HostError, UsageError
 from hgfleet.core.names import is_person
+from hgfleet.core.paths import COMPILED, DYNAMIC, HGRC, MANIFESTS, REPOSITORIES
 from hgfleet.core.principal import Principal
 from hgfleet.registry import dynamic_update, user_repositories
 from hgfleet.registry.compiled import load_compiled
 from hgfleet.registry.purged import note_purged
 from hgfleet.selfservice import repositories, rules
-from hgfleet.selfservice.context import MANIFESTS, Context
+from hgfleet.selfservice.context import Context
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hgfleet.registry.user_repositories import Dynamic, Entry
-
-COMPILED: Final = "/var/lib/hgfleet/registry.json"
-REPOSITORIES: Final = "/srv/hg/repos"
-HGRC: Final = "/etc/hgfleet/hgrc"
 
 PURGED: Final = ".purged"
 """Folder below the root of what is being deleted; no repository's path begins with a dot."""
@@ -78,7 +75,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         )
         for option, default, text in (
             ("--registry", COMPILED, "the compiled registry"),
-            ("--dynamic", paths.DYNAMIC, "what people created"),
+            ("--dynamic", DYNAMIC, "what people created"),
             ("--root", REPOSITORIES, "where repositories are"),
             ("--hgrc", HGRC, "what hg gets as HGRCPATH"),
             ("--manifests", MANIFESTS, "where the clone bundle manifests are"),

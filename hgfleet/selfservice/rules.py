@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hgfleet.core import names
 from hgfleet.core.errors import AccessDeniedError, UsageError
 from hgfleet.core.text import alternatives
-from hgfleet.selfservice.argv import shown
+from hgfleet.selfservice.argv import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +60,7 @@ def check_creation(path: str, principal: Principal, known: Registry, entries: Dy
     by something that the person may not see cannot be hidden; what it is, is not said.
     """
     if problem := names.path_problem(path):
-        raise UsageError(f"{shown(path)} cannot be a repository here. Expected: {problem}.")
+        raise UsageError(f"{quoted(path)} cannot be a repository here. Expected: {problem}.")
     namespace = governing(path, known)
     if namespace is None or principal.groups.isdisjoint(namespace.create):
         forms = [form(one, principal) for one in open_namespaces(principal, known)]
@@ -130,7 +130,7 @@ def readers(asked: str | None, inherited: Read, source: Repository | None = None
     groups = () if asked == "private" else tuple(asked.split(","))
     for group in groups:
         if problem := names.group_problem(group):
-            raise UsageError(f"{shown(group)} cannot be a reader. Expected: {problem}.")
+            raise UsageError(f"{quoted(group)} cannot be a reader. Expected: {problem}.")
     if private_source is not None and not set(groups) <= set(private_source):
         who = f"members of {alternatives(private_source)}" if private_source else "you alone"
         raise AccessDeniedError(f"A fork may not have more readers than its source: {who}.")

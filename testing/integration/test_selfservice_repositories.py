@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.core.errors import HostError, TemporaryError
+from hgfleet.core.paths import MANIFESTS
 from hgfleet.registry import dynamic_update, provision, user_repositories
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.model import Namespace, Registry, Settings, build
 from hgfleet.registry.owned_files import Owner
-from hgfleet.selfservice import repositories
-from hgfleet.selfservice.context import MANIFESTS
+from hgfleet.selfservice import creation
 
 if TYPE_CHECKING:
     from testing.conftest import WaitFor
@@ -185,7 +185,7 @@ def test_a_created_repository_is_registered_configured_and_can_be_pushed_to(site
     # What the log says of it can be searched for.
     log = (site.path / "log").read_text()
     assert 'decision=answer reason="repo create" user=bob arguments=people/bob/x' in log
-    assert not (site.repos / "people/bob/x/.hg" / repositories.MARK).exists()
+    assert not (site.repos / "people/bob/x/.hg" / creation.MARK).exists()
     assert (site.repos / "people/bob/x").stat().st_mode & 0o777 == 0o750
 
 
@@ -237,7 +237,7 @@ def test_the_inventory_may_declare_the_path_meanwhile(site: Site) -> None:
     # `registry apply` at work: it holds the lock, and has written the compiled registry at its end.
     with dynamic_update.locked(site.file):
         waiting = site.start("bob", "repo create open/x")
-        made = site.repos / "open/.x.making/.hg" / repositories.MARK
+        made = site.repos / "open/.x.making/.hg" / creation.MARK
         while not made.exists():
             assert waiting.poll() is None
         site.declare(open__x=("Declared", Settings()))
@@ -250,9 +250,9 @@ def test_the_inventory_may_declare_the_path_meanwhile(site: Site) -> None:
 # --- killed ---------------------------------------------------------------------------------
 
 KILLED_AT = {
-    "while hg makes it": "repositories._hg = repositories._copy = lambda *a: kill()",
-    "before it is moved": "repositories._configure = lambda *a: kill()",
-    "after it was moved": "repositories._sync = lambda *a: kill()",
+    "while hg makes it": "creation._hg = creation._copy = lambda *a: kill()",
+    "before it is moved": "repositories.configure_at = lambda *a: kill()",
+    "after it was moved": "creation.sync = lambda *a: kill()",
     "while it is registered": "files.replace_at = lambda *a, **k: kill()",
     "after it was registered": "Path.unlink = lambda *a, **k: kill()",
 }
@@ -265,7 +265,7 @@ def test_whenever_it_is_killed_the_next_one_succeeds(site: Site, patch: str, com
     kill = (
         "import os, signal; from pathlib import Path; "
         "from hgfleet.core import files; "
-        "from hgfleet.selfservice import repositories; "
+        "from hgfleet.selfservice import creation, repositories; "
         f"kill = lambda: os.kill(os.getpid(), signal.SIGKILL); {patch}; "
     )
     words = site.words("bob")
@@ -390,7 +390,7 @@ def test_whoever_waits_is_told_and_whoever_leaves_stops_it(site: Site, wait_for:
     slow.chmod(0o755)
     words = site.words("bob")
     words[2] = (
-        "from hgfleet.selfservice import repositories; repositories.PROGRESS_S = 0.05; "
+        "from hgfleet.selfservice import creation, repositories; creation.PROGRESS_S = 0.05; "
         f"repositories.program = lambda: '{slow}'; {words[2]}"
     )
     session = subprocess.Popen(
@@ -408,7 +408,7 @@ def test_whoever_waits_is_told_and_whoever_leaves_stops_it(site: Site, wait_for:
     wait_for("the end of hg", lambda: not Path(f"/proc/{pid}").exists())
     assert site.remains() == []
     assert site.entries == {}
-    assert "nobody waits for it any more" in (site.path / "log").read_text()
+    assert "client disconnected" in (site.path / "log").read_text()
 
 
 # --- archive and restore --------------------------------------------------------------------

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hgfleet.auth import authenticator, limits, protocol, tokens
+from hgfleet.auth import authenticator, limits, protocol, token_file, tokens
 from hgfleet.auth.authenticator import Authenticator, Decision, Entry
 from hgfleet.auth.daemon import describe
 from hgfleet.auth.protocol import Person, Question, Refused, Throttled, Unavailable
@@ -35,7 +35,7 @@ class Site:
         self.path = str(self.folder / "tokens.json")
         self.auth = Authenticator(
             self,
-            tokens.Watched(self.path),
+            token_file.Watched(self.path),
             clock=lambda: self.now,
             sleep=self.wait,
             today=lambda: NOW + timedelta(seconds=self.now - 1000),
@@ -66,7 +66,10 @@ class Site:
         return self.decide(user, secret, client).answer
 
     def token(self, person: str = "bob") -> str:
-        return tokens.command(["create"], person, self.path, NOW).split("\n")[0]
+        with token_file.update(self.path) as kept:
+            new, _, secret = tokens.create(kept, person, "", tokens.DAYS, NOW)
+            kept.update(new)
+        return secret
 
 
 @pytest.fixture
@@ -176,8 +179,8 @@ def test_a_token_is_its_owner_and_nobody_else(site: Site) -> None:
 def test_a_revoked_token_is_out_at_once(site: Site) -> None:
     secret = site.token()
     assert isinstance(site.ask("bob", secret), Person)
-    identity = next(iter(tokens.load(site.path)))
-    tokens.command(["revoke", identity], "bob", site.path, NOW)
+    with token_file.update(site.path) as kept:
+        kept.clear()
     assert site.ask("bob", secret) == Refused()
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.auth import authenticator, client, tokens
+from hgfleet.auth import authenticator, client, token_file, tokens
 from hgfleet.auth.authenticator import Authenticator, Entry
 from hgfleet.auth.daemon import Server
 from hgfleet.core.errors import UnavailableError
@@ -100,8 +100,10 @@ class Fleet:
         return ask(self.web, path, query, method=method, headers=given, scheme=scheme)
 
     def token(self, person: str) -> str:
-        words = ["create", "tests"]
-        return tokens.command(words, person, self.tokens, datetime.now(UTC)).split("\n")[0]
+        with token_file.update(self.tokens) as kept:
+            new, _, secret = tokens.create(kept, person, "tests", tokens.DAYS, datetime.now(UTC))
+            kept.update(new)
+        return secret
 
 
 ALICE = ("alice", "wonder")
@@ -120,7 +122,7 @@ def fleet(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(site.folder / "auth.socket"))
         listening.listen(64)
-        watched = tokens.Watched(made.tokens)
+        watched = token_file.Watched(made.tokens)
         server = Server(listening, Authenticator(directory, watched), lines.append)
         thread = threading.Thread(target=server.serve)
         thread.start()

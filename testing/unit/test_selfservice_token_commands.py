@@ -1,4 +1,4 @@
-"""Access tokens: the file and the shell's commands."""
+"""Access tokens: the commands that make them, and the file that keeps them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from hgfleet.auth import tokens
-from hgfleet.auth.tokens import Watched, command
+from hgfleet.auth import token_file, tokens
+from hgfleet.auth.token_file import Watched
 from hgfleet.core.errors import AccessDeniedError, UsageError
+from hgfleet.core.principal import Principal
+from hgfleet.selfservice import commands, token_commands
+from hgfleet.selfservice.command import understand
+from hgfleet.selfservice.context import Context
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 
@@ -24,9 +28,19 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "tokens.json")
 
 
-def made(path: str, *words: str, person: str = "bob", now: datetime = NOW) -> tuple[str, str]:
+def command(argv: list[str], person: str, path: str, now: datetime = NOW) -> str:
+    """Send `token ARGV...` as a person."""
+    call = understand(" ".join(["token", *argv]), commands.COMMANDS)
+    assert call is not None
+    context = Context(Principal(person), "", "", "", "", tokens=path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(token_commands, "_now", lambda: now)
+        return call.command.run(context, call)
+
+
+def made(path: str, *argv: str, person: str = "bob", now: datetime = NOW) -> tuple[str, str]:
     """Create a token; return its id and its secret."""
-    said = command(["create", *words], person, path, now)
+    said = command(["create", *argv], person, path, now)
     found = re.match(r"(\S+)\n\nThis is token (\S+)\.", said)
     assert found, said
     return found[2], found[1]
@@ -90,23 +104,23 @@ def test_revoking_ends_one_and_only_the_owner_can(path: str) -> None:
 
     assert command(["revoke", identity], "bob", path, NOW) == f"Token {identity} is revoked.\n"
     assert Watched(path).find(secret) is None
-    assert kept in tokens.load(path)
+    assert kept in token_file.load(path)
 
 
 def test_a_token_ends_at_its_time_and_is_removed_later(path: str) -> None:
     identity, _ = made(path, "--days", "1")
-    token = tokens.load(path)[identity]
+    token = token_file.load(path)[identity]
 
     assert token.is_valid(NOW + timedelta(hours=23))
     assert not token.is_valid(NOW + timedelta(days=1))
     made(path, now=NOW + timedelta(days=2))
-    assert identity not in tokens.load(path)
+    assert identity not in token_file.load(path)
 
 
 def test_a_scope_of_a_later_release_is_not_valid_here(path: str) -> None:
     identity, _ = made(path)
     text = Path(path).read_text().replace('"read"', '"push"')
-    assert not tokens.parse(text)[identity].is_valid(NOW)
+    assert not token_file.parse(text)[identity].is_valid(NOW)
 
 
 def test_a_person_has_so_many_at_most(path: str) -> None:
@@ -118,7 +132,7 @@ def test_a_person_has_so_many_at_most(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "argv",
     [
         [],
         ["nonsense"],
@@ -138,11 +152,11 @@ def test_a_person_has_so_many_at_most(path: str) -> None:
         ["revoke", "../../etc/passwd"],
     ],
 )
-def test_what_makes_no_sense_is_refused_and_changes_nothing(path: str, words: list[str]) -> None:
+def test_what_makes_no_sense_is_refused_and_changes_nothing(path: str, argv: list[str]) -> None:
     made(path)
     before = Path(path).read_bytes()
     with pytest.raises(UsageError):
-        command(words, "bob", path, NOW)
+        command(argv, "bob", path, NOW)
     assert Path(path).read_bytes() == before
 
 
@@ -181,15 +195,15 @@ def test_what_is_no_token_is_not_looked_up(path: str, secret: str) -> None:
 )
 def test_a_damaged_file_is_an_error_and_never_overwritten(path: str, text: str) -> None:
     Path(path).write_text(text)
-    with pytest.raises(tokens.TokensError):
+    with pytest.raises(token_file.TokensError):
         Watched(path).find(tokens.new_secret())
-    with pytest.raises(tokens.TokensError):
+    with pytest.raises(token_file.TokensError):
         command(["create"], "bob", path, NOW)
     assert Path(path).read_text() == text
 
 
 def test_without_its_folder_nothing_can_be_made(tmp_path: Path) -> None:
-    with pytest.raises(tokens.TokensError, match="No such file"):
+    with pytest.raises(token_file.TokensError, match="No such file"):
         command(["create"], "bob", str(tmp_path / "missing/tokens.json"), NOW)
 
 
@@ -206,11 +220,11 @@ def test_sessions_at_the_same_time_lose_nothing(path: str) -> None:
     for thread in threads:
         thread.join()
 
-    assert sorted(token.owner for token in tokens.load(path).values()) == sorted(people * 5)
+    assert sorted(token.owner for token in token_file.load(path).values()) == sorted(people * 5)
 
 
 def test_what_a_killed_process_left_is_in_nobodys_way(path: str) -> None:
     Path(f"{path}.new").write_text("half")
     identity, _ = made(path)
-    assert list(tokens.load(path)) == [identity]
+    assert list(token_file.load(path)) == [identity]
     assert not Path(f"{path}.new").exists()

@@ -1,0 +1,145 @@
+"""The file of access tokens: read by hgfleet-auth, changed by the SSH shell.
+
+    {"format": 1, "tokens": {"k3v9x2ab": {"owner": "bob", "sha256": "...", "description": "CI",
+      "created": "2026-11-21T00:00:00Z", "expires": "2027-02-19T00:00:00Z", "scope": "read"}}}
+
+The SSH shell writes it as the user hg; `hgfleet-auth` reads it as hgauth, and notices each change
+by the file's stat, so that a token is good, or no longer good, with the next request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hmac
+import json
+import os
+import re
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from hgfleet.auth.tokens import Token, Tokens, digest, is_token, moment
+from hgfleet.core import files
+from hgfleet.core.errors import HostError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+PATH: Final = "/var/lib/hgfleet/dynamic/tokens/tokens.json"
+"""In a folder of its own: its group, hgauth, becomes the group of each new version of the file."""
+
+FORMAT: Final = 1
+LARGEST_FILE: Final = 64 * 1024 * 1024
+"""Bytes; 200,000 tokens."""
+
+_ID = re.compile(r"[a-z2-7]{8}")
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+class TokensError(HostError):
+    """The file of tokens cannot be used."""
+
+
+def parse(text: str) -> Tokens:
+    """Check the file's text. Raises TokensError without any part of the text."""
+    try:
+        data = json.loads(text)
+        if data["format"] != FORMAT:
+            raise TokensError(f"tokens of another format than {FORMAT}; a newer release wrote them")
+        return {name: _token(name, value) for name, value in data["tokens"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise TokensError(f"no file of tokens ({type(error).__name__})") from None
+
+
+def _token(name: str, value: dict[str, Any]) -> Token:
+    token = Token(**value)
+    fields = asdict(token).values()
+    if not _ID.fullmatch(name) or not all(isinstance(field, str) for field in fields):
+        raise ValueError("bad entry")
+    if not _HASH.fullmatch(token.sha256):
+        raise ValueError("bad hash")
+    moment(token.created)
+    moment(token.expires)
+    return token
+
+
+def dump(tokens: Mapping[str, Token]) -> str:
+    """Render the file, the same text for the same tokens."""
+    entries = {name: asdict(tokens[name]) for name in sorted(tokens)}
+    return json.dumps({"format": FORMAT, "tokens": entries}, indent=1) + "\n"
+
+
+def load(path: str = PATH) -> Tokens:
+    """Read the file; before the first token there is none. Raises TokensError."""
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            return parse(file.read(LARGEST_FILE))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise TokensError(f"{path}: {type(error).__name__}") from error
+
+
+@contextlib.contextmanager
+def update(path: str = PATH) -> Iterator[Tokens]:
+    """Change the tokens in place, under a lock; the file is replaced at the end.
+
+    Raises TokensError, and then the file has not changed.
+    """
+    folder = Path(path).parent
+    try:
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise TokensError(f"{folder}: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        tokens = load(path)
+        before = dict(tokens)
+        yield tokens
+        if tokens != before:
+            # The folder is setgid: the group that may read the file is the folder's group.
+            name = f"{Path(path).name}.new"
+            files.replace(path, dump(tokens), mode=0o640, temporary=name)
+    except OSError as error:
+        raise TokensError(f"{path}: {error.strerror}") from error
+    finally:
+        os.close(lock)
+
+
+class Watched:
+    """The tokens by hash, read again when the file's stat says that it changed. Safe in threads."""
+
+    def __init__(self, path: str = PATH) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._stamp: tuple[int, ...] | None = None
+        self._by_hash: dict[str, tuple[str, Token]] = {}
+
+    def find(self, secret: str) -> tuple[str, Token] | None:
+        """Return id and token of a secret, expired or not. Raises TokensError."""
+        if not is_token(secret):
+            return None
+        wanted = digest(secret)
+        found = self._current().get(wanted)
+        # A client cannot choose the hash freely, so the time of the dictionary tells nothing.
+        if found is None or not hmac.compare_digest(found[1].sha256, wanted):
+            return None
+        return found
+
+    def _current(self) -> dict[str, tuple[str, Token]]:
+        with self._lock:
+            try:
+                found = Path(self._path).stat()
+            except FileNotFoundError:
+                stamp: tuple[int, ...] = ()
+            except OSError as error:
+                raise TokensError(f"{self._path}: {error.strerror}") from error
+            else:
+                stamp = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+            if stamp != self._stamp:
+                tokens = load(self._path)
+                self._by_hash = {token.sha256: (name, token) for name, token in tokens.items()}
+                self._stamp = stamp
+            return self._by_hash

@@ -1,0 +1,183 @@
+"""Creation of repositories by their owner: empty ones and forks.
+
+A new repository is made beside its place, in `.NAME.making`, with its configuration; moved there;
+and registered last. Every step may be the last one of a killed process:
+
+==================  ============================  =========================================
+killed              what is there                 what the next `repo create` of it does
+==================  ============================  =========================================
+while it is made    `.NAME.making`                empties it and begins again
+after it was moved  the repository, with a mark   removes it (nobody was told of it) and
+                                                  begins again
+after registration  the repository, maybe marked  finds that the name is not available
+==================  ============================  =========================================
+
+The mark is what tells such remains from a repository that the inventory once declared: that one is
+kept, and nobody gets it by creating its name again.
+
+All this runs as the user hg, whose files they are. Whoever makes a path holds a lock on
+`.NAME.making`; moving and registering happen under the lock of the dynamic registry, which `hgfleet
+registry apply` takes too, and after a second look at both parts of the registry.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.core import names
+from hgfleet.core.errors import HostError, TemporaryError
+from hgfleet.core.files import sync
+from hgfleet.registry import dynamic_update, user_repositories
+from hgfleet.registry.compiled import load_compiled
+from hgfleet.selfservice import repositories, rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from hgfleet.registry.model import Repository
+    from hgfleet.registry.user_repositories import Entry
+    from hgfleet.selfservice.context import Context
+
+MARK: Final = "hgfleet-unregistered"
+"""In .hg: this repository is not in the registry yet."""
+
+PROGRESS_S: Final = 2.0
+"""How often a long copy says how far it is."""
+
+
+def create(context: Context, path: str, entry: Entry, source: Repository | None = None) -> None:
+    """Make a repository and register it. The person was already found to be allowed to.
+
+    Raises AccessDeniedError if that has changed meanwhile, TemporaryError if somebody else makes
+    the same path at this moment.
+    """
+    place = context.place(path)
+    new = place.with_name(f".{place.name}.making")
+    refuse_inside_a_repository(context, path)
+    new.parent.mkdir(parents=True, exist_ok=True)
+    with _claimed(new, path) as claim:
+        if source is None:
+            _hg(context, claim, "init", "--", str(new))
+        else:
+            _copy(context, claim, context.place(source.path), new)
+        (new / ".hg" / MARK).touch()
+        with dynamic_update.update(context.dynamic) as entries:
+            # Somebody may have taken the name, or the last of the quota, while this one was made.
+            static = load_compiled(context.registry)
+            rules.check_creation(path, context.principal, static, entries.dynamic)
+            repositories.configure_at(
+                context, user_repositories.effective(path, entry, static), new
+            )
+            _clear(place, path)
+            new.rename(place)
+            sync(place.parent)
+            entries[path] = entry
+        (place / ".hg" / MARK).unlink()
+    repositories.notify_bundle_jobs(context, path)
+
+
+def refuse_inside_a_repository(context: Context, path: str) -> None:
+    """Nothing may lie inside a repository on disk, also if the registry no longer has that one."""
+    for above in names.parents(path):
+        if (context.place(above) / ".hg").exists():
+            raise rules.not_available(path)
+
+
+@contextlib.contextmanager
+def _claimed(new: Path, path: str) -> Iterator[int]:
+    """Have the folder `new` for oneself, empty; it is removed unless it was moved away."""
+    with contextlib.suppress(FileExistsError):
+        new.mkdir(mode=0o750)
+    try:
+        claim = os.open(new, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise _busy(path) from None
+    try:
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Whoever had the lock has moved or removed it since it was opened.
+            if new.lstat().st_ino != os.fstat(claim).st_ino:
+                raise _busy(path)
+        except (BlockingIOError, FileNotFoundError):
+            raise _busy(path) from None
+        for remains in new.iterdir():
+            shutil.rmtree(remains)
+        try:
+            yield claim
+        except BaseException:
+            shutil.rmtree(new, ignore_errors=True)
+            raise
+    finally:
+        os.close(claim)
+
+
+def _busy(path: str) -> TemporaryError:
+    return TemporaryError(f"Somebody creates {path} at this moment: try again in a minute.")
+
+
+def _clear(place: Path, path: str) -> None:
+    """Make sure that nothing is in the way at the place of a repository that nobody registered."""
+    if (place / ".hg" / MARK).exists():
+        remains = place.with_name(f".{place.name}.remains")
+        shutil.rmtree(remains, ignore_errors=True)
+        place.rename(remains)
+        shutil.rmtree(remains)
+    # An empty folder is replaced by the rename.
+    elif place.is_symlink() or (place.exists() and (not place.is_dir() or any(place.iterdir()))):
+        raise rules.not_available(path)
+
+
+def _start(context: Context, claim: int, *argv: str) -> subprocess.Popen[str]:
+    """Start hg. It holds the claim too, so nobody begins anew while it survives this process."""
+    return subprocess.Popen(
+        [repositories.program(), "--noninteractive", *argv],
+        env=repositories.environment(context),
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        pass_fds=[claim],
+    )
+
+
+def _hg(context: Context, claim: int, *argv: str) -> None:
+    process = _start(context, claim, *argv)
+    said, _ = process.communicate()
+    if process.returncode:
+        raise HostError(f"hg {argv[0]} failed: {said.strip()[-1000:]}")
+
+
+def _copy(context: Context, claim: int, source: Path, new: Path) -> None:
+    """Copy what a reader of the source sees, as a pull does.
+
+    Not by hard links: those would take along what a reader does not get (secret and hidden
+    changesets, the files that extensions keep in the store), lock the source against pushes
+    meanwhile, and tie the two together on disk.
+    """
+    argv = ("clone", "--quiet", "--pull", "--noupdate", "--", str(source), str(new))
+    process = _start(context, claim, *argv)
+    try:
+        whole = 0
+        while True:
+            try:
+                said, _ = process.communicate(timeout=PROGRESS_S)
+                break
+            except subprocess.TimeoutExpired:
+                whole = whole or repositories.size(source)
+                share = min(99, 100 * repositories.size(new) // max(whole, 1))
+                context.progress(f"copying: about {share} % of {whole / 1e6:,.1f} MB")
+    except BaseException:
+        # The client has gone, or the service stops: nobody waits for this fork any more.
+        process.kill()
+        process.communicate()
+        raise
+    if process.returncode:
+        raise HostError(f"hg clone of {source} failed: {said.strip()[-1000:]}")

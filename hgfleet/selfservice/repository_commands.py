@@ -1,0 +1,180 @@
+"""Commands about repositories: `repo list`, `repo info`, and those of an owner."""
+
+from __future__ import annotations
+
+import fnmatch
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+from hgfleet.core.errors import UsageError
+from hgfleet.core.text import alternatives
+from hgfleet.registry import permissions, user_repositories
+from hgfleet.selfservice import creation, repositories, rules
+
+if TYPE_CHECKING:
+    from hgfleet.registry.model import Read, Repository
+    from hgfleet.registry.user_repositories import Entry
+    from hgfleet.selfservice.command import Call
+    from hgfleet.selfservice.context import Context
+
+
+def list_(context: Context, call: Call) -> str:
+    """`repo list`: the repositories that the person may read, or owns, or has archived."""
+    pattern = call.arguments[0] if call.arguments else "*"
+    if not any(character in pattern for character in "*?["):
+        pattern = f"*{pattern}*"
+    person = context.principal
+    rows: list[tuple[str, str, str]] = []
+    if "--archived" in call.options:
+        for path, entry in context.entries.repositories.items():
+            if entry.owner == person.name and entry.archived is not None:
+                rows.append((path, f"archived {entry.archived[:10]}", entry.description))
+    else:
+        for repository in context.known.repositories.values():
+            if not permissions.may_read(repository, person):
+                continue
+            if "--mine" in call.options and repository.owner != person.name:
+                continue
+            may = "push" if permissions.may_push(repository, person) else "read"
+            shown = "" if repository.read == "public" else ", private"
+            rows.append((repository.path, f"{may}{shown}", repository.description))
+    rows = [row for row in rows if fnmatch.fnmatchcase(row[0], pattern)]
+    if not rows:
+        return "No repositories.\n"
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    return "".join(
+        f"{path:{widths[0]}}  {what:{widths[1]}}  {description}".rstrip() + "\n"
+        for path, what, description in rows
+    )
+
+
+def info(context: Context, call: Call) -> str:
+    """`repo info`: all about one repository."""
+    repository = repositories.find(context, call.arguments[0])
+    path, place = repository.path, context.place(repository.path)
+    entry = None
+    if repository.owner is not None:
+        entry = context.entries.repositories.get(path)
+    lines = {
+        "path": path,
+        "description": repository.description or "none",
+        "owner": repository.owner or "the operators of this service",
+        "may read": rules.readers_text(repository.read, repository.owner),
+        "may push": rules.writers_text(repository),
+        "policies": ", ".join(repository.policies) or "none",
+    }
+    for rule in repository.rules:
+        where = [f"branches {alternatives(rule.branches)}"] if rule.branches else []
+        where += [f"paths {alternatives(rule.paths)}"] if rule.paths else []
+        who = f"members of {alternatives(rule.push)}" if rule.push else "nobody"
+        lines[f"only {who}"] = f"may push to {' and '.join(where) or 'it'}"
+    if entry is not None:
+        lines["created"] = entry.created
+        if entry.forked_from is not None and _is_readable(context, entry.forked_from):
+            lines["forked from"] = entry.forked_from
+    if (place / ".hg").is_dir():
+        lines["changesets"] = _changesets(context, path)
+        lines["size"] = f"{repositories.size(place) / 1e6:,.1f} MB on disk"
+        changelog = place / ".hg/store/00changelog.i"
+        if changelog.exists():
+            changed = time.gmtime(changelog.stat().st_mtime)
+            lines["last push"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", changed)
+    lines["clone"] = f"hg clone {context.url}/{path}"
+    width = max(map(len, lines)) + 1
+    return "".join(f"{name + ':':{width}}  {value}\n" for name, value in lines.items())
+
+
+def _is_readable(context: Context, path: str) -> bool:
+    repository = context.known.repositories.get(path)
+    return repository is not None and permissions.may_read(repository, context.principal)
+
+
+def _changesets(context: Context, path: str) -> str:
+    done = subprocess.run(
+        [
+            *(repositories.program(), "--noninteractive", "-R", str(context.place(path))),
+            *("log", "-r", "null", "-T", "{count(revset('not secret()'))}"),
+        ],
+        env=repositories.environment(context),
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return f"{int(done.stdout):,}" if done.stdout.isdecimal() else "unknown"
+
+
+def create(context: Context, call: Call) -> str:
+    """`repo create`: an empty repository of the person's own."""
+    path = call.arguments[0]
+    entry = _new_entry(context, path, call, None)
+    creation.create(context, path, entry)
+    return _made(context, path, entry, f"Created {path}.")
+
+
+def fork(context: Context, call: Call) -> str:
+    """`repo fork`: a copy of the person's own."""
+    source = repositories.find(context, call.arguments[0])
+    path = call.arguments[1]
+    entry = _new_entry(context, path, call, source)
+    creation.create(context, path, entry, source)
+    return _made(context, path, entry, f"Forked {source.path} as {path}.")
+
+
+def _new_entry(context: Context, path: str, call: Call, source: Repository | None) -> Entry:
+    static, person = context.static, context.principal
+    rules.check_creation(path, person, static, context.entries)
+    entry = user_repositories.Entry(
+        person.name, _description(call.options.get("--description", ""))
+    )
+    inherited: Read = user_repositories.effective(path, entry, static).read
+    return user_repositories.Entry(
+        owner=person.name,
+        description=entry.description,
+        created=user_repositories.now(),
+        read=rules.readers(call.options.get("--read"), inherited, source),
+        forked_from=source.path if source else None,
+    )
+
+
+def _description(text: str) -> str:
+    if problem := user_repositories.description_problem(text):
+        raise UsageError(f"That cannot be a description. Expected: {problem}.")
+    return text
+
+
+def _made(context: Context, path: str, entry: Entry, what: str) -> str:
+    repository = user_repositories.effective(path, entry, context.static)
+    return (
+        f"{what}\n\n"
+        f"  hg clone {context.url}/{path}\n\n"
+        f"may read:  {rules.readers_text(repository.read, entry.owner)}\n"
+        f"may push:  {rules.writers_text(repository)}\n"
+    )
+
+
+def describe(context: Context, call: Call) -> str:
+    """`repo describe`: another description."""
+    path, text = call.arguments
+    repositories.describe(context, path, _description(text))
+    return f"{path}: {text}\n"
+
+
+def archive(context: Context, call: Call) -> str:
+    """`repo archive`: out of service, not deleted."""
+    path = call.arguments[0]
+    repositories.archive(context, path)
+    return (
+        f"Archived {path}: nobody can read it or push to it now.\n"
+        f'"repo restore {path}" brings it back. Operators may delete it for good after\n'
+        f"{rules.PURGE_AFTER_DAYS} days; until then it keeps its name and counts for your limit.\n"
+    )
+
+
+def restore(context: Context, call: Call) -> str:
+    """`repo restore`: in service again."""
+    path = call.arguments[0]
+    repositories.restore(context, path)
+    return f"Restored {path}: it is as it was.\n"
