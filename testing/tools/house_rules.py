@@ -3,9 +3,11 @@
     python -m testing.tools.house_rules [FOLDER]
 
 One inventory is the truth: a role may not ask whether it runs in a container, under molecule, in
-Vagrant or in a test. What differs between the local cluster and production is a variable of the
+Vagrant or in a test. Differences between the local cluster and production are variables of the
 inventory. Conditions in tasks and handlers are checked, and `{% if %}` in templates.
 Likewise `ignore_errors` and linters switched off by a comment.
+
+The packages of hgfleet import each other in one direction (`imports.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
+
+from testing.tools import imports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,9 +33,9 @@ PLACES = re.compile(
     r"|in_cluster|local_?cluster|(?<![a-z])(?:is_|in_)?test(?:s|ing)?(?:_|\b)",
     re.IGNORECASE,
 )
-"""What a condition may not speak of. `is match`, `contest` and the like are no such words."""
+"""Terms that a condition may not contain. `is match`, `contest` and the like do not match."""
 
-WAY_OUT = "what differs between the cluster and production is a variable of the inventory"
+WAY_OUT = "a difference between cluster and production is a variable of the inventory"
 
 SWITCHED_OFF = re.compile(r"#\s*noqa\b|#\s*yamllint\s+disable|skip_list|warn_list")
 
@@ -74,12 +78,12 @@ def scalars(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
 
 
 def tasks_problems(text: str) -> Iterator[tuple[int, str]]:
-    """Say what is wrong in a file of tasks, handlers or plays."""
+    """Yield the problems of a file of tasks, handlers or plays."""
     for document in yaml.compose_all(text, Loader=_Loader):
         for name, line, condition in conditions(document):
             if name == "ignore_errors":
                 if condition.lower() not in ("false", "no"):
-                    yield line, "ignore_errors hides what went wrong; use failed_when"
+                    yield line, "ignore_errors hides errors; use failed_when"
             elif match := PLACES.search(condition):
                 yield line, f"{name} asks about '{match.group()}'; {WAY_OUT}"
     for number, content in enumerate(text.splitlines(), 1):
@@ -88,7 +92,7 @@ def tasks_problems(text: str) -> Iterator[tuple[int, str]]:
 
 
 def template_problems(text: str) -> Iterator[tuple[int, str]]:
-    """Say what is wrong in a template."""
+    """Yield the problems of a template."""
     for match in TEMPLATE_CONDITION.finditer(text):
         found = PLACES.search(match.group(1) or match.group(2) or "")
         if found:
@@ -101,7 +105,7 @@ def template_problems(text: str) -> Iterator[tuple[int, str]]:
 
 def check(top: Path) -> list[str]:
     """Check a repository; returns a line per problem, and fails if there is nothing to check."""
-    result = []
+    result = imports.problems(top)
     count = 0
     for folder in ("tasks", "handlers"):
         for path in sorted(top.glob(f"ansible/roles/*/{folder}/**/*.yml")):
@@ -121,11 +125,11 @@ def check(top: Path) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print every problem; the exit code is 1 if there is one."""
-    words = sys.argv[1:] if arguments is None else list(arguments)
-    if any(word.startswith("-") for word in words):
+    argv = sys.argv[1:] if arguments is None else list(arguments)
+    if any(argument.startswith("-") for argument in argv):
         print(__doc__)
         return 0
-    found = check(Path(words[0]) if words else ROOT)
+    found = check(Path(argv[0]) if argv else ROOT)
     for line in found:
         print(line, file=sys.stderr)
     return 1 if found else 0

@@ -1,0 +1,124 @@
+"""Direction of imports between the packages of hgfleet, and circles between its modules.
+
+    core <- {directory, policies, hg, objectstore, admission} <- registry
+         <- {auth <- selfservice <- ssh, auth <- web, storage, bundles <- steering} <- hgext
+
+Imports for types alone and imports inside functions count too: a reader has to know both modules
+for either. `hgfleet.cli` may import every part.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+PACKAGE: Final = "hgfleet"
+
+BELOW: Final[Mapping[str, tuple[str, ...]]] = {
+    "core": (),
+    "directory": ("core",),
+    "policies": ("core",),
+    "hg": ("core",),
+    "objectstore": ("core",),
+    "admission": ("core",),
+    "registry": ("directory", "policies", "hg", "objectstore", "admission"),
+    "auth": ("registry",),
+    "selfservice": ("auth",),
+    "ssh": ("selfservice",),
+    "web": ("auth",),
+    "storage": ("registry",),
+    "bundles": ("registry",),
+    "steering": ("bundles",),
+}
+"""The packages right below each package. A package may import all that is below it."""
+
+LOOSE: Final = frozenset({"__init__", "__main__", "cli"})
+"""Modules that lie beside the packages."""
+
+
+def allowed(part: str) -> set[str]:
+    """Return the packages that a package may import, itself included."""
+    return {part}.union(*(allowed(below) for below in BELOW[part]))
+
+
+def imports(text: str, modules: set[str]) -> Iterator[tuple[int, str]]:
+    """Yield the line and the module of each import of one of the modules."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            # `from package import module` is an import of the module alone.
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name for name in inner if name in modules]
+            names += [node.module] if len(names) < len(inner) else []
+        else:
+            continue
+        yield from ((node.lineno, name) for name in names if name in modules)
+
+
+def problems(top: Path) -> list[str]:
+    """Return a line for each import in the wrong direction, each circle and each loose module."""
+    files = {_module(path, top): path for path in sorted((top / PACKAGE).rglob("*.py"))}
+    modules = set(files)
+    result = []
+    graph: dict[str, set[str]] = {}
+    for module, path in files.items():
+        part = module.split(".")[1] if "." in module else "__init__"
+        found = list(imports(path.read_text(encoding="utf-8"), modules))
+        graph[module] = {name for _, name in found} - {module}
+        if path.parent == top / PACKAGE:
+            if path.stem not in LOOSE:
+                result.append(f"{path}:1: a module beside the packages; put it into one of them")
+        elif part not in BELOW:
+            result.append(f"{path}:1: the package {part} has no place in the order of imports")
+        else:
+            below = allowed(part)
+            result += [
+                f"{path}:{line}: {part} imports {name}; it may import {', '.join(sorted(below))}"
+                for line, name in found
+                if name != PACKAGE and name.split(".")[1] not in below
+            ]
+    for path in sorted((top / "hgext").glob("*.py")):
+        result += [
+            f"{path}:{line}: an extension imports {name}; it may import the packages of hgfleet"
+            for line, name in imports(path.read_text(encoding="utf-8"), modules)
+            if name.count(".") == 1 and name.split(".")[1] in LOOSE
+        ]
+    result += [
+        f"{top / PACKAGE}: a circle of imports: {' -> '.join(one)}" for one in circles(graph)
+    ]
+    return result
+
+
+def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """Return one circle of each group of modules that import each other."""
+    found = []
+    seen: set[str] = set()
+    for start in sorted(graph):
+        if start not in seen and (way := _way_back(graph, start)):
+            found.append(way)
+            seen.update(way)
+    return found
+
+
+def _way_back(graph: Mapping[str, set[str]], start: str) -> list[str] | None:
+    """Return the shortest way from a module to itself."""
+    ways = [[start]]
+    visited: set[str] = set()
+    for way in ways:
+        for name in sorted(graph.get(way[-1], ())):
+            if name == start:
+                return [*way, start]
+            if name not in visited:
+                visited.add(name)
+                ways.append([*way, name])
+    return None
+
+
+def _module(path: Path, top: Path) -> str:
+    parts = path.relative_to(top).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
