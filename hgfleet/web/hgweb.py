@@ -7,10 +7,11 @@ Written against Mercurial 7.0 to 7.2 (`mercurial/hgweb/hgweb_mod_inner.py`): `hg
 from __future__ import annotations
 
 import contextlib
+import re
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from mercurial import error, extensions, initialization, wireprotov1server
+from mercurial import error, extensions, initialization, templater, wireprotov1server
 from mercurial import ui as ui_module
 from mercurial.hgweb import hgweb_mod_inner
 from mercurial.hgweb import request as request_module
@@ -44,6 +45,22 @@ _FORCED: Final = (
     (b"ui", b"interactive", b"false"),
 )
 """Settings that the code relies on. All others come from /etc/hgfleet/hgrc."""
+
+
+_BARE_FILE_NAME = re.compile(rb'(title="[^"]*){file}')
+
+
+def _escaping(original: Callable[..., Any], loader: Any, name: bytes) -> Any:
+    """Load a template of core, and escape file names in `title=`, where core does not."""
+    tree = original(loader, name)
+    escaped = _BARE_FILE_NAME.sub(rb"\1{file|escape}", loader.cache[name])
+    if escaped == loader.cache[name]:
+        return tree
+    loader.cache[name] = escaped
+    return original(loader, name)
+
+
+extensions.wrapfunction(templater.loader, "load", _escaping)
 
 
 class _Response(request_module.wsgiresponse):  # type: ignore[misc]  # no type hints in core

@@ -28,7 +28,9 @@ MOST_CHANGESETS: Final = 5000
 
 _NUMBERED = re.compile(r"HTTP_X_HG(ARG|PROTO)_[1-9][0-9]{0,3}")
 _WEB_COMMAND = re.compile(r"[a-z0-9_-]{0,64}")
-_STYLE = re.compile(r"[a-z0-9_]{0,32}")
+STYLES: Final = frozenset({"", "atom", "json", "paper", "raw", "rss"})
+"""Styles of hgweb that are served: the one template set whose values are escaped, and formats for
+programs. `gitweb` and `monoblue` write a repository's description into the page as it is."""
 _WORD = re.compile(rb"[0-9A-Za-z]+")
 _WORKING_COPY = re.compile(rb"f{1,40}|2147483647|wdir")
 """Names of the working copy, which hgweb would read from disk. A server has none.
@@ -187,7 +189,7 @@ def _understand_page(
     if not _WEB_COMMAND.fullmatch(named):
         raise not_found()
     exchange.entry["command"] = named or "default"
-    if not _STYLE.fullmatch(style):
+    if style not in STYLES:
         raise bad("There is no such style.")
     revcount = parameters.get(b"revcount", b"")
     if revcount.isdigit() and int(revcount[:20]) > MOST_CHANGESETS:

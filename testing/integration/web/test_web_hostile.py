@@ -195,6 +195,22 @@ def test_a_wire_command_below_a_repository_is_not_found(web: Application) -> Non
 
 
 STYLES = ["", "json-", "raw-", "atom-", "rss-", "paper-", "gitweb-", "zzz-", "..-"]
+INJECTED = '"><meta http-equiv=refresh content=0>'
+PAGES = ["", "shortlog", "log/tip/{}", "file/tip/{}", "annotate/tip/{}", "graph", "help"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "style", ["", "paper", "gitweb", "monoblue", "spartan", "coal", "map-cmdline"]
+)
+def test_committed_and_described_text_is_never_markup(site: Site, page: str, style: str) -> None:
+    (site.path("team/project") / ".hg/hgrc").write_text(f"[web]\ndescription = {INJECTED}\n")
+    site.commit("team/project", INJECTED)
+    reply = ask(site.application(), f"{PROJECT}/{page.format(INJECTED)}", f"style={style}")
+    assert reply.status == (200 if style in ("", "paper") else 400)
+    assert b"<meta http-equiv=refresh" not in reply.body
+
+
 PATTERNS = [
     "file('listfile:{}')",
     "file('set:listfile:{}')",
