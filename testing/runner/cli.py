@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 import time
@@ -69,11 +68,10 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[tuple[str,
         "-j",
         "--jobs",
         type=int,
-        default=max(1, min(4, os.cpu_count() or 1)),
-        help="how many linters or roles at a time (one per processor, at most 4)",
+        help="how many linters (one per processor) or roles (one more) at a time",
     )
     options = parser.parse_args(arguments)
-    if options.jobs < 1:
+    if options.jobs is not None and options.jobs < 1:
         parser.error("--jobs must be at least 1")
     chosen: dict[str, list[str]] = {}
     for argument in options.tiers or tiers.TIERS:
@@ -154,7 +152,7 @@ def _run_tier(
         steps = [step for step in steps if words in step.name]
     if options.exit_first:
         steps = [step.ending_at_first_failure() for step in steps]
-    jobs = options.jobs if tier in tiers.PARALLEL else 1
+    jobs = (options.jobs or tiers.PARALLEL[tier]) if tier in tiers.PARALLEL else 1
     outcomes = executor.run_all(steps, jobs, first_only=options.exit_first)
     return chosen(outcomes) if words else outcomes
 

@@ -44,8 +44,8 @@ def python(*arguments: str) -> list[str]:
     return tool("python", *arguments)
 
 
-WORKERS: Final = max(1, min(4, os.cpu_count() or 1))
-"""Of pytest: one per processor, at most 4."""
+PROCESSORS: Final = max(1, min(4, os.cpu_count() or 1))
+"""Those that are used, at most 4: workers of pytest, steps at a time."""
 
 
 def pytest(
@@ -135,7 +135,7 @@ def _mypy() -> list[str]:
 def unit(words: str, only: Only = None) -> list[Step]:
     """Return the one step of the tier."""
     chosen = ["testing/unit"] if only is None else only
-    return [pytest("unit", "pytest", *chosen, words=words, workers=WORKERS)]
+    return [pytest("unit", "pytest", *chosen, words=words, workers=PROCESSORS)]
 
 
 def integration(words: str, only: Only = None) -> list[Step]:
@@ -148,7 +148,7 @@ def integration(words: str, only: Only = None) -> list[Step]:
             "pytest",
             *(*stories, *chosen),
             words=words,
-            workers=WORKERS,
+            workers=PROCESSORS,
             chatty=True,
         )
     ]
@@ -180,7 +180,7 @@ def roles(words: str, only: Only = None) -> list[Step]:
 
 
 HOSTS_AT_A_TIME: Final = 8
-"""Of scenarios under way, of which the largest has two, at most."""
+"""Hosts of the scenarios under way, at most; a scenario has two hosts at most."""
 
 
 def _role_environment() -> Mapping[str, str]:
@@ -303,8 +303,11 @@ TIERS: Final[dict[str, Callable[[str, Only], list[Step]]]] = {
     "faults": faults,
 }
 
-PARALLEL: Final = frozenset({"lint", "roles"})
-"""Tiers whose steps do not disturb each other."""
+PARALLEL: Final = {"lint": PROCESSORS, "roles": PROCESSORS + 1}
+"""Tiers whose steps do not disturb each other, and how many of them run at a time.
+
+A scenario waits for the network, boots and restarts a third of its time.
+"""
 
 COUNTED_BY_PYTEST: Final = frozenset({"unit", "integration", "e2e", "faults"})
 """Tiers where TIER:WORDS chooses tests (pytest's -k); elsewhere it chooses steps by name."""
