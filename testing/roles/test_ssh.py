@@ -331,7 +331,7 @@ def test_a_login_does_not_wait_for_python(host: Host) -> None:
     assert re.fullmatch(r"#!/opt/hgfleet/releases/[^/]+/bin/python -IS", first)
     traced = f"runuser -u hgkeys -- {first[2:]} -v {script} --check /etc/hgfleet/keys.toml 2>&1"
     lines = host.check_output(traced).splitlines()
-    assert any(re.search(r"/keys\.[^/]+\.pyc matches ", line) for line in lines), lines
+    assert any(re.search(r"/authorized_keys\.[^/]+\.pyc matches ", line) for line in lines), lines
     compiled = [line for line in lines if re.match(r"# code object from [^']", line)]
     assert compiled == [], "compiled at every login, because the compiled file is missing or older"
     assert not any(line.startswith(("import 're'", "import 'tomllib'")) for line in lines)
