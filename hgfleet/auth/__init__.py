@@ -1,11 +1,12 @@
-"""The auth part: who somebody is that sends a name and a secret over HTTPS.
+"""Sign-in over HTTPS: people by password or access token, for the web workers.
 
 Web workers have no network and never see the directory. They ask a small daemon, `hgfleet-auth`,
 over a unix socket, and it answers with a person and groups, or a refusal:
 
 protocol       questions and answers as lines of JSON, bounded in size
 limits         how often a secret may be tried (pure)
-tokens         the file of access tokens, and the commands of the SSH shell that write it
+tokens         access tokens (pure)
+token_file     the file that keeps them
 directory      people, passwords and groups, asked of the directory by LDAP
 authenticator  the decision: tokens, passwords, limits and short caches together
 config         auth.toml

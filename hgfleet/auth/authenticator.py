@@ -2,16 +2,16 @@
 
 Two answers are reused for a moment:
 
-- that a person exists, is enabled and has these groups: for 1 s, so whoever was disabled is out
-  with the first request after that;
+- that a person exists, is enabled and has these groups: for 1 s, so a disabled person is refused
+  from the first request after that;
 - that a password was right: for 60 s, so a clone, which is several requests, costs one bind. A
   password that was replaced lives that long.
 
-A password that was right is remembered as an HMAC under a key that this process made and that dies
-with it. What was wrong is not remembered: it costs the same each time.
+A right password is remembered as an HMAC under a key that this process made and that dies with it.
+A wrong one is not remembered: it costs the same each time.
 
 A refusal takes as long whether the person exists or not: the directory is asked to bind in both
-cases, and what remains of a fixed time is waited for.
+cases, and the daemon waits until a fixed time has passed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
             """Find an enabled person; raise UnavailableError."""
 
         def is_password(self, name: str, entry: Entry | None, password: str) -> bool:
-            """Check a password, also of nobody; raise UnavailableError."""
+            """Check a password, also for a name without an entry; raise UnavailableError."""
 
     class TokenStore(Protocol):
         """Where tokens are looked up."""
@@ -71,7 +71,7 @@ class Entry(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """The answer for the worker, and what only the log says."""
+    """The answer for the worker, and details for the log alone."""
 
     answer: protocol.Answer
     reason: str
@@ -103,7 +103,7 @@ class Authenticator:
         self._passwords: OrderedDict[bytes, float] = OrderedDict()
 
     def answer(self, question: protocol.Question) -> Decision:
-        """Decide. Never raises for what a client or the directory does."""
+        """Decide. Raises for no question of a client and no failure of the directory."""
         started = self._clock()
         try:
             decision = self._decide(question)
@@ -156,9 +156,9 @@ class Authenticator:
         with self._lock:
             attempt = self._limits.begin(name, address, self._clock())
         if isinstance(attempt, float):
-            return _throttled(attempt, self._known(name))
+            return _throttled(attempt, self._existing(name))
         try:
-            # Nobody has a name of another shape; the directory need not see it.
+            # No person has a name of another form, so the directory need not see it.
             entry = self._person(name) if _NAME.fullmatch(name) else None
             # Not even an empty password reaches a bind: it would be anonymous, and succeed.
             is_right = bool(password) and self._directory.is_password(name, entry, password)
@@ -167,7 +167,7 @@ class Authenticator:
                 self._limits.undone(attempt)
             raise
         if entry is None or not is_right:
-            # Names that nobody has are not logged: people type passwords there.
+            # Unknown names are not logged: people type passwords there.
             return Decision(protocol.Refused(), "password", entry.name if entry else None)
         now = self._clock()
         with self._lock:
@@ -188,20 +188,20 @@ class Authenticator:
     def _person(self, name: str) -> Entry | None:
         now = self._clock()
         with self._lock:
-            known = self._people.get(name)
-        if known is not None and now - known[0] <= PERSON_S:
-            return known[1]
+            cached = self._people.get(name)
+        if cached is not None and now - cached[0] <= PERSON_S:
+            return cached[1]
         entry = self._directory.person(name)
         with self._lock:
-            # Its age counts from before the question.
+            # The age counts from before the question.
             _remember(self._people, name, (now, entry))
         return entry
 
-    def _known(self, name: str) -> str | None:
-        """The name, if the directory has lately said that somebody has it."""
+    def _existing(self, name: str) -> str | None:
+        """Return the name if the directory has lately found a person of that name."""
         with self._lock:
-            known = self._people.get(name)
-        return name if known is not None and known[1] is not None else None
+            cached = self._people.get(name)
+        return name if cached is not None and cached[1] is not None else None
 
 
 def _remember(memory: OrderedDict[K, V], key: K, value: V) -> None:

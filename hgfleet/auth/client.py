@@ -1,4 +1,4 @@
-"""The web workers' end: ask the daemon, and never let questions take all threads of a worker."""
+"""The web workers' end: a client of the daemon that never occupies all threads of a worker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ANSWER_S: Final = 10.0
 """Seconds; longer than the daemon gives the directory."""
 
 QUEUE_S: Final = 0.05
-"""How long a question waits for its turn (seconds). It holds a thread that public requests need."""
+"""How long a question waits for a slot (seconds). It holds a thread that public requests need."""
 
 
 class AuthClient:
@@ -25,25 +25,25 @@ class AuthClient:
 
     def __init__(self, path: str, calls: int) -> None:
         self._path = path
-        self._turns = threading.BoundedSemaphore(calls)
+        self._slots = threading.BoundedSemaphore(calls)
 
     def ask(self, question: Question) -> Answer:
-        """Who is this? Raises UnavailableError if nobody answers."""
+        """Ask about one name and secret. Raises UnavailableError without an answer."""
         try:
             line = protocol.write_question(question)
         except protocol.ProtocolError:
             # Longer than any name or password can be.
             return protocol.Refused()
-        if not self._turns.acquire(timeout=QUEUE_S):
+        if not self._slots.acquire(timeout=QUEUE_S):
             raise UnavailableError("too many questions at a time")
         try:
             answer = self._ask(line)
         except (OSError, protocol.ProtocolError) as error:
             raise UnavailableError(f"{self._path}: {error}") from error
         finally:
-            self._turns.release()
+            self._slots.release()
         if isinstance(answer, protocol.Person) and answer.name != question.user:
-            raise UnavailableError(f"{self._path} answered for somebody else")
+            raise UnavailableError(f"{self._path} answered about another person")
         return answer
 
     def _ask(self, line: bytes) -> Answer:

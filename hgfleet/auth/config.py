@@ -1,18 +1,17 @@
-"""auth.toml: which directory the daemon asks, and as whom."""
+"""auth.toml: the directory servers that the daemon asks, and its account there."""
 
 from __future__ import annotations
 
-import tomllib
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from hgfleet.auth import token_file
-from hgfleet.core.errors import ConfigurationError
+from hgfleet.core import config
 from hgfleet.directory import connection
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from hgfleet.core.config import Table
 
 CONFIG: Final = Path("/etc/hgfleet/auth.toml")
 
@@ -26,44 +25,27 @@ class Config:
     groups_base: str
     bind_dn: str
     ca_file: str
-    timeout: float = 2.0
-    tokens: str = token_file.PATH
+    timeout: float
+    tokens: str
 
 
 def load(path: Path = CONFIG) -> Config:
-    """Read the file; raise ConfigurationError with what is wrong and what was expected."""
-    try:
-        return parse(tomllib.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise ConfigurationError(f"{path}: {error.strerror}") from error
-    except ValueError as error:
-        raise ConfigurationError(f"{path}: {error}") from error
+    """Read the file; raise ConfigurationError with the value found and the value expected."""
+    return config.read(path, parse, "the settings of hgfleet-auth", "the role `web` writes them")
 
 
-def parse(data: Mapping[str, Any]) -> Config:
-    """Check the values; raise ValueError."""
-    unknown = sorted(set(data) - {field.name for field in fields(Config)})
-    if unknown:
-        raise ValueError(f"got unknown settings {', '.join(unknown)}")
-    uris = data.get("uris")
-    if not isinstance(uris, list) or not uris:
-        raise ValueError(f"uris: got {uris!r}, expected a list of texts")
+def parse(table: Table) -> Config:
+    """Take the settings out of auth.toml; raise ConfigurationError."""
+    uris = table.texts("uris")
     for uri in uris:
-        # ldapi is a socket of this host; plain ldap would send passwords in clear.
-        if not isinstance(uri, str) or not uri.startswith(connection.SCHEMES):
-            raise ValueError(f"uris: got {uri!r}, expected ldaps://HOST or ldapi://PATH")
-    texts = {}
-    for name in ("people_base", "groups_base", "bind_dn", "ca_file", "tokens"):
-        value = data.get(name, _DEFAULTS.get(name))
-        if not isinstance(value, str) or not value or not value.isprintable():
-            raise ValueError(f"{name}: got {value!r}, expected a text")
-        texts[name] = value
-    timeout = data.get("timeout", _DEFAULTS["timeout"])
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= 10:
-        raise ValueError(f"timeout: got {timeout!r}, expected seconds, more than 0 and at most 10")
-    return Config(uris=tuple(uris), timeout=float(timeout), **texts)
-
-
-_DEFAULTS: Final = {
-    field.name: field.default for field in fields(Config) if field.default is not MISSING
-}
+        if not uri.startswith(connection.SCHEMES):
+            raise table.error("uris", uri, "ldaps://HOST or ldapi://PATH")
+    return Config(
+        uris=uris,
+        people_base=table.text("people_base"),
+        groups_base=table.text("groups_base"),
+        bind_dn=table.text("bind_dn"),
+        ca_file=table.text("ca_file"),
+        timeout=table.seconds("timeout", 2.0, least=0.1, most=10),
+        tokens=table.file_name("tokens", token_file.PATH),
+    )

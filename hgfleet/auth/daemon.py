@@ -1,4 +1,4 @@
-"""hgfleet-auth: tell the web workers who somebody is that sends a name and a secret.
+"""hgfleet-auth: authenticate the name and the secret of a web request.
 
 systemd hands it the socket (/run/hgfleet-auth/socket, for the group hgweb) and the password of its
 directory account ($CREDENTIALS_DIRECTORY/bind); the rest is in /etc/hgfleet/auth.toml. One line in
@@ -9,12 +9,12 @@ the journal for each question:
 | reason | means |
 | --- | --- |
 | ok | a person; `via` says by what |
-| password | a wrong password, or nobody has this name (which is then not written down) |
-| token | no such token, or of somebody else |
+| password | a wrong password, or an unknown name (which is then not logged) |
+| token | no such token, or one of another person |
 | expired | a token past its time |
-| disabled | a right secret of somebody who is disabled or gone |
-| throttled | not looked at: too many wrong ones before |
-| directory: ..., tokens: ... | it could not be known |
+| disabled | a right secret of a person who is disabled or deleted |
+| throttled | not checked: too many wrong secrets before |
+| directory: ..., tokens: ... | not decided, because of this failure |
 
 For operators: `hgfleet-auth --check FILE` checks a configuration; `hgfleet-auth --probe` asks every
 server, with the password in the file that --password-file names.
@@ -36,8 +36,9 @@ from typing import TYPE_CHECKING, Final
 from hgfleet.auth import config, protocol, token_file
 from hgfleet.auth.authenticator import Authenticator
 from hgfleet.auth.directory import LdapDirectory
-from hgfleet.core import logfmt
+from hgfleet.core import logfmt, systemd
 from hgfleet.core.errors import ConfigurationError, HgfleetError, UnavailableError
+from hgfleet.directory import connection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -146,22 +147,6 @@ def describe(decision: Decision, client: str, seconds: float) -> str:
     )
 
 
-def notify(state: str) -> None:
-    """Tell systemd (sd_notify(3)); nobody listens when it is run by hand."""
-    path = os.environ.get("NOTIFY_SOCKET", "")
-    if path:
-        address = f"\0{path[1:]}" if path.startswith("@") else path
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
-            sender.sendto(state.encode(), address)
-
-
-def _password(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8").rstrip("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{file}: {type(error).__name__}") from error
-
-
 def _listening() -> socket.socket:
     """The socket that systemd opened (sd_listen_fds(3))."""
     if os.environ.get("LISTEN_PID") != str(os.getpid()) or os.environ.get("LISTEN_FDS") != "1":
@@ -176,8 +161,10 @@ def _say(text: str) -> None:
 def serve() -> None:
     """Run the daemon until SIGTERM."""
     settings = config.load()
-    folder = os.environ.get("CREDENTIALS_DIRECTORY", "")
-    directory = LdapDirectory(settings, _password(Path(folder, "bind")))
+    password = systemd.credential("bind")
+    if password is None:
+        raise ConfigurationError("hgfleet-auth is started by its unit, which has the credential")
+    directory = LdapDirectory(settings, connection.read_password(str(password)))
     server = Server(
         _listening(), Authenticator(directory, token_file.Watched(settings.tokens)), _say
     )
@@ -188,13 +175,13 @@ def serve() -> None:
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-    notify("READY=1")
+    systemd.notify("READY=1")
     server.serve()
 
 
 def probe(password_file: Path) -> None:
     """Ask every server, and say how long it took; raises UnavailableError if none answers."""
-    results = LdapDirectory(config.load(), _password(password_file)).probe()
+    results = LdapDirectory(config.load(), connection.read_password(str(password_file))).probe()
     for uri, problem, seconds in results:
         print(f"{uri} {problem or 'answers'} after {seconds:.3f} s")
     # One dead replica is a matter for monitoring; that none answers stops a deploy.
@@ -204,7 +191,9 @@ def probe(password_file: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the daemon, or a check for an operator."""
-    parser = argparse.ArgumentParser(prog="hgfleet-auth", description="Who is this?")
+    parser = argparse.ArgumentParser(
+        prog="hgfleet-auth", description="Authenticate people for the web workers."
+    )
     parser.add_argument("--check", metavar="FILE", type=Path, help="check a configuration")
     parser.add_argument("--probe", action="store_true", help="ask every server of the directory")
     parser.add_argument(

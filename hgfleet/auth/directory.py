@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hgfleet.auth.authenticator import Entry
 from hgfleet.core.errors import ConfigurationError, UnavailableError
-from hgfleet.directory import connection
-from hgfleet.directory.entries import DeniedError, groups_of
-from hgfleet.directory.filters import DISABLED, escape, group_filter
+from hgfleet.directory import connection, entries
+from hgfleet.directory.filters import escape, group_filter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -66,13 +65,13 @@ class LdapDirectory:
         return self._ask(lambda uri: self._person_at(uri, name))
 
     def is_password(self, name: str, entry: Entry | None, password: str) -> bool:
-        """Bind as the person, or as somebody who does not exist; raise UnavailableError."""
+        """Bind as the person, or as one who does not exist; raise UnavailableError."""
         dn = f"uid={_in_dn(name)},{self._config.people_base}" if entry is None else entry.dn
         is_right = self._ask(lambda uri: self._binds(uri, dn, password))
         return is_right and entry is not None
 
     def probe(self) -> list[tuple[str, str | None, float]]:
-        """Ask every server for nobody; return URI, problem or None, and seconds."""
+        """Ask every server for a name that does not exist; return URI, problem or None, seconds."""
         results = []
         for uri in self._config.uris:
             started = self._clock()
@@ -98,8 +97,8 @@ class LdapDirectory:
             return None
         groups = self._search(uri, self._config.groups_base, group_filter(person), ["cn"])
         try:
-            names, _ = groups_of(groups)
-        except DeniedError:
+            names, _ = entries.groups_of(groups)
+        except entries.DeniedError:
             return None
         return Entry(name, person, frozenset(names))
 
@@ -203,21 +202,17 @@ def order(uris: Sequence[str], failed: set[str]) -> list[str]:
 
 def person_of(found: Found, name: str) -> str | None:
     """The DN of the one enabled person of exactly this name, or None."""
-    if len(found) != 1:
+    try:
+        found_name, dn, _ = entries.person_of(found)
+    except entries.DeniedError:
         return None
-    dn, raw = found[0]
-    attributes = {key.lower(): values for key, values in raw.items()}
-    if attributes.get("uid") != [name.encode()]:
-        return None
-    if DISABLED.encode() in attributes.get("pwdaccountlockedtime", ()):
-        return None
-    return dn
+    return dn if found_name == name else None
 
 
 def _in_dn(name: str) -> str:
-    """A name that cannot leave its place in a DN; one with other signs is nobody's."""
+    """A name that cannot leave its place in a DN; no person has a name with other characters."""
     return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "x" for c in name) or "x"
 
 
-def _problem(what: str, error: Exception) -> str:
-    return f"({what}: {connection.reason_of(error)})"
+def _problem(step: str, error: Exception) -> str:
+    return f"({step}: {connection.reason_of(error)})"

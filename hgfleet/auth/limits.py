@@ -5,15 +5,16 @@ cannot slip through, and given back if the secret was right.
 
 - A person at an address where their password was right in the last 30 days: to that person at that
   address.
-- Anybody else: to the address, and to the person.
+- Another person, or another address: to the address, and to the person.
 
-So a flood against one person, from however many addresses, uses up what strangers may try for that
-person, and no more: the person still gets in from where they usually work, and everywhere with a
-token, because a right token is never throttled (160 random bits cannot be guessed, and checking one
-costs nothing). What remains: during such a flood, a person at a new address needs a token.
+So a flood against one person, from however many addresses, uses up the tries of unfamiliar
+addresses for that person, and no more: the person still gets in from where they usually work, and
+everywhere with a token, because a right token is never throttled (200 random bits cannot be
+guessed, and checking one costs nothing). The cost: during such a flood, a person at a new address
+needs a token.
 
-Likewise one address that many people share: a colleague's broken script uses up what strangers may
-try from there, which those who usually work there do not need.
+Likewise one address that many people share: a colleague's broken script uses up the tries of people
+who are new there, which those who usually work there do not need.
 
 A bucket is one number, the time at which it will be full again (the generic cell rate algorithm).
 The least recently used ones are forgotten: to make this forget one name, an attacker has to try ten
@@ -38,10 +39,10 @@ class Rate(NamedTuple):
 
 
 ADDRESS: Final = Rate(burst=20, seconds=6)
-"""Strangers at one address, whomever they try: enough for an office where some mistype."""
+"""Unfamiliar people at one address: enough for an office where some mistype."""
 
 PERSON: Final = Rate(burst=20, seconds=30)
-"""Strangers at all addresses that try one person: 2,900 guesses a day."""
+"""One person, tried from all unfamiliar addresses: 2,900 guesses a day."""
 
 FAMILIAR: Final = Rate(burst=10, seconds=15)
 """A person at an address of theirs."""
@@ -111,7 +112,7 @@ class Limits:
         return _charge(Attempt(person, address, charged), now)
 
     def begin_token(self, address: str, now: float) -> Attempt | float:
-        """Charge a token that is not right: to the address alone, for it names nobody."""
+        """Charge a token that is not right: to the address alone, for it names no person."""
         return _charge(Attempt("", address, ((self._addresses, address),)), now)
 
     def succeeded(self, attempt: Attempt, now: float) -> None:
@@ -148,9 +149,9 @@ def _charge(attempt: Attempt, now: float) -> Attempt | float:
 
 
 def source(address: str) -> str:
-    """What counts as one address: an IPv4 address, an IPv6 /64 (what one customer gets).
+    """The unit of counting: an IPv4 address, an IPv6 /64 (one customer's network).
 
-    What is no address counts as one, all of it together.
+    All texts that are no address count as one.
     """
     try:
         parsed = ipaddress.ip_address(address)

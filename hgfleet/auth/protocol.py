@@ -1,13 +1,13 @@
-r"""What web workers and the daemon say to each other: one line of JSON each way, then the end.
+r"""The protocol between web workers and the daemon: one line of JSON each way, then the end.
 
     {"user": "alice", "secret": "...", "client": "192.0.2.7"}
     {"answer": "person", "name": "alice", "groups": ["maintainers"], "via": "token"}
     {"answer": "refused"}                         a wrong name or secret, or a disabled person
-    {"answer": "throttled", "seconds": 12}        not looked at; may be tried again then
+    {"answer": "throttled", "seconds": 12}        not checked; may be tried again then
     {"answer": "unavailable"}                     the directory cannot be asked right now
 
-Both ends belong to the service, yet each checks what the other says: a question carries what a
-stranger wrote, and the answer decides who may read.
+Both ends belong to the service, yet each checks the lines of the other: a question carries text of
+an anonymous client, and the answer decides who may read.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ MOST_CLIENT: Final = 64
 
 
 class ProtocolError(ValueError):
-    """The other end said something else; the message holds nothing of what it said."""
+    """A line that is not of this protocol; the message holds no part of the line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a stranger says: a name, a secret, and from where."""
+    """A name and a secret of an anonymous client, and its address."""
 
     user: str
     secret: str
@@ -61,19 +61,19 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Not right; there is one answer, whatever was wrong."""
+    """A refusal, the same for a wrong name, a wrong secret and a disabled person."""
 
 
 @dataclass(frozen=True, slots=True)
 class Throttled:
-    """Not looked at; may be tried again after that many seconds."""
+    """Not checked; may be tried again after that many seconds."""
 
     seconds: int
 
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """It cannot be known right now."""
+    """The daemon cannot decide right now."""
 
 
 Answer = Person | Refused | Throttled | Unavailable
@@ -144,7 +144,7 @@ def receive_line(connection: socket.socket, most: int) -> bytes:
     while len(received) <= most:
         piece = connection.recv(4096)
         if not piece:
-            raise ProtocolError("the other end went away")
+            raise ProtocolError("the other end disconnected")
         received += piece
         line, newline, rest = received.partition(b"\n")
         if newline:

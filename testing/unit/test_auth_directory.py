@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+
+from hgfleet.auth.directory import order, person_of
+
+
+def test_servers_that_failed_are_asked_last() -> None:
+    uris = ("ldapi:///", "ldaps://one", "ldaps://two")
+    assert order(uris, set()) == list(uris)
+    assert order(uris, {"ldapi:///", "ldaps://one"}) == ["ldaps://two", "ldapi:///", "ldaps://one"]
+    assert order(uris, set(uris)) == list(uris)
+
+
+BOB = "uid=bob,ou=people,dc=example,dc=org"
+
+
+@pytest.mark.parametrize(
+    ("found", "dn"),
+    [
+        ([(BOB, {"uid": [b"bob"]})], BOB),
+        ([(BOB, {"uid": [b"bob"], "pwdAccountLockedTime": [b"20261121000000Z"]})], BOB),
+        ([(BOB, {"uid": [b"bob"], "pwdaccountlockedtime": [b"000001010000Z"]})], None),
+        ([(BOB, {"uid": [b"Bob"]})], None),
+        ([(BOB, {"uid": [b"bob", b"alice"]})], None),
+        ([(BOB, {})], None),
+        ([(BOB, {"uid": [b"bob"]}), ("uid=bob2", {"uid": [b"bob"]})], None),
+        ([], None),
+    ],
+)
+def test_a_person_is_one_enabled_entry_of_that_name(
+    found: list[tuple[str, dict[str, list[bytes]]]], dn: str | None
+) -> None:
+    assert person_of(found, "bob") == dn
