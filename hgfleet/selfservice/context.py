@@ -1,4 +1,4 @@
-"""Who asks, and where things are: what every command gets."""
+"""The context of a command: the person, the registry, paths on this host."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ class Context:
     manifests: str = MANIFESTS
     tokens: str = token_file.PATH
     progress: Callable[[str], None] = lambda _: None
-    """Writes a line for a person who waits; raises OSError when nobody listens any more."""
+    """Writes a line for a person who waits; raises OSError once the client has disconnected."""
 
     @cached_property
     def static(self) -> Registry:
-        """What the inventory declares."""
+        """The repositories that the inventory declares."""
         return load_compiled(self.registry)
 
     @cached_property
     def entries(self) -> Dynamic:
-        """What people created. Raises RegistryError if that is damaged."""
+        """The repositories that people created. Raises RegistryError for a damaged file."""
         return user_repositories.load(self.dynamic)
 
     @cached_property
-    def known(self) -> Registry:
-        """Both together, as everything else of this host sees it."""
+    def effective(self) -> Registry:
+        """Both together, as every other program of this host sees them."""
         return user_repositories.load_effective(self.registry, self.dynamic)
 
     def place(self, path: str) -> Path:
@@ -70,5 +70,5 @@ class Context:
 
     @property
     def uid(self) -> int:
-        """Whose files it works on: its own."""
+        """The owner of the repositories: the user of this process."""
         return os.geteuid()

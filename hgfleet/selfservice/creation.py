@@ -4,20 +4,20 @@ A new repository is made beside its place, in `.NAME.making`, with its configura
 and registered last. Every step may be the last one of a killed process:
 
 ==================  ============================  =========================================
-killed              what is there                 what the next `repo create` of it does
+killed              remains                       the next `repo create` of the path
 ==================  ============================  =========================================
 while it is made    `.NAME.making`                empties it and begins again
-after it was moved  the repository, with a mark   removes it (nobody was told of it) and
-                                                  begins again
+after it was moved  the repository, with a mark   removes it (its owner was not told of it)
+                                                  and begins again
 after registration  the repository, maybe marked  finds that the name is not available
 ==================  ============================  =========================================
 
-The mark is what tells such remains from a repository that the inventory once declared: that one is
-kept, and nobody gets it by creating its name again.
+The mark distinguishes such remains from a repository that the inventory once declared: that one is
+kept, and creating its name again does not give it to a new owner.
 
-All this runs as the user hg, whose files they are. Whoever makes a path holds a lock on
-`.NAME.making`; moving and registering happen under the lock of the dynamic registry, which `hgfleet
-registry apply` takes too, and after a second look at both parts of the registry.
+All this runs as the user hg, whose files they are. A session that makes a repository holds a lock
+on `.NAME.making`; moving and registering happen under the lock of the dynamic registry, which
+`hgfleet registry apply` takes too, and after a second look at both parts of the registry.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ PROGRESS_S: Final = 2.0
 def create(context: Context, path: str, entry: Entry, source: Repository | None = None) -> None:
     """Make a repository and register it. The person was already found to be allowed to.
 
-    Raises AccessDeniedError if that has changed meanwhile, TemporaryError if somebody else makes
-    the same path at this moment.
+    Raises AccessDeniedError if that has changed meanwhile, TemporaryError if another session
+    makes the same path at this moment.
     """
     place = context.place(path)
     new = place.with_name(f".{place.name}.making")
@@ -68,7 +68,7 @@ def create(context: Context, path: str, entry: Entry, source: Repository | None 
             _copy(context, claim, context.place(source.path), new)
         (new / ".hg" / MARK).touch()
         with dynamic_update.update(context.dynamic) as entries:
-            # Somebody may have taken the name, or the last of the quota, while this one was made.
+            # Another session may have taken the name, or the last of the quota, meanwhile.
             static = load_compiled(context.registry)
             rules.check_creation(path, context.principal, static, entries.dynamic)
             repositories.configure_at(
@@ -91,7 +91,7 @@ def refuse_inside_a_repository(context: Context, path: str) -> None:
 
 @contextlib.contextmanager
 def _claimed(new: Path, path: str) -> Iterator[int]:
-    """Have the folder `new` for oneself, empty; it is removed unless it was moved away."""
+    """Lock the folder `new`, empty it, and remove it at the end unless it was moved away."""
     with contextlib.suppress(FileExistsError):
         new.mkdir(mode=0o750)
     try:
@@ -101,7 +101,7 @@ def _claimed(new: Path, path: str) -> Iterator[int]:
     try:
         try:
             fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Whoever had the lock has moved or removed it since it was opened.
+            # The session that had the lock has moved or removed it since it was opened.
             if new.lstat().st_ino != os.fstat(claim).st_ino:
                 raise _busy(path)
         except (BlockingIOError, FileNotFoundError):
@@ -118,11 +118,11 @@ def _claimed(new: Path, path: str) -> Iterator[int]:
 
 
 def _busy(path: str) -> TemporaryError:
-    return TemporaryError(f"Somebody creates {path} at this moment: try again in a minute.")
+    return TemporaryError(f"Another session creates {path} at this moment: try again in a minute.")
 
 
 def _clear(place: Path, path: str) -> None:
-    """Make sure that nothing is in the way at the place of a repository that nobody registered."""
+    """Remove the remains of an unregistered repository; refuse a place with anything else."""
     if (place / ".hg" / MARK).exists():
         remains = place.with_name(f".{place.name}.remains")
         shutil.rmtree(remains, ignore_errors=True)
@@ -134,7 +134,7 @@ def _clear(place: Path, path: str) -> None:
 
 
 def _start(context: Context, claim: int, *argv: str) -> subprocess.Popen[str]:
-    """Start hg. It holds the claim too, so nobody begins anew while it survives this process."""
+    """Start hg. It holds the claim too, so no session begins anew while hg is alive."""
     return subprocess.Popen(
         [repositories.program(), "--noninteractive", *argv],
         env=repositories.environment(context),
@@ -156,9 +156,9 @@ def _hg(context: Context, claim: int, *argv: str) -> None:
 
 
 def _copy(context: Context, claim: int, source: Path, new: Path) -> None:
-    """Copy what a reader of the source sees, as a pull does.
+    """Copy the changesets that a reader of the source sees, as a pull does.
 
-    Not by hard links: those would take along what a reader does not get (secret and hidden
+    Not by hard links: those would take along content that no reader gets (secret and hidden
     changesets, the files that extensions keep in the store), lock the source against pushes
     meanwhile, and tie the two together on disk.
     """
@@ -175,7 +175,7 @@ def _copy(context: Context, claim: int, source: Path, new: Path) -> None:
                 share = min(99, 100 * repositories.size(new) // max(whole, 1))
                 context.progress(f"copying: about {share} % of {whole / 1e6:,.1f} MB")
     except BaseException:
-        # The client has gone, or the service stops: nobody waits for this fork any more.
+        # The client disconnected, or the service stops: the fork is given up.
         process.kill()
         process.communicate()
         raise

@@ -19,9 +19,9 @@ LISTED: Final = 20
 
 
 def whoami(context: Context, _call: Call) -> str:
-    """`whoami`: name, groups, and what may be done where."""
-    person, known = context.principal, context.known
-    readable = [r for r in known.repositories.values() if permissions.may_read(r, person)]
+    """`whoami`: name, groups and permissions."""
+    person, registry = context.principal, context.effective
+    readable = [r for r in registry.repositories.values() if permissions.may_read(r, person)]
     pushable = [r.path for r in readable if permissions.may_push(r, person)]
     return (
         f"name:      {person.name}\n"
@@ -34,8 +34,8 @@ def whoami(context: Context, _call: Call) -> str:
 
 def _places(context: Context) -> str:
     """Where the person may create repositories, and how much of the quota is used."""
-    person, known = context.principal, context.known
-    open_ = list(rules.open_namespaces(person, known))
+    person, registry = context.principal, context.effective
+    open_ = list(rules.open_namespaces(person, registry))
     if not open_:
         return "nothing"
     try:
@@ -44,13 +44,13 @@ def _places(context: Context) -> str:
         return "nothing at the moment"
     return ", ".join(
         f"{rules.form(namespace, person)} "
-        f"({len(rules.owned(person.name, namespace, known, entries))} of {namespace.quota} used)"
+        f"({len(rules.owned(person.name, namespace, registry, entries))} of {namespace.quota} used)"
         for namespace in open_
     )
 
 
 def greeting(context: Context, call: Call) -> str:
-    """Say what a login without a command prints."""
+    """Return the greeting of a login without a command."""
     return (
         f"Hello {context.principal.name}: your key works.\n\n"
         f"{whoami(context, call)}\n"

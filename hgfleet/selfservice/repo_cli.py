@@ -1,4 +1,4 @@
-"""`hgfleet repo`: what operators do with the repositories that people created."""
+"""`hgfleet repo`: administer the repositories that people created."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hgfleet.registry.user_repositories import Dynamic, Entry
 
 PURGED: Final = ".purged"
-"""Folder below the root of what is being deleted; no repository's path begins with a dot."""
+"""Folder below the root for repositories during deletion; no path begins with a dot."""
 
 _DAYS: Final = re.compile(r"([0-9]{1,4})d?")
 
@@ -95,7 +95,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     command("restore", "bring an archived repository back", _restore).add_argument(
         "path", metavar="PATH"
     )
-    give = command("give", "make somebody else the owner", _give)
+    give = command("give", "give a repository to another owner", _give)
     give.add_argument("path", metavar="PATH")
     give.add_argument("person", metavar="PERSON")
     purge = command("purge", "delete archived repositories for good", _purge)
@@ -286,7 +286,7 @@ def _delete(context: Context, path: str, wait: timedelta) -> None:
             return
         if path in load_compiled(context.registry).repositories:
             raise HostError(f"{path}: registry.yml declares it now, and it is what is served there")
-        # Its bundles go with it, and nothing else will tell the jobs whose they are.
+        # Its bundles go with it; the jobs learn only from this note which bundles those are.
         note_purged(context.dynamic, path)
         if place.is_dir():
             place.rename(away)
@@ -295,7 +295,7 @@ def _delete(context: Context, path: str, wait: timedelta) -> None:
     _log("purge", path, entry, archived=entry.archived, bytes=size)
     shutil.rmtree(away, ignore_errors=True)
     for above in names.parents(path)[:-1]:
-        # Folders that hold nothing any more; rmdir removes no others.
+        # Empty folders; rmdir removes no others.
         try:
             context.place(above).rmdir()
         except OSError:
@@ -304,7 +304,7 @@ def _delete(context: Context, path: str, wait: timedelta) -> None:
 
 
 def _empty(context: Context) -> None:
-    """Delete what an interrupted run left."""
+    """Delete the remains of an interrupted run."""
     shutil.rmtree(Path(context.root) / PURGED, ignore_errors=True)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def find(context: Context, path: str) -> Repository:
     """Return a repository that the person may read; the same refusal for all others."""
     path = plain(path)
-    repository = context.known.repositories.get(path)
+    repository = context.effective.repositories.get(path)
     if repository is None or not permissions.may_read(repository, context.principal):
         raise missing(context, path)
     return repository
@@ -37,7 +37,7 @@ def plain(path: str) -> str:
 
 
 def missing(context: Context, path: str) -> AccessDeniedError:
-    """The one answer for what does not exist and for what is hidden."""
+    """The one answer for a missing repository and for a hidden one."""
     from hgfleet.selfservice.argv import quoted
 
     return AccessDeniedError(
@@ -69,12 +69,12 @@ def configure(context: Context, path: str, entry: Entry) -> None:
 
 
 def environment(context: Context) -> dict[str, str]:
-    """Everything that an hg which is started here gets to see."""
+    """Return the environment of every hg that is started here."""
     return {
         "HGRCPATH": context.hgrc,
         "HGPLAIN": "1",
         "HGENCODING": "utf-8",
-        # A repository in the making has no groups yet; hgext/access.py lets operators alone in.
+        # An unregistered repository has no groups yet; hgext/access.py admits operators only.
         "HGFLEET_USER": "operator:self-service",
         "HOME": "/nonexistent",
         "LANG": "C.UTF-8",
@@ -92,13 +92,13 @@ def size(place: Path) -> int:
     total = 0
     for folder, _, files in os.walk(place / ".hg/store"):
         for name in files:
-            # A transaction of this moment may remove what was listed.
+            # A transaction of this moment may remove a listed file.
             with contextlib.suppress(OSError):
                 total += os.lstat(f"{folder}/{name}").st_size
     return total
 
 
-# --- what an owner changes ------------------------------------------------------------------
+# --- changes by the owner -------------------------------------------------------------------
 
 
 def describe(context: Context, path: str, text: str) -> None:
@@ -112,7 +112,7 @@ def describe(context: Context, path: str, text: str) -> None:
 def archive(context: Context, path: str) -> None:
     """Take a repository out of service: a session or request that begins now does not find it.
 
-    A push that is under way goes on to its end; what it brings is archived with the rest.
+    A push that is under way goes on to its end; its changesets are archived with the rest.
     """
     path = plain(path)
     with _mine(context, path) as (entries, entry):
@@ -145,14 +145,14 @@ def bring_back(context: Context, path: str, entries: dynamic_update.Update) -> N
         )
     if not (place / ".hg").is_dir():
         raise AccessDeniedError(f"{path} cannot come back: it has been deleted.")
-    # What its namespace says may have changed while it was away.
+    # The settings of its namespace may have changed while it was archived.
     restored = replace(entry, archived=None)
     configure_at(context, user_repositories.effective(path, restored, static), place)
     entries[path] = restored
 
 
 def notify_bundle_jobs(context: Context, path: str) -> None:
-    """Let bundles come or go soon; where that cannot be told, the timer of the jobs finds out."""
+    """Let bundles come or go soon; without a spool, the timer of the bundle jobs finds out."""
     with contextlib.suppress(OSError):
         push_spool.mark(str(Path(context.dynamic).parent.parent / push_spool.SPOOL.name), path)
 
@@ -170,7 +170,7 @@ def _mine(context: Context, path: str) -> Iterator[tuple[dynamic_update.Update, 
         if entry is None or entry.owner != context.principal.name:
             raise AccessDeniedError(
                 f"{path} belongs to {repository.owner}, who alone may do this; an operator can "
-                "give it to somebody else."
+                "give it to another person."
             )
         if entry.archived is not None:
             raise missing(context, path)

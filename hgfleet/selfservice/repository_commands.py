@@ -31,7 +31,7 @@ def list_(context: Context, call: Call) -> str:
             if entry.owner == person.name and entry.archived is not None:
                 rows.append((path, f"archived {entry.archived[:10]}", entry.description))
     else:
-        for repository in context.known.repositories.values():
+        for repository in context.effective.repositories.values():
             if not permissions.may_read(repository, person):
                 continue
             if "--mine" in call.options and repository.owner != person.name:
@@ -86,7 +86,7 @@ def info(context: Context, call: Call) -> str:
 
 
 def _is_readable(context: Context, path: str) -> bool:
-    repository = context.known.repositories.get(path)
+    repository = context.effective.repositories.get(path)
     return repository is not None and permissions.may_read(repository, context.principal)
 
 

@@ -1,4 +1,4 @@
-"""Who may create what, where, and for whom to read. Pure decisions, and their words."""
+"""Rules for new repositories: where, how many, and readable for whom. Pure decisions."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ PURGE_AFTER_DAYS = 30
 """How long an archived repository is kept at least."""
 
 
-def governing(path: str, known: Registry) -> Namespace | None:
-    """The namespace whose word counts for a path: the longest above it."""
+def governing(path: str, registry: Registry) -> Namespace | None:
+    """The namespace whose settings count for a path: the longest above it."""
     for above in names.parents(path):
-        if above in known.namespaces:
-            return known.namespaces[above]
+        if above in registry.namespaces:
+            return registry.namespaces[above]
     return None
 
 
-def open_namespaces(principal: Principal, known: Registry) -> Iterator[Namespace]:
+def open_namespaces(principal: Principal, registry: Registry) -> Iterator[Namespace]:
     """The namespaces in which the person may create repositories."""
-    for namespace in known.namespaces.values():
+    for namespace in registry.namespaces.values():
         if not principal.groups.isdisjoint(namespace.create):
             yield namespace
 
 
 def form(namespace: Namespace, principal: Principal) -> str:
-    """What paths have to look like there, for this person."""
+    """The form of this person's paths in a namespace."""
     return (
         f"{namespace.path}/{principal.name}/NAME"
         if namespace.personal
@@ -44,26 +44,28 @@ def form(namespace: Namespace, principal: Principal) -> str:
     )
 
 
-def owned(person: str, namespace: Namespace, known: Registry, entries: Dynamic) -> list[str]:
+def owned(person: str, namespace: Namespace, registry: Registry, entries: Dynamic) -> list[str]:
     """The repositories of a person that count for the quota of a namespace, archived ones too."""
     return [
         path
         for path, entry in entries.repositories.items()
-        if entry.owner == person and governing(path, known) == namespace
+        if entry.owner == person and governing(path, registry) == namespace
     ]
 
 
-def check_creation(path: str, principal: Principal, known: Registry, entries: Dynamic) -> Namespace:
+def check_creation(
+    path: str, principal: Principal, registry: Registry, entries: Dynamic
+) -> Namespace:
     """Refuse a path for a new repository, or return the namespace that it will be in.
 
-    `known` is the static registry. Raises UsageError and AccessDeniedError. Whether a name is taken
-    by something that the person may not see cannot be hidden; what it is, is not said.
+    `registry` is the static registry. Raises UsageError and AccessDeniedError. That a
+    hidden repository has a name cannot be concealed; the refusal does not tell its kind.
     """
     if problem := names.path_problem(path):
         raise UsageError(f"{quoted(path)} cannot be a repository here. Expected: {problem}.")
-    namespace = governing(path, known)
+    namespace = governing(path, registry)
     if namespace is None or principal.groups.isdisjoint(namespace.create):
-        forms = [form(one, principal) for one in open_namespaces(principal, known)]
+        forms = [form(one, principal) for one in open_namespaces(principal, registry)]
         where = f"You may at {alternatives(forms)}." if forms else "An operator can open a place."
         raise AccessDeniedError(f"{principal.name} may not create repositories at {path}. {where}")
     below = path.removeprefix(f"{namespace.path}/").split("/")
@@ -78,9 +80,9 @@ def check_creation(path: str, principal: Principal, known: Registry, entries: Dy
             f'You have archived {path}; "repo restore {path}" brings it back. The name is free '
             "again when the operators have purged it."
         )
-    if is_taken(path, known, entries):
+    if is_taken(path, registry, entries):
         raise not_available(path)
-    mine = owned(principal.name, namespace, known, entries)
+    mine = owned(principal.name, namespace, registry, entries)
     if len(mine) >= namespace.quota:
         archived = sum(entries.repositories[one].archived is not None for one in mine)
         count = f", {archived} of them archived (until they are purged)" if archived else ""
@@ -96,13 +98,13 @@ def not_available(path: str) -> AccessDeniedError:
     return AccessDeniedError(f"The name {path} is not available: choose another one.")
 
 
-def is_taken(path: str, known: Registry, entries: Dynamic) -> bool:
+def is_taken(path: str, registry: Registry, entries: Dynamic) -> bool:
     """Whether something of the registry is at, above or below this path, in service or not."""
-    if path in known.namespaces:
+    if path in registry.namespaces:
         return True
     prefix = f"{path}/"
     # The keys as they stand in the file: an entry that makes no sense holds its name, too.
-    for paths in (known.repositories, entries.raw):
+    for paths in (registry.repositories, entries.raw):
         if any(above in paths for above in (path, *names.parents(path))):
             return True
         if any(one.startswith(prefix) for one in paths):
@@ -111,9 +113,9 @@ def is_taken(path: str, known: Registry, entries: Dynamic) -> bool:
 
 
 def readers(asked: str | None, inherited: Read, source: Repository | None = None) -> Read | None:
-    """Return who is to read a new repository; None for what its namespace says.
+    """Return the readers of a new repository; None for those of its namespace.
 
-    Nobody makes a repository more public than its namespace, or a fork more public than its source.
+    A repository is never more public than its namespace, and a fork never more than its source.
     """
     private_source = source.read if source is not None and source.read != "public" else None
     if asked is None:
@@ -138,7 +140,7 @@ def readers(asked: str | None, inherited: Read, source: Repository | None = None
 
 
 def readers_text(read: Read, owner: str | None = None) -> str:
-    """Say who may read."""
+    """Name the readers in a sentence."""
     if read == "public":
         return "everybody"
     people = [
@@ -149,7 +151,7 @@ def readers_text(read: Read, owner: str | None = None) -> str:
 
 
 def writers_text(repository: Repository) -> str:
-    """Say who may push."""
+    """Name the people who may push in a sentence."""
     if repository.read_only is not None:
         return f"nobody at the moment: {repository.read_only}"
     push = repository.push

@@ -295,7 +295,7 @@ def test_what_survives_a_killed_session_keeps_the_next_one_away(site: Site) -> N
     refused = site.ssh("bob", "repo create open/x")
     assert (refused.returncode, refused.stderr) == (
         75,
-        "Somebody creates open/x at this moment: try again in a minute.\n",
+        "Another session creates open/x at this moment: try again in a minute.\n",
     )
     os.close(descriptor)
     site.ok("bob", "repo create open/x")
