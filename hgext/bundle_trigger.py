@@ -41,7 +41,6 @@ from hgfleet.hg.hooks import text
 
 testedwith = b"7.2"
 minimumhgversion = b"7.2"
-buglink = b"the issue tracker of hgfleet"
 
 configtable: dict[bytes, Any] = {}
 configitem = registrar.configitem(configtable)

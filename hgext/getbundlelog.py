@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 testedwith = b"7.2"
 minimumhgversion = b"7.2"
-buglink = b"the issue tracker of hgfleet"
 
 configtable: dict[bytes, Any] = {}
 configitem = registrar.configitem(configtable)

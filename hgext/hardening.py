@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 testedwith = b"7.2"
 minimumhgversion = b"7.2"
-buglink = b"the issue tracker of hgfleet"
 
 
 def uisetup(_ui: Any) -> None:

@@ -34,7 +34,6 @@ from mercurial.repo import factory
 
 testedwith = b"7.2"
 minimumhgversion = b"7.2"
-buglink = b"the issue tracker of hgfleet"
 
 _PLACE = b"/store"
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
