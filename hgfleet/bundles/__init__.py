@@ -1,46 +1,56 @@
-"""Clone bundles: what a fresh clone downloads from an object store instead of asking the server.
+"""Clone bundles and pull bundles: generate, publish and prune pre-generated history.
 
-For every repository of the registry one run does this, and may be killed at any point:
+A fresh clone downloads a clone bundle from an object store, and costs the server nothing. For every
+repository of the registry one run takes these steps, and may be killed at any point:
 
-1. *plan*: compare the repository with its published manifest and say what is missing, and why.
-2. *generate*: bring a private snapshot (a clone in the scratch folder) up to date and let hg write
-   the bundles from it. The repository itself is only read; no push ever waits for a bundle.
-3. *upload*: to every store at once, create-only, under a key that names the content, so that
-   nothing is ever overwritten. A store that fails is left out, and mended by a later run.
-4. *verify*: ask each public URL for headers and a range, like anybody would, and let hg make a real
-   clone from it; its heads must be the snapshot's.
-5. *publish*: replace the manifest atomically. Nothing is advertised before this.
+1. *plan*: compare the repository with its manifest; give the reason for each missing bundle.
+2. *generate*: update a private snapshot (a clone in the scratch folder), from which hg writes the
+   bundles. The repository itself is only read; no push ever waits for a bundle.
+3. *upload*: to every store at once, create-only, under a key that names the content, so that no
+   object is ever overwritten. A store that fails is left out; a later run copies the bundle to it.
+4. *verify*: request headers and a range of each public URL, as clients do, and make a real clone
+   from it with hg; its heads must be those of the snapshot.
+5. *publish*: replace the manifest atomically. No bundle is advertised before this step.
 6. *prune*: delete objects that no manifest of the retention time names, also of repositories that
    left the registry; renew the page of all bundles, `index.html` and `bundles.json`.
 
-Before the plan, where its time has come, all that is published is read whole and compared. What a
-store has spoilt is withdrawn, then deleted, and the steps above put the right content there again.
+When its read is due, a run first downloads every published bundle and compares the digest. A
+corrupt object is withdrawn, then deleted, and the steps above upload it again.
 
-Bundles of repositories that everybody may read go to public stores alone, all others to private
-ones alone: buckets that nobody may read without a signature. Each private store is tried like a
-stranger would before anything is brought there, and each object again before it is published; the
-real clone goes through a URL signed like those of clients. A site without a private store gives
-private repositories no bundles.
+Bundles of public repositories go to public stores alone, all others to private stores alone:
+buckets that refuse requests without a signature. Before any upload to a private store, and again
+before each publication, a request without a signature must be refused. The real clone goes through
+a presigned URL like those of clients. Without a private store, a site has no bundles of private
+repositories.
 
-The only state is the objects in the bucket and the manifests (with those of the retention time);
-the scratch folder can be deleted at any time.
+The state is in the objects and the manifests (with those of the retention time) alone; the scratch
+folder can be deleted at any time.
 
-| module       | what it holds                                             |
-| ------------ | --------------------------------------------------------- |
-| `config`     | `bundles.toml`, and the credentials of the stores         |
-| `budget`     | how much is done at the same time (pure, and a gate)      |
-| `hgserver`   | hg as a server of commands                                |
-| `known`      | what hg said last time, and when what was checked         |
-| `kinds`      | the kinds of bundles, and the keys of their objects       |
-| `manifest`   | the manifest as clients read it, on disk and its history  |
-| `demand`     | what clones and pulls cost the server lately (pure)       |
-| `plan`       | the decision what to do for a repository (pure)           |
-| `explain`    | a plan for people, with everything it goes by             |
-| `prune`      | the decision what to delete (pure)                        |
-| `pages`      | `index.html` and `bundles.json` beside the bundles (pure) |
-| `repository` | what hg says about a repository, the snapshot, bundling   |
-| `store`      | a store, as the one who may write to it                   |
-| `verify`     | a store, as clients see it                                |
-| `signing`    | signed URLs, for private stores (pure, and its settings)  |
-| `pipeline`   | the steps in their order, for one repository and for all  |
+| module             | contents                                                           |
+| ------------------ | ------------------------------------------------------------------ |
+| `config`           | settings, `bundles.toml`                                           |
+| `cli`, `explain`   | the commands                                                       |
+| `kinds`            | kinds of bundles, and the keys of their objects                    |
+| `manifest`         | manifests, on disk and their history                               |
+| `plan`             | the decision about the clone bundles of a repository (pure)        |
+| `prune`            | the decision which objects to delete (pure)                        |
+| `demand`           | the cost of clones and pulls, from the logs (pure)                 |
+| `budget`           | limits on processors, memory and scratch space                     |
+| `pages`            | `index.html` and `bundles.json` (pure)                             |
+| `job`              | one run: settings, options, limits, manifests                      |
+| `stores`, `reader` | the stores during a run; their objects as clients see them         |
+| `scratch`          | the scratch folder: locks, snapshots, working folders              |
+| `state_cache`      | answers of hg, kept with the fingerprint of the repository         |
+| `check_times`      | the checks that only some runs make                                |
+| `repository`       | hg: state, snapshot, bundle, clone                                 |
+| `workspace`        | the snapshot and working folder of one repository                  |
+| `planner`          | looks at a repository and plans                                    |
+| `generate`         | generation and upload                                              |
+| `verify`           | verification through the public URL                                |
+| `published`        | published bundles: health, reads, pruning, pages                   |
+| `republish`        | manifests from the objects in the stores                           |
+| `pullbundle_chain` | the chain of pull bundles (pure)                                   |
+| `pullbundle_store` | pull bundles on disk                                               |
+| `update`           | the steps for one repository                                       |
+| `pipeline`         | runs over all repositories                                         |
 """

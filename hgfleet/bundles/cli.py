@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from hgfleet.bundles import config as settings
 from hgfleet.bundles.explain import explain
+from hgfleet.bundles.job import Options, Outcome
 from hgfleet.bundles.manifest import locate
-from hgfleet.bundles.pipeline import Outcome, Pipeline
+from hgfleet.bundles.pipeline import Pipeline
 from hgfleet.core.errors import HgfleetError, UnavailableError, UsageError
 from hgfleet.core.report import FORMATS, Report
 from hgfleet.core.text import size
@@ -170,10 +171,12 @@ def _check(options: argparse.Namespace) -> int:
     return 0
 
 
-def _pipeline(options: argparse.Namespace, **more: Any) -> Pipeline:
+def _pipeline(
+    options: argparse.Namespace, choices: Options | None = None, *, writes: bool = False
+) -> Pipeline:
     config = settings.load(options.config)
     buckets = {}
-    if more.pop("writes", False):
+    if writes:
         from hgfleet.objectstore.bucket import Bucket
         from hgfleet.objectstore.settings import credentials
 
@@ -181,7 +184,7 @@ def _pipeline(options: argparse.Namespace, **more: Any) -> Pipeline:
             store.name: Bucket(store, credentials(store.name), config.ca, config.timeout_seconds)
             for store in config.stores
         }
-    return Pipeline(config, Report(options.format), buckets, **more)
+    return Pipeline(config, Report(options.format), buckets, choices)
 
 
 def _repositories(
@@ -203,7 +206,9 @@ def _repositories(
 def _run(options: argparse.Namespace) -> int:
     if options.pushed:
         return _run_pushed(options)
-    pipeline = _pipeline(options, writes=True, force=options.force, dry_run=options.dry_run)
+    pipeline = _pipeline(
+        options, Options(force=options.force, dry_run=options.dry_run), writes=True
+    )
     repositories = _repositories(pipeline, options, and_archived=True)
     return _summary(pipeline, pipeline.run(repositories, everything=not options.repositories))
 
@@ -232,7 +237,7 @@ def _run_pushed(options: argparse.Namespace) -> int:
 
 
 def _prune(options: argparse.Namespace) -> int:
-    pipeline = _pipeline(options, writes=True, dry_run=options.dry_run)
+    pipeline = _pipeline(options, Options(dry_run=options.dry_run), writes=True)
     repositories = _repositories(pipeline, options, and_archived=True)
     return _summary(pipeline, pipeline.prune(repositories, everything=not options.repositories))
 
@@ -307,7 +312,7 @@ def _status(options: argparse.Namespace) -> int:
             print(f"{repository.path}: {len(entries) or 'no'} bundles published")
         for entry in entries:
             try:
-                problem = pipeline.job.reader.problem(entry)
+                problem = pipeline.job.stores.reader.problem(entry)
             except HgfleetError as error:
                 problem = str(error)
             if problem:

@@ -47,7 +47,7 @@ def _facts(pipeline: Pipeline, repository: Repository, state: State) -> Iterator
     config = pipeline.config
     readers = "everybody" if repository.is_public else "some people only"
     yield "registry", f"readable by {readers}; bundles: {', '.join(repository.bundles) or 'none'}"
-    stores = pipeline.job.stores(repository)
+    stores = pipeline.job.stores.of(repository)
     yield (
         "stores",
         f"{', '.join(stores.urls) or 'none'}; not for it: {', '.join(stores.others) or 'none'}",
@@ -68,11 +68,14 @@ def _facts(pipeline: Pipeline, repository: Repository, state: State) -> Iterator
         room = room_needed(store, len(repository.bundles), len(config.stores))
         where = "in RAM" if room <= config.scratch_ram_bytes else "on disk"
         yield "store", f"{size(store)}; new bundles take up to {size(room)} of scratch, {where}"
-        name, job = file_name(repository.path), pipeline.job
-        for what, checks in (("hg verify", job.checks), ("read whole", job.reads)):
-            last = checks.last(name)
+        name = file_name(repository.path)
+        for check, times in (
+            ("hg verify", pipeline.job.schedule.clones),
+            ("read whole", pipeline.job.schedule.reads),
+        ):
+            last = times.last(name)
             done = f"counts as done on {last:%Y-%m-%d}" if last else "not yet"
-            yield what, "the next run: something is wrong" if checks.is_asked(name) else done
+            yield check, "the next run: a bundle is wrong" if times.is_requested(name) else done
     for entry in pipeline.manifests.read(repository.path):
         place = locate(entry, config.public_urls)
         if place is None:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.bundles import pullbundle_chain as chains
 from hgfleet.bundles import repository as hg_side
+from hgfleet.bundles import workspace
 from hgfleet.bundles.budget import CLONE, estimate
-from hgfleet.bundles.job import remove
 from hgfleet.bundles.pullbundle_chain import ChainPlan, Link, Move, NewLink
-from hgfleet.bundles.verify import VerificationError
+from hgfleet.bundles.reader import VerificationError
+from hgfleet.bundles.scratch import remove
 from hgfleet.core import files
 from hgfleet.core.text import size
 
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
-    from hgfleet.bundles.generate import BundleGenerator, Workspace
     from hgfleet.bundles.job import Job
     from hgfleet.bundles.plan import State
     from hgfleet.bundles.pullbundle_chain import Chain
+    from hgfleet.bundles.workspace import Workspace
     from hgfleet.registry.model import Repository
 
 MANIFEST: Final = "manifest"
@@ -47,8 +48,8 @@ once and falls back on sending live, so seconds would do."""
 class PullbundleStore:
     """The chains of pull bundles, under the lock of each repository."""
 
-    def __init__(self, job: Job, generator: BundleGenerator) -> None:
-        self._job, self._generator = job, generator
+    def __init__(self, job: Job) -> None:
+        self._job = job
 
     def folder(self, repository: Repository) -> Path:
         """Where the files of a repository lie."""
@@ -59,7 +60,7 @@ class PullbundleStore:
         return (
             self._job.config.pull.enabled
             and bool(repository.read)
-            and repository.path not in self._job.gone
+            and repository.path not in self._job.orphans.gone
         )
 
     def chain(self, repository: Repository) -> Chain:
@@ -105,7 +106,7 @@ class PullbundleStore:
             missing=self.problems(repository, chain),
             tips=tips,
             aligned=aligned,
-            force=self._job.force,
+            force=self._job.options.force,
         )
 
     def carry_out(self, repository: Repository, decision: ChainPlan, seen: State) -> None:
@@ -121,7 +122,7 @@ class PullbundleStore:
             return
         chain = tuple(part for part in decision.parts if isinstance(part, Link))
         if decision.new_links:
-            with self._generator.workspace(repository, seen, 2) as work:
+            with workspace.opened(self._job, repository, seen, 2) as work:
                 chain = tuple(self._made(work, decision))
         self._publish(repository, chain)
 
@@ -216,16 +217,16 @@ class PullbundleStore:
             # What is not finished is a killed run's: this one has the repository's lock.
             status = (folder / name).stat()
             if name.startswith(".") or status.st_mtime < before:
-                if not self._job.dry_run:
+                if not self._job.options.dry_run:
                     (folder / name).unlink()
-                would = "would delete" if self._job.dry_run else "deleted"
+                would = "would delete" if self._job.options.dry_run else "deleted"
                 self._job.report.step(
                     "pull-pruned",
                     repository.path,
                     f"{would} the pull bundle {name} ({size(status.st_size)})",
                     key=name,
                     size_bytes=status.st_size,
-                    dry_run=self._job.dry_run,
+                    dry_run=self._job.options.dry_run,
                 )
 
     def verify(self, repository: Repository) -> None:
@@ -239,10 +240,11 @@ class PullbundleStore:
                         "`hgfleet bundles run` makes it again"
                     )
 
-    def all(self) -> set[str]:
-        """Return the names of all folders, as `files.file_name` encodes them."""
+    def repositories(self) -> set[str]:
+        """Return the paths of all repositories with a folder."""
         with contextlib.suppress(OSError):
-            return {path.name for path in self._job.config.pull_bundles.iterdir()}
+            folders = self._job.config.pull_bundles.iterdir()
+            return {files.repository_of(path.name) for path in folders}
         return set()
 
     def _now(self) -> datetime:

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from hgfleet.bundles import reader
 from hgfleet.bundles import repository as hg_side
-from hgfleet.bundles import verify
 from hgfleet.bundles.config import Config
 from hgfleet.bundles.explain import explain
+from hgfleet.bundles.job import Options, Outcome
 from hgfleet.bundles.manifest import Entry, Manifests, locate
-from hgfleet.bundles.pipeline import Outcome, Pipeline
+from hgfleet.bundles.pipeline import Pipeline
 from hgfleet.bundles.plan import Action, Refresh
 from hgfleet.core.errors import UnavailableError
 from hgfleet.core.report import Report
@@ -236,7 +237,7 @@ class Site:
             store.clock = now
         buckets = {store.name: cast("Bucket", store) for store in self.stores}
         self.said = StringIO()
-        return Pipeline(self.config, Report("text", self.said), buckets, now=now, **more)
+        return Pipeline(self.config, Report("text", self.said), buckets, Options(now=now, **more))
 
     def published(self, path: str) -> tuple[Entry, ...]:
         return self.manifests.read(path)
@@ -268,7 +269,7 @@ def regions(tmp_path: Path) -> Iterator[Site]:
 @pytest.fixture(autouse=True)
 def short_tail(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the probe see a few bytes only: bundles here are tiny, and the rest is hg's to find."""
-    monkeypatch.setattr(verify, "TAIL", 8)
+    monkeypatch.setattr(reader, "TAIL", 8)
 
 
 def test_every_kind_is_published_in_the_order_of_the_registry(site: Site) -> None:

@@ -16,7 +16,8 @@ import pytest
 
 from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles.config import Config
-from hgfleet.bundles.pipeline import Outcome, Pipeline
+from hgfleet.bundles.job import Options, Outcome
+from hgfleet.bundles.pipeline import Pipeline
 from hgfleet.bundles.plan import Refresh
 from hgfleet.bundles.pullbundle_chain import Chain, Limits
 from hgfleet.bundles.pullbundle_store import PullbundleStore
@@ -92,7 +93,7 @@ class Host:
 
     def pipeline(self, **more: Any) -> Pipeline:
         self.said = StringIO()
-        return Pipeline(self.config, Report("text", self.said), **more)
+        return Pipeline(self.config, Report("text", self.said), None, Options(**more))
 
     def run(self, **more: Any) -> Outcome:
         everything = more.pop("everything", False)

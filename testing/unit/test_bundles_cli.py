@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet import cli
+from hgfleet.bundles.job import Outcome
 from hgfleet.bundles.kinds import make_key
 from hgfleet.bundles.manifest import Entry, Manifests, object_url
-from hgfleet.bundles.pipeline import Outcome, Pipeline
+from hgfleet.bundles.pipeline import Pipeline
 from hgfleet.bundles.published import PublishedBundles
-from hgfleet.bundles.verify import Reader
+from hgfleet.bundles.reader import Reader
 from hgfleet.core.errors import HgfleetError, TemporaryError, UnavailableError
 from hgfleet.hg import push_spool
 from hgfleet.registry.compiled import dump_compiled
@@ -156,7 +157,7 @@ def test_a_run_after_pushes_renews_the_pages_of_all_once(
     has_published: bool,
 ) -> None:
     def run(pipeline: Pipeline, repositories: list[Repository]) -> list[Outcome]:
-        pipeline.job.has_published = has_published
+        pipeline.job.publisher.has_published = has_published
         return [Outcome(one.path) for one in repositories]
 
     def fail(_published: PublishedBundles, repositories: list[Repository]) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.bundles.state_cache import RUNS, Checks, first_mark, reads_per_run
+from hgfleet.bundles.check_times import RUNS, CheckTimes, first_mark, reads_per_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ def test_first_checks_are_spread_over_the_whole_time() -> None:
 
 
 def test_a_check_is_due_once_in_its_time(tmp_path: Path) -> None:
-    checks = Checks(tmp_path / "checked", MONTH)
+    checks = CheckTimes(tmp_path / "checked", MONTH)
     assert not checks.due("team+project", NOW)
     due = [day for day in range(70) if checks.take("team+project", NOW + timedelta(days=day))]
     assert len(due) == 2
@@ -30,7 +30,7 @@ def test_a_check_is_due_once_in_its_time(tmp_path: Path) -> None:
 
 
 def test_a_check_that_failed_is_due_again_at_once(tmp_path: Path) -> None:
-    checks = Checks(tmp_path / "checked", MONTH)
+    checks = CheckTimes(tmp_path / "checked", MONTH)
     checks.due("project", NOW)
     later = NOW + MONTH
     assert checks.take("project", later)
@@ -40,20 +40,20 @@ def test_a_check_that_failed_is_due_again_at_once(tmp_path: Path) -> None:
 
 
 def test_no_time_means_no_checks(tmp_path: Path) -> None:
-    checks = Checks(tmp_path / "checked", timedelta(0))
+    checks = CheckTimes(tmp_path / "checked", timedelta(0))
     assert not checks.due("project", NOW + timedelta(days=10_000))
     assert checks.last("project") is None
 
 
 @pytest.mark.parametrize("age", [MONTH, timedelta(0)], ids=["a month", "never"])
 def test_a_check_that_was_asked_for_is_due_until_it_is_done(tmp_path: Path, age: timedelta) -> None:
-    checks = Checks(tmp_path / "read", age)
-    checks.ask("project")
+    checks = CheckTimes(tmp_path / "read", age)
+    checks.request("project")
     for _ in range(2):
-        assert checks.is_asked("project")
+        assert checks.is_requested("project")
         assert checks.due("project", NOW)
     checks.done("project", NOW)
-    assert not checks.is_asked("project")
+    assert not checks.is_requested("project")
     assert not checks.due("project", NOW)
 
 

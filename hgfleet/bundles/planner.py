@@ -1,0 +1,90 @@
+"""Plans of repositories: looks at a repository and its manifests, and lets pure code decide."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hgfleet.bundles import repository as hg_side
+from hgfleet.bundles import scratch
+from hgfleet.bundles.manifest import locate, render
+from hgfleet.bundles.plan import Plan, State, plan
+from hgfleet.bundles.pullbundle_chain import heads_to_look_up
+from hgfleet.bundles.state_cache import StateCache
+from hgfleet.core.files import file_name
+from hgfleet.hg import fingerprint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hgfleet.bundles.job import Job
+    from hgfleet.bundles.pullbundle_chain import ChainPlan
+    from hgfleet.bundles.pullbundle_store import PullbundleStore
+    from hgfleet.registry.model import Repository
+
+
+class Planner:
+    """Plans the clone bundles and pull bundles of a repository."""
+
+    def __init__(self, job: Job, pullbundles: PullbundleStore) -> None:
+        self._job, self._pullbundles = job, pullbundles
+
+    def plan(
+        self,
+        repository: Repository,
+        *,
+        dead: Mapping[str, str] | None = None,
+        remember: bool = False,
+    ) -> tuple[Plan, State]:
+        """Decide about the clone bundles; reads only, unless `remember` stores the state."""
+        job, path = self._job, repository.path
+        published, stores = job.manifests.read(path), job.stores.of(repository)
+        state = State()
+        if (stores.urls and repository.bundles) or self._pullbundles.wanted(repository):
+            state = self._look(repository, self._tips(repository), remember)
+        decision = plan(
+            repository,
+            state,
+            published,
+            stores=stores,
+            refresh=job.config.refresh,
+            now=job.options.now,
+            dead=dead,
+            demand=job.demand.get(path),
+            foreign=render(published) != job.manifests.read_text(path),
+            force=job.options.force,
+        )
+        return decision, state
+
+    def plan_pullbundles(self, repository: Repository, decision: Plan, state: State) -> ChainPlan:
+        """Decide about the pull bundles; `decision` and `state` are from `plan`."""
+        tips, aligned = self._tips(repository), bool(decision.build)
+        return self._pullbundles.plan(repository, state, tips=tips, aligned=aligned)
+
+    def _tips(self, repository: Repository) -> set[str]:
+        """Return the tips of the published bundles."""
+        published = self._job.manifests.read(repository.path)
+        places = [locate(entry, self._job.stores.urls) for entry in published]
+        return {place[1].tip for place in places if place}
+
+    def _look(self, repository: Repository, tips: set[str], remember: bool) -> State:
+        """Get the state, with the heads that the plan of the pull bundles needs."""
+        chain = self._pullbundles.chain(repository)
+        heads = heads_to_look_up(chain)
+        state = self._ask(repository, tips | heads, remember)
+        if state.exists and not heads <= {*state.covered}:
+            # History was removed: any link may have lost its heads.
+            every = {head for link in chain for head in link.heads}
+            state = self._ask(repository, tips | every, remember)
+        return state
+
+    def _ask(self, repository: Repository, tips: set[str], remember: bool) -> State:
+        """Get the state from the cache, or from hg."""
+        cache = StateCache(self._job.config.scratch / scratch.STATES)
+        name, source = file_name(repository.path), self._job.source(repository)
+        seen = fingerprint.read_repository(fingerprint.paths(source / ".hg"))
+        state = cache.get(name, seen, tips)
+        if state is None:
+            state = hg_side.look(self._job.hg, source, tips)
+            if remember:
+                cache.put(name, seen, tips, state)
+        return state

@@ -1,0 +1,72 @@
+"""Workspace: the snapshot of one repository, up to date, and a folder to make bundles in."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hgfleet.bundles import repository as hg_side
+from hgfleet.bundles.budget import SNAPSHOT, estimate, room_needed
+from hgfleet.bundles.scratch import remove
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from hgfleet.bundles.job import Job
+    from hgfleet.bundles.plan import State
+    from hgfleet.core.errors import HgfleetError
+    from hgfleet.registry.model import Repository
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """The parts that the threads of one repository share.
+
+    `folder` is empty at first, and gone at the end. `snapshot` is the clone that bundles are made
+    from, `state` its state, and `store` the size of its store in bytes. `missing` gets the errors
+    of stores that a bundle could not be brought to.
+    """
+
+    repository: Repository
+    folder: Path
+    snapshot: Path
+    state: State
+    store: int
+    missing: dict[str, HgfleetError] = field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def opened(job: Job, repository: Repository, seen: State, copies: int) -> Iterator[Workspace]:
+    """Bring the snapshot up to date and open a workspace with it.
+
+    The workspace is in RAM if everything fits there; else on disk, where the snapshot stays for the
+    next run. `copies` is the number of bundles that will be made or cloned.
+    """
+    store = hg_side.store_size(job.source(repository))
+    room = room_needed(store, copies, len(job.config.stores))
+    in_ram = job.scratch.room.take(room)
+    folder = job.scratch.work(repository.path, in_ram=in_ram)
+    snapshot = folder / "source" if in_ram else job.scratch.snapshot(repository.path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        started = time.monotonic()
+        with job.gate.enter(estimate(SNAPSHOT, store)):
+            state = hg_side.refresh_snapshot(job.hg, job.source(repository), seen, snapshot, folder)
+        took = time.monotonic() - started
+        job.report.step(
+            "snapshot",
+            repository.path,
+            f"snapshot of {state.changesets:,} changesets in {took:.1f} s",
+            changesets=state.changesets,
+            tip=state.tip,
+            scratch="ram" if in_ram else "disk",
+            duration_s=took,
+        )
+        yield Workspace(repository, folder, snapshot, state, store)
+    finally:
+        if in_ram:
+            remove(folder)
+            job.scratch.room.give(room)
