@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.bundles.manifest import Entry, Manifests
-from hgfleet.steering import health, probe, provider_networks
+from hgfleet.steering import health, probe, provider_networks, selection
 from hgfleet.steering.config import Config, Provider
 from hgfleet.steering.health import Condition, Health
+from hgfleet.steering.manifest_watcher import ManifestWatcher
 from hgfleet.steering.order import Endpoint
-from hgfleet.steering.probe import ManifestWatcher, ObjectState, Prober
+from hgfleet.steering.prober import Prober
+from hgfleet.steering.selection import ObjectState
 from testing.integration.closedstore import ClosedStore, write_settings
 
 if TYPE_CHECKING:
@@ -181,13 +183,13 @@ def test_an_object_that_is_gone_is_dead_and_its_endpoint_is_not(
     entries = [server.entry("a"), server.entry("b")]
     prober.round(entries)
     del server.content["a"]
-    for _ in range(probe.ROUNDS):
+    for _ in range(selection.ROUNDS):
         prober.round(entries)
     assert prober.condition.is_up
     assert prober.dead == {entries[0].url: "the answer is 404"}
     # It is there again, or named no longer: either way nothing is dead.
     server.content["a"] = CONTENT
-    for _ in range(probe.ROUNDS):
+    for _ in range(selection.ROUNDS):
         prober.round(entries)
     assert prober.dead == {}
 
@@ -240,7 +242,7 @@ def test_a_403_of_everything_is_the_endpoints_and_no_objects(
         # One that was gone before is still, the others have nothing wrong.
         assert prober.dead == {entries[0].url: "the answer is 403"}
     # A store that is closed is not asked for everything again and again.
-    assert len(server.asked) <= 4 * (count / probe.ROUNDS + 2 * probe.OTHERS + 2)
+    assert len(server.asked) <= 4 * (count / selection.ROUNDS + 2 * selection.OTHERS + 2)
     server.refused = gone
     for _ in range(health.GOOD_IN_A_ROW):
         assert not prober.condition.is_up
@@ -258,7 +260,7 @@ def test_an_endpoint_that_lost_all_but_one_object_is_soon_up_for_that_one(
     entries = [server.entry(str(number)) for number in range(40)]
     rounds(prober, entries)
     server.refused = {f"HEAD /bundles/{n}" for n in range(40) if n != left}
-    rounds(prober, entries, probe.ROUNDS + health.GOOD_IN_A_ROW)
+    rounds(prober, entries, selection.ROUNDS + health.GOOD_IN_A_ROW)
     assert prober.condition.is_up
     assert set(prober.dead) == {one.url for one in entries if one != entries[left]}
 
@@ -362,15 +364,15 @@ def test_every_object_has_its_turn() -> None:
     entries = [Entry(f"u{n}", "zstd-v2", "", 1, 1, NOW) for n in range(1000)]
     for objects in (entries[:1], entries[:7], entries[:600]):
         known = {entry: ObjectState(asked=1) for entry in objects}
-        for turn in range(2, 2 + probe.ROUNDS):
-            for entry in probe.batch(known):
+        for turn in range(2, 2 + selection.ROUNDS):
+            for entry in selection.batch(known):
                 known[entry].asked = turn
         assert min(one.asked for one in known.values()) > 1
     # What has never been asked for does not wait for that.
     known = {entry: ObjectState(asked=entry is not entries[-1]) for entry in entries}
-    asked = probe.batch(known)
+    asked = selection.batch(known)
     assert asked[0] == entries[-1]
-    assert len(asked) == 1 + probe.MOST
+    assert len(asked) == 1 + selection.MOST
 
 
 def test_what_is_urgent_is_read_first_and_then_what_waits_longest() -> None:
@@ -386,7 +388,7 @@ def test_what_is_urgent_is_read_first_and_then_what_waits_longest() -> None:
         unseen: ObjectState(is_urgent=True),
     }
     order = []
-    while (entry := probe.next_to_read(known, 5)) is not None:
+    while (entry := selection.next_to_read(known, 5)) is not None:
         order.append(entry)
         known[entry].compared, known[entry].is_urgent = 5, False
     assert order == [large, other, small]
@@ -455,7 +457,7 @@ def test_objects_of_a_private_store_are_asked_for_with_a_signature(
 
     # A key that may not list gets 403 for what is gone: that is no reason to leave the others.
     closed.gone = {paths[0]}
-    for _ in range(probe.ROUNDS):
+    for _ in range(selection.ROUNDS):
         prober.round(entries)
     assert prober.condition.is_up
     assert list(prober.dead) == [entries[0].url]

@@ -12,11 +12,12 @@ import pytest
 from hgfleet.bundles.manifest import Entry
 from hgfleet.core.config import parse_table
 from hgfleet.core.errors import ConfigurationError
-from hgfleet.steering import config, health, networks, probe, ranges
+from hgfleet.steering import config, health, networks, ranges, selection
+from hgfleet.steering.connection import EndpointError
 from hgfleet.steering.health import Condition, Health
 from hgfleet.steering.networks import Networks
 from hgfleet.steering.order import Endpoint, Line, copies, endpoint_of, steer
-from hgfleet.steering.probe import ObjectState
+from hgfleet.steering.selection import ObjectState
 
 # --- networks -------------------------------------------------------------------------------
 
@@ -227,19 +228,19 @@ GONE = "the answer is 404"
         ([""], False),
         ([GONE], False),
         (["", GONE], False),
-        ([probe.REFUSED], True),
-        ([probe.REFUSED] * 3, True),
-        ([probe.REFUSED, ""], False),
-        (["", probe.REFUSED, probe.REFUSED], False),
+        ([selection.REFUSED], True),
+        ([selection.REFUSED] * 3, True),
+        ([selection.REFUSED, ""], False),
+        (["", selection.REFUSED, selection.REFUSED], False),
         # What does not answer well is no witness: it may be a cache that remembers.
-        ([GONE, probe.REFUSED], True),
-        ([GONE, probe.REFUSED, ""], False),
+        ([GONE, selection.REFUSED], True),
+        ([GONE, selection.REFUSED, ""], False),
     ],
 )
 def test_a_403_is_the_endpoints_if_nothing_answers(
     answers: list[str], is_the_endpoints: bool
 ) -> None:
-    assert probe.is_closed(answers) == is_the_endpoints
+    assert selection.is_closed(answers) == is_the_endpoints
 
 
 @pytest.mark.parametrize(
@@ -248,7 +249,7 @@ def test_a_403_is_the_endpoints_if_nothing_answers(
         (200, 5, None),
         (206, 5, None),
         (200, 4, "it has 4 bytes instead of 5"),
-        (403, 0, probe.REFUSED),
+        (403, 0, selection.REFUSED),
         (404, 0, "the answer is 404"),
         (410, 0, "the answer is 410"),
     ],
@@ -257,16 +258,16 @@ def test_headers_tell_what_is_wrong_with_an_object(
     status: int, length: int, problem: str | None
 ) -> None:
     if problem is None:
-        probe.classify(status, length, 5)
+        selection.classify(status, length, 5)
     else:
-        with pytest.raises(probe.ObjectError, match=f"^{problem}$"):
-            probe.classify(status, length, 5)
+        with pytest.raises(selection.ObjectError, match=f"^{problem}$"):
+            selection.classify(status, length, 5)
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 429, 500, 503])
 def test_any_other_answer_is_the_endpoints(status: int) -> None:
-    with pytest.raises(probe.EndpointError, match=f"^the answer is {status}$"):
-        probe.classify(status, 5, 5)
+    with pytest.raises(EndpointError, match=f"^the answer is {status}$"):
+        selection.classify(status, 5, 5)
 
 
 def test_who_answered_well_a_moment_ago_is_asked_whose_a_403_is() -> None:
@@ -280,10 +281,12 @@ def test_who_answered_well_a_moment_ago_is_asked_whose_a_403_is() -> None:
         new: ObjectState(),
         late: ObjectState(asked=6),
     }
-    assert probe.witnesses(known, {refused}) == [late, old, new, dead]
-    assert probe.witnesses({refused: ObjectState(asked=7)}, {refused}) == []
+    assert selection.witnesses(known, {refused}) == [late, old, new, dead]
+    assert selection.witnesses({refused: ObjectState(asked=7)}, {refused}) == []
     many = {Entry(str(n), "", "", 1, 1, refused.made): ObjectState(asked=n) for n in range(50)}
-    assert [e.url for e in probe.witnesses(many, ())] == [str(49 - n) for n in range(probe.OTHERS)]
+    assert [e.url for e in selection.witnesses(many, ())] == [
+        str(49 - n) for n in range(selection.OTHERS)
+    ]
 
 
 # --- published ranges -----------------------------------------------------------------------

@@ -1,0 +1,105 @@
+"""HTTP connection to one endpoint, kept between probes, with one time limit for a whole probe."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hgfleet.steering.config import Config
+    from hgfleet.steering.order import Endpoint
+
+
+class EndpointError(Exception):
+    """The endpoint does not answer as it should, independent of the object."""
+
+
+@dataclass
+class Connection:
+    """A connection to an endpoint; the server may close it between probes."""
+
+    endpoint: Endpoint
+    config: Config
+    _connection: http.client.HTTPConnection | None = None
+    _deadline: float = 0.0
+
+    def start(self) -> None:
+        """Begin a probe: all requests until the next start share one `timeout_seconds`."""
+        self._deadline = time.monotonic() + self.config.timeout_seconds
+
+    def request(
+        self, method: str, url: str, headers: Mapping[str, str]
+    ) -> http.client.HTTPResponse:
+        """Send a request and return the response, unread. Raises EndpointError."""
+        parts = urlsplit(url)
+        for is_fresh in (False, True):
+            # A kept connection may be closed on the other side: the second try opens a new one.
+            if is_fresh or self._connection is None:
+                self.close()
+                self._connection = self._open()
+            try:
+                self._connection.timeout = self._left()
+                if self._connection.sock is not None:
+                    self._connection.sock.settimeout(self._left())
+                # The query is the signature for a private store.
+                target = f"{parts.path}?{parts.query}" if parts.query else parts.path
+                self._connection.request(method, target, headers=dict(headers))
+                return self._connection.getresponse()
+            except (OSError, http.client.HTTPException) as error:
+                problem = error
+                self.close()
+        raise EndpointError(_reason(problem))
+
+    def read(self, response: http.client.HTTPResponse, most: int) -> bytes:
+        """Read up to `most` bytes within the time of the probe. Raises EndpointError."""
+        got = bytearray()
+        try:
+            while len(got) < most:
+                if self._connection is not None and self._connection.sock is not None:
+                    self._connection.sock.settimeout(self._left())
+                # read1 waits for the network once, so the time limit is checked after each wait.
+                piece = response.read1(most - len(got))
+                if not piece:
+                    break
+                got += piece
+                self._left()
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise EndpointError(f"after {len(got):,} bytes: {_reason(error)}") from error
+        if response.length == 0:
+            response.read()  # no bytes left; the call frees the connection in http.client
+        if not response.isclosed():
+            self.close()
+        return bytes(got)
+
+    def close(self) -> None:
+        """Close the connection; the next request opens a new one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _left(self) -> float:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"not done after {self.config.timeout_seconds:g} s")
+        return left
+
+    def _open(self) -> http.client.HTTPConnection:
+        parts = urlsplit(self.endpoint.url)
+        assert parts.hostname is not None
+        if parts.scheme == "http":
+            return http.client.HTTPConnection(parts.hostname, parts.port)
+        context = ssl.create_default_context(cafile=str(self.config.ca))
+        return http.client.HTTPSConnection(parts.hostname, parts.port, context=context)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return str(error) if error.args and "not done" in str(error) else "no answer in time"
+    return str(error) or type(error).__name__
