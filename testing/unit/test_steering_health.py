@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+
+from hgfleet.steering import health
+from hgfleet.steering.health import Condition, Health
+
+
+def after(*problems: str | None) -> Condition:
+    condition = Condition()
+    for problem in problems:
+        condition = condition.after(problem)
+    return condition
+
+
+def test_the_first_probe_decides_at_once() -> None:
+    assert after(None).is_up
+    assert not after("refused").is_up
+
+
+def test_one_failure_takes_an_endpoint_out_and_three_good_probes_bring_it_back() -> None:
+    assert not after(None, None, None, "timeout").is_up
+    assert after(None, "timeout").problem == "timeout"
+    assert not after(None, "timeout", None, None).is_up
+    assert after(None, "timeout", None, None, None).is_up
+
+
+def test_an_endpoint_that_answers_every_other_time_stays_out() -> None:
+    assert not after(*[None, "timeout"] * 10, None).is_up
+
+
+def test_a_state_survives_being_written() -> None:
+    state = Health(5.5, {"eu": after(None), "us": after("403")}, {"https://x/y": "404"})
+    assert health.parse(health.dump(state)) == state
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "{}", '{"format": 2}', '{"format": 1, "written": "x"}', "[" * 100_000]
+)
+def test_a_damaged_state_is_none(text: str) -> None:
+    assert health.parse(text) is None
+
+
+def test_who_is_not_known_to_be_up_is_down() -> None:
+    state = Health(0, {"eu": after(None), "us": after("x")})
+    assert state.down(["eu", "us", "new"]) == {"us", "new"}
+
+
+def test_a_state_is_trusted_for_a_while_only() -> None:
+    state = Health(1000.0)
+    assert state.is_current(1000.0 + health.MAX_AGE)
+    assert not state.is_current(1001.0 + health.MAX_AGE)
+    assert not state.is_current(999.0 - health.MAX_AGE)
