@@ -27,10 +27,10 @@ def say(event: str, **fields: Any) -> None:
 
 def main(arguments: list[str]) -> int:
     """`wanted`, or `upgrade PATH MEASURE KEEP` with KEEP in seconds, empty for none."""
-    from hgfleet.storage import rebuild
+    from hgfleet.storage import opened, rebuild
 
     if arguments == ["wanted"]:
-        say("done", requirements=sorted(rebuild.wanted()))
+        say("done", requirements=sorted(opened.wanted()))
         return 0
     _, path, measure, keep = arguments
     os.nice(NICE)
