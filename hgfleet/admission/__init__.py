@@ -1,1 +1,1 @@
-"""Admission: how many clones are served at the same time."""
+"""Admission: the limit on clones that a host computes at the same time."""

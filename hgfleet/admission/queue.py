@@ -1,17 +1,17 @@
-"""Who is served a clone at once, and who waits for a turn.
+"""Queue of clones for the slots of a host: a few are served at a time, the others wait in order.
 
-A clone that no bundle covers takes a core of the server for as long as it lasts. So a host serves a
-few at a time, over SSH and HTTPS together, and the others wait in the order in which they came.
+A clone without a bundle takes a core of the server for as long as it lasts, over SSH or HTTPS.
 
-The queue is a folder in RAM that belongs to the processes of this host which serve clones. Each
-clone has a file there, called `NUMBER.waiting` and then `NUMBER.served`, and holds the kernel's
-lock (flock) on it for as long as it lives. Whatever ends a process frees its locks, so a file whose
-lock is free belongs to nobody, and the next one that looks removes it. All looks and moves happen
-under the lock of the folder itself, one after the other.
+The queue is a folder in RAM that all processes of the host share which serve clones. Each clone has
+a file there, named `NUMBER.waiting` and then `NUMBER.served`, and holds a kernel lock (flock) on it
+for as long as its process lives. The kernel frees the locks of an ended process, so a file with a
+free lock has no owner, and the next process that reads the folder removes it. Every process reads
+and changes the folder under the lock of the folder itself.
 
-What holds, per host: at no time are more clones served than there are slots, but for those that had
-theirs for longer than `hold`; and nobody overtakes a clone that waits, unless that one has not
-asked for its turn for `FRESH` seconds (its process is stopped, or its client takes no data).
+Two invariants hold for a host. The clones served at any time are at most as many as the slots, not
+counting clones that had theirs for longer than `hold`. And no clone overtakes one that waits,
+unless that one has not asked for its slot for `FRESH_SECONDS` (its process is stopped, or its
+client takes no data).
 """
 
 from __future__ import annotations
@@ -31,28 +31,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-FRESH: Final = 10.0
-"""Seconds after which a clone that did not ask for its turn is passed over. It keeps its place."""
+FRESH_SECONDS: Final = 10.0
+"""A clone that did not ask for its slot for so long is passed over. It keeps its place."""
 
-LOCK_S: Final = 2.0
-"""For how long to try for the lock of the folder (seconds); it is held for about a millisecond."""
+LOCK_SECONDS: Final = 2.0
+"""The time to try for the lock of the folder; it is held for about a millisecond."""
 
 _MOST_FILES: Final = 2000
 _NAME = re.compile(r"(?P<number>[0-9]{12})\.(?P<state>waiting|served)")
 
 
 class BusyError(HgfleetError):
-    """So many wait that one more would wait too long."""
+    """The queue is full."""
 
     exit_code = 75
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many clones are served at a time, how many may wait, and for how long (seconds).
+    """The number of slots, the length of the queue, and the longest wait (`patience`, seconds).
 
-    A clone that is served for longer than `hold` goes on, and its slot is free for the next: its
-    client is slow, and so is no burden, or the repository is huge, and all others would give up.
+    A clone that is served for longer than `hold` seconds goes on, and its slot is free for the next
+    one: either its client is slow, and costs little, or the repository is so large that all other
+    clones would give up.
     """
 
     slots: int
@@ -63,7 +64,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A clone that waits or is served; `is_fresh`: it asked for its turn a moment ago."""
+    """A clone in the queue; `is_fresh`: it asked for its slot a moment ago."""
 
     number: int
     is_served: bool
@@ -72,19 +73,19 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How many clones are served now, and how many wait before this one."""
+    """The place of a waiting clone: clones served now, and clones that wait before it."""
 
     served: int
     before: int
 
     def __str__(self) -> str:
-        """Say it to whoever waits."""
+        """Return the sentence for the waiting client."""
         others = f", and {self.before} wait before this one" if self.before else ""
         return f"waiting for a slot: {_clones(self.served)} being served{others}"
 
     @property
-    def pause(self) -> float:
-        """Seconds until it makes sense to look again: the farther back, the longer."""
+    def pause_seconds(self) -> float:
+        """Seconds until the next question for a slot: longer at the end of the queue."""
         return min(2.0, 0.25 * (self.before + 1))
 
 
@@ -95,10 +96,10 @@ def _clones(number: int) -> str:
 def is_costly(
     changesets: int, *, is_clone: bool, most_changesets: int, weighs_much: Callable[[], bool]
 ) -> bool:
-    """Decide whether an answer with that many changesets needs a slot.
+    """Whether an answer with that many changesets needs a slot.
 
-    A clone counts as well when its changesets are few and what they hold is large; `weighs_much`
-    says so, and is asked only where it matters. An ordinary pull of a few changesets never counts.
+    A clone of few changesets needs one if its store is large; `weighs_much` is called only then. An
+    ordinary pull of a few changesets never needs one.
     """
     if changesets >= most_changesets:
         return True
@@ -106,7 +107,7 @@ def is_costly(
 
 
 def position(tickets: Sequence[Ticket], mine: int, slots: int) -> Position | None:
-    """Where a clone that waits stands; None: it is its turn."""
+    """Return the place of a waiting clone in the queue; None: a slot is free for it."""
     served = sum(ticket.is_served for ticket in tickets)
     before = sum(
         ticket.is_fresh and not ticket.is_served and ticket.number < mine for ticket in tickets
@@ -115,7 +116,7 @@ def position(tickets: Sequence[Ticket], mine: int, slots: int) -> Position | Non
 
 
 def refusal(tickets: Sequence[Ticket], limits: Limits) -> str | None:
-    """The sentence for a clone for which there is no place to wait; None: there is one."""
+    """Return the refusal for a clone that finds the queue full; None: there is a place."""
     served = sum(ticket.is_served for ticket in tickets)
     waiting = sum(ticket.is_fresh and not ticket.is_served for ticket in tickets)
     if served + waiting < limits.slots + limits.waiting:
@@ -124,7 +125,7 @@ def refusal(tickets: Sequence[Ticket], limits: Limits) -> str | None:
 
 
 def gave_up(at: Position, limits: Limits) -> str:
-    """The sentence for a clone whose turn has not come in time."""
+    """Return the refusal for a clone that got no slot in time."""
     return (
         f"waited {limits.patience:.0f} seconds, and {_clones(at.served)} still being served; "
         "try again in some minutes"
@@ -132,7 +133,7 @@ def gave_up(at: Position, limits: Limits) -> str:
 
 
 def weighs_more(folder: Path, most: int) -> bool:
-    """Whether the files in a folder have more bytes than that; looks no longer than it has to."""
+    """Whether the files in a folder have more bytes than `most`; stops at the first answer."""
     total = files = 0
     folders = [os.fspath(folder)]
     while folders:
@@ -148,9 +149,6 @@ def weighs_more(folder: Path, most: int) -> bool:
     return False
 
 
-# --- the queue --------------------------------------------------------------------------------
-
-
 class QueuePlace:
     """The place of one clone in the queue, from `enter` to `leave`."""
 
@@ -163,7 +161,7 @@ class QueuePlace:
         self._timer: threading.Timer | None = None
 
     def ask(self) -> Position | None:
-        """Take a slot and return None, or say where this one stands; raises OSError."""
+        """Take a slot and return None, or return the place in the queue; raises OSError."""
         os.utime(self._descriptor)
         with _locked(self._folder):
             at = position(_tickets(self._folder), self._number, self._limits.slots)
@@ -178,10 +176,10 @@ class QueuePlace:
         self._timer.start()
 
     def leave(self, before: Callable[[], None] | None = None) -> bool:
-        """Give the place or the slot back; False if that had been done. Never fails.
+        """Give the place or the slot back; False on a second call. Never fails.
 
-        `before` is called before anybody else can have the slot: a log that is written there never
-        shows more clones than are served.
+        `before` is called before another clone can have the slot, so a log that it writes never
+        shows more clones than slots.
         """
         with self._leaving:
             descriptor, self._descriptor = self._descriptor, -1
@@ -199,8 +197,8 @@ class QueuePlace:
         return True
 
 
-def enter(folder: Path, limits: Limits, who: str) -> QueuePlace:
-    """Take a place at the end of the queue; `who` is a line for operators who look.
+def enter(folder: Path, limits: Limits, label: str) -> QueuePlace:
+    """Take a place at the end of the queue; `label` is a line in the file, for operators.
 
     Raises BusyError where too many wait, OSError where there is no queue.
     """
@@ -214,7 +212,7 @@ def enter(folder: Path, limits: Limits, who: str) -> QueuePlace:
         )
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.write(descriptor, f"{who}\n".encode("utf-8", "replace"))
+            os.write(descriptor, f"{label}\n".encode("utf-8", "replace"))
         except BaseException:
             os.close(descriptor)
             raise
@@ -223,10 +221,10 @@ def enter(folder: Path, limits: Limits, who: str) -> QueuePlace:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of the folder; raises TimeoutError if somebody does not give it back."""
+    """Hold the lock of the folder; raises TimeoutError if another process keeps it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        deadline = time.monotonic() + LOCK_S
+        deadline = time.monotonic() + LOCK_SECONDS
         while not _lock(descriptor):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{folder} is locked")
@@ -245,7 +243,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def _tickets(folder: Path) -> list[Ticket]:
-    """Read who is there, in order, and remove what ended processes left; under the lock."""
+    """Read the tickets in order, and remove those of ended processes; under the lock."""
     found = []
     now = time.time()
     for path in folder.iterdir():
@@ -260,7 +258,7 @@ def _tickets(folder: Path) -> list[Ticket]:
             if _lock(descriptor):
                 path.unlink(missing_ok=True)
                 continue
-            is_fresh = now - os.fstat(descriptor).st_mtime < FRESH
+            is_fresh = now - os.fstat(descriptor).st_mtime < FRESH_SECONDS
         finally:
             os.close(descriptor)
         found.append(Ticket(int(name["number"]), name["state"] == "served", is_fresh))

@@ -115,7 +115,13 @@ def test_sentences_say_how_many_there_are() -> None:
 
 
 def test_those_in_front_ask_more_often() -> None:
-    assert [Position(2, before).pause for before in (0, 1, 3, 7, 100)] == [0.25, 0.5, 1, 2, 2]
+    assert [Position(2, before).pause_seconds for before in (0, 1, 3, 7, 100)] == [
+        0.25,
+        0.5,
+        1,
+        2,
+        2,
+    ]
 
 
 def test_a_store_is_looked_at_no_longer_than_it_has_to_be(tmp_path: Path) -> None:
@@ -241,7 +247,7 @@ def test_a_clone_that_ends_in_time_is_not_late(tmp_path: Path) -> None:
 def test_a_folder_that_nobody_unlocks_is_no_endless_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "LOCK_S", 0.05)
+    monkeypatch.setattr(queue, "LOCK_SECONDS", 0.05)
     with (
         queue._locked(tmp_path),
         pytest.raises(TimeoutError, match="is locked"),
