@@ -1,27 +1,27 @@
-"""refuse every write by somebody who may not push.
+"""refuse writes of people who may not push.
 
 This extension runs in the hg that serves a repository and checks who opens a transaction. All
 that changes a repository's content goes through one (a push, a bookmark, a phase, a strip, a
 local commit), so there is no second way in: it does not matter whether the write arrives over
 SSH, over HTTPS or from a shell on the server.
 
-Who may push is in the hgrc of the repository, written from the registry by
+The rights are in the hgrc of the repository, written from the registry by
 ``hgfleet registry apply``::
 
   [hgfleet]
   # the path of the repository in the registry, for messages
   path = sandbox/playground
-  # groups whose members may push; empty: nobody
+  # groups whose members may push; empty: only the owner
   push = maintainers sandbox
-  # "public", or the groups whose members may read: who may not read may not push
+  # "public", or the groups whose members may read; pushing needs the right to read
   read = public
   # the person who created it over SSH, and so may push
   owner = bob
-  # why nobody may push at the moment
+  # the reason why pushes are refused at the moment
   read-only = moving to another host until noon
 
-Who asks is in the environment, set by ``hgfleet-shell`` for each session and by nothing that a
-client sends:
+The person is in the environment, set by ``hgfleet-shell`` for each session and never by data of
+the client:
 
 ``HGFLEET_USER``
   The name of the person. ``operator:NAME`` is an administrator at a shell of the server, who may
@@ -36,11 +36,11 @@ state                           answer
 person in one of the groups     may write
 the owner                       may write
 person in none of them          refused; the sentence names the groups
-``read-only`` has a reason      refused for everybody but operators; the sentence has the reason
+``read-only`` has a reason      refused except for operators; the sentence has the reason
 no ``HGFLEET_USER``             refused (a web worker, a forgotten job, a plain shell)
 ``operator:NAME``               may write, logged; NAME has to be a name
-no ``path`` or ``read``         refused for everybody but operators: ``registry apply`` has not
-                                seen this repository
+no ``path`` or ``read``         refused except for operators: ``registry apply`` has not seen
+                                this repository
 ==============================  ==============================================================
 
 Every decision is logged with the event ``access`` (see :hg:`help -e blackbox`).
@@ -86,7 +86,7 @@ class Answer(NamedTuple):
 
 
 def decide(user: str, groups: Iterable[str], repository: Repository | None) -> Answer:
-    """Decide from the session's user and groups and what the registry says of the repository."""
+    """Decide from the session's user and groups and the registry's entry of the repository."""
     if OPERATOR.fullmatch(user):
         return Answer(True, "operator")
     if not user or ":" in user:
@@ -114,19 +114,19 @@ def decide(user: str, groups: Iterable[str], repository: Repository | None) -> A
 
 
 def registered(ui: Any) -> Repository | None:
-    """Return what the generated hgrc says of the repository, None if there is none."""
+    """Return the repository as the generated hgrc describes it, None without one."""
     path = ui.config(b"hgfleet", b"path")
     # An empty list is an answer (the owner alone reads it), a missing one is none.
     if not path or not ui.hasconfig(b"hgfleet", b"read"):
         return None
-    read = tuple(text(word) for word in ui.configlist(b"hgfleet", b"read"))
+    read = tuple(text(name) for name in ui.configlist(b"hgfleet", b"read"))
     owner = ui.config(b"hgfleet", b"owner")
     reason = ui.config(b"hgfleet", b"read-only")
     return Repository(
         path=text(path),
         description="",
         read="public" if read == ("public",) else read,
-        push=tuple(text(word) for word in ui.configlist(b"hgfleet", b"push")),
+        push=tuple(text(name) for name in ui.configlist(b"hgfleet", b"push")),
         publishing=True,
         bundles=(),
         read_only=text(reason) if reason else None,
@@ -144,8 +144,8 @@ def reposetup(_ui: Any, repo: Any) -> None:
 def extsetup(_ui: Any) -> None:
     """Refuse a push before it is stored anywhere.
 
-    Core (wireprotov1server.unbundle, 7.2) writes all that a client sends to a temporary file before
-    a transaction is opened, so a reader could fill the disk. The table of commands is where a
+    Core (wireprotov1server.unbundle, 7.2) writes all data of a client to a temporary file before it
+    opens a transaction, so a reader could fill the disk. The table of commands is where a
     command can be wrapped.
     """
     command = wireprotov1server.commands[b"unbundle"]
@@ -164,9 +164,9 @@ def _refusing_early(original: Any) -> Any:
 
 
 class _Refused:
-    """The protocol of somebody who may not write: what they send is read, and goes nowhere.
+    """The protocol of a client that may not write: its data is read and discarded.
 
-    Read it has to be: a client sends all of it before it looks for an answer.
+    A client sends all of it before it reads an answer.
     """
 
     def __init__(self, proto: Any, ui: Any, message: str) -> None:
@@ -183,13 +183,13 @@ class _Refused:
         try:
             refuse(self._ui, self._message)
         except WriteRefusedError as refusal:
-            # What a client that speaks bundle2 understands; all do (server.bundle1 is off).
+            # The form that clients with bundle2 understand; all have it (server.bundle1 is off).
             refusal.duringunbundle2 = True
             raise
 
 
 def check(ui: Any, txnname: bytes = b"", **_kwargs: object) -> None:
-    """Refuse the transaction unless whoever opens it may (a hook)."""
+    """Refuse the transaction of a person who may not write (a hook)."""
     answer = ask(ui)
     tell(ui, answer, txnname.split(b"\n")[0])
     if not answer.allowed:
@@ -197,18 +197,18 @@ def check(ui: Any, txnname: bytes = b"", **_kwargs: object) -> None:
 
 
 def ask(ui: Any) -> Answer:
-    """Decide whether whoever runs this may write."""
+    """Decide whether the person of this session may write."""
     principal = writer()
     return decide(principal.name, principal.groups, registered(ui))
 
 
-def tell(ui: Any, answer: Answer, what: bytes) -> None:
-    """Log a decision; `what` is what was begun."""
+def tell(ui: Any, answer: Answer, operation: bytes) -> None:
+    """Log a decision on an operation."""
     ui.log(
         b"access",
         b"%s: user=%s reason=%s transaction=%s\n",
         b"allowed" if answer.allowed else b"refused",
         encoding.strtolocal(writer().name) or b"-",
         answer.reason.encode("ascii"),
-        what,
+        operation,
     )

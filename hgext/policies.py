@@ -1,10 +1,10 @@
 """refuse changesets that a repository's policies and rules do not allow.
 
 This extension runs in the hg that serves a repository and looks at every transaction just before
-it would become permanent. At that moment all is there to be seen (changesets, phases, bookmarks,
-markers), whichever way it came: a push over SSH, old pushkey requests, a bundle that is unbundled,
-a commit on the server. If something is wrong, the transaction is rolled back and the client reads
-everything that is wrong, each with a way out.
+it would become permanent. At that moment all changes are visible (changesets, phases, bookmarks,
+markers), from every source: a push over SSH, old pushkey requests, a bundle that is unbundled, a
+commit on the server. If there is a problem, the transaction is rolled back and the client reads
+every problem with its way out.
 
 Which policies a repository has is in its hgrc, written from the registry by
 ``hgfleet registry apply``, each value one line of JSON::
@@ -17,23 +17,23 @@ Which policies a repository has is in its hgrc, written from the registry by
   # who may push to some branches and paths
   rules = [{"branches": ["stable"], "push": ["release"]}]
 
-What the policies are and what they can be told is in the handbook of the operators; the decisions
-are in the package ``hgfleet.policies``, where each policy is a class with a small contract.
+The policies and their options are in the handbook of the operators; the decisions are in the
+package ``hgfleet.policies``, where each policy is a class.
 
 ==============================  ==============================================================
 state                           answer
 ==============================  ==============================================================
-no policies and no rules        nothing is looked at
-nothing wrong                   stored
-something wrong                 refused; the first 10 problems are named, the others counted
-``operator:NAME``               stored without a look, logged (NAME as in the extension access)
-a policy this hg does not know  refused: what cannot be checked has not been checked
+no policies and no rules        stored without a check
+no problem                      stored
+problems                        refused; the first 10 problems are named, the others counted
+``operator:NAME``               stored without a check, logged (NAME as in the extension access)
+a policy this hg does not know  refused, because it cannot be checked
 a check that breaks             refused, and the operators have the traceback in their log
 ==============================  ==============================================================
 
-What counts are the changesets that the transaction adds, secret and obsolete ones included: they
-can be pulled by their hash one day. Changesets that change their phase, that become obsolete, and
-bookmarks count for closed trees and rules.
+The policies check the changesets that the transaction adds, secret and obsolete ones included:
+they can be pulled by their hash one day. Closed trees and rules also check bookmarks and changesets
+that change their phase or become obsolete.
 
 Each answer is one line of the system log (``event=policy``), with the seconds each policy took,
 and has the event ``hgfleet_policy`` (see :hg:`help -e blackbox`).
@@ -82,7 +82,7 @@ def reposetup(_ui: Any, repo: Any) -> None:
 
 
 def check(ui: Any, repo: Any, **_kwargs: object) -> None:
-    """Refuse the transaction if a policy or rule finds something wrong (a hook)."""
+    """Refuse the transaction if a policy or rule finds a problem (a hook)."""
     if not ui.config(b"hgfleet", b"policies") and not ui.config(b"hgfleet", b"rules"):
         return
     start = time.perf_counter()
@@ -108,7 +108,7 @@ def check(ui: Any, repo: Any, **_kwargs: object) -> None:
             fields["policies"] = ",".join(f"{f.policy}:{f.seconds:.3f}" for f in findings)
             fields["detail"] = "; ".join(refused[1]) or refused[0] if refused else None
     except Exception as error:
-        # Whatever breaks here must not let anything through, nor show a traceback to a stranger.
+        # An error must neither let a change through nor show a traceback to a client.
         fields["decision"] = "fail"
         fields["detail"] = "".join(traceback.format_exception(error))[-logfmt.MAX_VALUE :]
         sentence = (

@@ -1,10 +1,10 @@
-"""`hgfleet directory access`: ask slapd's own rules whether they grant and refuse what they should.
+"""`hgfleet directory access`: check the access rules of slapd against a suite.
 
-The suite is JSON, a list of checks. Each says who asks for what in which entry, and which of it has
-to be allowed and which denied (entries need not exist):
+The suite is JSON, a list of checks. Each names a client, an entry, and the rights that the rules
+have to allow and to deny there (entries need not exist):
 
     [{"who": "cn=keys,ou=services,dc=example,dc=org",
-      "entry": "uid=anybody,ou=people,dc=example,dc=org",
+      "entry": "uid=example,ou=people,dc=example,dc=org",
       "allowed": ["sshPublicKey/read"], "denied": ["mail/read", "uid/write"]}]
 
 `who` is a DN or `anonymous`. slapacl(8) answers, one process for each pair of who and entry, from
@@ -38,14 +38,14 @@ _ANSWER: Final = re.compile(r"(\S+) access to (\S+): (ALLOWED|DENIED)")
 
 
 class AccessRulesError(HgfleetError):
-    """The rules of the directory grant or refuse what they should not; one line for each."""
+    """The rules of the directory grant or refuse rights against the suite; one line for each."""
 
     exit_code = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What somebody may and may not do in an entry."""
+    """Rights that a client must and must not have in an entry."""
 
     who: str
     entry: str
@@ -54,12 +54,12 @@ class Check:
 
     @property
     def questions(self) -> tuple[str, ...]:
-        """Everything that is asked, such as `uid/read`."""
+        """All rights of the check, such as `uid/read`."""
         return (*self.allowed, *self.denied)
 
 
 def parse_suite(text: str) -> list[Check]:
-    """Read a suite; raise UsageError with what is wrong."""
+    """Read a suite; raise UsageError that names the problem."""
     try:
         data = json.loads(text)
     except ValueError as error:
@@ -92,7 +92,7 @@ def command(check: Check) -> list[str]:
 
 
 def answers(output: str) -> dict[str, bool]:
-    """Read what slapacl says (on stderr): question to whether it is allowed."""
+    """Read the output of slapacl (on stderr): each question, and whether it is allowed."""
     return {
         f"{attribute}/{right}": answer == "ALLOWED"
         for right, attribute, answer in _ANSWER.findall(output)
@@ -100,7 +100,7 @@ def answers(output: str) -> dict[str, bool]:
 
 
 def problems(check: Check, told: Mapping[str, bool]) -> list[str]:
-    """Return a line for every answer that is not what it has to be."""
+    """Return a line for every answer that differs from the suite."""
     result = []
     for questions, right in ((check.allowed, True), (check.denied, False)):
         for question in questions:
@@ -132,7 +132,7 @@ def ask(check: Check) -> list[str]:
 
 
 def ask_all(checks: Sequence[Check]) -> Iterable[str]:
-    """Ask all of a suite, a few at a time; yield what is wrong in the order of the suite."""
+    """Ask all of a suite, a few at a time; yield the problems in the order of the suite."""
     with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
         for found in pool.map(ask, checks):
             yield from found
@@ -145,7 +145,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     access = commands.add_parser(
         "access",
-        help="ask slapd's rules what they grant",
+        help="check the rights that slapd's rules grant",
         description="Read a suite of checks (JSON) from the standard input and ask slapd's rules,"
         " as root on the directory's host. The role directory does it at the end of each run.",
         epilog=__doc__.partition("\n\n")[2],

@@ -22,7 +22,7 @@ TLS_1_2: Final = 0x303
 
 def isolate() -> None:
     """Have only the settings of this package count; called before python-ldap is imported."""
-    # ldap.conf and ~/.ldaprc must not be able to weaken what is set here.
+    # ldap.conf and ~/.ldaprc must not be able to weaken the options below.
     posix.putenv("LDAPNOINIT", "1")
     # libldap's timeouts do not cover the resolver, which waits 10 s for a dead name server.
     posix.putenv("RES_OPTIONS", "timeout:1 attempts:1")

@@ -21,7 +21,7 @@ MAX_GROUPS: Final = 200
 
 
 class DeniedError(Exception):
-    """The directory's answer admits no one person; `reason` is for the log, never for the client.
+    """The directory's answer admits no single person; `reason` is for the log, not for clients.
 
     | reason | means |
     | --- | --- |
@@ -43,7 +43,7 @@ class DeniedError(Exception):
 
 
 def values(attributes: Attributes, name: str) -> tuple[bytes, ...]:
-    """Return the values of an attribute, in whatever case its name is written."""
+    """Return the values of an attribute, whose name may be in either case."""
     for found, given in attributes.items():
         if found.lower() == name.lower():
             return tuple(given)

@@ -1,9 +1,9 @@
-"""`hgfleet keys index`: have the fingerprint of every key in a directory.
+"""`hgfleet keys index`: write the fingerprint of every key of a directory beside the key.
 
-A login is one indexed search for a fingerprint (`sshPublicKeyId`). A directory that a site has had
-before knows keys (`sshPublicKey`) only; this writes the other attribute, and repairs it where
-people were changed by a tool that does not know of it. Each entry is one change of its own, so it
-may be stopped at any point and started again: what is right already is passed over.
+A login is one indexed search for a fingerprint (`sshPublicKeyId`). The older directory of a site
+has keys (`sshPublicKey`) only; the command writes the other attribute, and repairs it where another
+tool changed the keys of a person. Each entry is one change of its own, so a run may be stopped at
+any point and started again: it passes over entries that are right.
 
 The server needs the attribute in its schema and an index for it (docs/operator-handbook.md).
 """
@@ -44,7 +44,7 @@ _FILTER: Final = "(|(sshPublicKey=*)(sshPublicKeyId=*))"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one entry needs, and what is wrong with its keys."""
+    """The change that one entry needs, and the problems of its keys."""
 
     change: Change | None
     fingerprints: tuple[str, ...]
@@ -69,7 +69,7 @@ def examine(dn: str, entry: Attributes) -> Finding:
 
 @dataclass(slots=True)
 class Totals:
-    """What a run did."""
+    """Numbers of a run."""
 
     entries: int = 0
     changed: int = 0
@@ -85,7 +85,7 @@ class Totals:
 
 
 def index(directory: Directory, base: str, check: bool) -> Iterator[str | Totals]:
-    """Go through all entries; yield what there is to say, and the totals at the end."""
+    """Go through all entries; yield lines for the operator, and the totals at the end."""
     totals = Totals()
     seen: dict[str, str] = {}
     for dn, entry in directory.search(base, _FILTER, ["sshPublicKey", "sshPublicKeyId"], deep=True):
@@ -116,8 +116,8 @@ def add_parser(subparsers: Any) -> None:
     """Add `hgfleet keys`."""
     parser = subparsers.add_parser("keys", help="index the SSH keys of a directory")
     parser.set_defaults(run=lambda _options: parser.print_help(sys.stderr) or 2)
-    words = parser.add_subparsers(metavar="COMMAND", title="commands")
-    made = words.add_parser(
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands")
+    made = commands.add_parser(
         "index",
         help="have the fingerprint of every key in a directory",
         description="Fill and repair sshPublicKeyId, by which logins find a person.",
@@ -138,12 +138,12 @@ def add_parser(subparsers: Any) -> None:
 
 
 def connect(options: argparse.Namespace) -> Directory:
-    """Open the connection; a test puts something else in this place."""
+    """Open the connection; tests replace this function."""
     return Connection(options.uri, options.bind_dn, options.password_file, options.ca_file)
 
 
 def run_index(options: argparse.Namespace) -> int:
-    """Index, and say what was done."""
+    """Index, and print the numbers."""
     directory = connect(options)
     base = options.base or directory.suffix()
     totals = _print(index(directory, base, options.check))

@@ -1,7 +1,7 @@
-"""People of the directory, and what has to change for them: decisions without a server.
+"""People of the directory, and plans of changes to them: decisions without a server.
 
-Every function that plans returns the changes still needed, an empty list when all is as asked for.
-So a command that is run twice changes something once.
+Every plan is the list of changes still needed, empty when all is as asked for. So the second run of
+a command changes nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ATTRIBUTES: Final = (
     *("uid", "cn", "mail", "objectClass", "sshPublicKey", "sshPublicKeyId"),
     *("pwdAccountLockedTime", "pwdChangedTime"),
 )
-"""What is read of a person; never the password."""
+"""Attributes that are read of a person; never the password."""
 
 MIN_PASSWORD: Final = 12
 MAX_PASSWORD: Final = 200
@@ -40,7 +40,7 @@ class PersonError(HgfleetError):
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """A key as the directory has it. What cannot be read as a key lets nobody in."""
+    """A key as the directory has it. A value with a problem admits no person."""
 
     value: bytes
     fingerprint: str
@@ -123,7 +123,7 @@ def read_key(value: bytes) -> StoredKey:
 
 
 def person_dn(name: str, suffix: str) -> str:
-    """Return the name of a person's entry; raise PersonError for what cannot be a name."""
+    """Return the name of a person's entry; raise PersonError for an impossible name."""
     if not is_person(name):
         raise PersonError(
             f"{name[:60]!r} is not a name: a-z 0-9 . _ -, at most 32, beginning with a letter"
@@ -132,7 +132,7 @@ def person_dn(name: str, suffix: str) -> str:
 
 
 def group_dn(name: str, suffix: str) -> str:
-    """Return the name of a group's entry; raise PersonError for what cannot be a name."""
+    """Return the name of a group's entry; raise PersonError for an impossible name."""
     if not is_group(name):
         raise PersonError(
             f"{name[:60]!r} is not the name of a group: a-z 0-9 . _ -, at most 64, and not "
@@ -141,15 +141,15 @@ def group_dn(name: str, suffix: str) -> str:
     return f"cn={escape_dn(name)},ou=groups,{suffix}"
 
 
-def check_text(what: str, text: str) -> str:
+def check_text(field: str, text: str) -> str:
     """Check a name or mail address that people will read."""
     if not text.strip() or len(text) > 200 or not text.isprintable():
-        raise PersonError(f"{what}: got {text[:60]!r}, expected 1 to 200 printable characters")
+        raise PersonError(f"{field}: got {text[:60]!r}, expected 1 to 200 printable characters")
     return text.strip()
 
 
 def check_mail(text: str) -> str:
-    """Check a mail address, as far as looking at it can."""
+    """Check the form of a mail address."""
     local, at, domain = check_text("mail", text).rpartition("@")
     if not at or not local or not domain or " " in text or not text.isascii():
         raise PersonError(f"mail: got {text[:60]!r}, expected an address")
@@ -157,7 +157,7 @@ def check_mail(text: str) -> str:
 
 
 def check_key(text: str) -> StoredKey:
-    """Check one public key that somebody wants to use."""
+    """Check one public key before it is stored."""
     lines = [line for line in text.splitlines() if line.strip()]
     if len(lines) != 1:
         raise PersonError(f"got {len(lines)} lines, expected one public key on one line")
@@ -167,7 +167,7 @@ def check_key(text: str) -> StoredKey:
         hint = " (that is the private key; the public one ends in .pub)" * ("PRIVATE" in text)
         raise PersonError(f"{error}{hint}") from error
     comment = publickey.comment(lines[0].strip())
-    # One blank between the parts: what is written here is compared and deleted by value.
+    # One blank between the parts: stored keys are compared and deleted by value.
     stored = " ".join(part for part in (key.type, key.blob, comment) if part)
     return StoredKey(stored.encode(), key.fingerprint, comment, key.type)
 
@@ -190,7 +190,7 @@ def check_password(password: str, name: str) -> str:
 def plan_add(
     person: Person | None, name: str, suffix: str, full_name: str | None, mail: str | None
 ) -> list[Change]:
-    """Have a person; what is not given stays as it is."""
+    """Add a person, or change the given attributes of one."""
     dn = person_dn(name, suffix)
     if full_name is not None:
         full_name = check_text("full name", full_name)
@@ -217,7 +217,7 @@ def plan_add(
 
 
 def plan_disable(person: Person) -> list[Change]:
-    """Let nobody in under this name, with any key, certificate or password."""
+    """Refuse this person with any key, certificate or password."""
     if person.disabled:
         return []
     return _modify(person.dn, [Edit("replace", "pwdAccountLockedTime", (DISABLED.encode(),))])
@@ -231,7 +231,7 @@ def plan_enable(person: Person) -> list[Change]:
 
 
 def plan_key_add(person: Person, key: StoredKey, owners: Sequence[str]) -> list[Change]:
-    """Add a key; `owners` are all who have it already."""
+    """Add a key; `owners` are the people who have it already."""
     others = [owner for owner in owners if owner != person.name]
     if others:
         raise PersonError(

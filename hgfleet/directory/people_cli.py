@@ -5,7 +5,7 @@ system log, with the operator's name:
 
     event=person action=disable person=mallory by=alice changed=yes
 
-`--check` shows what a command would change and changes nothing.
+`--check` shows the changes of a command and makes none.
 """
 
 from __future__ import annotations
@@ -61,19 +61,19 @@ def add_parser(subparsers: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    # A group of words needs one more of them.
+    # Without a command the help is the answer.
     parser.set_defaults(run=lambda _options: parser.print_help(sys.stderr) or 2)
     parser.add_argument(
         "--uri", default=LOCAL, help="the server (default: this host's, through its socket)"
     )
-    words = parser.add_subparsers(metavar="COMMAND", title="commands")
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands")
 
     def command(
-        where: Any, word: str, run: Callable[..., int], summary: str, *, writes: bool = True
+        where: Any, name: str, run: Callable[..., int], summary: str, *, writes: bool = True
     ) -> Any:
-        made = where.add_parser(word, help=summary, description=summary[0].upper() + summary[1:])
+        made = where.add_parser(name, help=summary, description=summary[0].upper() + summary[1:])
         made.set_defaults(run=run)
-        if word != "list":
+        if name != "list":
             made.add_argument("name", metavar="NAME", help="the person's short name")
         if writes:
             made.add_argument(
@@ -81,40 +81,41 @@ def add_parser(subparsers: Any) -> None:
             )
         return made
 
-    add = command(words, "add", run_add, "add a person, or change name and mail of one")
+    add = command(commands, "add", run_add, "add a person, or change name and mail of one")
     add.add_argument("--full-name", metavar="TEXT")
     add.add_argument("--mail", metavar="ADDRESS")
     add.add_argument(
         "--key", action="append", default=[], metavar="KEY", help="a file, a text, or -"
     )
     add.add_argument("--group", action="append", default=[], metavar="GROUP")
-    command(words, "disable", run_disable, "let nobody in under this name; keys stay known")
-    command(words, "enable", run_enable, "let a disabled person in again")
-    command(words, "password", run_password, "set a password (for HTTPS), read from standard input")
-    show = command(words, "show", run_show, "show keys, groups and state", writes=False)
+    command(commands, "disable", run_disable, "refuse every login of a person; keys stay known")
+    command(commands, "enable", run_enable, "let a disabled person in again")
+    command(
+        commands, "password", run_password, "set a password (for HTTPS), read from standard input"
+    )
+    show = command(commands, "show", run_show, "show keys, groups and state", writes=False)
     show.add_argument("--json", action="store_true")
-    listed = command(words, "list", run_list, "list people", writes=False)
+    listed = command(commands, "list", run_list, "list people", writes=False)
     listed.add_argument("--disabled", action="store_true", help="only those who are disabled")
     listed.add_argument("--enabled", action="store_true", help="only those who are not")
     listed.add_argument("--group", metavar="GROUP", help="only members of this group")
     listed.add_argument("--no-keys", action="store_true", help="only those without a usable key")
     listed.add_argument("--json", action="store_true")
 
-    key_words = _nested(words, "key", "add or remove a key")
-    key_add = command(key_words, "add", run_key_add, "add a public key")
+    key_commands = _nested(commands, "key", "add or remove a key")
+    key_add = command(key_commands, "add", run_key_add, "add a public key")
     key_add.add_argument("key", metavar="KEY", help="a file, a text, or - for standard input")
-    key_remove = command(key_words, "remove", run_key_remove, "remove a key")
+    key_remove = command(key_commands, "remove", run_key_remove, "remove a key")
     key_remove.add_argument("key", metavar="KEY", help="its fingerprint (SHA256:...) or comment")
-    group_words = _nested(words, "group", "put a person into a group, or take one out")
-    for word, run in (("add", run_group_add), ("remove", run_group_remove)):
-        made = command(
-            group_words, word, run, f"{word} a person {'to' if word == 'add' else 'from'} a group"
-        )
+    group_commands = _nested(commands, "group", "put a person into a group, or take one out")
+    for name, run in (("add", run_group_add), ("remove", run_group_remove)):
+        where = "to" if name == "add" else "from"
+        made = command(group_commands, name, run, f"{name} a person {where} a group")
         made.add_argument("group", metavar="GROUP")
 
 
-def _nested(words: Any, word: str, summary: str) -> Any:
-    parser = words.add_parser(word, help=summary, description=summary[0].upper() + summary[1:])
+def _nested(commands: Any, name: str, summary: str) -> Any:
+    parser = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:])
     parser.set_defaults(run=lambda _options: parser.print_help(sys.stderr) or 2)
     return parser.add_subparsers(metavar="COMMAND", title="commands")
 
@@ -123,7 +124,7 @@ def _nested(words: Any, word: str, summary: str) -> Any:
 
 
 def connect(options: argparse.Namespace) -> Directory:
-    """Open the connection; a test puts something else in this place."""
+    """Open the connection; tests replace this function."""
     return Connection(options.uri)
 
 
@@ -175,7 +176,7 @@ def key_from(argument: str) -> StoredKey:
 
 
 def operator() -> str:
-    """Return who is at work: with sudo, the one who called it."""
+    """Return the name of the operator: with sudo, the user who called it."""
     return os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
 
 
@@ -240,7 +241,7 @@ def run_add(options: argparse.Namespace) -> int:
 
 
 def run_disable(options: argparse.Namespace) -> int:
-    """Let nobody in under this name."""
+    """Refuse every login of this person."""
     directory = connect(options)
     found = existing(directory, options.name, directory.suffix())
     return carry_out(options, directory, people.plan_disable(found), "disable")

@@ -89,16 +89,16 @@ def parse(text: str, allowed: Collection[str] = KEY_TYPES) -> PublicKey:
     # Blanks are the only white space that is printable.
     if not text.isprintable():
         raise BadKeyError("not-one-line", "got a key with line breaks or control characters in it")
-    words = text.split(maxsplit=2)
-    if len(words) < 2 or words[0] not in KEY_TYPES or not _looks_like_base64(words[1]):
+    parts = text.split(maxsplit=2)
+    if len(parts) < 2 or parts[0] not in KEY_TYPES or not _looks_like_base64(parts[1]):
         _explain(text)
-    return check(words[0], words[1], allowed)
+    return check(parts[0], parts[1], allowed)
 
 
 def comment(text: str) -> str:
-    """Return what stands after a key that `parse` accepts, or nothing."""
-    words = text.split(maxsplit=2)
-    return words[2].strip() if len(words) == 3 else ""
+    """Return the comment after a key that `parse` accepts, or an empty text."""
+    parts = text.split(maxsplit=2)
+    return parts[2].strip() if len(parts) == 3 else ""
 
 
 def _looks_like_base64(text: str) -> bool:

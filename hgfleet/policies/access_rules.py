@@ -1,6 +1,6 @@
-"""Who may change which part of the tree at the moment: closed trees, rules of branches and paths.
+"""Policies on the right to change a part of the tree: closed trees, rules of branches and paths.
 
-These apply to every change: publishing somebody's draft on a closed branch is a landing as well.
+They apply to every change: publishing another person's draft on a closed branch is a landing, too.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from hgfleet.policies.rule import Rule
 
 OVERRIDE: Final = "CLOSED_TREE"
-"""With `hg push --pushvars CLOSED_TREE=yes` a person of an excepted group says "I know"."""
+"""`hg push --pushvars CLOSED_TREE=yes` is how a person of an excepted group confirms the push."""
 
 
 class ClosedTree(Policy):
-    """Nothing lands for a while: a release is made, the tests are broken, a migration runs."""
+    """Pushes are refused for a while: during a release, broken tests, a migration."""
 
     name: ClassVar[str] = "closed-tree"
     summary: ClassVar[str] = "nothing may be pushed for the moment"
@@ -40,7 +40,7 @@ class ClosedTree(Policy):
         self._except = options.get("except", ())
 
     def check(self, push: Push) -> Iterator[str]:
-        """Name what is closed, once for each branch, and who may push all the same."""
+        """Yield the closed branches, and the groups that may push all the same."""
         excepted = not push.principal.groups.isdisjoint(self._except)
         if excepted and push.variables.get(OVERRIDE) == "yes":
             return

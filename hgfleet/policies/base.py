@@ -1,8 +1,8 @@
-"""The contract between a policy and whoever runs it.
+"""Base of all policies: `Policy`, and the facts about a push that it decides from.
 
-A policy is a class: a name, a line that says what it is for, the options it takes, what it applies
-to, and a check that yields a sentence for each thing that is wrong. It decides from facts alone;
-`Push` has those facts, from a repository (`hgext/policies.py`) or made up by a test.
+A policy is a class: a name, a summary, its options, the kind of changes it applies to, and a check
+that yields a sentence for each problem. It decides from facts alone; `Push` has those facts, from a
+repository (`push_facts.py`) or from a test.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from hgfleet.policies.options import Option
 
 AppliesTo = Literal["added changesets", "heads", "every change"]
-"""What a policy looks at, and so which transactions it is asked about.
+"""The changes that a policy checks, and so the transactions that it is evaluated for.
 
-`added changesets`  what a push, an unbundle or a commit brings, whatever its phase and whether it
-                    is already obsolete: it can be pulled by its hash one day.
-`heads`             what the branches look like afterwards. Changesets that appear or disappear by
-                    a phase or an obsolescence marker change that too.
+`added changesets`  the changesets of a push, an unbundle or a commit, in any phase, obsolete ones
+                    included: they can be pulled by their hash one day.
+`heads`             the heads of the branches afterwards. Changesets that appear or disappear by a
+                    phase or an obsolescence marker change them too.
 `every change`      those, moved phases of older changesets, and bookmarks.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Changeset:
-    """What the log has of a changeset. Undecodable bytes are replaced in all texts."""
+    """A changeset as the changelog has it. Undecodable bytes are replaced in all texts."""
 
     node: str
     """40 hexadecimal digits."""
@@ -62,15 +62,15 @@ class Bookmark:
 
 
 class Push(Protocol):
-    """What a transaction is about to change. Everything that costs is computed when asked for."""
+    """The changes of a transaction that is about to close. Costly facts are computed on demand."""
 
     @property
     def principal(self) -> Principal:
-        """Who changes it."""
+        """The person who pushes."""
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """What the person said with `hg push --pushvars NAME=VALUE`."""
+        """The values of `hg push --pushvars NAME=VALUE`."""
 
     @property
     def added(self) -> Sequence[Changeset]:
@@ -85,16 +85,16 @@ class Push(Protocol):
         """The bookmarks it changes."""
 
     def entries(self, changeset: Changeset) -> Iterable[Entry]:
-        """Return the files that differ from every parent: what the changeset itself brings."""
+        """Return the files that differ from every parent."""
 
     def touched(self, changeset: Changeset) -> Iterable[str]:
         """Return the paths it changes, files that it removes included.
 
-        A merge touches what somebody had to decide, and not what came cleanly from one side.
+        A merge touches the paths of its conflicts, and not those that came cleanly from one side.
         """
 
     def touched_on_branch(self, changeset: Changeset) -> Iterable[str]:
-        """Return the paths that its branch has differently now: a merge brings what it merges."""
+        """Return the paths that differ on its branch now, those of a merged branch included."""
 
     def size(self, entry: Entry, limit: int) -> int:
         """Return the bytes of a file; exactly, if that may be more than the limit."""
@@ -125,13 +125,13 @@ class Policy:
     options: ClassVar[Mapping[str, Option]] = {}
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        """Take options that `problem` and the registry have found to be right."""
+        """Take options that the registry and `problem` have accepted."""
 
     @classmethod
     def problem(cls, _options: Mapping[str, Any]) -> str | None:
-        """Say what is expected of options that are right one by one, or None."""
+        """Return the problem of options that are right one by one, or None."""
         return None
 
     def check(self, push: Push) -> Iterator[str]:
-        """Yield a sentence for each thing that is wrong: which changeset, what, the way out."""
+        """Yield a sentence for each problem: the changeset, the problem, the way out."""
         raise NotImplementedError

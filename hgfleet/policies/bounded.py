@@ -1,8 +1,8 @@
-r"""Regular expressions over text of strangers, with an end.
+r"""Regular expressions whose search is bounded in time and text.
 
-The expression is an operator's, but even an innocent one (`(\w+ ?)+:`) can take years on a text
-that was made for it. So only the beginning of a long text is looked at, and an alarm clock ends a
-search that has not come to an end by then; Python's engine looks at signals while it works.
+The expression is an operator's, but even a harmless one (`(\w+ ?)+:`) can take years on a text that
+a client made for it. So a search covers only the beginning of a long text, and an alarm clock ends
+it; Python's engine looks at signals while it works.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SECONDS: Final = 1.0
 
 
 class SearchTimeoutError(Exception):
-    """The search did not come to an end; whatever asked must not take that for a yes."""
+    """The search did not come to an end; the caller must not take that for a match."""
 
 
 class Pattern:

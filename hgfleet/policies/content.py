@@ -43,7 +43,7 @@ class FileSize(Policy):
 
 
 class Paths(Policy):
-    """Names that some system cannot have, or that have no business in a repository."""
+    """Paths that an operating system cannot store, or that the repository forbids."""
 
     name: ClassVar[str] = "paths"
     summary: ClassVar[str] = "limits to the names of files"
@@ -60,11 +60,11 @@ class Paths(Policy):
 
     @classmethod
     def problem(cls, _options: Mapping[str, Any]) -> str | None:
-        """Ask for something to check."""
+        """Demand at least one option."""
         return None if _options else "max-length, forbidden, or both"
 
     def check(self, push: Push) -> Iterator[str]:
-        """Look at what is added or changed; a file with a bad name may always be removed."""
+        """Check added and changed files; a file with a bad name may always be removed."""
         for changeset in push.added:
             for entry in push.entries(changeset):
                 length = len(entry.path.encode("utf-8", "surrogateescape"))
@@ -85,9 +85,9 @@ class Paths(Policy):
 class NoCaseCollisions(Policy):
     """Two names that differ by upper and lower case are one file on Windows and macOS.
 
-    There a changeset that has both cannot even be checked out. Looked at are the heads of what is
-    pushed: a collision that a later changeset of the same push resolves harms nobody for long, and
-    one that was there before is nothing that this push brings.
+    There a changeset that has both cannot even be checked out. The policy checks the pushed heads:
+    a later changeset of the same push may resolve a collision, and an older collision is not of
+    this push.
     """
 
     name: ClassVar[str] = "no-case-collisions"
@@ -95,7 +95,7 @@ class NoCaseCollisions(Policy):
     applies_to: ClassVar[AppliesTo] = "added changesets"
 
     def check(self, push: Push) -> Iterator[str]:
-        """Compare what arrived with all of each head."""
+        """Compare the new paths with all paths of each head."""
         arrived: dict[str, None] = {}
         for changeset in push.added:
             arrived.update(dict.fromkeys(push.arrived(changeset)))
@@ -118,7 +118,7 @@ def collisions(arrived: Iterable[str], manifest: Iterable[str]) -> Iterator[tupl
     wanted = {}
     for path in arrived:
         wanted[fold(path)] = path
-    # The directories above what arrived: a file may have the name of one of them.
+    # The directories above the new paths: a file may have the name of one of them.
     above = {folder for folded in wanted for folder in _folders(folded)}
     found: dict[str, list[str]] = {}
     files_as_folders: dict[str, str] = {}
@@ -145,7 +145,7 @@ def collisions(arrived: Iterable[str], manifest: Iterable[str]) -> Iterator[tupl
 
 
 def fold(path: str) -> str:
-    """Return what a file system that does not tell upper from lower case makes of a path."""
+    """Return the name that a case-insensitive file system compares for a path."""
     if path.isascii():
         return path.lower()
     # macOS also takes both ways to write an accented letter for the same name.

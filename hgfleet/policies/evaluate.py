@@ -1,4 +1,4 @@
-"""Asks the policies of a repository about a push, and puts their answers together."""
+"""Evaluation of the policies of a repository for a push, and the refusal made of the findings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hgfleet.policies.rule import Rule
 
 MAX_SHOWN: Final = 10
-"""Problems that a refusal names. Who has a hundred has them for one or two reasons."""
+"""Problems that a refusal names. A hundred problems have one or two reasons."""
 
 MAX_COUNTED: Final = 1000
 """Problems of one policy after which it stops looking."""
@@ -31,7 +31,7 @@ _TOO_LONG: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one policy found, and how long it took."""
+    """Problems that one policy found, and the seconds it took."""
 
     policy: str
     problems: tuple[str, ...]
@@ -41,8 +41,8 @@ class Finding:
 def build(policies: Mapping[str, Mapping[str, Any]], rules: Sequence[Rule]) -> list[Policy]:
     """Make the policies of a repository, in the order in which they are asked.
 
-    Raises ValueError for a policy or options that this release does not know: what cannot be
-    checked has not been checked.
+    Raises ValueError for a policy or options that this release does not know, so that an unknown
+    check is never passed over.
     """
     unknown = sorted(set(policies) - set(POLICIES))
     if unknown:
@@ -65,7 +65,7 @@ def build(policies: Mapping[str, Mapping[str, Any]], rules: Sequence[Rule]) -> l
 
 
 def evaluate(policies: Sequence[Policy], push: Push) -> list[Finding]:
-    """Ask each policy that applies, to the end: a person wants to know all at once."""
+    """Evaluate each policy that applies, to its end, so that a refusal names all problems."""
     findings = []
     for policy in policies:
         if not _applies(policy, push):
@@ -90,7 +90,7 @@ def _applies(policy: Policy, push: Push) -> bool:
 
 
 def refusal(findings: Sequence[Finding], user: str, path: str) -> tuple[str, Sequence[str]] | None:
-    """Return the sentence of a refusal and the lines with its details; None if nothing is wrong.
+    """Return the sentence of a refusal and the lines with its details; None without a problem.
 
     Every policy gets a line before any gets a second one.
     """
@@ -112,6 +112,6 @@ def refusal(findings: Sequence[Finding], user: str, path: str) -> tuple[str, Seq
     total = sum(len(finding.problems) for finding in wrong)
     if total > len(details):
         details.append(f"- and {total - len(details)} more")
-    what = "a problem" if total == 1 else f"{total} problems"
+    count = "a problem" if total == 1 else f"{total} problems"
     where = "named above (unless --quiet)"
-    return f"{user} may not push this to {path}: {what}, {where}; nothing was changed", details
+    return f"{user} may not push this to {path}: {count}, {where}; nothing was changed", details

@@ -42,7 +42,7 @@ def paths(globs: Sequence[str]) -> Pattern:
 
 
 def glob_problem(glob: str) -> str | None:
-    """Say what a pattern should look like, or None if it is one."""
+    """Return the expected form of a pattern, or None if this is one."""
     expected = f"a pattern like 'release-*' or 'docs/**': printable, at most {MAX_GLOB} characters"
     if not glob.strip() or not glob.isprintable() or len(glob) > MAX_GLOB:
         return expected
@@ -85,7 +85,7 @@ def _regex(glob: str, *, is_path: bool) -> str:
 
 
 def _range(found: re.Match[str]) -> str:
-    """A range as a regular expression has it; what is none are its characters."""
+    """Return a range as a regular expression has it, or the characters themselves."""
     first, last, single = found.groups()
     if single is None and first <= last:
         return f"{re.escape(first)}-{re.escape(last)}"

@@ -1,4 +1,4 @@
-"""Policies about the shape of the history and about what the log says."""
+"""Policies on the history: heads, merges, commit messages, authors."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _BRANCHES = Option("globs", "branches it applies to; all of them without it")
 class SingleHead(Policy):
     """A branch has one open head, so that "the newest of the branch" means something.
 
-    A branch that had several when the policy came may keep them and lose them one by one; what is
-    refused is one more.
+    A branch that had several when the policy came may keep them and lose them one by one; the
+    policy refuses one more.
     """
 
     name: ClassVar[str] = "single-head"
@@ -60,7 +60,7 @@ class NoMerges(Policy):
         self._branches = globs.branches(options.get("branches", ()))
 
     def check(self, push: Push) -> Iterator[str]:
-        """Look at the second parent of what is on a protected branch."""
+        """Look at the second parent of each changeset on a protected branch."""
         for changeset in push.added:
             if changeset.is_merge and self._branches.fits(changeset.branch):
                 yield (
@@ -70,14 +70,14 @@ class NoMerges(Policy):
 
 
 class _Text(Policy):
-    """A pattern that something of each changeset has to fit, and a hint that says so for people."""
+    """A pattern that one text of each changeset has to fit, and a hint that explains it."""
 
     applies_to: ClassVar[AppliesTo] = "added changesets"
     options: ClassVar[Mapping[str, Option]] = {
-        "pattern": Option("pattern", "what has to be found in it", required=True),
-        "hint": Option("text", "what a person is told, instead of the pattern"),
+        "pattern": Option("pattern", "a regular expression that is found in it", required=True),
+        "hint": Option("text", "the sentence of the refusal, instead of the pattern"),
     }
-    what: ClassVar[str]
+    subject: ClassVar[str]
     way_out: ClassVar[str]
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -85,11 +85,11 @@ class _Text(Policy):
         self._expected = options.get("hint") or f"expected the pattern {options['pattern']}"
 
     def text(self, changeset: Changeset) -> str:
-        """Return what has to fit."""
+        """Return the text that has to fit."""
         raise NotImplementedError
 
     def check(self, push: Push) -> Iterator[str]:
-        """Search each; a search that does not end is a no."""
+        """Search each text; a search that does not end is a refusal."""
         for changeset in push.added:
             text = self.text(changeset)
             line = shown(text.partition("\n")[0])
@@ -98,20 +98,20 @@ class _Text(Policy):
                     continue
             except SearchTimeoutError:
                 yield (
-                    f'{changeset} has the {self.what} "{line}", and comparing it with the pattern '
-                    "takes too long: use a plainer one, and tell an operator"
+                    f'{changeset} has the {self.subject} "{line}", and comparing it with the '
+                    "pattern takes too long: use a plainer one, and tell an operator"
                 )
-                # The others would take as long, while nobody else can push.
+                # The other changesets would take as long, while the lock keeps all pushes waiting.
                 return
-            yield f'{changeset} has the {self.what} "{line}": {self._expected}; {self.way_out}'
+            yield f'{changeset} has the {self.subject} "{line}": {self._expected}; {self.way_out}'
 
 
 class CommitMessage(_Text):
-    """The message says what the people of a project agreed on, such as the number of a bug."""
+    """The message has the form that the project agreed on, such as the number of a bug."""
 
     name: ClassVar[str] = "commit-message"
     summary: ClassVar[str] = "the pattern is found in each commit message"
-    what: ClassVar[str] = "message"
+    subject: ClassVar[str] = "message"
     way_out: ClassVar[str] = "change it with hg commit --amend or hg histedit"
 
     def text(self, changeset: Changeset) -> str:
@@ -124,7 +124,7 @@ class Author(_Text):
 
     name: ClassVar[str] = "author"
     summary: ClassVar[str] = "the pattern is found in each author"
-    what: ClassVar[str] = "author"
+    subject: ClassVar[str] = "author"
     way_out: ClassVar[str] = "set ui.username and use hg commit --amend --user"
 
     def text(self, changeset: Changeset) -> str:

@@ -1,13 +1,13 @@
-"""What a changeset changes, from the difference of two manifests and from nothing else.
+"""Changed paths of a changeset, from the difference of two manifests alone.
 
-A changeset also has a list of its files. That list is the client's word: one with an empty list
-and a link in its manifest is stored all the same. A manifest is a sorted list of lines
+A changeset also has a list of its files. The client writes that list: a changeset with an empty
+list and a link in its manifest is stored all the same. A manifest is a sorted list of lines
 
     PATH NUL 40 hexadecimal digits, FLAG ("l" a link, "x" executable, "" neither) LF
 
-stored as differences: pieces of bytes that replace others. Those are the client's as well, and
-nothing says that a piece begins where a line does; put together without their surroundings they can
-look like harmless lines. So the pieces are laid against the text they change.
+stored as differences: pieces of bytes that replace others. The client writes those as well,
+and a piece need not begin where a line does; joined without their surroundings, pieces can look
+like harmless lines. So the pieces are laid against the text they change.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Difference:
 def difference(before: bytes, after: bytes, delta: bytes) -> Difference:
     """Compare two manifests, given the delta that makes the second of the first.
 
-    Costs what the delta is long, as long as its pieces are whole lines, as those of every hg are.
+    The cost is the length of the delta if its pieces are whole lines, as those of every hg are.
     Raises ManifestError if the lines are no manifest.
     """
     pieces = _whole_lines(before, delta)

@@ -1,4 +1,4 @@
-"""What a policy can be told in the registry: kinds of options, and how a text becomes a value."""
+"""Options of policies in the registry: their kinds, and the parsing of their values."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def count(text: str) -> int | None:
 
 
 def pattern_problem(expression: str) -> str | None:
-    """Say what is wrong with a regular expression, or None."""
+    """Return the problem of a regular expression, or None."""
     if not expression or len(expression) > MAX_PATTERN or not expression.isprintable():
         return EXPECTED["pattern"]
     try:

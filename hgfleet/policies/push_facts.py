@@ -1,7 +1,7 @@
-"""The facts that policies ask for, from the repository whose transaction is about to close.
+"""Facts about a push, from the repository whose transaction is about to close.
 
-Costs are those of what the transaction adds: changesets are read from the log, their files from
-the differences of manifests, and no file is read unless it may be too large.
+The cost follows the size of the transaction: changesets are read from the log, their files from the
+differences of manifests, and no file is read unless it may be too large.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LINES: Final = 500_000
 """Lines of differences that are kept for the next policy; about 100 MB."""
 
 _STORED: Final = operator.attrgetter("_revlog")
-"""What is below the log of a file; core has no public way to ask for a size without reading."""
+"""The revlog below a filelog; core has no public way to get a size without reading."""
 
 _VARIABLE: Final = b"USERVAR_"
 
@@ -124,7 +124,7 @@ class RepositoryPush:
         (second,) = others
         one, two = set(first.paths()), set(second.paths())
         for path in sorted(one | two):
-            # What is the same as in one parent came cleanly, if only that side had changed it.
+            # A path that equals one parent came cleanly, if only that side had changed it.
             changed = (first if path in one else second).before.get(path)
             if (path in one and path in two) or changed != self._in_ancestor(rev, path):
                 yield _path(path)
@@ -178,7 +178,7 @@ class RepositoryPush:
                 heads.add(rev)
         return sum(not log.branchinfo(rev)[1] for rev in heads)
 
-    # Which changesets.
+    # Changesets.
 
     @functools.cached_property
     def _phase_moves(self) -> tuple[frozenset[int], frozenset[int]]:
@@ -235,7 +235,7 @@ class RepositoryPush:
         first, second = self._log.parentrevs(rev)
         return [first] if second == nullrev else [first, second]
 
-    # What they change.
+    # Changed paths.
 
     def _manifest_rev(self, rev: int) -> int:
         if rev == nullrev:
@@ -264,7 +264,7 @@ class RepositoryPush:
         delta = self._manifests.revdiff(before, after)
         if after not in self._texts:
             # Cheaper than to have hg rebuild the text from its last full copy, and compute its
-            # hash: what is not what its hash says cannot be checked out by anybody.
+            # hash: no client can check out a text with a wrong hash.
             self._keep(after, bytes(mdiff.patch(old, delta)) if delta else old)
         return manifest_diff.difference(old, self._text(after), delta)
 
@@ -283,7 +283,7 @@ class RepositoryPush:
             self._texts.popitem(last=False)
 
     def _in_ancestor(self, rev: int, path: bytes) -> bytes | None:
-        """Return what the ancestor of both parents of a merge has for a path."""
+        """Return the line of a path in the ancestor of both parents of a merge."""
         if self._ancestor_of[0] != rev:
             self._ancestor_of = (rev, self._ancestor_lines(rev))
         return self._ancestor_of[1].get(path)

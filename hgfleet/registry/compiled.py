@@ -28,7 +28,7 @@ COMPILED_FORMAT: Final = 2
 def dump_compiled(registry: Registry) -> str:
     """Render the registry as JSON, the same text for the same registry.
 
-    What nothing says is left out: most repositories have no policies, and every session reads this.
+    Unset values are left out: most repositories have no policies, and every session reads this.
     """
     data = {
         "format": COMPILED_FORMAT,
@@ -83,7 +83,7 @@ def _repository_json(repository: Repository) -> dict[str, Any]:
 def load_compiled(path: Path | str) -> Registry:
     """Read the JSON that `hgfleet registry apply` wrote.
 
-    Raises RegistryError if it is missing or is not what this version writes.
+    Raises RegistryError if the file is missing or is not of the format of this version.
     """
     try:
         with open(path, encoding="utf-8") as file:  # noqa: PTH123  (pathlib is slow to import)
@@ -97,7 +97,7 @@ def load_compiled(path: Path | str) -> Registry:
 
 
 def parse_compiled(text: str, name: str = "registry.json") -> Registry:
-    """Turn the text that `dump_compiled` made into the registry again."""
+    """Parse the text that `dump_compiled` renders."""
     try:
         data = json.loads(text)
         if data["format"] != COMPILED_FORMAT:
@@ -118,7 +118,7 @@ def parse_compiled(text: str, name: str = "registry.json") -> Registry:
 
 
 class _Compiled(Mapping[str, Repository]):
-    """The repositories of a compiled registry, each made into one when it is first asked for.
+    """The repositories of a compiled registry, each made on first use.
 
     A session needs a single one of thousands: with 2,000 repositories, making all of them takes
     30 ms, reading the JSON 5 ms.

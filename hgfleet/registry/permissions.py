@@ -1,7 +1,7 @@
-"""Who may read and who may push: pure decisions over a registry entry and a person.
+"""Permissions to read and to push: pure decisions over a registry entry and a principal.
 
-Everything that asks (the SSH shell, the hook inside hg, the web workers) asks here, so the answer
-and its words are the same everywhere.
+The SSH shell, the hook inside hg and the web workers all decide here, so the decision and its
+refusal are the same everywhere.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 def owns(repository: Repository, principal: Principal | None) -> bool:
-    """Whether it is the person's own: one that they created, not one of the inventory."""
+    """Whether the person created the repository (never so for one of the inventory)."""
     return principal is not None and principal.name == repository.owner
 
 
 def may_read(repository: Repository, principal: Principal | None) -> bool:
-    """Whether the person (None: somebody unknown, over HTTPS) may read the repository."""
+    """Whether the person (None: an anonymous client, over HTTPS) may read the repository."""
     if repository.read == "public" or owns(repository, principal):
         return True
     return principal is not None and not principal.groups.isdisjoint(repository.read)
 
 
 def may_push(repository: Repository, principal: Principal) -> bool:
-    """Whether the person may push now. Who may not read may not push either."""
+    """Whether the person may push now. Pushing needs the right to read, too."""
     return repository.read_only is None and would_push(repository, principal)
 
 
@@ -40,7 +40,7 @@ def would_push(repository: Repository, principal: Principal) -> bool:
 
 
 def push_refusal(repository: Repository, principal: Principal) -> str:
-    """One sentence for a person who may not push: who may, and what to do about it."""
+    """Return the refusal of a push: the people who may, and the way out."""
     if repository.read_only is not None and would_push(repository, principal):
         return (
             f"{principal.name} may not push to {repository.path} now: it is read-only "
