@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hgfleet.bundles import config as settings
 from hgfleet.bundles.explain import explain
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 examples:
-  systemctl start hgfleet-bundles.service    what the timer does: run for every repository
-  hgfleet bundles plan                       what a run would do for each repository, and why
-  hgfleet bundles status team/project        what is published now, and whether it answers
+  systemctl start hgfleet-bundles.service    run for every repository, as the timer does
+  hgfleet bundles plan                       the plan of each repository, with reasons
+  hgfleet bundles status team/project        the published bundles, and whether they answer
   hgfleet bundles run --dry-run              the plan, and the objects that would be deleted
-  hgfleet bundles run --pushed               what happens after pushes
-  hgfleet bundles run --force team/project   make new bundles of one repository whatever its plan
+  hgfleet bundles run --pushed               run for the repositories in the push spool
+  hgfleet bundles run --force team/project   make new bundles of one repository even if fresh
   hgfleet bundles explain team/project       the plan of one repository with all its inputs
-  hgfleet bundles prune --dry-run            what is outdated, orphaned or of nobody
-  hgfleet bundles publish team/project       a lost manifest, from what the stores hold
-  hgfleet bundles verify                     download and clone everything that is published
+  hgfleet bundles prune --dry-run            objects that are outdated or orphaned
+  hgfleet bundles publish team/project       a lost manifest, from the objects in the stores
+  hgfleet bundles verify                     download and clone every published bundle
 
 `run`, `publish`, `prune` and `verify` run as the user of the bundle jobs; all but `verify` need the
 credentials of the stores, from systemd or as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. They exit
@@ -56,47 +56,40 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)
-
     check = commands.add_parser(
         "check",
-        help="say what is wrong with a file of settings, or that it is fine",
-        description="Say what is wrong with a file of settings, or that it is fine.",
+        help="report a mistake in a file of settings, or that it is fine",
+        description="Report a mistake in a file of settings, or that it is fine.",
     )
     _add_config(check)
     check.set_defaults(run=_check)
+    _add_run(commands)
+    for name, summary, example, run in _READING:
+        one = _command(commands, name, summary, example, run)
+        one.set_defaults(format="text")
+        if name == "status":
+            one.add_argument("--json", action="store_true", help="for programs; sizes are in bytes")
+    for name, summary, example, run in _WORKING:
+        one = _command(commands, name, summary, example, run)
+        _add_format(one)
+        if name == "prune":
+            one.add_argument("--dry-run", action="store_true", help="show the objects to delete")
 
-    def command(name: str, summary: str, example: str, run: Callable[..., int]) -> Any:
-        one = commands.add_parser(
-            name,
-            help=summary,
-            description=f"{summary[0].upper()}{summary[1:]}.",
-            epilog=f"example:\n  {example}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        one.add_argument(
-            "repositories",
-            nargs="*",
-            metavar="REPO",
-            help="path of a repository, as in the registry (default: all)",
-        )
-        _add_config(one)
-        one.set_defaults(run=run)
-        return one
 
-    run = command(
+def _add_run(commands: Any) -> None:
+    run = _command(
+        commands,
         "run",
-        "make, upload, verify and publish what is missing, then delete what is outdated",
+        "generate, upload, verify and publish missing bundles, then delete outdated ones",
         "hgfleet bundles run --dry-run team/project",
         _run,
     )
-    run.add_argument(
-        "--dry-run", action="store_true", help="say what would be done, change nothing"
-    )
+    run.add_argument("--dry-run", action="store_true", help="show the plan, change nothing")
     run.add_argument("--force", action="store_true", help="make new bundles even where none is due")
     run.add_argument(
         "--pushed",
         action="store_true",
-        help="only the repositories that were pushed to since their last run, until there are none",
+        help="only the repositories in the push spool, until it is empty",
     )
     run.add_argument(
         "--every",
@@ -105,54 +98,38 @@ def add_parser(subparsers: Any) -> None:
         metavar="SECONDS",
         help="with --pushed: time between two runs for the same repository (default: %(default)s)",
     )
-    plan = command(
-        "plan",
-        "say what a run would do for each repository, and why",
-        "hgfleet bundles plan",
-        _plan,
+    _add_format(run)
+
+
+def _command(
+    commands: Any, name: str, summary: str, example: str, run: Callable[..., int]
+) -> argparse.ArgumentParser:
+    """Add a command that takes names of repositories."""
+    one: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    plan.set_defaults(format="text")
-    status = command(
-        "status",
-        "show what is published, and whether everybody can download it",
-        "hgfleet bundles status team/project",
-        _status,
+    one.add_argument(
+        "repositories",
+        nargs="*",
+        metavar="REPO",
+        help="path of a repository, as in the registry (default: all)",
     )
-    status.set_defaults(format="text")
-    status.add_argument("--json", action="store_true", help="for programs; sizes are in bytes")
-    explained = command(
-        "explain",
-        "say what a run would do for a repository, and everything that it goes by",
-        "hgfleet bundles explain team/project",
-        _explain,
+    _add_config(one)
+    one.set_defaults(run=run)
+    return one
+
+
+def _add_format(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="auto",
+        help="sentences or structured events (default: sentences at a terminal)",
     )
-    explained.set_defaults(format="text")
-    publish = command(
-        "publish",
-        "make manifests anew from what the stores hold, after a clone from each entry",
-        "hgfleet bundles publish team/project",
-        _publish,
-    )
-    prune = command(
-        "prune",
-        "delete what is outdated, left by killed runs, or of repositories that are gone",
-        "hgfleet bundles prune --dry-run",
-        _prune,
-    )
-    prune.add_argument("--dry-run", action="store_true", help="say what would be deleted")
-    verify = command(
-        "verify",
-        "download every published bundle, compare it, and make a clone from it",
-        "hgfleet bundles verify team/project",
-        _verify,
-    )
-    for one in (run, verify, publish, prune):
-        one.add_argument(
-            "--format",
-            choices=FORMATS,
-            default="auto",
-            help="sentences or structured events (default: sentences at a terminal)",
-        )
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
@@ -190,7 +167,7 @@ def _pipeline(
 def _repositories(
     pipeline: Pipeline, options: argparse.Namespace, *, and_archived: bool = False
 ) -> list[Repository]:
-    """Return the named repositories, or all; with the archived ones, whose bundles have to go."""
+    """Return the named repositories, or all; with the archived ones, whose bundles must go."""
     registry, archived = pipeline.known()
     unknown = [path for path in options.repositories if path not in registry.repositories]
     if unknown:
@@ -215,7 +192,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _run_pushed(options: argparse.Namespace) -> int:
     if options.repositories or options.force or options.dry_run:
-        raise UsageError("--pushed works off what was pushed: without names, --force and --dry-run")
+        raise UsageError("--pushed works off the push spool: without names, --force and --dry-run")
     worst = 0
 
     def run(paths: list[str]) -> set[str]:
@@ -224,7 +201,7 @@ def _run_pushed(options: argparse.Namespace) -> int:
         registry, archived = pipeline.known()
         withdrawn = {one.path: one for one in archived}
         found = [registry.repositories.get(path, withdrawn.get(path)) for path in paths]
-        # What nobody knows any more is the timer's business, which looks at all there is.
+        # A repository that left the registry is for the full run of the timer.
         outcomes = pipeline.run([one for one in found if one is not None]) if any(found) else []
         pipeline.renew_pages([*registry.repositories.values()])
         worst = max(worst, _summary(pipeline, outcomes))
@@ -345,7 +322,7 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _link(link: Link, problem: str | None) -> dict[str, object]:
-    """A pull bundle for programs."""
+    """Return a pull bundle for the JSON output."""
     return {
         "file": link.name if link.on_disk else None,
         "bases": link.bases,
@@ -358,7 +335,7 @@ def _link(link: Link, problem: str | None) -> dict[str, object]:
 
 
 def _entry(entry: Entry, place: tuple[str, Key] | None, problem: str) -> dict[str, object]:
-    """An entry for programs; `problem` is None if it answers."""
+    """Return an entry for the JSON output; `problem` is null if it answers."""
     return {
         "url": entry.url,
         "store": place[0] if place else None,
@@ -370,3 +347,48 @@ def _entry(entry: Entry, place: tuple[str, Key] | None, problem: str) -> dict[st
         "made": entry.made.isoformat(),
         "problem": problem or None,
     }
+
+
+_READING: Final = (
+    (
+        "plan",
+        "show the plan of each repository, with reasons",
+        "hgfleet bundles plan",
+        _plan,
+    ),
+    (
+        "status",
+        "show the published bundles, and whether clients can download them",
+        "hgfleet bundles status team/project",
+        _status,
+    ),
+    (
+        "explain",
+        "show the plan of a repository, with all its inputs",
+        "hgfleet bundles explain team/project",
+        _explain,
+    ),
+)
+"""Commands that change nothing and need no credentials."""
+
+_WORKING: Final = (
+    (
+        "publish",
+        "make manifests anew from the objects in the stores, after a clone from each entry",
+        "hgfleet bundles publish team/project",
+        _publish,
+    ),
+    (
+        "prune",
+        "delete objects that are outdated, of killed runs, or of repositories that are gone",
+        "hgfleet bundles prune --dry-run",
+        _prune,
+    ),
+    (
+        "verify",
+        "download every published bundle, compare it, and make a clone from it",
+        "hgfleet bundles verify team/project",
+        _verify,
+    ),
+)
+"""Commands that take long and report their progress."""

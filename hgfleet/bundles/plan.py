@@ -1,6 +1,6 @@
-"""What a repository's clone bundles need, decided from what it has and what is published.
+"""Plan of a repository: which clone bundles to generate, copy, keep or withdraw, with the reasons.
 
-Pure: everything that had to be looked up is in the arguments.
+Pure: the state of the repository and its published entries are arguments.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What hg says about a repository.
+    """The state of a repository, from hg.
 
-    `heads` are all heads that a client could pull (topological, not secret); empty for an empty
+    `heads` are all heads that a client can pull (topological, not secret); empty for an empty
     repository. `tip` is the newest of them, `changesets` the number of changesets up to it.
     `covered` gives, for those tips of published bundles that the repository still has, the number
     of changesets up to them. `exists` is False where the registry is ahead of the disk.
@@ -40,7 +40,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """When a bundle that still works is worth replacing.
+    """The limits beyond which a bundle that works is replaced.
 
     At once when more than `share` (0 to 1) of the changesets are newer than it, since each client
     pulls those from the server. Within `REST`, when anything is newer and the server was busy for
@@ -54,12 +54,12 @@ class Refresh:
 
 
 REST: Final = timedelta(hours=6)
-"""How long a bundle stays at least where only demand asks for a new one: pulls of people who are up
-to date count too, and no bundle saves those."""
+"""The shortest life of a bundle that only demand makes stale: demand counts small pulls too, and no
+bundle saves those."""
 
 
 class Action(enum.Enum):
-    """What one run does for a repository."""
+    """The action of one run for a repository."""
 
     KEEP = "keep"
     GENERATE = "generate"
@@ -71,10 +71,10 @@ class Action(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """The stores for one repository: where clients read from each (`urls`, in a manifest's order).
+    """The stores for one repository, with their public URLs (`urls`, in the order of a manifest).
 
-    `down` says why nothing can be written to some of them at the moment. `others` are those where
-    its bundles must not be: private stores if everybody may read it, public ones if not.
+    `down` has the reasons why some of them take no uploads at the moment. `others` are the stores
+    where its bundles must not be: private ones for a public repository, else public ones.
     """
 
     urls: Mapping[str, str]
@@ -138,22 +138,14 @@ def plan(
 ) -> Plan:
     """Decide what to do for a repository.
 
-    `dead` gives, for URLs of published entries that do not answer as they should, what they
-    answered instead; such an entry is replaced. `demand` is what the server was asked for in the
-    last day. `foreign` says that the manifest has lines which
-    are not among the published entries; they go. `force` replaces everything.
+    `dead` has the URLs of published entries that do not answer as they should, with the reasons;
+    such an entry is replaced. `demand` is that of the last day. `foreign` says that the manifest
+    has lines which are not among the published entries; they go. `force` replaces everything.
     """
     path, dead = repository.path, dead or {}
-    if not stores.urls:
-        which = "public, and every store is private" if repository.is_public else _NO_PRIVATE_STORE
-        return _none(path, bool(published) or foreign, f"{which}: it gets no bundles")
-    if not repository.bundles:
-        return _none(path, bool(published) or foreign, "the registry gives it no bundles")
-    if not state.exists:
-        return Plan(path, Action.SKIP, ("not on this host (`hgfleet registry apply` creates it)",))
-    if not state.heads:
-        return _none(path, bool(published) or foreign, "empty: there is nothing to bundle")
-
+    early = _without_bundles(repository, state, stores, bool(published) or foreign)
+    if early is not None:
+        return early
     usable, problems = _sort(path, state, repository.bundles, published, stores.urls, dead)
     keep: dict[str, Mapping[str, Entry]] = {}
     copy: dict[str, tuple[str, ...]] = {}
@@ -161,7 +153,7 @@ def plan(
     reasons: list[str] = []
     if misplaced(published, stores):
         since = "public now" if repository.is_public else "not public any more"
-        reasons.append(f"{since}: what is in {', '.join(stores.others)} is withdrawn")
+        reasons.append(f"{since}: its bundles in {', '.join(stores.others)} are withdrawn")
     covered = state.changesets
     for kind, here in usable.items():
         newest = max(
@@ -173,7 +165,7 @@ def plan(
             reasons.append(f"{kind}: {reason}")
             continue
         covered = min(covered, newest.covered or 0)
-        # Everywhere the same content: whichever URL a client is sent to, it gets the same.
+        # The same content everywhere, so a client gets the same bundle from every URL.
         digest = newest.entry.sha256
         keep[kind] = {store: one.entry for store, one in here.items() if one.entry.sha256 == digest}
         missing = tuple(store for store in stores.up if store not in keep[kind])
@@ -185,24 +177,48 @@ def plan(
     if build or copy:
         action = Action.GENERATE if build else Action.COPY
         return Plan(path, action, tuple(reasons), repository.bundles, tuple(build), copy, keep)
-    wanted = order(repository.bundles, list(stores.urls), keep)
-    if foreign or wanted != list(published):
+    expected = order(repository.bundles, list(stores.urls), keep)
+    if foreign or expected != list(published):
         reasons.append("the manifest has other lines, or another order, than it should have")
         return Plan(path, Action.REPUBLISH, tuple(reasons), repository.bundles, keep=keep)
-    newer = state.changesets - covered
-    reasons = [
-        f"covers all but {newer:,} of {state.changesets:,} changesets" if newer else "current"
-    ]
-    reasons += [
+    reasons = _reasons_to_keep(repository, state.changesets, covered, stores, keep)
+    return Plan(path, Action.KEEP, tuple(reasons), repository.bundles, keep=keep)
+
+
+def _reasons_to_keep(
+    repository: Repository,
+    changesets: int,
+    covered: int,
+    stores: Stores,
+    keep: Mapping[str, Mapping[str, Entry]],
+) -> list[str]:
+    """Return the reasons of a plan that changes nothing."""
+    newer = changesets - covered
+    down = [
         f"not in {store}, which is down: {stores.down[store]}"
         for store in stores.urls
         if store in stores.down and any(store not in keep[kind] for kind in repository.bundles)
     ]
-    return Plan(path, Action.KEEP, tuple(reasons), repository.bundles, keep=keep)
+    return [f"covers all but {newer:,} of {changesets:,} changesets" if newer else "current", *down]
 
 
-def _none(path: str, published: bool, reason: str) -> Plan:
-    return Plan(path, Action.WITHDRAW if published else Action.KEEP, (reason,))
+def _without_bundles(
+    repository: Repository, state: State, stores: Stores, published: bool
+) -> Plan | None:
+    """Return the plan of a repository that gets no bundles now, None for any other one."""
+    if stores.urls and repository.bundles and not state.exists:
+        reason = "not on this host (`hgfleet registry apply` creates it)"
+        return Plan(repository.path, Action.SKIP, (reason,))
+    if not stores.urls:
+        which = "public, and every store is private" if repository.is_public else _NO_PRIVATE_STORE
+        reason = f"{which}: it gets no bundles"
+    elif not repository.bundles:
+        reason = "the registry gives it no bundles"
+    elif not state.heads:
+        reason = "empty: there is nothing to bundle"
+    else:
+        return None
+    return Plan(repository.path, Action.WITHDRAW if published else Action.KEEP, (reason,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +237,7 @@ def _sort(
     urls: Mapping[str, str],
     dead: Mapping[str, str],
 ) -> tuple[dict[str, dict[str, _Usable]], dict[str, dict[str, str]]]:
-    """Sort the usable entries, and what is wrong with the dead ones, by kind and store."""
+    """Sort the usable entries, and the problems of the dead ones, by kind and store."""
     usable: dict[str, dict[str, _Usable]] = {kind: {} for kind in kinds}
     problems: dict[str, dict[str, str]] = {kind: {} for kind in kinds}
     for entry in published:

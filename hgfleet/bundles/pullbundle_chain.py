@@ -1,12 +1,12 @@
-"""The chain of pull bundles of a repository: which links it has, and which of them a pull gets.
+"""Pull bundle chain of a repository: the plan of its links, and the choice of links for a pull.
 
-A link is a bundle with everything between the heads of the link before it (`bases`) and its own
-`heads`. All links together have everything up to the heads of the last one; what came later is sent
-live. A chain grows at its end; small links are rolled up into larger ones like the levels of a
-log-structured store, so that each changeset is written a few times only and a pull from any point
-finds links that begin near it.
+A link is a bundle with all changesets between the heads of the link before it (`bases`) and its own
+`heads`. All links together have the history up to the heads of the last one; the server computes
+newer changesets live. A chain grows at its end. Small links are rolled up into larger ones, like
+the levels of a log-structured store, so that each changeset is written a few times only and a pull
+from any point finds links that begin near it.
 
-Pure: everything that had to be looked up is in the arguments.
+Pure: the state of the repository and the chain on disk are arguments.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 MAX_LINKS: Final = 30
 MAX_HEADS: Final = 500
-"""Of a link. Each is a word in a manifest that every pull reads."""
+"""The most heads of a link. Every pull reads all heads in the manifest."""
 
 PIECES: Final = 8
-"""Into how many links a history is cut that has no chain yet. No link is rolled up to more than
-this share of the history: whoever is in the midst of a link gets the rest of it live."""
+"""The number of links of a new chain. No link is rolled up to more than this share of the history,
+because a client in the midst of a link gets the rest of the link live."""
 
 SPEC: Final = "zstd-v2"
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
@@ -38,7 +38,7 @@ _NODE: Final = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is worth a pull bundle.
+    """The limits of pull bundles.
 
     A repository with fewer than `least` changesets has none; a link gets at least `step`. Without
     `whole`, the chain begins where the repository is when the chain is made.
@@ -52,9 +52,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One link. `name` is that of its file, of its sha256; "-" for a part that is not on disk.
+    """One link. `name` is that of its file, made of its sha256; "-" for a part not on disk.
 
-    `size` is in bytes, `changesets` how many lie between `bases` and `heads`.
+    `size` is in bytes, `changesets` the number of changesets between `bases` and `heads`.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Link:
 
     @property
     def sha256(self) -> str:
-        """What the file's content has to have."""
+        """The sha256 of the file."""
         return self.name.removesuffix(".hg")
 
     def line(self) -> str:
@@ -92,7 +92,7 @@ def render(chain: Iterable[Link]) -> str:
 
 
 def parse(text: str) -> Chain:
-    """Read a manifest, up to the first line that is damaged or does not go on where it should."""
+    """Read a manifest up to the first line that is damaged or does not continue the chain."""
     links: list[Link] = []
     for line in text.splitlines():
         link = _link(line)
@@ -123,11 +123,8 @@ def _link(line: str) -> Link | None:
         return None
 
 
-# --- making ---------------------------------------------------------------------------------------
-
-
 class Move(enum.Enum):
-    """What one run does for a chain."""
+    """The change that one run makes to a chain."""
 
     KEEP = "keep"
     EXTEND = "extend"
@@ -138,9 +135,10 @@ class Move(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class NewLink:
-    """A link to be made: from `bases` to `heads`, or to all heads of the repository (None).
+    """A link to generate: from `bases` to `heads`, or to all heads of the repository (None).
 
-    More than one of `pieces` share it among them. Without `on_disk` it is only a beginning.
+    With more than one piece, as many links share its changesets. Without `on_disk` it is a part
+    that only marks the beginning of the chain.
     """
 
     bases: tuple[str, ...]
@@ -159,20 +157,20 @@ class ChainPlan:
 
     @property
     def new_links(self) -> tuple[NewLink, ...]:
-        """The links to be made."""
+        """The links to generate."""
         return tuple(part for part in self.parts if isinstance(part, NewLink))
 
 
 def heads_to_look_up(chain: Sequence[Link]) -> set[str]:
-    """Return the heads of which a plan needs to know whether the repository still has them."""
+    """Return the heads that the plan looks up in the repository."""
     return set(chain[-1].heads) if chain else set()
 
 
 def intact(chain: Sequence[Link], there: Collection[str]) -> Chain:
-    """Return the links at the beginning that have nothing that the repository has not.
+    """Return the links from the beginning whose changesets the repository still has.
 
-    The heads of a link have those of all before among their ancestors, so the last link that stands
-    keeps all others.
+    The heads of a link have the heads of all earlier links as ancestors, so the last intact link
+    keeps all before it.
     """
     for count in range(len(chain), 0, -1):
         if all(head in there for head in chain[count - 1].heads):
@@ -190,51 +188,40 @@ def plan(
     aligned: bool = False,
     force: bool = False,
 ) -> ChainPlan:
-    """Decide what to do for a repository.
+    """Decide about the chain of a repository.
 
-    `state.covered` has those heads of `questions` that the repository has, or of all links if it
-    has not all of these. `missing` are the names of files that are gone or not whole. `tips` are
-    those of the published clone bundles: a link that ends with one is not rolled up into the next,
-    so that the pull after a clone finds a link that begins there. For the same reason `aligned`,
-    that new clone bundles are made now, extends the chain by however little. `force` makes all
-    links anew.
+    `state.covered` has the heads of `heads_to_look_up` that the repository has; if one is missing,
+    the heads of all links. `missing` are the names of files that are missing or not whole. `tips`
+    are those of the published clone bundles: a link that ends with a tip is not rolled up into the
+    next one, so that the pull after a clone finds a link that begins there. For the same reason
+    `aligned`, new clone bundles in this run, extends the chain by any number of changesets. `force`
+    makes all links anew.
     """
-    drop = Move.DROP if chain else Move.KEEP
-    if not limits.enabled:
-        return ChainPlan(drop, "switched off on this host")
-    if not state.exists:
-        return ChainPlan(Move.KEEP, "not on this host", chain)
-    if not state.heads:
-        return ChainPlan(drop, "empty")
-    if state.changesets < limits.least:
-        few = f"{state.changesets:,} changesets, fewer than {limits.least:,}: pulls are cheap"
-        return ChainPlan(drop, few)
-
+    if (early := _without_change(chain, state, limits)) is not None:
+        return early
     kept = intact(chain, state.covered)
     is_cut = len(kept) < len(chain)
-    gone = next((n for n, link in enumerate(kept) if link.name in missing), len(kept))
-    lost, kept = gone < len(kept), kept[:gone]
+    first_missing = next((n for n, one in enumerate(kept) if one.name in missing), len(kept))
+    is_lost, kept = first_missing < len(kept), kept[:first_missing]
     if force or (kept and kept[0].on_disk != limits.whole):
         kept = ()
     if len(state.heads) > MAX_HEADS:
         many = f"{len(state.heads):,} heads, more than {MAX_HEADS:,}: the chain stays as it is"
-        return ChainPlan(Move.REBASE if is_cut or lost else Move.KEEP, many, kept)
+        return ChainPlan(Move.REBASE if is_cut or is_lost else Move.KEEP, many, kept)
     why = ""
     if is_cut:
-        why = "the repository no longer has what some links end with"
-    elif lost:
-        why = "a file is gone or not whole"
+        why = "the repository no longer has the heads of some links"
+    elif is_lost:
+        why = "a file is missing or not whole"
     elif force:
         why = "new ones were asked for"
     if not kept:
         pieces = max(1, min(PIECES, state.changesets // max(1, limits.step)))
-        make = NewLink((), None, pieces) if limits.whole else NewLink((), None, on_disk=False)
-        return ChainPlan(Move.REBASE, why or "no chain yet", (make,))
+        whole = NewLink((), None, pieces) if limits.whole else NewLink((), None, on_disk=False)
+        return ChainPlan(Move.REBASE, why or "no chain yet", (whole,))
 
-    covered = max((state.covered.get(head, 0) for head in kept[-1].heads), default=0)
-    is_current = set(kept[-1].heads) == state.heads
-    newer = 0 if is_current else max(1, state.changesets - covered)
-    if newer < (1 if aligned or lost else max(1, limits.step)):
+    newer = _newer(kept, state)
+    if newer < (1 if aligned or is_lost else max(1, limits.step)):
         if is_cut:
             return ChainPlan(Move.REBASE, why, kept)
         rest = f"covers all but {newer:,} of {state.changesets:,} changesets"
@@ -247,12 +234,35 @@ def plan(
     )
 
 
+def _without_change(chain: Chain, state: State, limits: Limits) -> ChainPlan | None:
+    """Return the plan of a repository that gets no new link now, None for any other one."""
+    drop = Move.DROP if chain else Move.KEEP
+    if not limits.enabled:
+        return ChainPlan(drop, "switched off on this host")
+    if not state.exists:
+        return ChainPlan(Move.KEEP, "not on this host", chain)
+    if not state.heads:
+        return ChainPlan(drop, "empty")
+    if state.changesets < limits.least:
+        few = f"{state.changesets:,} changesets, fewer than {limits.least:,}: pulls are cheap"
+        return ChainPlan(drop, few)
+    return None
+
+
+def _newer(kept: Chain, state: State) -> int:
+    """Return the number of changesets that are newer than the chain."""
+    if set(kept[-1].heads) == state.heads:
+        return 0
+    covered = max((state.covered.get(head, 0) for head in kept[-1].heads), default=0)
+    return max(1, state.changesets - covered)
+
+
 def _extended(
     kept: Chain, newer: int, changesets: int, limits: Limits, tips: Collection[str]
 ) -> tuple[Link | NewLink, ...]:
-    """Add a link, and let it take in those before it that are hardly larger.
+    """Add a link, and roll up those before it that are hardly larger.
 
-    Each link is then at least twice as large as the next one, but for the largest.
+    Each link is then at least twice as large as the next one, except the largest ones.
     """
     largest = max(limits.step, changesets // PIECES)
     first = len(kept)
@@ -275,7 +285,7 @@ def _joins(link: Link, tips: Collection[str]) -> bool:
 def _compact(
     parts: tuple[Link | NewLink, ...], tips: Collection[str]
 ) -> tuple[Link | NewLink, ...]:
-    """Join the two smallest neighbours of a chain that is too long, as it gets with the years."""
+    """Join the two smallest neighbours of a chain that has become too long over the years."""
     if len(parts) <= MAX_LINKS:
         return parts
     links = [part for part in parts if isinstance(part, Link)]
@@ -291,12 +301,9 @@ def _compact(
     return (*parts[:best], joined, *parts[best + 2 :])
 
 
-# --- serving --------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A part of an answer: a link from disk, or everything up to `heads` live."""
+    """A part of an answer: a link from disk, or all changesets up to `heads` live."""
 
     heads: tuple[str, ...]
     link: Link | None = None
@@ -310,14 +317,14 @@ def segments(
     missing: Callable[[Link], int],
     usable: Callable[[Link], bool],
 ) -> list[Segment]:
-    """Choose what a pull gets from disk, in the order in which it is sent; nothing if nothing.
+    """Choose the segments of the answer to a pull, in order; none if no link can be used.
 
     `known` says whether the client has all heads of a link, `wanted` whether it asked for all of
-    them (or for descendants), `missing` how many changesets of a link it has not, and `usable`
-    whether the file is there. What is newer than the last segment is sent live behind it.
+    them (or for descendants), `usable` whether the file is on disk; `missing` counts the changesets
+    of a link that the client does not have. Newer changesets are sent live behind the last segment.
 
-    A link of which the client has more than half already is sent live, as far as it lacks it: that
-    costs the server less than the client saves.
+    If the client has more than half of a link, its other changesets are sent live: that costs the
+    server less than a whole link costs the client.
     """
     first = next((n + 1 for n in reversed(range(len(chain))) if known(chain[n])), 0)
     last = next((n for n in reversed(range(len(chain))) if wanted(chain[n])), -1)

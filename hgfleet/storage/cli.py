@@ -1,4 +1,4 @@
-"""`hgfleet storage`: move repositories to today's storage format, under their users."""
+"""`hgfleet storage`: move repositories to the current storage format while they are in use."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 _EPILOG = """\
 examples:
   hgfleet storage status                   the format of every repository
-  hgfleet storage plan                     what an upgrade would do, the room and time it needs
+  hgfleet storage plan                     the upgrades that are due, their room and time
   hgfleet storage upgrade                  all that need it, one after the other
   hgfleet storage upgrade --jobs 4         four at the same time
   hgfleet storage upgrade team/project     one of them
   hgfleet storage upgrade --dry-run        the plan
 
 A new store is written beside the old one, compared with it, and put in its place in one step.
-Everybody reads meanwhile; a push waits for less than a second as a rule. It runs on an SSH host,
+Readers go on meanwhile; a push waits for less than a second as a rule. It runs on an SSH host,
 as root, and works with the rights of hg. It can be stopped or killed at any moment: the next run
 goes on. If any repository failed, it exits with the code of the failure; the others are done all
 the same.
@@ -42,47 +42,27 @@ the same.
 
 def add_parser(subparsers: Any) -> None:
     """Add `hgfleet storage` and its commands."""
-    raw = argparse.RawDescriptionHelpFormatter
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "storage",
-        help="move repositories to today's storage format",
-        description="Storage formats: zstd and whatever else new repositories are created with.",
+        help="move repositories to the current storage format",
+        description="Storage formats: zstd, and the other requirements of new repositories.",
         epilog=_EPILOG,
-        formatter_class=raw,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)
-
-    def command(name: str, summary: str, example: str, run: Callable[..., int]) -> Any:
-        one = commands.add_parser(
-            name,
-            help=summary,
-            description=f"{summary[0].upper()}{summary[1:]}.",
-            epilog=f"example:\n  {example}",
-            formatter_class=raw,
-        )
-        one.add_argument(
-            "repositories", nargs="*", metavar="REPO", help="path in the registry (default: all)"
-        )
-        for option, default, text in (
-            ("--registry", paths.COMPILED, "the compiled registry"),
-            ("--dynamic", paths.DYNAMIC, "what people created"),
-            ("--root", paths.REPOSITORIES, "where repositories are"),
-            ("--hgrc", paths.HGRC, "what hg gets as HGRCPATH"),
-        ):
-            one.add_argument(option, default=default, metavar="PATH", help=f"{text} ({default})")
-        one.add_argument("--user", default="hg", help="owner of the repositories (hg)")
-        one.set_defaults(run=run)
-        return one
-
-    command(
+    _command(
+        commands,
         "plan",
-        "say which repositories need an upgrade, why, and what it takes",
+        "show which repositories need an upgrade, with reasons, room and time",
         "hgfleet storage plan team/project",
         _plan,
     )
-    status = command("status", "show the format of repositories", "hgfleet storage status", _status)
+    status = _command(
+        commands, "status", "show the format of repositories", "hgfleet storage status", _status
+    )
     status.add_argument("--json", action="store_true", help="for programs; sizes are in bytes")
-    upgrade = command(
+    upgrade = _command(
+        commands,
         "upgrade",
         "move repositories to the format that new ones are created with",
         "hgfleet storage upgrade --jobs 2 --keep-backup 7",
@@ -97,7 +77,7 @@ def add_parser(subparsers: Any) -> None:
         type=float,
         metavar="DAYS",
         help="leave old stores in .hg/storage-upgrade for so long; a later run removes them "
-        "(default: until nobody reads them)",
+        "(default: until their last reader ends)",
     )
     upgrade.add_argument(
         "--no-measure", action="store_true", help="do not measure bundle and read times"
@@ -108,6 +88,32 @@ def add_parser(subparsers: Any) -> None:
         default="auto",
         help="sentences or structured events (default: sentences at a terminal)",
     )
+
+
+def _command(
+    commands: Any, name: str, summary: str, example: str, run: Callable[..., int]
+) -> argparse.ArgumentParser:
+    """Add a command that takes names of repositories and the paths of the host."""
+    one: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    one.add_argument(
+        "repositories", nargs="*", metavar="REPO", help="path in the registry (default: all)"
+    )
+    for option, default, text in (
+        ("--registry", paths.COMPILED, "the compiled registry"),
+        ("--dynamic", paths.DYNAMIC, "the user repositories"),
+        ("--root", paths.REPOSITORIES, "the folder of all repositories"),
+        ("--hgrc", paths.HGRC, "the configuration that hg gets as HGRCPATH"),
+    ):
+        one.add_argument(option, default=default, metavar="PATH", help=f"{text} ({default})")
+    one.add_argument("--user", default="hg", help="owner of the repositories (hg)")
+    one.set_defaults(run=run)
+    return one
 
 
 def _count(text: str) -> int:

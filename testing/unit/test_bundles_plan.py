@@ -192,7 +192,7 @@ def test_who_turns_private_gets_bundles_in_the_private_store_alone() -> None:
     assert decision.build == ("stream",)
     assert decision.keep == {}
     assert decision.reasons == (
-        "not public any more: what is in main is withdrawn",
+        "not public any more: its bundles in main are withdrawn",
         "stream: no bundle is published",
     )
     assert misplaced([entry("stream"), entry("stream", at=CLOSED)], stores) == {
@@ -208,7 +208,7 @@ def test_who_turns_public_gets_bundles_in_the_public_store_alone() -> None:
     # Half done: the bundle is there already, and what is left of the private time goes.
     assert decision.action is Action.REPUBLISH
     assert decision.keep == {"stream": {"main": entry("stream")}}
-    assert decision.reasons[0] == "public now: what is in closed is withdrawn"
+    assert decision.reasons[0] == "public now: its bundles in closed are withdrawn"
 
 
 def test_no_kinds_in_the_registry_means_no_bundles() -> None:

@@ -162,7 +162,7 @@ def test_what_the_repository_no_longer_has_is_cut_off() -> None:
     assert decision.parts == (*links[:2], NewLink((node(1000),)))
     # Too little is newer for a file: then the chain is only shorter.
     assert plan(links, state(1005, links), LIMITS) == ChainPlan(
-        Move.REBASE, "the repository no longer has what some links end with", links[:2]
+        Move.REBASE, "the repository no longer has the heads of some links", links[:2]
     )
     # Another repository at the same path.
     alien = State(heads=frozenset({"f" * 40}), tip="f" * 40, changesets=5000)
