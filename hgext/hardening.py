@@ -50,5 +50,5 @@ def extsetup(_ui: Any) -> None:
 
 
 def quietly(_original: Callable[[Any], bool], _ui: Any) -> bool:
-    """Say nothing; False lets the exception go on to the program that runs hg."""
+    """Print nothing; False lets the exception go on to the program that runs hg."""
     return False

@@ -1,6 +1,6 @@
 """./deploy: bring the hosts of an inventory to a release, with a plan first and a way back.
 
-| module   | what it holds                                                            |
+| module   | contents                                                                 |
 | -------- | ------------------------------------------------------------------------ |
 | `decide` | every decision and every text that needs no host: pure, unit tested      |
 | `run`    | Ansible as a process: state of the hosts, preflight, plan, the real run  |

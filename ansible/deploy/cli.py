@@ -64,14 +64,16 @@ def build_parser() -> argparse.ArgumentParser:
         help="variables for this run alone, as ansible-playbook takes them; may be repeated",
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="show every task")
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--check", action="store_true", help="end after the plan")
-    what.add_argument(
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--check", action="store_true", help="end after the plan")
+    action.add_argument(
         "--no-plan",
         action="store_true",
         help="apply without a plan, where check mode cannot make one (a first run that broke off)",
     )
-    what.add_argument("--status", action="store_true", help="show the hosts' releases, do nothing")
+    action.add_argument(
+        "--status", action="store_true", help="show the hosts' releases, do nothing"
+    )
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--release", metavar="ARCHIVE", type=Path, help="a release built before, instead of a build"
@@ -126,10 +128,10 @@ def _alone(site: Site) -> Iterator[None]:
 
 
 def _require_answer(options: argparse.Namespace) -> None:
-    """Refuse early what would end at a question that nobody hears."""
+    """Refuse early a run that would end at a question without a terminal."""
     if not (options.yes or options.check or sys.stdin.isatty()):
         raise DeployError(
-            "Nobody can be asked: the input is not a terminal. Nothing was changed.",
+            "The input is not a terminal, so no question can be asked. Nothing was changed.",
             "Add --yes to apply without asking, or --check to see the plan only.",
         )
 
@@ -191,7 +193,7 @@ def _bring(
 
 
 def _plan(site: Site, known: Sequence[str], new: Sequence[str], built: Built) -> bool:
-    """Show what would change on hosts that were provisioned before; tell whether anything would."""
+    """Show the changes to come on hosts provisioned before; return whether there are any."""
     results: Mapping[str, decide.Result] = {}
     if known:
         results, code, log = run.site_playbook(site, built, known, check=True)
@@ -214,8 +216,8 @@ def _plan(site: Site, known: Sequence[str], new: Sequence[str], built: Built) ->
 
 def _again(log: Path) -> str:
     return (
-        f"The whole run is in {log.relative_to(ROOT)}. When the cause is mended, run the same"
-        " command again: what is done already stays as it is."
+        f"The whole run is in {log.relative_to(ROOT)}. When the cause is repaired, run the same"
+        " command again: completed tasks stay as they are."
     )
 
 

@@ -1,4 +1,4 @@
-"""What ./deploy decides and says. Nothing here looks at a host, a file or a clock."""
+"""Decisions and texts of ./deploy. Pure: no host, file or clock is read here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+-]{0,63}")
-"""What the role `release` takes for a version: the name of a folder."""
+"""The versions that the role `release` accepts: names of a folder."""
 
 STATE_TASK = "State of the host"
 """The task of playbooks/state.yml whose message is the state."""
@@ -36,7 +36,7 @@ class DeployError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HostState:
-    """What a host has. `releases` has the newest first; `problem` says why nothing is known."""
+    """Releases of a host, the newest first; `problem` is the reason of an unknown state."""
 
     provisioned: bool = False
     current: str = ""
@@ -50,7 +50,7 @@ UNKNOWN = HostState(problem="it gave no answer")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What Ansible's recap says of a host."""
+    """A host in Ansible's recap."""
 
     changed: int
     failed: bool
@@ -86,11 +86,11 @@ def limit_to(hosts: Iterable[str]) -> str:
     return ",".join([*hosts, "localhost"])
 
 
-# --- what Ansible says ------------------------------------------------------------------------
+# --- output of Ansible ------------------------------------------------------------------------
 
 
 def states_of(output: str) -> dict[str, HostState]:
-    """Read what playbooks/state.yml printed through the callback ansible.posix.json."""
+    """Read the output of playbooks/state.yml through the callback ansible.posix.json."""
     data: dict[str, Any] = json.loads(output[output.index("{") :])
     result: dict[str, HostState] = {}
     for task in (task for play in data["plays"] for task in play["tasks"]):
@@ -115,7 +115,7 @@ def plain(line: str) -> str:
 
 
 def without_includes(lines: Iterable[str]) -> Iterator[str]:
-    """Leave out tasks of which nothing but "included: FILE" is told.
+    """Leave out tasks whose only output is "included: FILE".
 
     The line that names a task, and the empty one before it, wait until something else follows.
     """
@@ -161,8 +161,8 @@ def require_reached(states: Mapping[str, HostState], hosts: Sequence[str]) -> No
     if problems:
         lines = "\n".join(f"  | {name}: {text}" for name, text in problems.items())
         raise DeployError(
-            f"Not every host could be asked what it has:\n{lines}",
-            "Nothing was changed. Mend the way there, or leave hosts out: --limit 'all:!HOST'.",
+            f"Not every host told its releases:\n{lines}",
+            "Nothing was changed. Repair the connection, or leave hosts out: --limit 'all:!HOST'.",
         )
 
 
@@ -171,7 +171,7 @@ def new_hosts(
 ) -> list[str]:
     """Return the hosts among these that no run has provisioned to the end yet.
 
-    Check mode cannot foresee what happens there: most tasks build on what the task before made.
+    Check mode cannot foresee the run there: most tasks build on the results of earlier tasks.
     """
     return [
         name
@@ -234,7 +234,7 @@ def require_current(version: str, states: Mapping[str, HostState], hosts: Sequen
         )
 
 
-# --- words ------------------------------------------------------------------------------------
+# --- texts ------------------------------------------------------------------------------------
 
 
 def count(number: int, noun: str) -> str:
@@ -265,7 +265,7 @@ def plan_summary(results: Mapping[str, Result], new: Sequence[str]) -> str:
 
 
 def status_table(states: Mapping[str, HostState], hosts: Mapping[str, Sequence[str]]) -> str:
-    """Return what --status prints: each host, its current release and the others it has."""
+    """Return the table of --status: each host, its current release and its other releases."""
     rows = [("HOST", "CURRENT RELEASE", "OTHERS, THE NEWEST FIRST")]
     for name, groups in hosts.items():
         state = states.get(name, UNKNOWN)

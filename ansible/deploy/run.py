@@ -1,4 +1,4 @@
-"""Ansible as a process, for ./deploy: what it is told, what is shown of it, and what is kept."""
+"""Ansible as a process, for ./deploy: its command line, its output and its log."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ VAULT_HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What the inventory's variables look up in the environment."""
+    """A release, for the variables of the inventory that look it up in the environment."""
 
     version: str
     archive: Path | None
     versitygw: Path | None
 
     def variables(self) -> dict[str, str]:
-        """Return the environment variables, empty where there is nothing."""
+        """Return the environment variables, empty for a missing file."""
         return {
             "HGFLEET_RELEASE_VERSION": self.version,
             "HGFLEET_RELEASE_ARCHIVE": str(self.archive or ""),
@@ -119,7 +119,7 @@ def read_site(
 
 
 def read_states(site: Site) -> dict[str, HostState]:
-    """Ask every host what it has."""
+    """Ask every host for its releases."""
     command = site.playbook(PLAYBOOKS / "state.yml", "--limit", ",".join(site.hosts))
     env = {**environment(), "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"}
     with Step("hosts", f"asking {decide.count(len(site.hosts), 'host')} what there is"):
@@ -201,7 +201,7 @@ def build() -> Built:
 def site_playbook(
     site: Site, built: Built, hosts: Sequence[str], *, check: bool
 ) -> tuple[dict[str, Result], int, Path]:
-    """Run site.yml on these hosts, showing what changes; return the recap, the exit code, the log.
+    """Run site.yml on these hosts, showing the changes; return the recap, the exit code, the log.
 
     The recap leaves out localhost, where nothing but checks runs.
     """

@@ -1,1 +1,1 @@
-"""What Mercurial is asked and told: hooks, fingerprints, command server, spool of pushes."""
+"""Mercurial on this host: hooks, wire commands, fingerprints, command server, push spool."""

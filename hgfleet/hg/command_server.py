@@ -1,4 +1,4 @@
-"""hg as a server of commands: many commands, one start of the interpreter.
+"""Client of hg's command server: many commands, one start of the interpreter.
 
 `hg version` takes 0.16 s, and a bundle of a small repository takes eight commands; most of a run
 over many small repositories would be starts of Python. `hg serve --cmdserver pipe` runs one command
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_ERROR: Final = 2000
-"""Characters of hg's complaint that are worth repeating; the last ones."""
+"""Characters of hg's error that are repeated; the last ones."""
 
 COMMANDS_PER_SERVER: Final = 200
-"""After so many commands a server ends: what a process never gives back stays bounded."""
+"""After so many commands a server ends, which bounds the memory that it never gives back."""
 
 _HEADER: Final = struct.Struct(">cI")
 _CODE: Final = struct.Struct(">i")
 
 
 class HgError(HgfleetError):
-    """hg did not do what it was asked to; the message has its own words."""
+    """A command of hg failed; the message repeats the error of hg."""
 
 
-class _Died(Exception):  # noqa: N818
-    """The server went away in the middle of a command."""
+class _DiedError(Exception):
+    """The server ended in the middle of a command."""
 
 
 class _Server:
@@ -57,7 +57,7 @@ class _Server:
             raise HgError(f"{executable}: cannot run hg ({error.strerror})") from error
         try:
             self._frame()  # its greeting
-        except _Died:
+        except _DiedError:
             self.close()
             raise HgError(
                 f"{executable}: does not start as a command server "
@@ -68,33 +68,33 @@ class _Server:
         assert self._process.stdout is not None
         data = self._process.stdout.read(size)
         if len(data) < size:
-            raise _Died
+            raise _DiedError
         return data
 
     def _frame(self) -> tuple[bytes, bytes]:
         channel, size = _HEADER.unpack(self._read(_HEADER.size))
-        # On an input channel the number is what the server would like to read.
+        # On an input channel the number is the size that the server would like to read.
         return channel, b"" if channel.isupper() else self._read(size)
 
     def run(self, arguments: Sequence[str]) -> tuple[int, str, str]:
-        """Run one command; return its exit code, output and complaints."""
+        """Run one command; return its exit code, output and errors."""
         assert self._process.stdin is not None
         self.commands += 1
-        words = b"\0".join(os.fsencode(word) for word in arguments)
+        argv = b"\0".join(os.fsencode(argument) for argument in arguments)
         said: dict[bytes, bytearray] = {b"o": bytearray(), b"e": bytearray()}
         try:
-            self._send(b"runcommand\n" + struct.pack(">I", len(words)) + words)
+            self._send(b"runcommand\n" + struct.pack(">I", len(argv)) + argv)
             while True:
                 channel, data = self._frame()
                 if channel == b"r":
-                    output, complaints = (said[name].decode("utf-8", "replace") for name in said)
-                    return _CODE.unpack(data)[0], output, complaints
+                    output, errors = (said[name].decode("utf-8", "replace") for name in said)
+                    return _CODE.unpack(data)[0], output, errors
                 if channel in said:
                     said[channel] += data
                 elif channel.isupper():
-                    self._send(struct.pack(">I", 0))  # nobody is there to answer: end of file
+                    self._send(struct.pack(">I", 0))  # no input: end of file
         except BrokenPipeError as error:
-            raise _Died from error
+            raise _DiedError from error
 
     def _send(self, data: bytes) -> None:
         assert self._process.stdin is not None
@@ -127,7 +127,7 @@ class Hg:
         return kept | {"HGRCPATH": str(self.hgrc), "HGPLAIN": "1", "LC_ALL": "C.UTF-8"}
 
     def run(self, *arguments: str | Path) -> str:
-        """Run hg to its end and return its output. Raises HgError with what it said instead.
+        """Run hg to its end and return its output. Raises HgError with its error.
 
         Paths have to be absolute.
         """
@@ -136,9 +136,9 @@ class Hg:
         server = server or _Server(self.executable, self.environment())
         healthy = False
         try:
-            code, output, complaints = server.run(["--noninteractive", *map(str, arguments)])
+            code, output, errors = server.run(["--noninteractive", *map(str, arguments)])
             healthy = server.commands < COMMANDS_PER_SERVER
-        except _Died:
+        except _DiedError:
             code = server.close()
             how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
             raise HgError(f"hg {arguments[0]} failed (its process ended: {how})") from None
@@ -149,7 +149,7 @@ class Hg:
             else:
                 server.close()
         if code:
-            said = (complaints.strip() or output.strip())[-MAX_ERROR:]
+            said = (errors.strip() or output.strip())[-MAX_ERROR:]
             raise HgError(f"hg {arguments[0]} failed (exit code {code}): {said}")
         return output
 

@@ -1,12 +1,12 @@
-"""The state of a repository as the stat of the files and folders that define it.
+"""Fingerprint of a repository: the stat of the files and folders that define its state.
 
-Whatever hgweb and the cheap wire commands answer is a function of the repository's files, and this
-is what can happen to them:
+The answers of hgweb and of the cheap wire commands are a function of the repository's files, which
+change in these ways:
 
 - A transaction adds to the changelog (and to the obsolescence markers) in place: stat of these two.
   It replaces phases and bookmarks by renaming: that changes the folder, `.hg/store` or `.hg`. So do
   its journal and its lock, which come and go.
-- Requirements, local tags and what else is in `.hg` are replaced, or written under a lock in `.hg`.
+- Requirements, local tags and other files of `.hg` are replaced, or written under a lock in `.hg`.
 - A person edits `hgrc` in place. The clone bundle manifest may be a link to a file elsewhere.
 
 Caches of Mercurial are in `.hg/cache`, a folder of its own, and do not count.
@@ -61,14 +61,14 @@ class State(NamedTuple):
 
 
 def paths(hg: Path) -> tuple[str, ...]:
-    """What to watch of one repository, given its .hg; to be handed to `read` again and again."""
+    """Return the paths to watch of one repository, given its .hg; for repeated calls of `read`."""
     return tuple(f"{hg}/{name}" if name else str(hg) for name in WATCHED)
 
 
 def read(watched: tuple[str, ...]) -> State:
-    """Ask the file system; what is missing or cannot be reached counts as missing.
+    """Ask the file system; a file that cannot be reached counts as missing.
 
-    The change time decides about "settled": unlike the modification time nobody can set it.
+    The change time decides about "settled": unlike the modification time it cannot be set.
     """
     signatures: list[Signature] = []
     changed = 0

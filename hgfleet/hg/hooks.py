@@ -1,6 +1,6 @@
-"""What the extensions that run inside hg share: who writes, and how a refusal is told.
+"""Helpers of the hooks inside hg: the writer of a transaction, and refusals.
 
-Only they import this module; it needs Mercurial.
+Only extensions import this module; it needs Mercurial.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class WriteRefusedError(error.Abort):  # type: ignore[misc]  # core has no publi
 
 
 def writer() -> Principal:
-    """Return who writes, as the session's environment has it; the name may be empty."""
+    """Return the writer named by the session's environment; the name may be empty."""
     groups = text(encoding.environ.get(b"HGFLEET_GROUPS", b"")).split(",")
     return Principal(
         text(encoding.environ.get(b"HGFLEET_USER", b"")),
@@ -61,5 +61,5 @@ def refuse(ui: Any, sentence: str, details: Sequence[str] = ()) -> NoReturn:
 
 
 def text(value: bytes) -> str:
-    """Decode what should be UTF-8."""
+    """Decode UTF-8, with replacements for invalid bytes."""
     return value.decode("utf-8", "replace")

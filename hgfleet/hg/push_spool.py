@@ -1,12 +1,12 @@
-"""Word from pushes to the bundle jobs of the same host: these repositories have changed.
+"""Push spool: the repositories that were pushed to, for the bundle jobs of the same host.
 
 A push leaves an empty file in a spool folder, named after the repository. systemd sees that the
-folder is not empty and starts a run for what is named there. The run takes a marker by renaming it,
-`NAME` to `NAME+`, before it looks at the repository, and removes it afterwards. So a push in
-between leaves a new one, and the marker of a killed run is still there for the next.
+folder is not empty and starts a run for the repositories named there. The run takes a marker by
+renaming it, `NAME` to `NAME+`, before it looks at the repository, and removes it afterwards. So a
+push in between leaves a new one, and the marker of a killed run is still there for the next.
 
-Where the bundle jobs have another host, nobody takes the markers: there are never more of them than
-repositories, and the timer of the jobs finds what was pushed.
+Where the bundle jobs have another host, the markers stay: there are never more of them than
+repositories, and the timer of the jobs finds the pushed changesets.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from hgfleet.core import files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -36,7 +38,7 @@ def mark(spool: str, path: str) -> None:
     A slash becomes a "+", which no path of the registry has.
     """
     descriptor = os.open(
-        f"{spool}/{path.replace('/', '+')}", os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o640
+        f"{spool}/{files.file_name(path)}", os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o640
     )
     os.close(descriptor)
 
@@ -44,8 +46,8 @@ def mark(spool: str, path: str) -> None:
 def take(spool: Path) -> list[str]:
     """Take all markers and return their repositories, those of a killed run as well.
 
-    Raises FileNotFoundError without a spool. What is no marker is removed, or systemd would start
-    a run for it again and again.
+    Raises FileNotFoundError without a spool. Any other file is removed, or systemd would start a
+    run for it again and again.
     """
     found = set()
     for path in spool.iterdir():
@@ -56,13 +58,13 @@ def take(spool: Path) -> list[str]:
             continue
         if path.name == name:
             path.rename(spool / f"{name}{_TAKEN}")
-        found.add(name.replace("+", "/"))
+        found.add(files.repository_of(name))
     return sorted(found)
 
 
 def done(spool: Path, repository: str) -> None:
     """Remove the marker that was taken."""
-    (spool / f"{repository.replace('/', '+')}{_TAKEN}").unlink(missing_ok=True)
+    (spool / f"{files.file_name(repository)}{_TAKEN}").unlink(missing_ok=True)
 
 
 def due(
@@ -88,11 +90,11 @@ def work_off(
     run: Callable[[list[str]], Collection[str]],
     pause: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Run for what is marked until nothing is; a repository has a run every so many seconds.
+    """Run until no repository is marked; a repository has a run every so many seconds.
 
-    `run` gets repositories and returns those that somebody else is at work on: their markers stay
+    `run` gets repositories and returns those that another run is at work on: their markers stay
     for another try. `memory` is a folder with a file for each run of the last `every` seconds.
-    Whatever `run` raises is passed on; the markers are removed, and the timer tries again.
+    An exception of `run` is passed on; the markers are removed, and the timer tries again.
     """
     memory.mkdir(exist_ok=True)
     while marked := take(spool):
@@ -102,7 +104,7 @@ def work_off(
             pause(min(wait, LOOK_S))
             continue
         for repository in ready:
-            file = memory / repository.replace("/", "+")
+            file = memory / files.file_name(repository)
             file.touch()
             os.utime(file)
         busy: Collection[str] = ()
@@ -115,12 +117,12 @@ def work_off(
 
 
 def _tried(memory: Path, since: float) -> dict[str, float]:
-    """When there was a run for what; forgets what is older."""
+    """Return the time of each repository's last run; older ones are forgotten."""
     found = {}
     for path in memory.iterdir():
         last = path.stat().st_mtime
         if last < since:
             path.unlink(missing_ok=True)
         else:
-            found[path.name.replace("+", "/")] = last
+            found[files.repository_of(path.name)] = last
     return found
