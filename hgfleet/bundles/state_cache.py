@@ -33,7 +33,7 @@ class StateCache:
 
     folder: Path
 
-    def get(self, name: str, seen: fingerprint.State, tips: Collection[str]) -> State | None:
+    def get(self, name: str, seen: fingerprint.Fingerprint, tips: Collection[str]) -> State | None:
         """Return the state that was stored for exactly these files and tips, or None."""
         try:
             stored = json.loads((self.folder / name).read_text("utf-8"))
@@ -49,7 +49,9 @@ class StateCache:
             # Never stored, not readable, or cut off by a power failure.
             return None
 
-    def put(self, name: str, seen: fingerprint.State, tips: Collection[str], state: State) -> None:
+    def put(
+        self, name: str, seen: fingerprint.Fingerprint, tips: Collection[str], state: State
+    ) -> None:
         """Store an answer of hg; `seen` is the fingerprint from before the question.
 
         A change during the question is in the answer already, or changes the next fingerprint. Only
@@ -69,7 +71,7 @@ class StateCache:
         replace(self.folder / name, json.dumps(stored), mode=0o640, durable=False)
 
 
-def _question(seen: fingerprint.State, tips: Collection[str]) -> list[object]:
+def _question(seen: fingerprint.Fingerprint, tips: Collection[str]) -> list[object]:
     """Return the key of an answer, in the form that it has after a round trip through JSON."""
     signatures = [None if one is None else list(one) for one in seen.signatures]
     return [FORMAT, signatures, sorted(tips)]

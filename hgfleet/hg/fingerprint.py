@@ -48,8 +48,8 @@ the same if the size stays. (git calls such an entry "racily clean".)
 Signature = tuple[int, int, int, int] | None
 
 
-class State(NamedTuple):
-    """Equal states mean equal answers, if the state is settled."""
+class Fingerprint(NamedTuple):
+    """Equal fingerprints mean equal answers, if they are settled."""
 
     signatures: tuple[Signature, ...]
     changed_ns: int
@@ -65,7 +65,7 @@ def paths(hg: Path) -> tuple[str, ...]:
     return tuple(f"{hg}/{name}" if name else str(hg) for name in WATCHED)
 
 
-def read(watched: tuple[str, ...]) -> State:
+def read(watched: tuple[str, ...]) -> Fingerprint:
     """Ask the file system; a file that cannot be reached counts as missing.
 
     The change time decides about "settled": unlike the modification time it cannot be set.
@@ -83,12 +83,12 @@ def read(watched: tuple[str, ...]) -> State:
         if change > changed:
             changed = change
         signatures.append((found.st_ino, found.st_size, found.st_mtime_ns, change))
-    return State(tuple(signatures), changed)
+    return Fingerprint(tuple(signatures), changed)
 
 
-def read_repository(watched: tuple[str, ...]) -> State:
-    """Read the state of a repository; one whose store lies elsewhere (a share) never settles."""
-    state = read(watched)
-    if state.signatures[_STORE] is None:
-        return State(state.signatures, time.time_ns())
-    return state
+def read_repository(watched: tuple[str, ...]) -> Fingerprint:
+    """Read the fingerprint of a repository; that of a share (a store elsewhere) never settles."""
+    found = read(watched)
+    if found.signatures[_STORE] is None:
+        return Fingerprint(found.signatures, time.time_ns())
+    return found

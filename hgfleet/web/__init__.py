@@ -24,7 +24,7 @@ health               the answer to /healthz
 access_log           one JSON line per request
 journal              events for the operators
 
-The state that keys the cache is the stat of a repository's files (`hgfleet.hg.fingerprint`).
+The cache is keyed by the stat of a repository's files, its fingerprint (`hgfleet.hg.fingerprint`).
 
 hgwebdir is not used: it parses configuration, opens the repository anew and collects all garbage
 on every request.

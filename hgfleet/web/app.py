@@ -70,7 +70,7 @@ class Application:
         self._listing = listing.Listing(
             settings,
             self._responses,
-            self._repositories.state,
+            self._repositories.fingerprint,
             has_sign_in=self._sign_in.is_on,
         )
         self._requests = RepositoryRequests(settings, self._repositories, self._responses)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from hgfleet.core.principal import Principal
-    from hgfleet.hg.fingerprint import State
+    from hgfleet.hg.fingerprint import Fingerprint
     from hgfleet.registry.model import Registry
     from hgfleet.web.exchange import Exchange
     from hgfleet.web.headers import Headers
@@ -31,14 +31,14 @@ class Listing:
         self,
         settings: Settings,
         responses: Responses,
-        state: Callable[[str], State],
+        fingerprint: Callable[[str], Fingerprint],
         *,
         has_sign_in: bool,
     ) -> None:
-        """`state` reads the state of a repository, given its path."""
+        """`fingerprint` reads the fingerprint of a repository, given its path."""
         self._settings = settings
         self._responses = responses
-        self._state = state
+        self._fingerprint = fingerprint
         self._has_sign_in = has_sign_in
         # With sign-in, the same address lists other repositories for each person.
         self._vary: Headers = (headers.DEPENDS_ON_WHO,) if has_sign_in else ()
@@ -86,7 +86,7 @@ class Listing:
         changed: dict[str, int | None] = {}
         for path, repository in registry.repositories.items():
             if may_read(repository, principal):
-                changelog = self._state(path).signatures[CHANGELOG]
+                changelog = self._fingerprint(path).signatures[CHANGELOG]
                 changed[path] = changelog[2] // 1_000_000_000 if changelog else None
         return pages.rows(registry, folder, changed, principal)
 

@@ -4,8 +4,8 @@ hgweb claims to be safe in threads, but it shares a list of repository objects w
 initialises global state on its first requests: under load, answers of the first instant are errors.
 Here each object has one user at a time; a second thread that needs the same repository at the same
 moment gets an object of its own, and both stay for the next requests. An object is dropped when the
-repository's state is no longer the one it was made for, so no answer can be older than the state
-that its request found.
+repository's fingerprint is no longer the one it was made for, so no answer can be older than the
+fingerprint that its request found.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any, Final
 from mercurial import error
 from mercurial.repo import factory
 
-from hgfleet.hg import fingerprint
+from hgfleet.hg import fingerprint as files
 from hgfleet.web import hgweb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from hgfleet.hg.fingerprint import State
+    from hgfleet.hg.fingerprint import Fingerprint
 
 IDLE: Final = 256
 """Objects kept for later, over all repositories, per process (a few hundred KB each and more for
@@ -44,7 +44,7 @@ class Served:
 
     path: str
     application: Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
-    state: State
+    fingerprint: Fingerprint
     generation: int
 
 
@@ -65,7 +65,7 @@ class Repositories:
         self._files: dict[str, tuple[str, ...]] = {}
         self._base: Any = None
         self._configuration = _configuration_files()
-        self._configured: State | None = None
+        self._configured: Fingerprint | None = None
         self.generation = 0
 
     def warm(self) -> None:
@@ -73,12 +73,12 @@ class Repositories:
         with self._make_lock:
             self._base_ui()
 
-    def state(self, path: str) -> State:
-        """The state of a repository at this moment."""
-        files = self._files.get(path)
-        if files is None:
-            files = self._files[path] = fingerprint.paths(self._root / path / ".hg")
-        return fingerprint.read_repository(files)
+    def fingerprint(self, path: str) -> Fingerprint:
+        """The fingerprint of a repository at this moment."""
+        watched = self._files.get(path)
+        if watched is None:
+            watched = self._files[path] = files.paths(self._root / path / ".hg")
+        return files.read_repository(watched)
 
     def is_readable(self, path: str) -> bool:
         """Whether this process can read the repository at all."""
@@ -93,7 +93,7 @@ class Repositories:
         the process ends, since Python cannot unload them.
         """
         if self._configuration:
-            found = fingerprint.read(self._configuration)
+            found = files.read(self._configuration)
             if found != self._configured:
                 with self._make_lock:
                     if found != self._configured:
@@ -112,8 +112,8 @@ class Repositories:
             for path in [path for path in self._files if path not in keep]:
                 del self._files[path]
 
-    def acquire(self, path: str, state: State) -> Served:
-        """Lend an hgweb object that has seen at least this state.
+    def acquire(self, path: str, fingerprint: Fingerprint) -> Served:
+        """Lend an hgweb object that has seen at least this fingerprint.
 
         Raises UnavailableRepositoryError.
         """
@@ -122,19 +122,19 @@ class Repositories:
             while waiting:
                 served = waiting.pop()
                 self._count -= 1
-                if served.state == state and served.generation == self.generation:
+                if served.fingerprint == fingerprint and served.generation == self.generation:
                     return served
             self._idle.pop(path, None)
         with self._make_lock:
-            return self._make(path, state)
+            return self._make(path, fingerprint)
 
     def release(self, served: Served) -> None:
         """Take an object back.
 
-        An object of a state that had not settled is not used again: it may have read older content
-        than that of files which look the same.
+        An object whose fingerprint had not settled is not used again: it may have read older
+        content than that of files which look the same.
         """
-        if served.generation != self.generation or not served.state.is_settled():
+        if served.generation != self.generation or not served.fingerprint.is_settled():
             return
         with self._lock:
             self._idle.setdefault(served.path, []).append(served)
@@ -159,10 +159,10 @@ class Repositories:
                 return
             self._looked = (self._looked + 1) % len(self._idle)
             path = next(itertools.islice(self._idle, self._looked, None))
-        state = self.state(path)
+        fingerprint = self.fingerprint(path)
         with self._lock:
             waiting = self._idle.get(path, [])
-            current = [one for one in waiting if one.state == state]
+            current = [one for one in waiting if one.fingerprint == fingerprint]
             if len(current) < len(waiting):
                 self._count -= len(waiting) - len(current)
                 if current:
@@ -180,11 +180,11 @@ class Repositories:
             self._base = hgweb.load_ui()
         return self._base
 
-    def _make(self, path: str, state: State) -> Served:
+    def _make(self, path: str, fingerprint: Fingerprint) -> Served:
         generation = self.generation
         try:
             repository = factory.repository(self._base_ui().copy(), os.fsencode(self._root / path))
-            return Served(path, hgweb.Hgweb(repository), state, generation)
+            return Served(path, hgweb.Hgweb(repository), fingerprint, generation)
         except (error.RepoError, error.Abort, OSError) as problem:
             raise UnavailableRepositoryError(f"{path}: {problem}") from problem
 

@@ -1,8 +1,9 @@
 """Requests into a repository: from the cache of answers, else from hgweb.
 
 hgweb sees an environment that is built from the few inputs its answers depend on
-(`request.Inputs`). The same values, with the state of the repository and the generation of the
-configuration, are the key of the stored answer, so no answer can depend on a value outside its key.
+(`request.Inputs`). The same values, with the fingerprint of the repository and the generation of
+the configuration, are the key of the stored answer, so no answer depends on a value outside its
+key.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from hgfleet.web.request import Inputs, understand
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hgfleet.hg.fingerprint import State
+    from hgfleet.hg.fingerprint import Fingerprint
     from hgfleet.registry.model import Repository
     from hgfleet.web.exchange import Environ, Exchange
     from hgfleet.web.repositories import Repositories
@@ -62,9 +63,9 @@ class RepositoryRequests:
         if exchange.method not in ("GET", "HEAD", "POST"):
             raise method_not_allowed()
         generation = self._repositories.check_configuration()
-        state = self._repositories.state(path)
+        fingerprint = self._repositories.fingerprint(path)
         inputs = Inputs.of(exchange, route, exchange.base_url(self._settings.public_url))
-        key = (inputs, state, generation)
+        key = (inputs, fingerprint, generation)
         # An answer about a private repository is made anew each time and stored nowhere.
         is_public = route.repository.is_public
         if is_public and exchange.method != "POST":
@@ -85,10 +86,10 @@ class RepositoryRequests:
             # hgext/admission.py watches whether a client that waits for its turn is still there.
             environ["hgfleet.connection"] = exchange.environ.get("gunicorn.socket")
             environ["hgfleet.entry"] = exchange.entry
-        done = self._run(exchange, request, environ, path, state)
+        done = self._run(exchange, request, environ, path, fingerprint)
         if not isinstance(done, cache.Answer):
             return done
-        if is_storable and state.is_settled() and self._repositories.state(path) == state:
+        if is_storable and self._is_current(path, fingerprint):
             log: dict[str, object] = {
                 name: exchange.entry[name] for name in _LOGGED_FOR_ALL if name in exchange.entry
             }
@@ -96,10 +97,17 @@ class RepositoryRequests:
         return self._responses.send_answer(exchange, done)
 
     def _run(
-        self, exchange: Exchange, request: Request, environ: Environ, path: str, state: State
+        self,
+        exchange: Exchange,
+        request: Request,
+        environ: Environ,
+        path: str,
+        fingerprint: Fingerprint,
     ) -> cache.Answer | Iterable[bytes]:
         """Run hgweb; return a complete answer, or the body of a response that has begun."""
-        execution = Execution(self._repositories.acquire(path, state), self._repositories.release)
+        execution = Execution(
+            self._repositories.acquire(path, fingerprint), self._repositories.release
+        )
         try:
             if request.is_archive:
                 if self._responses.write_archive(exchange, execution, environ):
@@ -118,6 +126,10 @@ class RepositoryRequests:
             raise bad("This request makes no sense for this repository.") from problem
         execution.close()
         return answer
+
+    def _is_current(self, path: str, fingerprint: Fingerprint) -> bool:
+        """Whether the repository has certainly not changed since its fingerprint was read."""
+        return fingerprint.is_settled() and self._repositories.fingerprint(path) == fingerprint
 
     def _without_paths(self, answer: cache.Answer) -> cache.Answer:
         """Remove this host's paths from an error: hgweb passes on Mercurial's own message."""

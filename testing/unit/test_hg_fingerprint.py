@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.hg import fingerprint as state
-from hgfleet.hg.fingerprint import SETTLED_NS, State
+from hgfleet.hg.fingerprint import SETTLED_NS, Fingerprint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,7 +120,7 @@ def test_a_manifest_that_is_a_link_is_followed(hg: Path, tmp_path: Path) -> None
 
 
 def test_a_state_settles_after_its_newest_change() -> None:
-    fresh = State((), changed_ns=1_000_000_000)
+    fresh = Fingerprint((), changed_ns=1_000_000_000)
     assert not fresh.is_settled(1_000_000_000)
     assert not fresh.is_settled(1_000_000_000 + SETTLED_NS)
     assert fresh.is_settled(1_000_000_001 + SETTLED_NS)

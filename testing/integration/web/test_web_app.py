@@ -329,7 +329,7 @@ def test_what_waits_for_a_request_holds_no_repository_that_has_changed(
 
     def lend(name: str) -> None:
         settle(site)
-        repositories.release(repositories.acquire(name, repositories.state(name)))
+        repositories.release(repositories.acquire(name, repositories.fingerprint(name)))
 
     for name in ("open/one", "open/two", "open/two"):
         lend(name)
