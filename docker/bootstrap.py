@@ -10,6 +10,7 @@ started again.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -156,7 +157,11 @@ def ensure_debian_packages(packages: Sequence[str], reason: str) -> None:
             f"{reason} needs what Debian calls {', '.join(packages)}.",
             f"On Debian or Ubuntu: sudo {' '.join(command)}. Elsewhere: packages of that purpose.",
         )
-    with Step("packages", f"installing {', '.join(packages)} ({reason})"):
+    STATE.mkdir(exist_ok=True)
+    step = Step("packages", f"installing {', '.join(packages)} ({reason})")
+    with step, (STATE / "packages.lock").open("w") as lock:
+        # ./run-tests installs the controller environment and the engine at the same time.
+        fcntl.flock(lock, fcntl.LOCK_EX)
         env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         way_out = (
             "Repair the package manager (network? full disk?), then run the same command again."
@@ -362,19 +367,16 @@ def _start_engine() -> None:
                 engine_command(cgroup_v2),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
-                stderr=output,
+                stderr=subprocess.STDOUT,
                 start_new_session=True,
                 cwd="/",
             )
         deadline = time.monotonic() + SECONDS_FOR_ENGINE_START
         while _engine_info() is None:
             if engine.poll() is not None or time.monotonic() > deadline:
-                tail = log.read_text("utf-8", "replace").strip().splitlines()[-8:]
-                fail(
-                    "The Docker Engine did not start:\n"
-                    + "\n".join(f"  | {line}" for line in tail),
-                    f"See {log}.",
-                )
+                end = log.read_text("utf-8", "replace").strip().splitlines()[-8:]
+                tail = "\n".join(f"  | {line}" for line in end)
+                fail(f"The Docker Engine did not start:\n{tail}", f"See {log}.")
             time.sleep(0.25)
 
 

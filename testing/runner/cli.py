@@ -93,7 +93,6 @@ def main(arguments: Sequence[str]) -> int:
     outcomes: list[Outcome] = []
     walls: dict[str, float] = {}
     try:
-        bootstrap.ensure_controller()
         only: Mapping[str, Sequence[str]] = {}
         if options.changed is not None:
             only = _select(options.changed, [tier for tier, _ in chosen])
@@ -102,6 +101,8 @@ def main(arguments: Sequence[str]) -> int:
                 bootstrap.fail("None of these tiers has a test of what changed.", "See above.")
         preparation = Preparation(executor, [tier for tier, _ in chosen])
         preparation.start()
+        bootstrap.ensure_controller()
+        preparation.controller_ready.set()
         for tier, words in chosen:
             began = time.monotonic()
             failures = preparation.wait_for(tier)

@@ -6,7 +6,8 @@
 | up | `./cluster up`: the cluster, converged | e2e, faults |
 
 The network and the engine make a controller wait, and a converge uses one core of several, so
-tests that need no host fill the rest. Each stage runs once a run.
+tests that need no host fill the rest. Each stage runs once a run. `build` needs no tool of the
+controller environment and begins beside its installation, `up` after it.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Preparation:
         self.executor = executor
         self.ended = {stage: threading.Event() for stage in stages(tiers)}
         self.outcomes: dict[str, Outcome] = {}
+        self.controller_ready = threading.Event()
         self.thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
@@ -60,6 +62,8 @@ class Preparation:
     def _run(self) -> None:
         failed = False
         for stage, ended in self.ended.items():
+            if stage == "up":
+                self.controller_ready.wait()
             if not failed:
                 outcome = self.executor.run(step(stage))
                 self.outcomes[stage] = outcome

@@ -334,6 +334,7 @@ def prepare(monkeypatch: pytest.MonkeyPatch, names: list[str], **scripts: str) -
     monkeypatch.setattr(preparation, "step", lambda stage: shell(stage, scripts[stage]))
     prepared = Preparation(Executor(), names)
     prepared.start()
+    prepared.controller_ready.set()
     return prepared
 
 
@@ -347,6 +348,20 @@ def test_a_tier_waits_for_its_stage_alone(monkeypatch: pytest.MonkeyPatch, tmp_p
     go.touch()
     assert prepared.wait_for("e2e") == []
     assert [outcome.name for outcome in prepared.finished()] == ["build", "up"]
+
+
+def test_the_cluster_waits_for_the_controller_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ready = tmp_path / "ready"
+    scripts = {"build": "true", "up": f"test -e {ready}"}
+    monkeypatch.setattr(preparation, "step", lambda stage: shell(stage, scripts[stage]))
+    prepared = Preparation(Executor(), ["e2e"])
+    prepared.start()
+    prepared.ended["build"].wait(10)
+    ready.touch()
+    prepared.controller_ready.set()
+    assert prepared.wait_for("e2e") == []
 
 
 def test_a_failed_stage_fails_the_tiers_that_need_it(
