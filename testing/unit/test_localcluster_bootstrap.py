@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import bootstrap
 import pytest
-from localcluster import cli, client, cluster, settings
+from localcluster import cli, client, cluster, images, release, settings
 from localcluster.settings import Settings
 
 if TYPE_CHECKING:
@@ -252,6 +252,27 @@ def test_status_and_down_without_a_cluster(capsys: pytest.CaptureFixture[str]) -
     assert "./cluster up" in capsys.readouterr().out
     assert cli.main(["down"]) == 0
     assert "no cluster" in capsys.readouterr().err
+
+
+def test_build_makes_images_and_release_and_no_host(
+    no_cluster: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    for module, name in (
+        (bootstrap, "ensure_engine"),
+        (release, "ensure"),
+        (release, "older_clients"),
+        (images, "ensure_client"),
+    ):
+        monkeypatch.setattr(module, name, lambda name=name: made.append(name))
+    monkeypatch.setattr(cluster, "containers", lambda _: {})
+    monkeypatch.setattr(settings, "_networks_in_use", frozenset)
+
+    assert cli.main(["build"]) == 0
+    assert made == ["ensure_engine", "ensure"]
+    assert (no_cluster / "settings.json").exists(), "roles and the cluster share one"
+    assert cli.main(["build", "--tests"]) == 0
+    assert made[2:] == ["ensure_engine", "ensure", "older_clients", "ensure_client"]
 
 
 def test_damaged_settings_are_an_error_and_no_traceback(
