@@ -37,3 +37,19 @@ def test_a_release_that_was_interrupted_on_its_way_is_not_among_them(host: Host)
     for folder in host.check_output("ls /opt/hgfleet/releases").split():
         content = host.file(f"/opt/hgfleet/releases/{folder}/VERSION").content_string
         assert content.strip() == folder
+
+
+def test_an_hgrc_of_the_release_before_finds_the_extensions_by_their_former_names(
+    host: Host,
+) -> None:
+    """`current` moves before the play renders the new hgrc, and sessions begin in between."""
+    links = host.check_output("find /opt/hgfleet/current/hgext -type l -printf '%%f %%l\\n'")
+    assert dict(line.split() for line in links.splitlines()) == {
+        "confine.py": "hardening.py",
+        "demandlog.py": "getbundlelog.py",
+        "pushed.py": "bundle_trigger.py",
+        "steadystore.py": "pinned_store.py",
+        "trialbundle.py": "bundle_verify.py",
+    }
+    broken = host.check_output("find -L /opt/hgfleet/current/hgext -type l")
+    assert broken == ""
