@@ -155,6 +155,8 @@ def _rollback(site: Site, options: argparse.Namespace) -> int:
     built = run.known_release(version)
     if built.archive is None:
         decide.require_present(version, states, hosts)
+        names = [path.name for path in (ROOT / "hgext").glob("*.py")]
+        decide.require_extensions(version, states, hosts, names)
     return _bring(site, hosts, states, built, options)
 
 

@@ -36,13 +36,17 @@ class DeployError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HostState:
-    """Releases of a host, the newest first; `problem` is the reason of an unknown state."""
+    """Releases of a host, the newest first; `problem` is the reason of an unknown state.
+
+    `extensions` are the files of their extensions, such as 0.1.0-1a2b3c4d5e6f/hgext/access.py.
+    """
 
     provisioned: bool = False
     current: str = ""
     releases: tuple[str, ...] = ()
     registry: str = ""
     problem: str = ""
+    extensions: frozenset[str] = frozenset()
 
 
 UNKNOWN = HostState(problem="it gave no answer")
@@ -105,6 +109,7 @@ def states_of(output: str) -> dict[str, HostState]:
                     current=str(message["current"]),
                     releases=tuple(message["releases"]),
                     registry=str(message["registry"]),
+                    extensions=frozenset(message["extensions"]),
                 )
     return result
 
@@ -201,6 +206,28 @@ def require_present(version: str, states: Mapping[str, HostState], hosts: Sequen
             f"{version} is not on {joined(without)}:\n{lines}",
             "Choose one that every host has, or install it again from its archive:"
             " ./deploy INVENTORY --release ARCHIVE.",
+        )
+
+
+def require_extensions(
+    version: str, states: Mapping[str, HostState], hosts: Sequence[str], names: Iterable[str]
+) -> None:
+    """Refuse a rollback to a release without an extension that this checkout's hgrc names.
+
+    `names` are the files of hgext/. hg does not start without a required extension.
+    """
+    missing = {
+        name
+        for name in names
+        for host in hosts
+        if f"{version}/hgext/{name}" not in states[host].extensions
+    }
+    if missing:
+        raise DeployError(
+            f"{version} has no {joined(sorted(missing))}, and the hgrc of this checkout names it:"
+            " hg would not start.",
+            "Check out the commit of that release and deploy it: ./deploy INVENTORY. The release is"
+            " on the hosts already.",
         )
 
 

@@ -77,13 +77,20 @@ def state_output(hosts: dict[str, dict[str, Any]], *, task: str = decide.STATE_T
 
 
 def test_the_state_of_hosts_is_read() -> None:
-    message = {"provisioned": True, "current": NEW, "releases": [NEW, OLD], "registry": "/r.yml"}
+    message = {
+        "provisioned": True,
+        "current": NEW,
+        "releases": [NEW, OLD],
+        "registry": "/r.yml",
+        "extensions": [f"{NEW}/hgext/access.py"],
+    }
     states = decide.states_of(
         state_output(
             {"hg1": {"msg": message}, "hg2": {"unreachable": True, "msg": "no route\n to host"}}
         )
     )
-    assert states["hg1"] == HostState(True, NEW, (NEW, OLD), "/r.yml")
+    extensions = frozenset({f"{NEW}/hgext/access.py"})
+    assert states["hg1"] == HostState(True, NEW, (NEW, OLD), "/r.yml", extensions=extensions)
     assert states["hg2"].problem == "no route to host"
 
 
@@ -402,7 +409,8 @@ def test_a_release_that_did_not_become_current_is_a_failure(
 
 
 def test_a_rollback_builds_nothing_and_touches_only_hosts_with_releases(stage: Stage) -> None:
-    stage.states["hg1"] = HostState(True, NEW, (NEW, OLD))
+    extensions = frozenset(f"{OLD}/hgext/{path.name}" for path in (ROOT / "hgext").glob("*.py"))
+    stage.states["hg1"] = HostState(True, NEW, (NEW, OLD), extensions=extensions)
     stage.after = {"hg1": HostState(True, OLD, (NEW, OLD)), "proxy1": HostState(True)}
     assert cli.main(["production", "--yes", "--rollback", OLD]) == 0
     assert stage.done == ["plan hg1", "apply hg1"]
@@ -415,6 +423,18 @@ def test_a_rollback_to_what_is_gone_touches_nothing(
     assert cli.main(["production", "--yes", "--rollback", "0.0.9-gone"]) == 1
     assert stage.done == []
     assert f"hg1 has {OLD}" in capsys.readouterr().err
+
+
+def test_a_rollback_to_a_release_without_an_extension_of_the_hgrc_touches_nothing(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    extensions = frozenset(f"{OLD}/hgext/{path.name}" for path in (ROOT / "hgext").glob("*.py"))
+    stage.states["hg1"] = HostState(
+        True, NEW, (NEW, OLD), extensions=extensions - {f"{OLD}/hgext/hardening.py"}
+    )
+    assert cli.main(["production", "--yes", "--rollback", OLD]) == 1
+    assert stage.done == []
+    assert f"{OLD} has no hardening.py" in capsys.readouterr().err
 
 
 def test_two_deploys_do_not_meet(
