@@ -169,7 +169,7 @@ def summary(
     width = max(len(row[0]) for row in rows)
     lines = [
         "",
-        *(f"{row[0]:<{width}}  " + "".join(f"{cell:>11}" for cell in row[1:]) for row in rows),
+        *(f"{row[0]:<{width}}  " + "".join(f"{cell:>12}" for cell in row[1:]) for row in rows),
     ]
     lines += _slowest_lines([*counted, *beside])
     failures = [(o, failure) for o in counted for failure in o.failures]
