@@ -1,7 +1,7 @@
+"""Each policy decides from facts alone, and a refusal is made of all findings."""
+
 from __future__ import annotations
 
-import random
-import struct
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.core.principal import Principal
-from hgfleet.policies import bounded, evaluate, globs, manifest_diff
+from hgfleet.policies import bounded, evaluate
 from hgfleet.policies.base import Bookmark, Changeset, Entry, Policy, Push
-from hgfleet.policies.bounded import Pattern, SearchTimeoutError
 from hgfleet.policies.catalog import POLICIES
 from hgfleet.policies.content import collisions
 from hgfleet.policies.evaluate import MAX_SHOWN, Finding
-from hgfleet.policies.manifest_diff import ManifestError, difference
 from hgfleet.policies.rule import Rule
 
 if TYPE_CHECKING:
@@ -95,94 +93,6 @@ def ruled(rule: Rule, push: Made) -> list[str]:
 def test_a_made_up_push_keeps_the_contract() -> None:
     push: Push = Made()
     assert not push.added
-
-
-# Patterns.
-
-
-@pytest.mark.parametrize(
-    ("glob", "fitting", "other"),
-    [
-        ("stable", ["stable"], ["stable2", "unstable", "Stable", ""]),
-        ("rel-*", ["rel-", "rel-1", "rel-1/2"], ["rel", "xrel-1"]),
-        ("v?", ["v1", "vx", "v/"], ["v", "v12"]),
-        ("*", ["", "a", "a/b", "a\nb"], []),
-        ("[ab]c", ["ac", "bc"], ["cc", "abc"]),
-        ("a.b", ["a.b"], ["axb"]),
-        ("(a|b)+", ["(a|b)+"], ["a", "ab"]),
-    ],
-)
-def test_patterns_of_branches(glob: str, fitting: list[str], other: list[str]) -> None:
-    pattern = globs.branches([glob])
-    assert [text for text in fitting if not pattern.fits(text)] == []
-    assert [text for text in other if pattern.fits(text)] == []
-
-
-@pytest.mark.parametrize(
-    ("glob", "fitting", "other"),
-    [
-        ("*.exe", ["a.exe", "x/y.exe", ".exe", "d.exe/readme"], ["a.exe2", "exe", "a.EXE"]),
-        (
-            "node_modules",
-            ["node_modules/a", "x/node_modules/y/z"],
-            ["node_modules2/a", "anode_modules"],
-        ),
-        ("docs/*.pdf", ["docs/a.pdf"], ["a.pdf", "x/docs/a.pdf", "docs/x/a.pdf"]),
-        ("src/**", ["src/a", "src/a/b"], ["srca", "x/src/a"]),
-        ("**/keys", ["keys", "a/keys", "a/b/keys/c"], ["a/keysx"]),
-        ("a/**/b", ["a/b", "a/x/b", "a/x/y/b"], ["a/xb", "ab"]),
-        ("secrets/prod", ["secrets/prod", "secrets/prod/x"], ["secrets/production", "secrets"]),
-        ("a/[!b]", ["a/c"], ["a/b", "a//"]),
-        ("x[", ["x["], ["x"]),
-        ("[]]", ["]"], ["[", "["]),
-        ("[^a]", ["^", "a"], ["b"]),
-        ("[z-a]", ["z", "-", "a"], ["b"]),
-        ("[a-c-]", ["b", "-"], ["d"]),
-        ("a\\b", ["a\\b"], ["ab"]),
-    ],
-)
-def test_patterns_of_paths(glob: str, fitting: list[str], other: list[str]) -> None:
-    assert globs.glob_problem(glob) is None
-    pattern = globs.paths([glob])
-    assert [text for text in fitting if not pattern.fits(text)] == []
-    assert [text for text in other if pattern.fits(text)] == []
-
-
-def test_one_of_several_patterns_is_enough_and_none_fits_everything() -> None:
-    assert globs.paths(["a", "b"]).fits("b")
-    assert not globs.paths(["a", "b"]).fits("ab")
-    assert globs.paths([]).fits("anything")
-    assert globs.branches(()).fits("")
-
-
-def test_any_text_is_a_pattern_that_compiles() -> None:
-    randomness = random.Random(11)
-    for _ in range(2000):
-        glob = "".join(randomness.choices("ab*?[]!^-\\.(){}|+$/&~", k=randomness.randint(1, 12)))
-        globs.paths([glob]).fits("a/b")
-        globs.branches([glob]).fits("a/b")
-
-
-@pytest.mark.parametrize("glob", ["", " ", "/a", "a/", "a//b", "a\nb", "x" * 201])
-def test_bad_patterns(glob: str) -> None:
-    assert globs.glob_problem(glob)
-
-
-def test_a_search_without_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded, "SECONDS", 0.1)
-    start = time.monotonic()
-    with pytest.raises(SearchTimeoutError):
-        Pattern("(a+)+$").is_in("a" * 60 + "!")
-    # Without the clock: longer than the universe is old.
-    assert time.monotonic() - start < 20
-
-
-def test_a_search_looks_at_the_beginning_of_a_long_text() -> None:
-    assert not Pattern("needle").is_in("x" * bounded.MAX_TEXT + "needle")
-    assert Pattern("needle").is_in("x" * (bounded.MAX_TEXT - 6) + "needle")
-
-
-# Each policy, alone.
 
 
 def test_single_head() -> None:
@@ -374,9 +284,6 @@ def test_rules_count_moved_phases() -> None:
     assert len(ruled(Rule((), branches=("*",)), Made(moved=[changeset()]))) == 1
 
 
-# All together.
-
-
 def test_a_policy_is_not_asked_about_what_it_does_not_apply_to() -> None:
     everything: dict[str, Mapping[str, object]] = {
         name: {
@@ -450,71 +357,3 @@ def test_every_policy_says_what_it_is_for(policy: type[Policy]) -> None:
 
 
 # Manifests.
-
-NODES = [f"{n:040x}" for n in range(100)]
-
-
-def manifest(**files: str) -> bytes:
-    return b"".join(f"{path}\0{rest}\n".encode() for path, rest in sorted(files.items()))
-
-
-def piece(start: int, end: int, new: bytes) -> bytes:
-    return struct.pack(">lll", start, end, len(new)) + new
-
-
-def whole(before: bytes, after: bytes) -> bytes:
-    return piece(0, len(before), after)
-
-
-def test_a_difference_has_what_was_added_changed_and_removed() -> None:
-    before = manifest(a=NODES[1], b=NODES[2], c=NODES[3])
-    after = manifest(a=NODES[1], b=NODES[4] + "l", d=NODES[5])
-    made = difference(before, after, whole(before, after))
-    assert made.after == {b"b": NODES[4].encode() + b"l", b"d": NODES[5].encode()}
-    assert made.before == {b"b": NODES[2].encode(), b"c": NODES[3].encode()}
-    assert sorted(made.paths()) == [b"b", b"c", b"d"]
-    assert manifest_diff.entry(made.after[b"b"]) == (bytes.fromhex(NODES[4]), b"l")
-
-
-def test_pieces_that_do_not_begin_with_a_line_hide_nothing() -> None:
-    """The pieces of a hostile client: by themselves they are harmless lines, or none at all."""
-    before = manifest(a=NODES[1], b=NODES[2])
-    flag = len(before) - 1
-    after = before[:flag] + b"l" + before[flag:]
-    made = difference(before, after, piece(flag, flag, b"l"))
-    assert made.after == {b"b": NODES[2].encode() + b"l"}
-
-    # Put together, the pieces read "x NUL node LF"; in their places they make a link of b.
-    spoof = piece(flag, flag, b"l\nx\0" + NODES[3].encode())
-    after = before[:flag] + b"l\nx\0" + NODES[3].encode() + b"\n"
-    assert set(difference(before, after, spoof).after) == {b"b", b"x"}
-
-
-def test_random_differences_are_right_however_they_are_cut() -> None:
-    randomness = random.Random(3)
-
-    def some() -> dict[str, str]:
-        names = randomness.sample("abcdefghij", k=randomness.randint(0, 10))
-        return {name: randomness.choice(NODES[:4]) + randomness.choice(["", "l"]) for name in names}
-
-    for _ in range(500):
-        old, new = some(), some()
-        before, after = manifest(**old), manifest(**new)
-        prefix = 0
-        while prefix < min(len(before), len(after)) and before[prefix] == after[prefix]:
-            prefix += 1
-        start = randomness.randint(0, prefix)
-        delta = piece(start, len(before), after[start:])
-        made = difference(before, after, delta)
-        changed = {k.encode(): v.encode() for k, v in new.items() if old.get(k) != v}
-        assert made.after == changed
-        assert set(made.before) == {k.encode() for k, v in old.items() if new.get(k) != v}
-
-
-@pytest.mark.parametrize(
-    "after",
-    [b"a\n", b"a\0short\n", b"\0" + b"0" * 40 + b"\n", b"a\0" + b"0" * 40 + b"z\n", b"a"],
-)
-def test_what_is_no_manifest_is_an_error(after: bytes) -> None:
-    with pytest.raises(ManifestError):
-        difference(b"", after, whole(b"", after))
