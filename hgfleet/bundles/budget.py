@@ -1,4 +1,4 @@
-"""How much may be done at the same time: processors, memory, and the scratch folder in RAM.
+"""Limits of a run on processors, memory, and the scratch folder in RAM.
 
 The decisions are pure (`estimate`, `admits`, `room_needed`); `Gate` lets threads wait for them.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MIB: Final = 1024 * 1024
 
 HG_MEMORY: Final = 64 * MIB
-"""Of an hg with a small repository open (measured: 35 MB for a stream, 39 MB for gzip)."""
+"""Memory of an hg with a small repository open (measured: 35 MB for a stream, 39 MB for gzip)."""
 
 ZSTD_MEMORY: Final = (
     (22, 700 * MIB),
@@ -27,12 +27,12 @@ ZSTD_MEMORY: Final = (
     (10, 48 * MIB),
     (1, 16 * MIB),
 )
-"""What compression adds, from this level on (measured: 7 MB at level 3, 29 at 10, 41 at 16, 170 at
-20, 660 at 22)."""
+"""Memory of the compression from this level on (measured: 7 MB at level 3, 29 at 10, 41 at 16, 170
+at 20, 660 at 22)."""
 
 ZSTD_WINDOW: Final = ((22, 128 * MIB), (21, 64 * MIB), (20, 32 * MIB))
-"""What a client has to hold to decompress, from this level on (read from the frames of bundles: 2
-MiB at level 3, 4 at 10, 8 at 19). Less than that is of no account beside hg itself."""
+"""Memory of a client for the decompression from this level on. Lower levels need little beside hg
+itself (read from the frames of bundles: 2 MiB at level 3, 4 at 10, 8 at 19)."""
 
 CLONE: Final = "clone"
 SNAPSHOT: Final = "snapshot"
@@ -40,7 +40,7 @@ SNAPSHOT: Final = "snapshot"
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one step takes while it runs: `cpus` processors, `memory` bytes."""
+    """The needs of one step while it runs: `cpus` processors, `memory` bytes."""
 
     cpus: int = 1
     memory: int = HG_MEMORY
@@ -48,14 +48,14 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What all steps together may take."""
+    """The bounds on the needs of all steps together."""
 
     cpus: int
     memory: int
 
 
 def estimate(step: str, store: int, zstd_level: int = 10) -> Need:
-    """Guess what a step takes: `step` is a kind of bundle, CLONE or SNAPSHOT.
+    """Estimate the needs of a step: `step` is a kind of bundle, CLONE or SNAPSHOT.
 
     `store` is the size of the repository's store in bytes. Indexes are held in memory (about a
     tenth of a store of small changes); a stream is copied file by file and holds none of them.
@@ -69,20 +69,20 @@ def estimate(step: str, store: int, zstd_level: int = 10) -> Need:
 
 
 def required_ram(kind: str, zstd_level: int) -> int:
-    """Return the bytes that a client needs for a bundle, 0 where every client has them.
+    """Return the bytes that a client needs for a bundle, 0 where every client has enough.
 
-    With these in the manifest (REQUIREDRAM), hg passes over a bundle that takes more than two
-    thirds of its machine's memory.
+    The manifest has the number as REQUIREDRAM: hg skips a bundle that needs more than two thirds of
+    the memory of its machine.
     """
     windows = (size for level, size in ZSTD_WINDOW if kind == "zstd" and zstd_level >= level)
     return next((HG_MEMORY + size for size in windows), 0)
 
 
 def admits(bounds: Bounds, running: Iterable[Need], need: Need) -> bool:
-    """Whether a step may begin beside those that run.
+    """Whether a step may begin beside the running ones.
 
-    One that is larger than all bounds may begin when nothing else runs: an estimate must not keep a
-    repository from ever getting its bundles.
+    A step beyond the bounds may begin when no other step runs: an estimate must not keep a
+    repository without bundles for ever.
     """
     running = list(running)
     if not running:
@@ -94,18 +94,18 @@ def admits(bounds: Bounds, running: Iterable[Need], need: Need) -> bool:
 
 
 def room_needed(store: int, kinds: int, stores: int) -> int:
-    """Bytes of scratch that one repository takes at most, while its bundles are made.
+    """Return the most bytes of scratch that one repository needs while its bundles are made.
 
-    The snapshot, each bundle once, and a clone of each bundle for each store; a bundle and a clone
-    are hardly larger than the store they are made of.
+    That is the snapshot, each bundle once, and a clone of each bundle for each store; a bundle or a
+    clone is hardly larger than the store of the repository.
     """
     return store * (1 + kinds * (1 + stores)) + MIB
 
 
 class Gate:
-    """Lets steps begin within the bounds.
+    """Lets steps begin within the bounds, in the order of their arrival.
 
-    First come, first served: a large one is not overtaken for ever by small ones.
+    So small steps never overtake a large one for ever.
     """
 
     def __init__(self, bounds: Bounds) -> None:
@@ -116,13 +116,13 @@ class Gate:
 
     @property
     def waiting(self) -> int:
-        """How many wait for their turn."""
+        """The number of waiting steps."""
         with self._changed:
             return len(self._waiting)
 
     @contextlib.contextmanager
     def enter(self, need: Need) -> Iterator[None]:
-        """Wait for the turn of a step, and take what it needs while it runs."""
+        """Wait until a step may begin, and hold its needs while it runs."""
         ticket = object()
         with self._changed:
             self._waiting.append(ticket)
@@ -141,14 +141,14 @@ class Gate:
 
 
 class Room:
-    """Bytes of the scratch folder in RAM that nobody has taken yet."""
+    """The free bytes of the scratch folder in RAM."""
 
     def __init__(self, size: int) -> None:
         self._free = size
         self._lock = threading.Lock()
 
     def take(self, size: int) -> bool:
-        """Take some if there is enough; never waits, since the disk does as well."""
+        """Take bytes if enough are free; never waits, since the disk serves as well."""
         with self._lock:
             if size > self._free:
                 return False
@@ -156,6 +156,6 @@ class Room:
             return True
 
     def give(self, size: int) -> None:
-        """Give back what was taken."""
+        """Give bytes back."""
         with self._lock:
             self._free += size

@@ -1,8 +1,8 @@
-"""What clones and pulls cost this server lately, from the logs of the web part and of SSH sessions.
+"""Demand: the cost of clones and pulls without a bundle, from the logs of web and SSH.
 
-Each request for changesets (`getbundle`) that reaches the server is one that no bundle answered.
-The web part logs all its requests, sessions those (hgext/getbundlelog.py), both as a JSON object a
-line; lines that are something else are skipped, since clients decide over part of their content.
+A request for changesets (`getbundle`) that reaches the server was not answered by a clone bundle.
+The access log of the web part has all requests, the getbundle log (hgext/getbundlelog.py) those of
+SSH, both as one JSON object a line. Other lines are skipped, since clients choose part of them.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 WINDOW: Final = timedelta(days=1)
 
 MAX_READ: Final = 256 * 1024 * 1024
-"""Bytes of a log, from its end, that a run reads at most: two seconds."""
+"""The most bytes that a run reads from the end of a log; they take two seconds."""
 
 MAX_LINE: Final = 65536
-"""Bytes of a line; the longest that the web part writes have a URL of 8 KiB."""
+"""The most bytes of a line; the longest lines of the web part have a URL of 8 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What one repository was asked for: `seconds` are those the server took to answer."""
+    """The demand for one repository; `seconds` is the time of the server."""
 
     clones: int = 0
     pulls: int = 0
@@ -45,7 +45,7 @@ def collect(lines: Iterable[str], since: datetime) -> Mapping[str, Demand]:
     pulls: dict[str, int] = defaultdict(int)
     seconds: dict[str, float] = defaultdict(float)
     for line in lines:
-        # Nine of ten lines are something else, and parsing is what takes the time.
+        # Nine of ten lines are other requests, and parsing takes most of the time.
         if '"getbundle"' not in line:
             continue
         try:
@@ -55,7 +55,7 @@ def collect(lines: Iterable[str], since: datetime) -> Mapping[str, Demand]:
             if datetime.fromisoformat(entry["time"]) < since:
                 continue
             repository, took = str(entry["repository"]), float(entry["duration"])
-            # Time in the queue of clones costs nobody anything.
+            # Time in the queue of clones costs the server nothing.
             took -= float(entry.get("waited", 0))
             full = bool(entry["full"])
         except (ValueError, KeyError, TypeError):
@@ -66,7 +66,7 @@ def collect(lines: Iterable[str], since: datetime) -> Mapping[str, Demand]:
 
 
 def read(logs: Iterable[Path], now: datetime) -> Mapping[str, Demand]:
-    """Read the last day of logs, rotated parts included; what may not be read is nothing."""
+    """Read the last day of logs, rotated parts included; unreadable logs count as empty."""
     return collect(_lines(logs, now - WINDOW), now - WINDOW)
 
 
@@ -83,7 +83,7 @@ def _lines(logs: Iterable[Path], since: datetime) -> Iterator[str]:
 
 
 def current(log: Path, since: datetime) -> list[Path]:
-    """Return a log and those of its rotated parts that were written to since then, newest first.
+    """Return a log and its rotated parts that were written to since then, newest first.
 
     logrotate appends the time to the name, and compresses a file when it is no longer the newest of
     them (`ansible/roles/web/templates/logrotate.j2`).
@@ -98,10 +98,10 @@ def current(log: Path, since: datetime) -> list[Path]:
 
 
 def _tail(file: Path, most: int) -> Iterator[bytes]:
-    """The lines in the last `most` bytes of a file; of a compressed one, in the first."""
+    """Yield the lines in the last `most` bytes of a file; in the first, if it is compressed."""
     if file.suffix == ".gz":
         with gzip.open(file) as unpacked:
-            # A line without end is read in parts, and makes no sense in any of them.
+            # An endless line is read in parts, and no part is a JSON object.
             while most > 0 and (line := unpacked.readline(MAX_LINE)):
                 most -= len(line)
                 yield line

@@ -1,4 +1,4 @@
-"""A plan for people: what a run would do for a repository, and everything it goes by."""
+"""The plan of one repository with all its inputs, for operators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def explain(pipeline: Pipeline, repository: Repository) -> list[str]:
-    """Return the lines. Looks, and changes nothing; raises what hg says about the repository."""
+    """Return the lines; changes nothing. Raises HgError for a repository that hg cannot read."""
     decision, state = pipeline.plan(repository)
     lines = [f"{repository.path}: {decision.action.value}"]
     lines += [f"    {reason}" for reason in decision.reasons]
@@ -37,15 +37,15 @@ def _chain(pipeline: Pipeline, repository: Repository) -> Iterator[tuple[str, st
     chain = pipeline.pullbundles.chain(repository)
     problems = pipeline.pullbundles.problems(repository, chain)
     for link in chain:
-        what = size(link.size) if link.on_disk else "not on disk: the chain begins behind them"
+        length = size(link.size) if link.on_disk else "not on disk: the chain begins behind them"
         made = f"made {link.made:%Y-%m-%d %H:%M} UTC"
         dead = f"; DEAD: {problems[link.name]}" if link.name in problems else ""
-        yield link.name[:16], f"{link.changesets:,} changesets, {what}, {made}{dead}"
+        yield link.name[:16], f"{link.changesets:,} changesets, {length}, {made}{dead}"
 
 
 def _facts(pipeline: Pipeline, repository: Repository, state: State) -> Iterator[tuple[str, str]]:
     config = pipeline.config
-    readers = "everybody" if repository.is_public else "some people only"
+    readers = "everyone" if repository.is_public else "some users only"
     yield "registry", f"readable by {readers}; bundles: {', '.join(repository.bundles) or 'none'}"
     stores = pipeline.job.stores.of(repository)
     yield (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 DIGEST_IN_KEY: Final = 16
-"""Hexadecimal digits of the sha256 in a key: 64 bits tell apart what one tip may ever yield."""
+"""Hexadecimal digits of the sha256 in a key: 64 bits tell all bundles of one tip apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class Kind:
 KINDS: Final = {
     kind.name: kind
     for kind in (
-        # A copy of the store, decompressed by nobody: fastest for client and server, but larger.
-        # The compression is that of the store's own revlogs. `zstd-v2;stream=v2` would be accepted
+        # A copy of the store as it is: fastest for client and server, but larger. The compression
+        # is that of the store's own revlogs. `zstd-v2;stream=v2` would be accepted
         # by hg 7.2 and silently write the same uncompressed file.
         Kind("stream", "none-v2;stream=v2", "stream-v2"),
         Kind("zstd", "zstd-v2", "zstd-v2"),
@@ -47,8 +47,8 @@ _BY_LABEL: Final = {kind.label: kind.name for kind in KINDS.values()}
 class Key:
     """The key of one object: `<repository>/<tip>.<sha256 prefix>.<label>.hg`.
 
-    The tip lets a person and a plan see what a bundle covers; the digest makes the key a name of
-    its content, so that an object under it never changes and caches may keep it for ever.
+    The tip shows which changesets a bundle covers. The digest makes the key a name of the content,
+    so an object never changes and caches may keep it for ever.
     """
 
     repository: str

@@ -1,8 +1,8 @@
-"""The manifest of a repository: the clone bundles that its clients are told about.
+"""Manifest of a repository: the clone bundles that its clients learn about.
 
-One line per bundle, `URL KEY=value ...`, in the order in which clients should prefer them: a client
-takes the first line that it supports and no other (hg help -e clonebundles). Keys in capitals are
-Mercurial's; `made`, `size`, `changesets` and `private` are ours, and clients skip them.
+One entry per line, `URL KEY=value ...`, the preferred one first: a client takes the first entry
+that it supports and no other (hg help -e clonebundles). Keys in capitals are Mercurial's; `made`,
+`size`, `changesets` and `private` are ours, and clients skip them.
 
 The file lies in the folder of manifests, owned by the bundle jobs; the repository's
 `.hg/clonebundles.manifest` is a link to it.
@@ -37,10 +37,10 @@ _SHA256 = re.compile(r"sha256:([0-9a-f]{64})")
 class Entry:
     """One line of a manifest.
 
-    `bundlespec` is written as hg prints it (`hg debugbundle --spec` quotes the requirements of a
-    stream bundle already); `size` is in bytes, `required_ram` too: what a client must have, 0 where
-    that is no matter. The URL of a `private` entry is of no use before it
-    is signed (`hgfleet.objectstore.presign`), for each client anew (hgext/signedbundles.py).
+    `bundlespec` is as hg prints it (`hg debugbundle --spec` quotes the requirements of a stream
+    bundle already). `size` is in bytes, and so is `required_ram`, the memory that a client needs (0
+    for no limit). The URL of a `private` entry works only when it is presigned
+    (`hgfleet.objectstore.presign`), for each client anew (hgext/signedbundles.py).
     """
 
     url: str
@@ -63,14 +63,14 @@ class Entry:
 
     @property
     def kind(self) -> str:
-        """The kind of bundle that the bundlespec tells of, "other" for one that is none of ours."""
+        """The kind of bundle, from the bundlespec; "other" for one that is none of ours."""
         return next(
             (kind.name for kind in KINDS.values() if self.bundlespec.startswith(kind.hg_type)),
             "other",
         )
 
     def key(self, public_url: str) -> Key | None:
-        """The key of the object behind the URL, or None if it lies elsewhere than public_url."""
+        """Return the key of the object behind the URL; None if the URL is not below public_url."""
         prefix = public_url.rstrip("/") + "/"
         if not self.url.startswith(prefix):
             return None
@@ -78,12 +78,12 @@ class Entry:
 
 
 def object_url(public_url: str, key: Key | str) -> str:
-    """Return the URL under which everybody can download an object."""
+    """Return the public URL of an object."""
     return f"{public_url.rstrip('/')}/{quote(str(key), safe='/')}"
 
 
 def locate(entry: Entry, public_urls: Mapping[str, str]) -> tuple[str, Key] | None:
-    """Tell in which store an entry lies, and under which key; None if in none of ours."""
+    """Return the store and the key of an entry; None if it is in none of these stores."""
     for store, public_url in public_urls.items():
         if key := entry.key(public_url):
             return store, key
@@ -91,7 +91,7 @@ def locate(entry: Entry, public_urls: Mapping[str, str]) -> tuple[str, Key] | No
 
 
 def render(entries: Iterable[Entry]) -> str:
-    """Render a manifest; no entries give the empty manifest, which clients take as "none"."""
+    """Render a manifest; without entries it is empty, and clients find no bundle."""
     return "".join(entry.line() + "\n" for entry in entries)
 
 
@@ -129,14 +129,14 @@ class Manifests:
     root: Path
 
     def path(self, repository: str) -> Path:
-        """Where the manifest of a repository lies."""
+        """Return the path of a repository's manifest."""
         return self.root / f"{repository}{SUFFIX}"
 
     def _history(self, repository: str) -> Path:
         return self.root / HISTORY / repository
 
     def read(self, repository: str) -> tuple[Entry, ...]:
-        """Return what is published now; nothing if there never was a manifest."""
+        """Return the published entries; none if there never was a manifest."""
         return parse(self.read_text(repository))
 
     def read_text(self, repository: str) -> str:
@@ -147,10 +147,10 @@ class Manifests:
             return ""
 
     def publish(self, repository: str, entries: Sequence[Entry], now: datetime) -> bool:
-        """Replace the manifest atomically, after keeping the old one; say whether it changed.
+        """Replace the manifest atomically and keep the old one; return whether it changed.
 
-        The copy in the history tells `prune` until when clients may have been sent to an object.
-        It is written first: killed in between, the run leaves a superfluous copy and nothing else.
+        The copy in the history shows `prune` until when clients were sent to an object. It is
+        written first, so a run killed in between leaves a superfluous copy and no damage.
         """
         path = self.path(repository)
         old, new = self.read_text(repository), render(entries)
@@ -166,7 +166,7 @@ class Manifests:
         return True
 
     def all(self) -> set[str]:
-        """Return the paths of all repositories that have, or lately had, something published."""
+        """Return the paths of all repositories that have, or lately had, published bundles."""
         found = set()
         for path in self.root.rglob(f"*{SUFFIX}"):
             relative = path.relative_to(self.root)

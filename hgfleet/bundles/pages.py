@@ -1,7 +1,7 @@
-"""What lies beside the bundles for people and programs: `index.html` and `bundles.json`. Pure.
+"""Pages beside the bundles: `index.html` for readers, `bundles.json` for programs. Pure.
 
-The page has nothing of other hosts, and a Content-Security-Policy that allows just its own style
-and script. Neither file depends on the time it is made at: unchanged manifests give the same bytes.
+The page loads nothing from other hosts, and its Content-Security-Policy allows only its own style
+and script. Neither file depends on the time: unchanged manifests give the same bytes.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ INDEX: Final = "index.html"
 DATA: Final = "bundles.json"
 CANARY: Final = "closed.txt"
 CANARY_TEXT: Final = b"Whoever can read this without a signature should tell the operators.\n"
-"""What a private store has instead of pages, for the job to see whether it is closed."""
+"""The object of a private store that shows whether requests without a signature are refused."""
 MAX_AGE: Final = 300
-"""Seconds for which a cache may keep the two."""
+"""Seconds for which a cache may keep both files."""
 
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -91,7 +91,7 @@ button { background: none; border: 1px solid var(--line); border-radius: .3rem; 
 [hidden] { display: none; }
 """
 
-# Without the script everything is there but search, ages and the buttons.
+# Without the script the page has no search, no ages and no buttons.
 _SCRIPT: Final = """
 const repositories = [...document.querySelectorAll("tbody")];
 const search = document.querySelector("input");
@@ -137,7 +137,7 @@ POLICY: Final = (
 
 
 def index(rows: Sequence[Row], clone_url: str, title: str) -> bytes:
-    """Render `index.html`. Whatever comes from a registry is escaped."""
+    """Render `index.html`. All texts of the registry are escaped."""
     total = sum(entry.size for row in rows for entry in row.bundles.values())
     body = "\n".join(_row(row, clone_url) for row in rows)
     text = f"""<!DOCTYPE html>
@@ -167,7 +167,7 @@ itself; nobody has to download one from here. For programs: <a href="{DATA}">{DA
 
 
 def _row(row: Row, clone_url: str) -> str:
-    """Render one repository, which has a bundle at least: a line for each of them."""
+    """Render one repository with at least one bundle: a line for each bundle."""
     command = shlex.join(["hg", "clone", f"{clone_url}/{row.path}"]) if clone_url else ""
     about = f"<strong>{html.escape(row.path)}</strong>"
     if row.description:

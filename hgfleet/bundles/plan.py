@@ -261,7 +261,7 @@ def _stale(
     demand: Demand | None,
     force: bool,
 ) -> str:
-    """Say why a kind needs a new bundle, or "" if the published one will do."""
+    """Return the reason for a new bundle of a kind, or "" if the published one will do."""
     if newest is None:
         if problems:
             said = "; ".join(dict.fromkeys(problems.values()))

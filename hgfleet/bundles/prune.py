@@ -1,4 +1,4 @@
-"""Which objects of a repository can be deleted. Pure."""
+"""The objects of a repository that can be deleted. Pure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def prunable(
     named: Collection[str],
     before: datetime,
 ) -> list[StoredObject]:
-    """Return the objects of this repository that nobody can be sent to any more.
+    """Return the objects of this repository that no client is sent to any more.
 
-    `named` are the keys in the current manifest and in all that were current until less than the
-    retention time ago: a client that was sent to one of them may still be downloading it. Objects
-    modified at `before` or later stay too: another run may be about to publish them. Whatever does
-    not look like a bundle of this very repository is never returned.
+    `named` are the keys in the current manifest and in all manifests of the retention time: a
+    client that was sent to one of them may still be downloading it. Objects modified at `before` or
+    later stay too: another run may be about to publish them. Objects other than bundles of this
+    very repository always stay.
     """
     found = []
     for item in objects:

@@ -77,6 +77,8 @@ class PublishedBundles:
         Entries with URLs in `dead` are skipped.
         """
         started = time.monotonic()
+        if not self._is_read_due(repository):
+            return ReadResult()
         urls = self._job.stores.of(repository).urls
         published = self._job.manifests.read(repository.path)
         entries = [entry for entry in published if entry.url not in dead and locate(entry, urls)]
@@ -99,13 +101,15 @@ class PublishedBundles:
         )
         return ReadResult(True, wrong, unread)
 
-    def _takes_read_slot(self, repository: Repository) -> bool:
-        """Whether a read is due and this run may still make one."""
-        name, schedule = file_name(repository.path), self._job.schedule
+    def _is_read_due(self, repository: Repository) -> bool:
+        """Whether a read is due; the time runs from the first run, even without bundles."""
         if self._job.options.dry_run or not self._job.stores.buckets:
             return False
-        if not schedule.reads.due(name, self._job.options.now):
-            return False
+        return self._job.schedule.reads.due(file_name(repository.path), self._job.options.now)
+
+    def _takes_read_slot(self, repository: Repository) -> bool:
+        """Whether this run may still make a read; a requested one always."""
+        name, schedule = file_name(repository.path), self._job.schedule
         return schedule.reads.is_requested(name) or schedule.read_slots.acquire(blocking=False)
 
     def _compare(

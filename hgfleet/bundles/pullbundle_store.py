@@ -1,8 +1,8 @@
 """Pull bundles on disk: a folder for each repository, with the files of its chain and a manifest.
 
 `.hg/pullbundles` of a repository is a link to its folder, and hgext/pullbundles.py reads it. Files
-are named by their content and written before the manifest that names them, so a run may be killed
-anywhere: what is left is files that nobody names.
+are named by their content and written before the manifest that names them. A run killed anywhere
+leaves files that no manifest names, and the next run deletes them.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 MANIFEST: Final = "manifest"
 FRESH: Final = ".fresh.hg"
-"""A file that has no name yet; only the holder of the repository's lock makes one."""
+"""The file of a link without a name yet; only the holder of the repository's lock writes it."""
 
 FILE_MODE: Final = 0o640
-"""Of whom the folder's group allows: a pull bundle of a private repository is private."""
+"""Readable for the folder's group only: a pull bundle of a private repository is private."""
 
 GRACE: Final = timedelta(hours=1)
-"""How long a file stays that no manifest names any more. A server process opens all it needs at
-once and falls back on sending live, so seconds would do."""
+"""The time for which a file stays that no manifest names any more. A server process opens all files
+of an answer at its beginning, and can send everything live, so seconds would do."""
 
 
 class PullbundleStore:
@@ -52,11 +52,11 @@ class PullbundleStore:
         self._job = job
 
     def folder(self, repository: Repository) -> Path:
-        """Where the files of a repository lie."""
+        """Return the folder of a repository."""
         return self._job.config.pull_bundles / files.file_name(repository.path)
 
     def wanted(self, repository: Repository) -> bool:
-        """Whether a repository has readers, and this host pull bundles."""
+        """Whether a repository has readers, and pull bundles are enabled."""
         return (
             self._job.config.pull.enabled
             and bool(repository.read)
@@ -64,7 +64,7 @@ class PullbundleStore:
         )
 
     def chain(self, repository: Repository) -> Chain:
-        """Read the manifest; what is damaged counts as not there."""
+        """Read the manifest; a missing one is an empty chain."""
         try:
             text = (self.folder(repository) / MANIFEST).read_text("ascii", "replace")
         except FileNotFoundError:
@@ -72,14 +72,14 @@ class PullbundleStore:
         return chains.parse(text)
 
     def problems(self, repository: Repository, chain: Chain) -> dict[str, str]:
-        """Say of each file of a chain that is not as long as it was what it is instead."""
+        """Return the problems of files that are missing or of another size, by name."""
         found = {}
         for link in chain:
             if link.on_disk:
                 try:
                     there = (self.folder(repository) / link.name).stat().st_size
                 except FileNotFoundError:
-                    found[link.name] = "gone"
+                    found[link.name] = "missing"
                 else:
                     if there != link.size:
                         found[link.name] = f"it has {there:,} bytes instead of {link.size:,}"
@@ -93,11 +93,11 @@ class PullbundleStore:
         tips: Collection[str] = (),
         aligned: bool = False,
     ) -> ChainPlan:
-        """Decide; `tips` are those of the published bundles, `aligned` as in `chain.plan`."""
+        """Decide about the chain; the parameters are those of `pullbundle_chain.plan`."""
         chain, limits = self.chain(repository), self._job.config.pull
         if not self.wanted(repository):
             is_there = self.folder(repository).exists()
-            reason = "no pull bundles on this host" if not limits.enabled else "nobody's any more"
+            reason = "it has no readers any more" if limits.enabled else "none on this host"
             return ChainPlan(Move.DROP if is_there else Move.KEEP, reason)
         return chains.plan(
             chain,
@@ -110,7 +110,7 @@ class PullbundleStore:
         )
 
     def carry_out(self, repository: Repository, decision: ChainPlan, seen: State) -> None:
-        """Do what was decided."""
+        """Carry out a plan."""
         if decision.move is Move.KEEP:
             return
         if decision.move is Move.DROP:
@@ -127,14 +127,14 @@ class PullbundleStore:
         self._publish(repository, chain)
 
     def _made(self, work: Workspace, decision: ChainPlan) -> Iterator[Link]:
-        """Make what is to be made; yield the chain as it will be."""
+        """Generate the new links; yield the links of the chain in order."""
         for part in decision.parts:
             if isinstance(part, Link):
                 yield part
                 continue
             heads = part.heads or tuple(sorted(work.state.heads))
             if not part.on_disk:
-                # Not more than a beginning.
+                # A link without a file marks the beginning of the chain.
                 yield Link("-", (), heads, work.state.changesets, 0, self._now())
                 continue
             bases = part.bases
@@ -152,7 +152,7 @@ class PullbundleStore:
                 yield heads
 
     def _link(self, work: Workspace, bases: tuple[str, ...], heads: tuple[str, ...]) -> Link:
-        """Make one link, try it on a clone that ends where it begins, and give it its name."""
+        """Generate one link, apply it to a clone that ends where it begins, and name its file."""
         started, config = time.monotonic(), self._job.config
         folder = self.folder(work.repository)
         folder.mkdir(parents=True, exist_ok=True)
@@ -193,7 +193,7 @@ class PullbundleStore:
         before = self.chain(repository)
         folder = self.folder(repository)
         files.replace(folder / MANIFEST, chains.render(chain), mode=FILE_MODE)
-        # From now on they are superfluous, however old they are.
+        # `prune` counts the time from now on, however old the files are.
         for link in {*before} - {*chain}:
             with contextlib.suppress(FileNotFoundError):
                 os.utime(folder / link.name)
@@ -206,7 +206,7 @@ class PullbundleStore:
         )
 
     def prune(self, repository: Repository) -> None:
-        """Delete files that no manifest names, once nobody can be about to open them."""
+        """Delete files that no manifest has named for a while."""
         folder = self.folder(repository)
         try:
             names = {path.name for path in folder.iterdir()}
@@ -214,7 +214,7 @@ class PullbundleStore:
             return
         before = (datetime.now(UTC) - GRACE).timestamp()
         for name in sorted(names - {MANIFEST} - {link.name for link in self.chain(repository)}):
-            # What is not finished is a killed run's: this one has the repository's lock.
+            # An unfinished file is from a killed run: this run has the repository's lock.
             status = (folder / name).stat()
             if name.startswith(".") or status.st_mtime < before:
                 if not self._job.options.dry_run:
@@ -236,7 +236,7 @@ class PullbundleStore:
                 path = self.folder(repository) / link.name
                 if (found := hg_side.digest(path)) != link.sha256:
                     raise VerificationError(
-                        f"{path}: got sha256 {found or 'nothing: it is gone'}; delete the file and "
+                        f"{path}: got sha256 {found or 'nothing'}; delete the file and "
                         "`hgfleet bundles run` makes it again"
                     )
 

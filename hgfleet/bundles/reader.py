@@ -1,4 +1,4 @@
-"""The bundles as clients see them: through the URL that they get, and no other credential."""
+"""Reader of published objects: requests them as clients do, through their public URLs."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ CHUNK: Final = 1024 * 1024
 
 
 TAIL: Final = 64 * 1024
-"""Bytes of the range that is read to probe an object."""
+"""Bytes at the end of an object that a probe reads."""
 
 
 class VerificationError(HgfleetError):
-    """What can be downloaded is not what was made."""
+    """The object at the public URL is not the bundle that was uploaded."""
 
 
 class WrongContentError(VerificationError):
-    """It came whole, and it is not what was made: no matter of the network or the moment."""
+    """The object came whole and differs from the bundle: no trouble of the network."""
 
 
 REFUSED: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
-"""What a private bucket may answer to who has no signature; some stores hide what is there."""
+"""Answers of a private bucket without a signature; some stores hide which keys exist."""
 
 
 @functools.cache
@@ -59,8 +59,8 @@ class Reader:
     """A client that trusts the certificates in the file `ca`.
 
     `timeout` (seconds) bounds each wait for the store, not a whole download. URLs of private
-    entries are signed with the keys in the file `keys`, which those of clients are signed with too:
-    what works here works for them.
+    entries are signed with the keys in the file `keys`, like those of clients: a URL that works
+    here works for them.
     """
 
     ca: Path
@@ -68,9 +68,9 @@ class Reader:
     keys: Path = presign.DEFAULT_PATH
 
     def url(self, entry: Entry, method: str = "GET") -> str:
-        """Return the URL that a client would be told now. Raises ConfigurationError without a key.
+        """Return the URL that a client would get now. Raises ConfigurationError without a key.
 
-        Nothing that is logged may have it: `entry.url` is the one to show.
+        The signature must not reach a log; messages show `entry.url`.
         """
         if not entry.private:
             return entry.url
@@ -83,9 +83,9 @@ class Reader:
         return response
 
     def problem(self, entry: Entry) -> str:
-        """Ask for the headers only and say what is wrong with them, or "".
+        """Request the headers; return the problem, or "".
 
-        Raises UnavailableError if nobody answers: then nothing is known about the object.
+        Raises UnavailableError if the store does not answer, which says nothing about the object.
         """
         try:
             with self._open(self.url(entry, "HEAD"), "HEAD", {}) as response:
@@ -101,9 +101,9 @@ class Reader:
         return ""
 
     def check_closed(self, url: str) -> None:
-        """Ask for an object of a private store without a signature, like a stranger would.
+        """Request an object of a private store without a signature.
 
-        Raises VerificationError unless that is refused, UnavailableError if nobody answers.
+        Raises VerificationError unless the store refuses, UnavailableError if it does not answer.
         """
         try:
             with self._open(url, "GET", {"Range": "bytes=0-0"}) as response:
@@ -117,12 +117,12 @@ class Reader:
         except (OSError, HTTPException) as error:
             raise UnavailableError(f"{url}: {_reason(error)}") from error
         raise VerificationError(
-            f"{url}: open to everybody: without a signature the answer is {said}, expected 403; "
+            f"{url}: open to all: without a signature the answer is {said}, expected 403; "
             "take the public access from the bucket of this private store"
         )
 
     def check_signed(self, url: str) -> None:
-        """Ask for an object of a private store with a signature; raises like `check_closed`."""
+        """Request an object of a private store with a signature; raises like `check_closed`."""
         signed = presign.load(self.keys).sign(url, datetime.now(UTC), "HEAD")
         try:
             self._open(signed, "HEAD", {}).close()
@@ -136,11 +136,10 @@ class Reader:
             raise UnavailableError(f"{url}: {_reason(error)}") from error
 
     def probe(self, entry: Entry, content: Path | None = None) -> None:
-        """Ask for the headers and read the last bytes; `content` is the file they come from.
+        """Request the headers and the last bytes; `content` is the uploaded file, if given.
 
-        Cheap, and finds what a real clone finds late: an object cut short, an old one in a cache, a
-        server that ignores ranges, which a client that resumes would need.
-        Raises like `check`.
+        Cheaper than a clone for three faults: an object cut short, an old object in a cache, and a
+        server that ignores ranges, which clients need to resume. Raises like `check`.
         """
         if problem := self.problem(entry):
             raise VerificationError(f"{entry.url}: {problem}")
@@ -164,10 +163,10 @@ class Reader:
                     raise kind(f"{entry.url}: its last bytes are not those uploaded")
 
     def check(self, entry: Entry, target: Path | None = None) -> None:
-        """Download everything, into `target` if given, and compare length and sha256.
+        """Download an object, into `target` if given, and compare length and sha256.
 
-        Raises WrongContentError if it is something else, VerificationError if it is refused or ends
-        early, UnavailableError if nobody answers.
+        Raises WrongContentError for other content, VerificationError for a refusal or an answer
+        that ends early, UnavailableError if the store does not answer.
         """
         digest, size = hashlib.sha256(), 0
         with contextlib.ExitStack() as stack:
@@ -180,7 +179,7 @@ class Reader:
                 if file:
                     _write(file, chunk)
         if announced is not None and size < announced:
-            # A store that was stopped meanwhile looks like this too.
+            # A store that stops during the download looks the same.
             raise VerificationError(
                 f"{entry.url}: the answer ends early: got {size:,} bytes of {announced:,}"
             )
@@ -193,7 +192,7 @@ class Reader:
 
     @contextlib.contextmanager
     def _answer(self, entry: Entry, headers: Mapping[str, str]) -> Iterator[HTTPResponse]:
-        """Download; what is wrong with the network or the answer gets our own errors."""
+        """Download; translate errors of the network and of HTTP."""
         try:
             with self._open(self.url(entry), "GET", headers) as response:
                 yield response
@@ -210,14 +209,14 @@ def _write(file: BinaryIO, chunk: bytes) -> None:
     try:
         file.write(chunk)
     except OSError as error:
-        # Not to be taken for trouble with the network.
+        # An error of the disk, not of the network.
         raise HostError(f"{file.name}: {error.strerror}") from error
 
 
 def _answered(entry: Entry, error: urllib.error.HTTPError) -> str:
     said = f"the answer is {error.code} {error.reason}"
     if error.code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN} and not entry.private:
-        said += "; the bucket of a store that is not private has to answer everybody"
+        said += "; this public store must answer requests without a signature"
     return said
 
 

@@ -1,10 +1,10 @@
-"""What hg does for the bundle jobs, in processes of their own.
+"""hg for the bundle jobs, in processes of their own: state, snapshot, bundles, clones.
 
 Bundles are made from a *snapshot*, a clone in the scratch folder that a run brings up to date:
 
 * the job may only read the repository, and `hg bundle` of a stream needs the repository's lock
   (streamclone.generatev2), which would also make every push wait while it lists the store;
-* a pull transfers what a reader may see: never a secret changeset, never half a transaction;
+* a pull transfers only changesets that a reader may see: no secret one, no half of a transaction;
 * all bundles of a run have the same heads, however many pushes happen meanwhile.
 
 It costs a second copy on disk, which may be deleted at any time.
@@ -44,13 +44,13 @@ def look(hg: Hg, path: Path, tips: Collection[str] = ()) -> State:
     if not (path / ".hg").is_dir():
         return State(exists=False)
     revsets = [_HEADS, *(f"present('{tip}') and not secret()" for tip in sorted(tips))]
-    arguments = [word for revset in revsets for word in ("--rev", revset)]
+    arguments = [argument for revset in revsets for argument in ("--rev", revset)]
     output = hg.run("log", "--repository", path, *arguments, "--template", _STATE)
     heads, covered = {}, {}
     for line in output.splitlines():
-        revision, node, what = line.split()
+        revision, node, sort = line.split()
         # Revision numbers count changesets from 0, secret and hidden ones included: near enough.
-        if what == "head":
+        if sort == "head":
             heads[node] = int(revision) + 1
         if node in tips:
             covered[node] = int(revision) + 1
@@ -61,9 +61,10 @@ def look(hg: Hg, path: Path, tips: Collection[str] = ()) -> State:
 
 
 def refresh_snapshot(hg: Hg, source: Path, seen: State, snapshot: Path, work: Path) -> State:
-    """Make `snapshot` an exact clone of what a reader sees in `source`; return its state.
+    """Make `snapshot` an exact clone of the changesets that a reader sees in `source`.
 
-    `seen` is the state of the source a moment ago, `work` an empty folder on the same file system.
+    Returns its state. `seen` is the state of the source a moment ago, `work` an empty folder on the
+    same file system.
     Raises TemporaryError if pushes come so fast that no pull catches up, HgError if the source
     cannot be read.
     """
@@ -81,8 +82,8 @@ def refresh_snapshot(hg: Hg, source: Path, seen: State, snapshot: Path, work: Pa
             except HgError:
                 if last:
                     raise
-                # A run killed in the middle leaves an interrupted transaction; or the disk lost
-                # something. It is only a copy.
+                # A killed run leaves an interrupted transaction, or the disk lost data. A new
+                # snapshot is made of the repository.
                 break
             if state.heads == seen.heads:
                 return state
@@ -114,7 +115,7 @@ class Bundle:
 
 
 def store_size(path: Path) -> int:
-    """Add up the sizes of what a repository stores, in bytes."""
+    """Return the size of a repository's store in bytes."""
     total = 0
     for folder, _, names in os.walk(path / ".hg" / "store"):
         for name in names:
@@ -125,7 +126,7 @@ def store_size(path: Path) -> int:
 
 
 def generate(hg: Hg, snapshot: Path, kind: str, work: Path, zstd_level: int) -> Bundle:
-    """Let hg write one bundle with everything in the snapshot into the folder `work`."""
+    """Let hg write one bundle with the whole snapshot into the folder `work`."""
     path = work / f"{kind}.hg"
     arguments: list[str | Path] = ["bundle", "--repository", snapshot, "--all"]
     arguments += ["--type", KINDS[kind].hg_type]
@@ -158,7 +159,7 @@ def generate_link(
     target: Path,
     zstd_level: int,
 ) -> tuple[Bundle, int]:
-    """Let hg write what lies between `bases` (none: the beginning) and `heads` into a file.
+    """Let hg write the changesets between `bases` (none: the beginning) and `heads` into a file.
 
     Return the bundle and the number of its changesets.
     """
@@ -179,9 +180,9 @@ def generate_link(
 def apply_link(
     hg: Hg, snapshot: Path, bundle: Path, bases: Collection[str], trial: Path
 ) -> frozenset[str]:
-    """Apply a link to a repository that has just what its clients have; return the heads then.
+    """Apply a link to a clone with the ancestors of `bases` alone; return its heads afterwards.
 
-    That repository is made at `trial`, and left there.
+    The clone is made at `trial`, and left there.
     """
     if bases:
         # Hard links, where the snapshot lies on the same file system; hg breaks them as it writes.
@@ -204,9 +205,9 @@ def digest(path: Path) -> str:
 
 
 class _Tee:
-    """A pipe that hg takes for a file; what comes out of it is hashed and written to a file.
+    """A pipe that hg takes for a file: its output is hashed and written to the target.
 
-    The digest is of what hg wrote, and not of what a disk gives back later.
+    The digest is that of hg's output, and not of bytes that a disk returns later.
     """
 
     def __init__(self, pipe: Path, target: Path) -> None:
@@ -233,11 +234,11 @@ class _Tee:
         return self
 
     def __exit__(self, kind: object, *_rest: object) -> None:
-        # If hg never opened the pipe, the thread still waits for somebody to do so.
+        # If hg never opened the pipe, the thread still waits for a writer.
         with contextlib.suppress(OSError):
             os.close(os.open(self.pipe, os.O_WRONLY | os.O_NONBLOCK))
         self._thread.join()
-        # hg removes what it takes for a half-written file.
+        # hg removes the pipe itself when it fails, as a half-written file.
         self.pipe.unlink(missing_ok=True)
         if self._problem is not None:
             raise self._problem
@@ -246,9 +247,9 @@ class _Tee:
 def clone_through(hg: Hg, snapshot: Path, manifest_line: str, target: Path) -> frozenset[str]:
     """Make a real clone through one manifest line, as every client does; return its heads.
 
-    The snapshot offers just this line (hgext/bundle_verify.py); the client's side is hg's own: it
-    downloads what the line names, with its checks of certificate and DIGEST, applies it, and would
-    pull what the bundle lacks. Raises HgError if hg fails or goes another way.
+    The snapshot advertises just this line (hgext/bundle_verify.py); the client is hg itself: it
+    downloads the object, with its checks of certificate and DIGEST, applies it, and pulls missing
+    changesets. Raises HgError if hg fails or clones without the bundle.
     """
     # With --pull, hg takes no stream unless it is asked to.
     stream = ["--stream"] if ";stream=" in manifest_line else []
@@ -269,5 +270,5 @@ def clone_through(hg: Hg, snapshot: Path, manifest_line: str, target: Path) -> f
 
 
 def verify_clone(hg: Hg, clone: Path) -> None:
-    """Let hg check every revision of a clone. Raises HgError with what it found."""
+    """Run `hg verify` on a clone. Raises HgError with its findings."""
     hg.run("verify", "--repository", clone, "--quiet")

@@ -95,7 +95,7 @@ class SiteStores:
             self.down[store] = error
 
     def problem(self, store: str, entry: Entry) -> str:
-        """Request the headers of an entry as a client does; say what is wrong with them, or "".
+        """Request the headers of an entry as a client does; return the problem, or "".
 
         A store whose public URL did not answer once is not requested again.
         """

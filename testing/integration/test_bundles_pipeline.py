@@ -1153,7 +1153,7 @@ def test_explain_names_every_input_of_a_plan(regions: Site, tmp_path: Path) -> N
     for words in (
         "project: generate",
         "zstd: 1 of 3 changesets (33.3%) are newer than the bundle (limit 1.0%)",
-        "readable by everybody; bundles: zstd",
+        "readable by everyone; bundles: zstd",
         "1.0% of the changesets, 7 days, 60 s of the server a day",
         "1 clones and 0 pulls took 90.5 s of the server in the last day",
         "3 changesets, 1 heads",
@@ -1242,7 +1242,7 @@ def test_a_private_store_that_is_open_gets_nothing(closed: Site) -> None:
     closed.stores[1].is_open = lambda _path: True
     outcomes = closed.run(public, private)
     assert outcomes[0].error is None
-    assert "open to everybody: without a signature the answer is 206" in str(outcomes[1].error)
+    assert "open to all: without a signature the answer is 206" in str(outcomes[1].error)
     assert bundles(closed) == [["open"], []]
     assert closed.stores[1].metadata == {}, "something was there for a moment"
     assert closed.published("secret") == ()
@@ -1257,7 +1257,7 @@ def test_a_bundle_that_everybody_can_read_is_taken_back(closed: Site) -> None:
     private = team_only(closed.repository("secret"))
     closed.stores[1].is_open = lambda path: path.endswith(".hg")
     (outcome,) = closed.run(private)
-    assert "open to everybody" in str(outcome.error)
+    assert "open to all" in str(outcome.error)
     assert bundles(closed) == [[], []]
     assert closed.published("secret") == ()
 
@@ -1331,9 +1331,8 @@ def test_a_private_store_that_becomes_public_is_emptied_of_what_is_private_first
     main, store = closed.config.stores
     closed.config = replace(closed.config, stores=(main, replace(store, private=False)))
     outcomes = closed.run(public, private, everything=True, now=NOW + timedelta(seconds=1))
-    assert (
-        "403 Forbidden; the bucket of a store that is not private has to answer everybody"
-        in str(outcomes[0].missing["closed"])
+    assert "403 Forbidden; this public store must answer requests without a signature" in str(
+        outcomes[0].missing["closed"]
     )
     assert bundles(closed) == [["open"], []]
     assert closed.published("secret") == ()
