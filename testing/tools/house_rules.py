@@ -7,7 +7,8 @@ Vagrant or in a test. Differences between the local cluster and production are v
 inventory. Conditions in tasks and handlers are checked, and `{% if %}` in templates.
 Likewise `ignore_errors` and linters switched off by a comment.
 
-The packages of hgfleet import each other in one direction (`imports.py`).
+The packages of hgfleet import each other in one direction (`imports.py`), and modules and functions
+are short enough to be read in a few minutes (`lengths.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from testing.tools import imports
+from testing.tools import imports, lengths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -105,7 +106,7 @@ def template_problems(text: str) -> Iterator[tuple[int, str]]:
 
 def check(top: Path) -> list[str]:
     """Check a repository; returns a line per problem, and fails if there is nothing to check."""
-    result = imports.problems(top)
+    result = [*imports.problems(top), *lengths.problems(top)]
     count = 0
     for folder in ("tasks", "handlers"):
         for path in sorted(top.glob(f"ansible/roles/*/{folder}/**/*.yml")):
