@@ -10,7 +10,7 @@ import sys
 import bootstrap
 from bootstrap import STATE
 
-from localcluster import client, images, release, settings
+from localcluster import client, images, lock, release, settings
 from localcluster import cluster as life
 
 EXAMPLES = """
@@ -82,7 +82,7 @@ def main(argv: list[str]) -> int:
 
 def command_up(arguments: argparse.Namespace) -> int:
     """Bring the cluster up, fill it with this project's history, check it."""
-    with life.exclusively():
+    with lock.exclusively():
         return bring_up(fresh=arguments.fresh)
 
 
@@ -112,7 +112,7 @@ def command_build(arguments: argparse.Namespace) -> int:
 
 def command_down(arguments: argparse.Namespace) -> int:
     """Remove the containers."""
-    with life.exclusively():
+    with lock.exclusively():
         cluster = settings.load()
         if cluster is None:
             print("There is no cluster of this checkout.", file=sys.stderr)
@@ -124,7 +124,7 @@ def command_down(arguments: argparse.Namespace) -> int:
 
 def command_rebuild(arguments: argparse.Namespace) -> int:
     """Remove one host's container or all, then bring the cluster up without the snapshots."""
-    with life.exclusively():
+    with lock.exclusively():
         cluster = life.require_running()
         if arguments.host is None:
             return bring_up(fresh=True)

@@ -148,9 +148,13 @@ def import_own_history(cluster: Settings) -> None:
         Step.say("import", "this is no git checkout; the repository hgfleet stays as it is")
         return
     with Step("import", f"this project's git history into {OWN_REPOSITORY}"):
+        # Where the history is: a further worktree of a checkout has a file in place of `.git`.
+        told = run(
+            ["git", "rev-parse", "--git-common-dir"], what="Looking for the git history", cwd=ROOT
+        )
         hg(
             ["--config", "extensions.convert=", "convert", "--quiet", "--source-type", "git",
-             "--dest-type", "hg", str(ROOT), str(folder)],
+             "--dest-type", "hg", str(ROOT / told.strip()), str(folder)],
             what="Converting the git history",
         )  # fmt: skip
         push(folder, ssh_url(cluster, OWN_REPOSITORY))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import re
 import shutil
@@ -20,7 +18,7 @@ from localcluster import images, inotify, release, settings, snapshots
 from localcluster.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from localcluster.release import Release
@@ -41,21 +39,6 @@ class Host:
     name: str
     ports: Mapping[str, int]  # name of a published port to the port inside
     groups: list[str]
-
-
-@contextlib.contextmanager
-def exclusively() -> Iterator[None]:
-    """Let one command at a time change the cluster of this checkout."""
-    STATE.mkdir(exist_ok=True)
-    with (STATE / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            bootstrap.fail(
-                "Another command is changing this checkout's cluster.",
-                "Wait until it is done, then try again.",
-            )
-        yield
 
 
 def read_inventory(cluster: Settings) -> dict[str, Host]:

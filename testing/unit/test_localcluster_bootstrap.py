@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import bootstrap
 import pytest
-from localcluster import cli, client, cluster, images, release, settings
+from localcluster import cli, client, cluster, images, lock, release, settings
 from localcluster.settings import Settings
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ def test_ssl_cert_file_decides_what_build_steps_trust(
 @pytest.fixture
 def no_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Return the folder that takes the place of .cluster, in which there is nothing."""
-    for module in (cluster, cli, client, settings):
+    for module in (cluster, cli, client, lock, settings):
         monkeypatch.setattr(module, "STATE", tmp_path)
     return tmp_path
 
@@ -312,10 +312,10 @@ def test_an_unknown_host_and_an_unknown_person_are_answered_with_the_known_ones(
 def test_two_commands_cannot_change_the_cluster_at_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with cluster.exclusively():
+    with lock.exclusively():
         assert cli.main(["down"]) == 1
     assert "Another command is changing this checkout's cluster." in capsys.readouterr().err
-    with cluster.exclusively():
+    with lock.exclusively():
         pass
 
 
