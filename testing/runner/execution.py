@@ -41,7 +41,7 @@ class Step:
 
     `junit` is where pytest writes its report; without it the step counts as one check. `undo` is
     run if the step is interrupted. `chatty` steps say each test as it ends. A step with `skip` is
-    not run, and says why.
+    not run, and says why. A step that is `alone` begins when those before it have ended.
     """
 
     tier: str
@@ -53,6 +53,7 @@ class Step:
     undo: Sequence[str] = ()
     chatty: bool = False
     skip: str = ""
+    alone: bool = False
 
     @property
     def log(self) -> Path:
@@ -67,6 +68,16 @@ class Step:
 say: Callable[[str, str], None] = bootstrap.Step.say
 
 
+def batches(steps: Sequence[Step]) -> list[list[int]]:
+    """Return the numbers of the steps that may run at the same time."""
+    found: list[list[int]] = []
+    for number, step in enumerate(steps):
+        if not found or step.alone or steps[number - 1].alone:
+            found.append([])
+        found[-1].append(number)
+    return found
+
+
 class Executor:
     """Runs steps, several at a time, and ends all of them together."""
 
@@ -77,6 +88,8 @@ class Executor:
 
     def run_all(self, steps: Sequence[Step], jobs: int, *, first_only: bool) -> list[Outcome]:
         """Run steps in their order, `jobs` at a time; with `first_only` none after a failure.
+
+        A step that is `alone` runs with no other.
 
         Steps still under way when one fails are finished, so that their hosts are cleaned up.
         """
@@ -90,15 +103,16 @@ class Executor:
             if outcomes[number].failed:
                 failed.set()
 
-        with ThreadPoolExecutor(max_workers=jobs) as pool:
-            futures = [pool.submit(one, number) for number in range(len(steps))]
-            try:
-                wait(futures)
-            except KeyboardInterrupt:
-                self.stop()
-                raise
-        for future in futures:
-            future.result()
+        for batch in batches(steps):
+            with ThreadPoolExecutor(max_workers=jobs) as pool:
+                futures = [pool.submit(one, number) for number in batch]
+                try:
+                    wait(futures)
+                except KeyboardInterrupt:
+                    self.stop()
+                    raise
+            for future in futures:
+                future.result()
         return [outcomes[number] for number in sorted(outcomes)]
 
     def run(self, step: Step) -> Outcome:

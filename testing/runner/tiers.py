@@ -206,19 +206,35 @@ def _ensure_network(name: str, network: str) -> None:
 
 
 def e2e(words: str, only: Only = None) -> list[Step]:
-    """Return a step per host and one for the service."""
+    """Return a step per host, most tests first, and then one for the service."""
     env = cluster_environment()
     chosen = ["testing/e2e"] if only is None else only
-    service = pytest("e2e", "service", *chosen, words=words, env=env, chatty=True)
+    service = shared_cluster("e2e", "service", *chosen, words=words, env=env)
     if only is not None:
         return [service]
+    hosts = sorted(host_tests(env), key=lambda found: -len(found[2]))
     return [
         *(
             pytest("e2e", f"host-{host}", f"--hosts=docker://{name}", *tests, words=words, env=env)
-            for host, name, tests in host_tests(env)
+            for host, name, tests in hosts
         ),
         service,
     ]
+
+
+def shared_cluster(
+    tier: str, name: str, *arguments: str, words: str, env: Mapping[str, str]
+) -> Step:
+    """Return a step whose workers share the cluster by the rules of testing/e2e/turns.py."""
+    arguments += ("--no-loadscope-reorder",)
+    return pytest(
+        *(tier, name, *arguments),
+        words=words,
+        workers=PROCESSORS,
+        env=env,
+        chatty=True,
+        alone=True,
+    )
 
 
 def faults(words: str, only: Only = None) -> list[Step]:
@@ -226,7 +242,7 @@ def faults(words: str, only: Only = None) -> list[Step]:
     shared = ("-p", "testing.e2e.conftest")
     chosen = ["testing/faults"] if only is None else only
     env = cluster_environment()
-    return [pytest("faults", "pytest", *shared, *chosen, words=words, env=env, chatty=True)]
+    return [shared_cluster("faults", "pytest", *shared, *chosen, words=words, env=env)]
 
 
 def cluster_environment() -> dict[str, str]:
@@ -303,10 +319,11 @@ TIERS: Final[dict[str, Callable[[str, Only], list[Step]]]] = {
     "faults": faults,
 }
 
-PARALLEL: Final = {"lint": PROCESSORS, "roles": PROCESSORS + 1}
+PARALLEL: Final = {"lint": PROCESSORS, "roles": PROCESSORS + 1, "e2e": PROCESSORS}
 """Tiers whose steps do not disturb each other, and how many of them run at a time.
 
-A scenario waits for the network, boots and restarts a third of its time.
+A scenario waits for the network, boots and restarts a third of its time. A step that is `alone`
+runs by itself.
 """
 
 COUNTED_BY_PYTEST: Final = frozenset({"unit", "integration", "e2e", "faults"})

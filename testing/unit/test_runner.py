@@ -375,6 +375,12 @@ def test_a_failed_stage_fails_the_tiers_that_need_it(
     assert not (tmp_path / "ran").exists()
 
 
+def test_a_step_that_is_alone_waits_for_those_before_and_keeps_out_those_after() -> None:
+    steps = [Step("e2e", name, [], alone=name == "alone") for name in ("a", "b", "alone", "c")]
+    assert execution.batches(steps) == [[0, 1], [2], [3]]
+    assert execution.batches([]) == []
+
+
 def test_nothing_starts_once_the_run_is_stopped(tmp_path: Path) -> None:
     executor = Executor()
     executor.stop()
