@@ -39,11 +39,13 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "docker")]
 
 from hgfleet.directory import publickey  # noqa: E402
+from testing.e2e.cluster import Cluster  # noqa: E402
 from testing.e2e.conftest import environment  # noqa: E402
-from testing.e2e.support import Cluster, Host  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from testing.e2e.host import Host
 
     Times = dict[tuple[str, int], list[tuple[float, float]]]
 

@@ -37,11 +37,14 @@ from typing import TYPE_CHECKING, Final
 
 from bootstrap import VENV
 
+from testing.e2e.cluster import Cluster
+from testing.e2e.command import run, wait_until
 from testing.e2e.conftest import environment
-from testing.e2e.support import Cluster, Host, run, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from testing.e2e.host import Host
 
 BAR: Final = 1.25
 FOLDER: Final = "/run/hgfleet-bench"

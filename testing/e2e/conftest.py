@@ -1,11 +1,13 @@
-"""The one running cluster, its people, and what a failure shows.
+"""The one running cluster, its people, and the journals of a failure.
 
-    ./run-tests e2e                          brings the cluster up to date first
-    .venv/bin/python -m pytest testing/e2e   on the cluster as it runs
+    ./run-tests e2e                                          brings the cluster up to date first
+    .venv/bin/python -m pytest testing/e2e                   on the cluster as it runs
+    .venv/bin/python -m pytest testing/e2e -n 2 --no-loadscope-reorder    with two workers
 
 Tests share the cluster, so each keeps to a repository of its own below `e2e/` (in the cluster's
-registry) and leaves people, keys and services as they were. What repositories hold afterwards
-stays: a test finds what an earlier run of it left, and adds to it.
+registry) and leaves people, keys and services as they were. The content of repositories stays: a
+test finds the changesets of an earlier run, and adds to them. `turns.py` has the rules for several
+workers.
 """
 
 from __future__ import annotations
@@ -18,16 +20,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from bootstrap import ROOT, VENV, SetupError
+from bootstrap import ROOT, STATE, VENV, SetupError
 from localcluster import images, release
-from localcluster.cluster import INVENTORY, exclusively
+from localcluster.cluster import INVENTORY
+from localcluster.lock import undisturbed
 
-from testing.e2e.support import Client, Cluster, Directory, Host, Person, run, wait_until
+from testing.e2e.cluster import Cluster
+from testing.e2e.command import run, wait_until
+from testing.e2e.host import Host
+from testing.e2e.people import Client, Directory, Person
+from testing.e2e.turns import PartScheduling, Turns, is_alone, order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
 
 BEGUN = pytest.StashKey[str]()
+TURNS = pytest.StashKey[Turns]()
 NEEDED = ("HGFLEET_HTTP_URL", "HGFLEET_SSH_PORT", "HGFLEET_CLUSTER_NAME", "HGFLEET_HGRC")
 
 
@@ -51,9 +59,9 @@ def environment() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def _cluster_stays() -> Iterator[None]:
-    """Hold the lock of ./cluster: nothing changes the cluster while it is tested."""
+    """Share the lock of ./cluster: nothing changes the cluster while it is tested."""
     try:
-        with exclusively():
+        with undisturbed():
             yield
     except SetupError as problem:
         pytest.exit(str(problem), pytest.ExitCode.USAGE_ERROR)
@@ -82,7 +90,7 @@ def alice(cluster: Cluster) -> Person:
 
 @pytest.fixture
 def bob(cluster: Cluster) -> Person:
-    """May push to what the group sandbox may push to."""
+    """May push where the group sandbox may push."""
     return cluster.person("bob")
 
 
@@ -106,15 +114,15 @@ def carols_entry(cluster: Cluster) -> Iterator[Directory]:
 
 
 def client_volumes(cluster: Cluster) -> list[str]:
-    """Return what docker has to be told to give a client's host what a client has to know."""
+    """Return docker's options that mount a client's keys and certificates."""
     names = ("HGFLEET_CA_CERT", "HGFLEET_KEYS", "HGFLEET_KNOWN_HOSTS")
     return [f"--volume={cluster.env[name]}:/client/{name}:ro" for name in names]
 
 
 @pytest.fixture(scope="session")
-def client_host(cluster: Cluster) -> Iterator[Host]:
+def client_host(cluster: Cluster, worker_id: str) -> Iterator[Host]:
     """A host in the cluster's network with other clients than this machine has; gone afterwards."""
-    container = f"{cluster.env['HGFLEET_CLUSTER_NAME']}-client"
+    container = f"{cluster.env['HGFLEET_CLUSTER_NAME']}-client-{worker_id}"
     run(["docker", "rm", "--force", container])
     words = ["docker", "run", "--detach", "--rm", "--init", "--hostname=client"]
     words += [f"--name={container}", f"--network={cluster.env['HGFLEET_CLUSTER_NAME']}"]
@@ -180,6 +188,39 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("each_host", list(names))
 
 
+# --- turns ------------------------------------------------------------------------------------
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Share the locks of this checkout's cluster with the other workers."""
+    config.stash[TURNS] = Turns(STATE, "tests")
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> PartScheduling:
+    """Distribute parts, not tests."""
+    return PartScheduling(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest part; parts that are alone come last."""
+    items.sort(key=lambda item: order(item.nodeid))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
+    """Wait for the turn of a test; several in a row that are alone are one turn."""
+    turns = item.config.stash[TURNS]
+    turns.enter(alone=is_alone(item))
+    try:
+        return (yield)
+    finally:
+        if not (is_alone(item) and is_alone(nextitem)):
+            turns.leave()
+
+
 # --- failures ---------------------------------------------------------------------------------
 
 
@@ -193,7 +234,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add what the service's units said during a test that failed."""
+    """Add the journals of the service's units to the report of a failed test."""
     report = yield
     funcargs = getattr(item, "funcargs", {})
     cluster = funcargs.get("cluster")
@@ -209,7 +250,7 @@ def pytest_runtest_makereport(
 
 
 def journals(cluster: Cluster, since: str) -> Iterator[tuple[str, str]]:
-    """Yield each host's name and what its units of the service said."""
+    """Yield each host's name and the journal of its units of the service."""
     listed = subprocess.run(
         [
             *("docker", "ps", "--format", '{{.Label "hgfleet.host"}}'),

@@ -10,19 +10,15 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from testing.e2e.support import (
-    Clone,
-    Cluster,
-    Host,
-    Person,
-    Result,
-    most_clones_at_once,
-    wait_until,
-)
+from testing.e2e.command import Result, wait_until
+from testing.e2e.host import Host, most_clones_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.people import Clone, Person
 
 REPOSITORY: Final = "e2e/admission"
 SLOTS: Final = 2
@@ -50,8 +46,9 @@ def ssh_host(cluster: Cluster) -> Host:
 
 
 def queue(host: Host, state: str) -> list[str]:
-    """Return a line for each clone that is "served" or "waiting"."""
-    return host.shell(f"cat {QUEUE}/*.{state} 2>/dev/null || :").splitlines()
+    """Return a line for each clone of the repository that is "served" or "waiting"."""
+    lines = host.shell(f"cat {QUEUE}/*.{state} 2>/dev/null || :").splitlines()
+    return [line for line in lines if f"repo={REPOSITORY} " in line]
 
 
 @pytest.fixture

@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from testing.e2e.support import Clone, Cluster, Person, changesets_sent, wait_until
+from testing.e2e.command import wait_until
+from testing.e2e.host import changesets_sent
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.people import Clone, Person
+
 REPOSITORY = "e2e/clone"
 # Random bytes, so that no compression makes a clone cheap.
 CONTENT_BYTES = 400_000
-# What the protocol itself costs: capabilities, discovery, a manifest, phases and bookmarks.
+# The cost of the protocol itself: capabilities, discovery, a manifest, phases and bookmarks.
 SMALL_BYTES = 20_000
 
 
@@ -38,7 +42,7 @@ def source(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Clone:
     else:
         work.commit("new.txt", uuid.uuid4().bytes, "something new in this run")
     work.hg("push", "--new-branch", "--force").ok()
-    cluster.make_bundles().ok()
+    cluster.wait_for_bundles(REPOSITORY)
     return work
 
 
@@ -49,7 +53,7 @@ def repository(request: pytest.FixtureRequest) -> str:
 
 
 def assert_equal(clone: Clone, heads: set[str], place: Path, alice: Person) -> None:
-    """Compare a clone with what a clone without any bundle has."""
+    """Compare a clone with a clone that used no bundle."""
     clone.hg("verify").ok()
     name = clone.hg("paths", "default").ok().stdout.strip()
     plain = alice.clone(name, place, "--config", "ui.clonebundles=false", "--noupdate")
@@ -59,7 +63,7 @@ def assert_equal(clone: Clone, heads: set[str], place: Path, alice: Person) -> N
 
 
 def assert_from_store(clone: Clone, cluster: Cluster, repository: str, cursor: str) -> None:
-    """Check what the client said and what the object store logged."""
+    """Check the client's output and the object store's log."""
     url = cluster.manifest(repository)[0]
     assert url.startswith(cluster.env["HGFLEET_BUNDLE_URL"])
     assert f"applying clone bundle from {url}" in clone.made.output, clone.made

@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.directory import publickey
-from testing.e2e.support import Cluster, Host, Person, run, wait_until
+from testing.e2e.command import run, wait_until
+from testing.e2e.people import Person
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.host import Host
 
 SECONDS = 2.0
 """Within which a removed key or a disabled person has to be refused: the promise of the service."""
@@ -83,7 +87,7 @@ def replica(cluster: Cluster) -> Directory:
 def laptop(
     cluster: Cluster, provider: Directory, tmp_path: Path
 ) -> Iterator[tuple[Person, publickey.PublicKey]]:
-    """A key that bob made today and that nobody knows yet; it is nobody's again afterwards."""
+    """A key of bob's that the directory does not know; removed again afterwards."""
     private = tmp_path / "laptop"
     run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(private)]).ok()
     public = publickey.parse(" ".join(private.with_suffix(".pub").read_text().split()[:2]))
@@ -125,6 +129,7 @@ def test_a_new_key_opens_the_door_and_a_removed_one_closes_it_within_two_seconds
     person.ssh("whoami").refused("Permission denied")
 
 
+@pytest.mark.alone
 def test_a_person_who_is_disabled_is_out_within_two_seconds(
     cluster: Cluster, provider: Directory, replica: Directory
 ) -> None:

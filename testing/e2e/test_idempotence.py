@@ -9,7 +9,8 @@ import pytest
 from bootstrap import ROOT
 
 if TYPE_CHECKING:
-    from testing.e2e.support import Cluster, Result
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.command import Result
 
 SITE = str(ROOT / "ansible/site.yml")
 RECAP = re.compile(r"^(?P<host>\S+)\s+: ok=(?P<ok>\d+)\s+changed=(?P<changed>\d+)\s", re.MULTILINE)

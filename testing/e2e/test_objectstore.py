@@ -1,4 +1,4 @@
-"""What people notice while the object store is away, and what they do not."""
+"""Clones, pushes and bundle jobs while the object store is away, and after it is back."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from testing.e2e.support import changesets_sent, wait_until
+from testing.e2e.command import wait_until
+from testing.e2e.host import changesets_sent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from testing.e2e.support import Cluster, Person
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.people import Person
 
 pytestmark = pytest.mark.disruptive
 
@@ -26,58 +28,66 @@ NOTICED_S = 15
 
 
 def offered(cluster: Cluster) -> list[str]:
-    """Return what clients are told of, once the prober has seen that it answers."""
+    """Return the URLs that clients get, once the prober has seen that the stores answer."""
     return wait_until("bundles are offered", lambda: cluster.manifest(REPOSITORY))
 
 
-@pytest.fixture
-def outage(cluster: Cluster, stopped: Callable[[str, str], None]) -> None:
-    """Every object store is stopped, and every cache of one, and everybody has noticed."""
+@pytest.fixture(scope="class")
+def outage(cluster: Cluster) -> Iterator[None]:
+    """Every object store and every cache of one is stopped, and no client is sent there."""
     offered(cluster)
-    stopped("cdn", "hgfleet-cdn.service")
-    stopped("objectstore", "hgfleet-objectstore.service")
-    wait_until("nobody is sent there", lambda: not cluster.manifest(REPOSITORY), NOTICED_S)
-
-
-@pytest.mark.usefixtures("outage")
-def test_clones_come_from_the_server_instead(
-    cluster: Cluster, alice: Person, tmp_path: Path
-) -> None:
-    """No client needs an option for it."""
-    requests = cluster.requests(REPOSITORY)
-    for number, source in enumerate((cluster.url(REPOSITORY), alice.ssh_url(REPOSITORY))):
-        clone = alice.clone(source, tmp_path / str(number))
-        assert "clone bundle" not in clone.made.output
-        clone.hg("verify").ok()
-        assert clone.heads() == cluster.remote_heads(REPOSITORY)
-    assert changesets_sent(requests.wait("getbundle")) > SMALL_BYTES
-
-
-@pytest.mark.usefixtures("outage")
-def test_pushing_goes_on(cluster: Cluster, alice: Person, tmp_path: Path) -> None:
-    work = alice.clone(alice.ssh_url(REPOSITORY), tmp_path / "work")
-    node = work.commit("outage.txt", uuid.uuid4().bytes, "push while the object store is away")
-
-    work.hg("push").ok()
-
-    assert node in cluster.remote_heads(REPOSITORY)
-
-
-@pytest.mark.usefixtures("outage")
-def test_a_run_of_the_bundle_job_fails_clearly_and_leaves_the_manifests(cluster: Cluster) -> None:
-    host = cluster.first("bundles")
-    before = cluster.manifests()
-    cursor = host.journal_cursor()
+    units = [(host, "hgfleet-cdn.service") for host in cluster.all("cdn")]
+    units += [(host, "hgfleet-objectstore.service") for host in cluster.all("objectstore")]
+    for host, unit in units:
+        host.systemctl("stop", unit).ok()
     try:
-        failed = cluster.make_bundles()
+        wait_until("nobody is sent there", lambda: not cluster.manifest(REPOSITORY), NOTICED_S)
+        yield
     finally:
-        host.systemctl("reset-failed", "hgfleet-bundles.service")
+        for host, unit in units:
+            host.systemctl("start", unit).ok()
 
-    assert failed.code != 0
-    said = "\n".join(host.journal_after(cursor, "--unit=hgfleet-bundles"))
-    assert cluster.env["HGFLEET_BUNDLE_URL"].rpartition("/")[0] in said, said
-    assert "Traceback" not in said, said
-    assert cluster.manifests() == before
+
+@pytest.mark.usefixtures("outage")
+class TestWithoutAnyStore:
+    """One outage for all these tests: the prober needs seconds to notice its begin and its end."""
+
+    def test_clones_come_from_the_server_instead(
+        self, cluster: Cluster, alice: Person, tmp_path: Path
+    ) -> None:
+        """No client needs an option for it."""
+        requests = cluster.requests(REPOSITORY)
+        for number, source in enumerate((cluster.url(REPOSITORY), alice.ssh_url(REPOSITORY))):
+            clone = alice.clone(source, tmp_path / str(number))
+            assert "clone bundle" not in clone.made.output
+            clone.hg("verify").ok()
+            assert clone.heads() == cluster.remote_heads(REPOSITORY)
+        assert changesets_sent(requests.wait("getbundle")) > SMALL_BYTES
+
+    def test_pushing_goes_on(self, cluster: Cluster, alice: Person, tmp_path: Path) -> None:
+        work = alice.clone(alice.ssh_url(REPOSITORY), tmp_path / "work")
+        node = work.commit("outage.txt", uuid.uuid4().bytes, "push while the object store is away")
+
+        work.hg("push").ok()
+
+        assert node in cluster.remote_heads(REPOSITORY)
+
+    def test_a_run_of_the_bundle_job_fails_clearly_and_leaves_the_manifests(
+        self, cluster: Cluster
+    ) -> None:
+        host = cluster.first("bundles")
+        before = cluster.manifests()
+        cursor = host.journal_cursor()
+        try:
+            failed = cluster.make_bundles(REPOSITORY)
+        finally:
+            host.systemctl("reset-failed", "hgfleet-bundles.service")
+
+        assert failed.code != 0
+        said = "\n".join(host.journal_after(cursor, "--unit=hgfleet-bundles"))
+        assert cluster.env["HGFLEET_BUNDLE_URL"].rpartition("/")[0] in said, said
+        assert "Traceback" not in said, said
+        assert cluster.manifests() == before
 
 
 def test_clones_are_offloaded_again_when_it_is_back(
@@ -102,8 +112,8 @@ def test_clones_are_offloaded_again_when_it_is_back(
     assert changesets_sent(requests.wait("getbundle")) < SMALL_BYTES
     assert clone.heads() == cluster.remote_heads(REPOSITORY)
 
-    # And a run makes up for what was pushed meanwhile.
-    cluster.make_bundles().ok()
+    # And a run makes bundles of the changesets that were pushed meanwhile.
+    cluster.make_bundles(REPOSITORY).ok()
     requests = cluster.requests(REPOSITORY)
     newest = alice.clone(cluster.url(REPOSITORY), tmp_path / "newest")
     assert "applying clone bundle from" in newest.made.output

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from testing.e2e.support import Client, wait_until
+from testing.e2e.command import wait_until
+from testing.e2e.people import Client
 
 if TYPE_CHECKING:
-    from testing.e2e.support import Cluster, Host
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.host import Host
 
 REPOSITORY: Final = "e2e/old-clients"
 # What it compiles is kept: /opt/hg cannot be written.
@@ -56,7 +58,7 @@ def test_it_clones_from_a_bundle_and_pushes(cluster: Cluster, old: Client, sourc
         old.host.shell(f"head -c 100000 /dev/urandom >{place}/first/large.bin")
         alice.hg("-R", f"{place}/first", "commit", "-qAm", "something", "-u", "alice").ok()
         alice.hg("-R", f"{place}/first", "push", "--force").ok()
-    cluster.wait_for_pushed()
+    cluster.wait_for_bundles(REPOSITORY)
     wait_until("there are bundles", offered)
 
     for kind in ("--pull", "--stream"):

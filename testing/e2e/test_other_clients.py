@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 if TYPE_CHECKING:
-    from testing.e2e.support import Cluster, Host, Person, Result
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.command import Result
+    from testing.e2e.host import Host
+    from testing.e2e.people import Person
 
 REPOSITORY: Final = "e2e/push"
 
-# KEY is the person's key as the program wants it, HOSTKEY what it has to trust.
+# KEY is the person's key in the program's format, HOSTKEY the host key to trust.
 CLIENTS: Final = {
     "openssh": "ssh -F none -o BatchMode=yes -i KEY",
     "dropbear": "dbclient -i KEY.dropbear",
@@ -29,7 +32,7 @@ CLIENTS: Final = {
 
 @dataclass(frozen=True)
 class Stranger:
-    """Somebody at the client host, with one of the programs."""
+    """A person at the client host, with one of the programs."""
 
     host: Host
     name: str

@@ -1,4 +1,4 @@
-"""The daily work with people: what an operator changes counts at the next login.
+"""The daily work with people: an operator's change counts at the next login.
 
 Each test has a person of its own, who is gone afterwards.
 """
@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from testing.e2e.support import Cluster, Host, Person, Result, run
+from testing.e2e.command import Result, run
+from testing.e2e.people import Person
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.host import Host
 
 SECONDS_UNTIL_REVOKED = 2.0
 DENIED = "Permission denied (publickey)"
@@ -84,7 +88,7 @@ def gets_in(person: Person) -> None:
 
 
 def is_shut_out(person: Person) -> None:
-    """Check that nobody gets in who begins 2 s or more after the change that was just made."""
+    """Check that a login that begins 2 s or more after the change is refused."""
     until(person, expected=False)
 
 

@@ -1,4 +1,4 @@
-"""What a person reads whose push a policy, a rule or a read-only repository refuses."""
+"""The refusal of a push by a policy, a rule or a read-only repository, as a person reads it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from testing.e2e.support import Clone, Cluster, Person
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.people import Clone, Person
 
 AUTHOR = ("--user", "Bob <bob@example.org>")
 

@@ -11,7 +11,8 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from testing.e2e.support import Clone, Cluster, Person
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.people import Clone, Person
 
 PRIVATE = "e2e/private"
 # One letter differs, so that the answers can be compared; and no other name is nearer.
@@ -90,7 +91,7 @@ def test_over_https_nobody_clones_it_unnamed(
 
 @pytest.mark.usefixtures("secret")
 def test_its_content_is_never_put_where_everybody_downloads(cluster: Cluster) -> None:
-    cluster.make_bundles().ok()
+    cluster.make_bundles(PRIVATE).ok()
 
     host = cluster.first("bundles")
     status = host.run("/opt/hgfleet/current/bin/hgfleet", "bundles", "status", PRIVATE).ok()

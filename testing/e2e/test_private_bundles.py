@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.objectstore.presign import PrivateStore, presign
-from testing.e2e.support import basic, changesets_sent, wait_until
+from testing.e2e.command import wait_until
+from testing.e2e.host import changesets_sent
+from testing.e2e.people import basic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from testing.e2e.support import Clone, Cluster, Person
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.people import Clone, Person
 
 REPOSITORY = "e2e/confidential"
 MANIFEST = f"/var/lib/hgfleet/manifests/{REPOSITORY}.manifest"
@@ -37,7 +40,7 @@ def source(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Clone:
         work.commit("large.bin", os.urandom(CONTENT_BYTES), "something of size")
     work.commit("new.txt", uuid.uuid4().bytes, "something new in this run")
     work.hg("push").ok()
-    cluster.make_bundles().ok()
+    cluster.wait_for_bundles(REPOSITORY)
     offered = wait_until("bundles are offered", lambda: told(cluster, alice))
     assert len(offered) == 2
     return work
@@ -129,7 +132,7 @@ def test_a_signed_url_is_for_one_download_of_one_object_in_its_time(
 ) -> None:
     first, second = told(cluster, alice)
     assert re.search(r"X-Amz-Expires=600&", first)
-    # For whoever has it, with nothing else.
+    # The URL is enough, without a key or a password.
     assert cluster.get(first).status == 200
     path, _, query = first.partition("?")
     other = second.partition("?")[0]
@@ -214,7 +217,7 @@ def test_nothing_signed_and_no_key_is_written_anywhere(
             said += host.shell("ps -eww -o args")
             assert signature[1] not in said, host.name
             assert store.secret_key not in said, host.name
-    cluster.make_bundles().ok()
+    cluster.make_bundles(REPOSITORY).ok()
     said = "\n".join(cluster.first("bundles").journal_after(cursors[cluster.first("bundles").name]))
     assert f"repository={REPOSITORY}" in said
     assert "X-Amz-" not in said
@@ -229,7 +232,7 @@ def test_without_a_key_clones_come_from_the_server_and_the_log_says_why(
     cursor = host.journal_cursor()
     host.shell(f"mv {SIGNING} {SIGNING}.away")
     try:
-        # Steering notices too; neither the one nor the other may send anybody there.
+        # Steering notices too; neither the one nor the other may send clients there.
         clones = [
             alice.clone(alice.ssh_url(REPOSITORY), tmp_path / "ssh"),
             alice.signed_in(alice.password, tmp_path).clone(

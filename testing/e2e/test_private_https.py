@@ -1,4 +1,4 @@
-"""Private repositories over HTTPS: by password and by token, and for nobody else."""
+"""Private repositories over HTTPS: by password and by token, and not without."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from testing.e2e.support import basic, wait_until
+from testing.e2e.command import wait_until
+from testing.e2e.people import basic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from testing.e2e.support import Clone, Cluster, Page, Person, Result
+    from testing.e2e.cluster import Cluster, Page
+    from testing.e2e.command import Result
+    from testing.e2e.people import Clone, Person
 
 PRIVATE = "e2e/private"
 # One letter differs, so that the answers can be compared.
@@ -187,6 +190,7 @@ def carol_may_be_disabled(cluster: Cluster) -> Iterator[Callable[[], Result]]:
     host.run(*words, stdin=f"{entry}delete: pwdAccountLockedTime\n")
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("fresh")
 def test_who_was_disabled_is_refused_within_two_seconds(
     cluster: Cluster,

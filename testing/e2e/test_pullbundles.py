@@ -1,4 +1,4 @@
-"""What a stale clone lacks comes from the disk of the server, over HTTPS and over SSH."""
+"""A stale clone gets pull bundles from the disk of the server, over HTTPS and over SSH."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from testing.e2e.support import Cluster, Person, wait_until
+from testing.e2e.command import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.people import Person
 
 REPOSITORY = "hgfleet"
 STALE = "40"
@@ -19,8 +22,8 @@ STALE = "40"
 
 @pytest.fixture(scope="module")
 def links(cluster: Cluster) -> list[dict[str, object]]:
-    """The pull bundles of this project's own history, after a run."""
-    cluster.make_bundles().ok()
+    """The pull bundles of this project's own history, after the run that follows a push."""
+    cluster.wait_for_bundles(REPOSITORY)
     said = cluster.first("bundles").run("hgfleet", "bundles", "status", "--json", REPOSITORY)
     found: list[dict[str, object]] = json.loads(said.ok().stdout)["pull_bundles"][REPOSITORY]
     assert found

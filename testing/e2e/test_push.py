@@ -1,4 +1,4 @@
-"""What is pushed over SSH is on the web at once; nothing else can push."""
+"""A push over SSH is on the web at once; pushes take no other way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from testing.e2e.support import Clone, Cluster, Person
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.people import Clone, Person
 
 REPOSITORY = "e2e/push"
 
@@ -24,7 +25,7 @@ def work(alice: Person, tmp_path: Path) -> Clone:
 
 
 def test_what_alice_pushes_over_ssh_is_seen_over_https(cluster: Cluster, work: Clone) -> None:
-    # Somebody looks before, so that every answer has a reason to be stored somewhere.
+    # A page is read before, so that every answer has a reason to be stored somewhere.
     assert cluster.get(f"{REPOSITORY}/json-log").status == 200
     assert cluster.get(f"{REPOSITORY}/log").status == 200
     word = uuid.uuid4().hex

@@ -1,4 +1,4 @@
-"""Bundles follow pushes by themselves: nobody runs the job, and its timer is an hour away."""
+"""Bundles follow pushes: no operator starts the job, and its timer is an hour away."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from testing.e2e.support import Clone, Cluster, wait_until
+from testing.e2e.command import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.people import Clone
 
 REPOSITORY: Final = "e2e/pushed"
 SPOOL: Final = "/var/lib/hgfleet/pushed"
@@ -21,7 +24,7 @@ SECONDS_TO_FOLLOW: Final = 60
 @pytest.fixture
 def work(cluster: Cluster, tmp_path: Path) -> Clone:
     """A clone to push from, when nothing is under way."""
-    cluster.wait_for_pushed()
+    cluster.wait_for_bundles(REPOSITORY)
     alice = cluster.person("alice")
     return alice.clone(alice.ssh_url(REPOSITORY), tmp_path / "work")
 
@@ -57,6 +60,7 @@ def test_bundles_follow_a_push(cluster: Cluster, work: Clone, tmp_path: Path) ->
     assert timer == host.shell("systemctl show -P LastTriggerUSec *-bundles.timer")
 
 
+@pytest.mark.alone
 def test_a_killed_run_is_made_up_for(cluster: Cluster, work: Clone) -> None:
     host = cluster.first("bundles")
     cursor = host.journal_cursor()
@@ -69,5 +73,5 @@ def test_a_killed_run_is_made_up_for(cluster: Cluster, work: Clone) -> None:
     follows(cluster, node)
     killed = [line for line in host.journal_after(cursor) if "status=9/KILL" in line]
     assert killed
-    cluster.wait_for_pushed()
+    cluster.wait_for_bundles(REPOSITORY)
     assert host.systemctl("is-failed", UNIT).code != 0

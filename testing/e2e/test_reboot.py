@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from testing.e2e.support import Host, run, wait_until
+from testing.e2e.command import run, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from testing.e2e.support import Cluster, Person
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.host import Host
+    from testing.e2e.people import Person
 
 pytestmark = [pytest.mark.disruptive, pytest.mark.slow]
 

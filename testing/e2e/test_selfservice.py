@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from testing.e2e.support import Cluster, Host, Person, Result, wait_until
+from testing.e2e.command import Result, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.host import Host
+    from testing.e2e.people import Person
 
 HGFLEET: Final = "/opt/hgfleet/current/bin/hgfleet"
 DYNAMIC: Final = "/var/lib/hgfleet/dynamic/registry.json"
@@ -31,7 +35,7 @@ def host(cluster: Cluster) -> Host:
 
 @pytest.fixture
 def path_for(host: Host) -> Iterator[Callable[[Person], str]]:
-    """Give paths of repositories that nobody has; what is made there is deleted afterwards."""
+    """Give unused paths; repositories that a test makes there are deleted afterwards."""
     given: list[str] = []
 
     def path(person: Person) -> str:
@@ -60,7 +64,7 @@ def purge_now(host: Host, path: str) -> None:
 
 
 def missing(person: Person, path: str, tmp_path: Path) -> str:
-    """What hg says of a repository that is not there for this person."""
+    """The output of hg for a repository that does not exist for this person."""
     said = person.hg("clone", person.ssh_url(path), str(tmp_path / uuid.uuid4().hex))
     output = said.refused("There is no repository").output
     assert f"mean {path}?" not in output
@@ -96,7 +100,7 @@ def test_a_repository_from_its_creation_to_its_end(
     assert "Somewhere to try" in cluster.get("people/").body
     assert carol.clone(cluster.url(path), tmp_path / "https").heads() == {node}
 
-    # Others read it and do not write it: neither somebody of a group, nor a maintainer.
+    # Others read it and do not write it: neither a member of a group, nor a maintainer.
     for other in (carol, alice):
         work = other.clone(other.ssh_url(path), tmp_path / f"of-{other.name}")
         work.commit("other.txt", b"other", "not mine")
@@ -111,7 +115,7 @@ def test_a_repository_from_its_creation_to_its_end(
     assert cluster.remote_heads(path) == {node}
     assert f"forked from: {path}" in " ".join(carol.ssh("repo", "info", fork).ok().stdout.split())
 
-    # Archived, it is for nobody there: the very answers of one that never was.
+    # Archived, it gets the very answers of a repository that never existed.
     bob.ssh("repo", "archive", path).ok()
     never = f"people/bob/u{uuid.uuid4().hex[:12]}"
     for person in (bob, carol):
@@ -331,6 +335,7 @@ def test_hostile_words_make_nothing(host: Host, bob: Person, command: str) -> No
     assert all(line.isprintable() for line in lines)
 
 
+@pytest.mark.alone
 def test_a_damaged_dynamic_registry_leaves_the_service_as_it_was(
     cluster: Cluster, host: Host, bob: Person
 ) -> None:

@@ -1,6 +1,6 @@
 """A key serves Mercurial and nothing else: no shell, no forwarding, no files, no environment.
 
-What else a client may ask for, and how, is in test_abuse.py.
+What else a client may ask for, and how, is in abuse/.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from testing.e2e.support import wait_until
+from testing.e2e.command import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from testing.e2e.support import Cluster, Person
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.people import Person
 
 NO_COMMAND = "is not a command of this service"
 NO_REPOSITORY = "There is no repository"
@@ -72,7 +73,7 @@ def connection(person: Person, *options: str) -> Iterator[subprocess.Popen[str]]
 
 
 def complaints(process: subprocess.Popen[str]) -> str:
-    """End a session as a client does, and return what ssh said meanwhile.
+    """End a session as a client does, and return the messages of ssh.
 
     Not by a signal: the ssh of Debian 12 may sleep over one until the server's next sign of life.
     """
@@ -93,7 +94,7 @@ def free_port() -> int:
 
 
 def answer_through(port: int, question: bytes = b"") -> bytes:
-    """Connect to a forwarded port, ask, and return what comes back until it is closed."""
+    """Connect to a forwarded port, ask, and return the answer until it is closed."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as link:
         try:
             link.sendall(question)
@@ -234,7 +235,7 @@ def test_a_session_has_neither_an_agent_nor_variables_of_the_client(
             with connection(bob, *options):
                 found = host.shell(
                     "for p in $(pgrep -u hg -f 'hgfleet-shell --user bob'); do"
-                    " echo process; tr '\\0' '\\n' </proc/$p/environ; done"
+                    " echo process; tr '\\0' '\\n' </proc/$p/environ || :; done"
                 )
         finally:
             process.terminate()

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from bootstrap import ROOT, VENV
 
-from testing.e2e.support import run
+from testing.e2e.command import run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from testing.e2e.support import Cluster, Person, Result
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.command import Result
+    from testing.e2e.people import Person
 
 POLICY = "Hardened Debian 13 (version 1)"
 PORTS = ("HGFLEET_SSH_PORT", "HGFLEET_ADMIN_SSH_PORT")
@@ -27,7 +29,7 @@ PORTS = ("HGFLEET_SSH_PORT", "HGFLEET_ADMIN_SSH_PORT")
 
 
 def audit(cluster: Cluster, port: str, *options: str) -> dict[str, Any]:
-    """Return what ssh-audit says of a server."""
+    """Return ssh-audit's report on a server."""
     # Its test of the rate opens connections for a second; limits are no part of a profile.
     words = [str(VENV / "bin/ssh-audit"), "--json", "--skip-rate-test", *options]
     said = run([*words, "--port", cluster.env[port], cluster.env["HGFLEET_SSH_HOST"]])
@@ -145,7 +147,7 @@ def test_a_certificate_runs_nothing_else_either(cluster: Cluster, tmp_path: Path
         (("hg",), "user-ca"),  # the account, not a person
         (("alice", "bob"), "user-ca"),
         ((), "user-ca"),
-        (("bob",), "alice"),  # signed by somebody else
+        (("bob",), "alice"),  # signed by a person's key
     ],
 )
 def test_other_certificates_let_nobody_in(
@@ -207,6 +209,7 @@ def test_a_plan_that_changes_the_secret_does_not_show_it(cluster: Cluster) -> No
     old = host.shell("cat /etc/hgfleet/secrets/keys-bind").strip()
     new = uuid.uuid4().hex
     words = [str(ROOT / "ansible/site.yml"), "--check", "--diff", "-v", "--limit", host.name]
+    words += ["--tags", "ssh"]
     before = host.journal_cursor()
 
     done = cluster.ansible("ansible-playbook", *words, "-e", f"ssh_directory_password={new}").ok()

@@ -1,4 +1,4 @@
-"""A push that has begun ends well, whatever happens to the server or the release meanwhile."""
+"""A push that has begun ends well while the server restarts or the release changes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 import pytest
 from bootstrap import ROOT
 
-from testing.e2e.support import Result, wait_until
+from testing.e2e.command import Result, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from testing.e2e.support import Clone, Cluster, Host, Person
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.host import Host
+    from testing.e2e.people import Clone, Person
 
 pytestmark = pytest.mark.disruptive
 
@@ -55,7 +57,7 @@ class Push:
 
 @contextmanager
 def begun(work: Clone) -> Iterator[Push]:
-    """Begin a push, and hold it where the client has asked the server what is missing there."""
+    """Begin a push, and hold it after the discovery of the server's missing changesets."""
     gate, reached = work.path.parent / "gate", work.path.parent / "reached"
     os.mkfifo(gate)
     hook = f"hooks.preoutgoing.hold=touch '{reached}'; read go < '{gate}'"
@@ -132,9 +134,9 @@ def sessions_of(host: Host, release: str) -> list[str]:
     return host.shell(f"grep -ls {release}/ /proc/[0-9]*/maps || true").split()
 
 
-def deploy(cluster: Cluster, host: Host) -> Result:
-    """Run the whole play on the ssh host, and keep as few releases as it lets us."""
-    words = [SITE, "--limit", host.name, "-e", "release_kept=2"]
+def deploy(cluster: Cluster, host: Host, parts: str) -> Result:
+    """Deploy parts on the ssh host, and keep as few releases as the role allows."""
+    words = [SITE, "--limit", host.name, "--tags", parts, "-e", "release_kept=2"]
     return cluster.ansible("ansible-playbook", *words).ok()
 
 
@@ -146,7 +148,7 @@ def test_a_push_outlives_a_deploy_with_the_release_it_began_with(
 
     with begun(work) as push:
         assert sessions_of(host, other_release), "no session runs from the release of before"
-        deploy(cluster, host)
+        deploy(cluster, host, "release,ssh")
 
         assert host.shell("readlink -f /opt/hgfleet/current").strip() != other_release
         assert sessions_of(host, other_release), "the session ended, or has another release now"
@@ -155,5 +157,5 @@ def test_a_push_outlives_a_deploy_with_the_release_it_began_with(
 
     assert node in cluster.remote_heads(REPOSITORY)
     wait_until("the session is over", lambda: not sessions_of(host, other_release))
-    deploy(cluster, host)
+    deploy(cluster, host, "release")
     assert host.run("test", "-e", other_release).code != 0, "nobody uses it, and it is still there"

@@ -10,14 +10,18 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from testing.e2e.support import Client, Clone, Cluster, Host, wait_until
+from testing.e2e.command import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.host import Host
+    from testing.e2e.people import Client, Clone
+
 REPOSITORY = "e2e/steering"
 NOTICED_S = 15
-"""Seconds after which no client is sent to what has gone; the bar of the service."""
+"""Seconds after which no client is sent to a store that is gone; the bar of the service."""
 
 KINDS = ("stream", "zstd", "gzip")
 ORDER = {
@@ -25,7 +29,7 @@ ORDER = {
     "west": "s3-2/stream s3-2/zstd cdn1/zstd cdn1/stream s3-1/zstd s3-1/stream",
     "elsewhere": "cdn1/zstd cdn1/stream s3-1/zstd s3-2/zstd s3-1/stream s3-2/stream",
 }
-"""What clients of each network are told of, before gzip."""
+"""The order of bundles for clients of each network, before gzip."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +39,7 @@ def source(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Clone:
     work = alice.clone(alice.ssh_url(REPOSITORY), tmp_path_factory.mktemp("source") / "work")
     work.commit("new.txt", uuid.uuid4().bytes, "something new in this run")
     work.hg("push").ok()
-    cluster.make_bundles().ok()
+    cluster.wait_for_bundles(REPOSITORY)
     wait_until(
         "all bundles are handed out",
         lambda: len(cluster.manifest(REPOSITORY)) == 3 * len(KINDS),
@@ -221,7 +225,7 @@ def test_networks_that_a_provider_publishes_count_until_a_better_file_comes(
     provider(json.dumps({"prefixes": [region] * 3, "ipv6_prefixes": []}))
     wait_until("the client is in that region", lambda: first() == ["s3-2/stream"])
     assert web.run("hgfleet", "steering", "where", client.address).ok().stdout == "west\n"
-    # The inventory's own networks are longer than a provider's, and so is what is said of them.
+    # The inventory's own networks are longer than a provider's, so theirs counts.
     assert web.run("hgfleet", "steering", "where", clients["east"].address).ok().stdout == "east\n"
 
     wrong = ("<html>", json.dumps({"prefixes": [{"ip_prefix": "0.0.0.0/33"}], "ipv6_prefixes": []}))

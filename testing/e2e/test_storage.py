@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from testing.e2e.support import Cluster, Host, Person, wait_until
+from testing.e2e.command import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.host import Host
+    from testing.e2e.people import Person
 
 HGFLEET = "/opt/hgfleet/current/bin/hgfleet"
 AS_HG = "runuser -u hg -- env HGRCPATH=/etc/hgfleet/hgrc HGFLEET_USER=operator:test"
@@ -96,7 +100,7 @@ def test_nobody_notices_an_upgrade(
     assert "zstd generaldelta sparse" in status
     store = f"/srv/hg/repos/{old}/.hg/store"
     assert host.shell(f"stat -c '%U %G %a' {store}") == "hg hg 2750\n"
-    # A worker that begins to read now reads the new store, and what is pushed to it.
+    # A worker that begins to read now reads the new store, and new pushes to it.
     push(-1)
     follower.hg("pull").ok()
     assert follower.hg("log", "-r", pushed[-1], "-T", "{desc}").ok().stdout == "push -1"

@@ -8,11 +8,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from testing.e2e.support import Cluster, Host, Person, Result, run, wait_until
+from testing.e2e.command import Result, run, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.host import Host
+    from testing.e2e.people import Person
 
     Fault = Callable[[Cluster, Host], Iterator[None]]
 
@@ -24,7 +28,7 @@ PROBE: Final = "runuser -u hgkeys -- /opt/hgfleet/current/bin/hgfleet-keys --pro
 
 @dataclass(frozen=True)
 class Faults:
-    """What a test may break. Everything is undone at its end, last first, and has to be healthy."""
+    """The parts that a test may break; all is undone at its end, last first, and well again."""
 
     cluster: Cluster
     stack: ExitStack
@@ -96,7 +100,7 @@ def has_booted(host: Host) -> bool:
 
 
 def pushes(person: Person, place: Path) -> str:
-    """Clone and push as somebody; return the changeset."""
+    """Clone and push as a person; return the changeset."""
     work = person.clone(person.ssh_url("e2e/push"), place)
     node = work.commit(f"{person.name}.txt", uuid.uuid4().bytes, "in spite of it")
     work.hg("push", "--force").ok()
@@ -123,7 +127,7 @@ class Attempt:
 
 
 def background(person: Person, command: str) -> Attempt:
-    """Begin a session of somebody."""
+    """Begin a session of a person."""
     return Attempt(
         subprocess.Popen(
             ["ssh", *person.ssh_options, *person.ssh_target, command],

@@ -1,4 +1,4 @@
-"""Where bundles lie fails in every way, and nobody's clone does."""
+"""Stores of bundles fail in every way, and every clone succeeds."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from localcluster import images
 
-from testing.e2e.support import Cluster, Host, Person, run, wait_until
+from testing.e2e.command import run, wait_until
 from testing.faults.support import paused, stopped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.host import Host
+    from testing.e2e.people import Person
+    from testing.e2e.turns import Turns
     from testing.faults.support import Fault, Faults
 
 REPOSITORY: Final = "e2e/steering"
 NOTICED_S: Final = 15
-"""Seconds after which no client is sent to what has gone; the bar of the service."""
+"""Seconds after which no client is sent to a store that is gone; the bar of the service."""
 BACK_S: Final = 60
 COUNT: Final = 9
 """Three kinds of bundles, in two stores and in the cache of one of them."""
@@ -66,13 +70,14 @@ def slow(_cluster: Cluster, host: Host) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def told(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What clients are told while all is well."""
+def told(cluster: Cluster, logins: Turns, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The URLs that clients get while all is well."""
     alice = cluster.person("alice")
-    work = alice.clone(alice.ssh_url(REPOSITORY), tmp_path_factory.mktemp("source") / "work")
-    work.commit("new.txt", uuid.uuid4().bytes, "something new in this run")
-    work.hg("push").ok()
-    cluster.make_bundles().ok()
+    with logins.turn(alone=False):
+        work = alice.clone(alice.ssh_url(REPOSITORY), tmp_path_factory.mktemp("source") / "work")
+        work.commit("new.txt", uuid.uuid4().bytes, "something new in this run")
+        work.hg("push").ok()
+    cluster.wait_for_bundles(REPOSITORY)
     return all_are_told(cluster)
 
 
@@ -106,15 +111,16 @@ def test_nobody_is_sent_to_a_store_that_does_not_serve(
     cluster: Cluster,
     alice: Person,
     told: list[str],
-    faults: Faults,
+    store_faults: Faults,
+    logins: Turns,
     fault: Fault,
     tmp_path: Path,
 ) -> None:
     store = cluster.first("objectstore")
     gone = at(cluster, told, store)
     assert told[0] in gone
-    faults.stack.callback(all_are_told, cluster)
-    faults.break_(fault, store)
+    store_faults.stack.callback(all_are_told, cluster)
+    store_faults.break_(fault, store)
 
     def left() -> list[str]:
         now = cluster.manifest(REPOSITORY)
@@ -122,7 +128,8 @@ def test_nobody_is_sent_to_a_store_that_does_not_serve(
 
     # What the cache has of that store is still there, and so is the other store.
     assert wait_until("nobody is told of it", left, NOTICED_S) == [u for u in told if u not in gone]
-    assert not set(clones(cluster, alice, tmp_path)) & set(gone)
+    with logins.turn(alone=False):
+        assert not set(clones(cluster, alice, tmp_path)) & set(gone)
 
 
 def deleted(store: Host, key: str) -> None:
@@ -145,7 +152,7 @@ os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def replaced(store: Host, key: str) -> None:
-    """By somebody with credentials, keeping its length; the next time, as it was."""
+    """By a holder of credentials, keeping its length; the next time, as it was."""
     script = """
 found = client.get_object(Bucket=bucket, Key=sys.argv[1])
 body = bytes(byte ^ 255 for byte in found["Body"].read())
@@ -172,21 +179,26 @@ else:
 
 
 def test_nobody_is_sent_to_objects_that_are_gone_or_wrong(
-    cluster: Cluster, alice: Person, told: list[str], faults: Faults, tmp_path: Path
+    cluster: Cluster,
+    alice: Person,
+    told: list[str],
+    store_faults: Faults,
+    logins: Turns,
+    tmp_path: Path,
 ) -> None:
     store = cluster.first("objectstore")
     kinds = ("stream", "zstd", "gzip")
     here = {kind: u for u in at(cluster, told, store) for kind in kinds if f".{kind}" in u}
     key = {kind: url.partition("/bundles/")[2] for kind, url in here.items()}
     wrong = set(here.values())
-    faults.stack.callback(all_are_told, cluster)
+    store_faults.stack.callback(all_are_told, cluster)
 
-    # Undone last first: the bundle jobs make what is gone when all the others are well again.
-    faults.stack.callback(lambda: cluster.make_bundles().ok())
+    # Undone last first: the bundle jobs make the deleted object when all the others are well again.
+    store_faults.stack.callback(lambda: cluster.make_bundles(REPOSITORY).ok())
     deleted(store, key["stream"])
-    faults.stack.callback(bit_turned, store, key["zstd"])
+    store_faults.stack.callback(bit_turned, store, key["zstd"])
     bit_turned(store, key["zstd"])
-    faults.stack.callback(replaced, store, key["gzip"])
+    store_faults.stack.callback(replaced, store, key["gzip"])
     replaced(store, key["gzip"])
 
     def left() -> list[str]:
@@ -196,18 +208,19 @@ def test_nobody_is_sent_to_objects_that_are_gone_or_wrong(
     assert wait_until("nobody is told of them", left, NOTICED_S) == [
         url for url in told if url not in wrong
     ]
-    assert not set(clones(cluster, alice, tmp_path)) & wrong
+    with logins.turn(alone=False):
+        assert not set(clones(cluster, alice, tmp_path)) & wrong
     said = cluster.first("web").run("hgfleet", "steering", "status").stdout
     for problem in ("the answer is 404", "its content is not what was published"):
         assert problem in said
 
 
 def test_a_copy_that_is_wrong_is_not_handed_out_and_mends_itself(
-    cluster: Cluster, told: list[str], faults: Faults
+    cluster: Cluster, told: list[str], store_faults: Faults
 ) -> None:
     edge = cluster.first("cdn")
     copy = next(url for url in at(cluster, told, edge) if ".stream" in url)
-    faults.stack.callback(all_are_told, cluster)
+    store_faults.stack.callback(all_are_told, cluster)
 
     cache_turned(edge, copy.partition("/bundles/")[2])
 

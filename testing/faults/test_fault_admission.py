@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from testing.e2e.support import Cluster, Person, Result, most_clones_at_once, wait_until
+from testing.e2e.command import Result, wait_until
+from testing.e2e.host import most_clones_at_once
+from testing.faults.support import Faults
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from testing.faults.support import Faults
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.people import Person
+    from testing.e2e.turns import Turns
 
 COSTLY: Final = "e2e/outage"
 ON_DISK: Final = "hgfleet"
@@ -25,28 +31,34 @@ CONTENT_BYTES: Final = 12_000_000
 
 
 @pytest.fixture(scope="module")
-def costly(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> str:
+def costly(cluster: Cluster, logins: Turns, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A repository with something of size, and with bundles."""
     alice = cluster.person("alice")
-    work = alice.clone(alice.ssh_url(COSTLY), tmp_path_factory.mktemp("source") / "work")
-    if not work.heads():
-        work.commit("large.bin", os.urandom(CONTENT_BYTES), "something of size")
-        work.hg("push").ok()
-        cluster.make_bundles().ok()
+    with logins.turn(alone=False):
+        work = alice.clone(alice.ssh_url(COSTLY), tmp_path_factory.mktemp("source") / "work")
+        if not work.heads():
+            work.commit("large.bin", os.urandom(CONTENT_BYTES), "something of size")
+            work.hg("push").ok()
+        cluster.wait_for_bundles(COSTLY)
     return COSTLY
 
 
-@pytest.fixture
-def no_store(cluster: Cluster, faults: Faults, costly: str) -> None:
+@pytest.fixture(scope="module")
+def no_store(cluster: Cluster, costly: str) -> Iterator[None]:
     """No store and no cache of one serves anything, and clients are told so."""
     both = (costly, ON_DISK)
     wait_until("there are bundles", lambda: all(cluster.manifest(one) for one in both))
-    for group, unit in (("cdn", "hgfleet-cdn"), ("objectstore", "hgfleet-objectstore")):
-        for store in cluster.all(group):
-            faults.stop_unit(store, f"{unit}.service")
-    wait_until(
-        "clients are told of nothing", lambda: not any(cluster.manifest(one) for one in both), 15
-    )
+    with ExitStack() as stack:
+        faults = Faults(cluster, stack)
+        for group, unit in (("cdn", "hgfleet-cdn"), ("objectstore", "hgfleet-objectstore")):
+            for store in cluster.all(group):
+                faults.stop_unit(store, f"{unit}.service")
+        wait_until(
+            "clients are told of nothing",
+            lambda: not any(cluster.manifest(one) for one in both),
+            15,
+        )
+        yield
 
 
 def clone_at_once(
@@ -65,12 +77,13 @@ def clone_at_once(
 
 @pytest.mark.usefixtures("no_store")
 def test_without_any_store_all_clones_succeed_in_turn(
-    cluster: Cluster, alice: Person, costly: str, tmp_path: Path
+    cluster: Cluster, alice: Person, logins: Turns, costly: str, tmp_path: Path
 ) -> None:
     host = cluster.first("ssh")
-    cursor = host.journal_cursor()
 
-    results = clone_at_once(cluster, alice, costly, tmp_path)
+    with logins.turn(alone=False):
+        cursor = host.journal_cursor()
+        results = clone_at_once(cluster, alice, costly, tmp_path)
 
     heads = cluster.remote_heads(costly)
     for place, result in results:
@@ -84,12 +97,13 @@ def test_without_any_store_all_clones_succeed_in_turn(
 
 @pytest.mark.usefixtures("no_store")
 def test_without_any_store_pull_bundles_serve_clones_and_nobody_waits(
-    cluster: Cluster, alice: Person, tmp_path: Path
+    cluster: Cluster, alice: Person, logins: Turns, tmp_path: Path
 ) -> None:
     host = cluster.first("ssh")
-    cursor = host.journal_cursor()
 
-    results = clone_at_once(cluster, alice, ON_DISK, tmp_path)
+    with logins.turn(alone=False):
+        cursor = host.journal_cursor()
+        results = clone_at_once(cluster, alice, ON_DISK, tmp_path)
 
     for place, result in results:
         assert "waiting" not in result.ok().output

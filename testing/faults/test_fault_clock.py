@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from testing.e2e.support import Directory, Host, Person, Result, fingerprint, run, wait_until
+from testing.e2e.command import Result, run, wait_until
+from testing.e2e.people import Directory, Person, fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from testing.e2e.support import Cluster
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.host import Host
 
 FOLDER: Final = "/var/tmp/hgfleet-faults"
 KEYS: Final = "/opt/hgfleet/current/bin/hgfleet-keys"
@@ -46,7 +48,7 @@ def at(host: Host, skew: str, *command: str, user: str = "root") -> Result:
 
 
 def lookup(host: Host, skew: str, person: Person) -> str:
-    """Return what sshd would be told about a person's key."""
+    """Return the lookup's answer to sshd about a person's key."""
     kind, blob = person.key.with_suffix(".pub").read_text().split()[:2]
     words = [KEYS, fingerprint(person.key), kind, blob]
     return at(host, skew, *words, user="hgkeys").ok().stdout

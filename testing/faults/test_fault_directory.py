@@ -8,24 +8,16 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from testing.e2e.support import (
-    DENIED,
-    Directory,
-    Host,
-    Person,
-    Result,
-    basic,
-    fingerprint,
-    run,
-    wait_until,
-)
+from testing.e2e.command import Result, run, wait_until
+from testing.e2e.people import DENIED, Directory, Person, basic, fingerprint
 from testing.faults.support import SECONDS_FOR_A_LOGIN, paused, pushes, stopped, unplugged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from testing.e2e.support import Cluster
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.host import Host
     from testing.faults.support import Fault, Faults
 
 REPLICA: Final = "ldapi://"
@@ -106,7 +98,7 @@ def test_nobody_is_alarmed_about_a_replica_whose_provider_is_away(
 def test_without_the_provider_nobody_signs_in_and_what_is_public_is_served(
     cluster: Cluster, alice: Person, faults: Faults
 ) -> None:
-    """A replica holds nobody's password."""
+    """A replica holds no password of a person."""
     private, who = "e2e/private?cmd=heads", basic("alice", alice.password)
     wait_until("alice reads it", lambda: cluster.get(private, headers=who).status == 200)
     faults.break_(stopped, cluster.first("directory"))

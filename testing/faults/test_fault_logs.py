@@ -1,19 +1,25 @@
-"""Pushing does not depend on logs: the disk is full, nobody takes them, or who takes them hangs."""
+"""Pushing does not depend on logs: the disk is full, or journald is stopped or hangs."""
 
 from __future__ import annotations
 
 import uuid
 from typing import TYPE_CHECKING, Final
 
-from testing.e2e.support import wait_until
+import pytest
+
+from testing.e2e.command import wait_until
 from testing.faults.support import SECONDS_FOR_A_LOGIN, background, pushes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from testing.e2e.support import Cluster, Host, Person
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.host import Host
+    from testing.e2e.people import Person
     from testing.faults.support import Faults
+
+pytestmark = pytest.mark.alone
 
 JOURNAL: Final = "/var/log/journal"
 UNITS: Final = (
@@ -24,7 +30,7 @@ UNITS: Final = (
 
 
 def full_disk(_cluster: Cluster, host: Host) -> Iterator[None]:
-    """The journal's disk has no room left; what is written in memory meanwhile is dropped too."""
+    """The journal's disk has no room left; lines kept in memory meanwhile are dropped too."""
     host.shell(
         f"mount -t tmpfs -o size=1M,mode=2755 tmpfs {JOURNAL}"
         f"; mkdir {JOURNAL}/$(cat /etc/machine-id)"

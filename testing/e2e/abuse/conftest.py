@@ -1,0 +1,68 @@
+"""Fixtures of every abuse test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from testing.e2e.abuse.support import Connection, Root, Witness, shared
+from testing.e2e.command import run, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from testing.e2e.cluster import Cluster
+
+
+@pytest.fixture(scope="module")
+def root(cluster: Cluster) -> Iterator[Root]:
+    """A shell of root on the SSH host."""
+    shell = Root(cluster.first("ssh"))
+    yield shell
+    shell.close()
+
+
+@pytest.fixture
+def witness(root: Root) -> Iterator[Witness]:
+    """Watch the host's journal during a test; afterwards the host is as it was before."""
+    before = root.world()
+    assert any(line.startswith("listens") for line in before), before
+    yield Witness(root, root.cursor())
+
+    def unchanged() -> bool:
+        after = root.look()
+        new = [line for line in after if line not in before]
+        gone = [line for line in before if line not in after]
+        assert (new, gone) == ([], []), f"new on the host: {new}; gone: {gone}"
+        return True
+
+    # A session that was cut off may need a moment to end.
+    wait_until("the host is as it was", unchanged, 10, 0.05)
+
+
+@pytest.fixture
+def planted(root: Root) -> Iterator[str]:
+    """A link among the repositories, to one that bob may not read."""
+    link = "/srv/hg/repos/sandbox/planted"
+    root.ask(f"ln -sfn /srv/hg/repos/e2e/private {link}")
+    root.forget()
+    yield "sandbox/planted"
+    root.ask(f"rm {link}")
+    root.forget()
+
+
+@pytest.fixture(scope="module")
+def made_key(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A key that belongs to no person."""
+    key = tmp_path_factory.mktemp("key") / "key"
+    run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "made", "-f", str(key)]).ok()
+    return key
+
+
+@pytest.fixture(scope="module")
+def bobs(cluster: Cluster) -> Iterator[Connection]:
+    """Bob's connection."""
+    with shared(cluster.person("bob")) as connection:
+        yield connection

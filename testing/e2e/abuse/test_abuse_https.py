@@ -1,0 +1,76 @@
+"""Headers of HTTPS requests that name a person."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import re
+import socket
+import ssl
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+import pytest
+
+if TYPE_CHECKING:
+    from testing.e2e.abuse.support import Witness
+    from testing.e2e.cluster import Cluster
+
+pytestmark = pytest.mark.alone
+
+
+def basic(text: bytes) -> bytes:
+    """Write a name and a password as a header."""
+    return b"Authorization: Basic " + base64.b64encode(text)
+
+
+HEADERS: Final = {
+    "no credentials": b"Authorization: Basic",
+    "no base64": b"Authorization: Basic %%%///",
+    "no colon": basic(b"alice"),
+    "no name": basic(b":secret"),
+    "no password": basic(b"alice:"),
+    "a filter": basic(b"alice)(uid=*:x"),
+    "everybody": basic(b"*:*"),
+    "a NUL": basic(b"alice\0:x\0"),
+    "a line": basic(b"alice\nevent=auth decision=allow:x"),
+    "no text": basic(b"\xff\xfe:\xff"),
+    "a DN": basic(b"uid=alice,ou=people:x"),
+    "another scheme": b"Authorization: Negotiate YIIZ",
+    "a bearer": b"Authorization: Bearer " + b"x" * 200,
+    "twice": basic(b"alice:x") + b"\r\n" + basic(b"bob:x"),
+    "64 KiB": basic(b"alice:" + b"x" * 49152),
+    "a name of 4 KiB": basic(b"x" * 4096 + b":x"),
+    "2000 headers": b"\r\n".join(b"X-%d: x" % i for i in range(2000)),
+    "the name that the proxy gives": b"X-Forwarded-User: alice\r\nX-Remote-User: alice",
+    "the name in another way": b"Remote-User: alice\r\nREMOTE_USER: alice",
+    "two lengths": b"Content-Length: 0\r\nContent-Length: 5",
+    "a length and chunks": b"Content-Length: 4\r\nTransfer-Encoding: chunked",
+    "a folded header": basic(b"alice:x") + b"\r\n b2Js",
+}
+
+
+@pytest.mark.parametrize("header", HEADERS.values(), ids=HEADERS)
+def test_no_header_opens_what_is_private(cluster: Cluster, witness: Witness, header: bytes) -> None:
+    where = urlsplit(cluster.url("e2e/private?cmd=heads"))
+    request = f"GET {where.path}?{where.query} HTTP/1.1\r\nHost: {where.netloc}\r\n".encode()
+    request += header + b"\r\nConnection: close\r\n\r\n"
+    trust = ssl.create_default_context(cafile=cluster.env["HGFLEET_CA_CERT"])
+    assert where.hostname
+    assert where.port
+
+    with (
+        socket.create_connection((where.hostname, where.port), timeout=20) as plain,
+        trust.wrap_socket(plain, server_hostname=where.hostname) as link,
+    ):
+        said = b""
+        with contextlib.suppress(ConnectionError, ssl.SSLError):  # refused while it was sent
+            link.sendall(request + (b"0\r\n\r\n" if b"chunked" in header else b""))
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            while more := link.recv(65536):
+                said += more
+
+    assert re.match(rb"HTTP/1\.[01] 4\d\d ", said), said[:2000]
+    assert b"Traceback" not in said
+    lines = witness.lines("hgfleet-auth", "hgfleet-web", "gunicorn", "nginx", "haproxy")
+    assert all(line.text.isprintable() and "Traceback" not in line.text for line in lines), lines

@@ -1,0 +1,171 @@
+"""The running cluster, reached by the addresses of `./cluster env`."""
+
+from __future__ import annotations
+
+import json
+import re
+import ssl
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import bootstrap
+from bootstrap import ROOT
+
+from testing.e2e.command import Result, run, wait_until
+from testing.e2e.host import Host, RequestLog, SessionLog
+from testing.e2e.people import Directory, Person
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from email.message import Message
+
+
+@dataclass(frozen=True)
+class Page:
+    """An answer of the web part; the names of headers are in lower case."""
+
+    status: int
+    body: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def _lower(headers: Message) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The running cluster, by the variables of `./cluster env`."""
+
+    env: Mapping[str, str]
+
+    def person(self, name: str, key: str | None = None) -> Person:
+        """Return a person with a key of the cluster; `key` if it is not named like the person."""
+        return Person(name, Path(self.env["HGFLEET_KEYS"]) / (key or name), self)
+
+    @cached_property
+    def inventory(self) -> Mapping[str, Any]:
+        """What Ansible makes of the inventory."""
+        return dict(json.loads(self.ansible("ansible-inventory", "--list").ok().stdout))
+
+    def host(self, name: str) -> Host:
+        """Return a host by its name in the inventory."""
+        return Host(name, f"{self.env['HGFLEET_CLUSTER_NAME']}-{name}")
+
+    @property
+    def hosts(self) -> list[Host]:
+        """All hosts."""
+        return [self.host(name) for name in self.inventory["_meta"]["hostvars"]]
+
+    def all(self, group: str) -> list[Host]:
+        """Return the hosts of a group."""
+        return [self.host(name) for name in self.inventory[group]["hosts"]]
+
+    def first(self, group: str) -> Host:
+        """Return the first host of a group."""
+        return self.host(self.inventory[group]["hosts"][0])
+
+    def address(self, host: Host) -> str:
+        """Return the address of a host in the cluster's network."""
+        network = self.env["HGFLEET_CLUSTER_NAME"]
+        template = f'{{{{(index .NetworkSettings.Networks "{network}").IPAddress}}}}'
+        asked = run(["docker", "inspect", "--format", template, host.container])
+        return asked.ok().stdout.strip()
+
+    def directory(self, person: str) -> Directory:
+        """Return the entry of a person, as the directory's administrator has it."""
+        dn = f"uid={person},ou=people,{self.env['HGFLEET_LDAP_BASE']}"
+        return Directory(self.first("directory"), dn)
+
+    def ansible(self, program: str, *words: str) -> Result:
+        """Run a program of Ansible on the cluster's inventory, as `./cluster up` does."""
+        env = {**bootstrap.controller_environment(), **self.env, "ANSIBLE_FORCE_COLOR": "0"}
+        return run([program, *words], env=env, cwd=ROOT, seconds=300)
+
+    def url(self, path: str) -> str:
+        """Return an address of the web part, through the proxy."""
+        return f"{self.env['HGFLEET_HTTP_URL']}/{path}"
+
+    @cached_property
+    def _opener(self) -> urllib.request.OpenerDirector:
+        trust = ssl.create_default_context(cafile=self.env["HGFLEET_CA_CERT"])
+        # No proxy of this machine stands between it and its own containers.
+        return urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust)
+        )
+
+    def get(
+        self,
+        url: str,
+        data: bytes | None = None,
+        method: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Page:
+        """Ask for a URL, or a path of the web part; any status is an answer."""
+        whole = url if url.startswith("https://") else self.url(url)
+        request = urllib.request.Request(  # noqa: S310  (https only)
+            whole, data, dict(headers or {}), method=method
+        )
+        try:
+            with self._opener.open(request, timeout=30) as answer:
+                body = answer.read().decode("utf-8", "replace")
+                return Page(answer.status, body, _lower(answer.headers))
+        except urllib.error.HTTPError as error:
+            with error:
+                body = error.read().decode("utf-8", "replace")
+                return Page(error.code, body, _lower(error.headers))
+        except OSError as error:
+            raise AssertionError(f"{whole} does not answer: {error}") from None
+
+    def requests(self, repository: str) -> RequestLog:
+        """Begin to read the web part's log of one repository here."""
+        host = self.first("web")
+        unit = host.shell("systemctl show --property=Environment --value hgfleet-web.service")
+        found = re.search(r"\bHGFLEET_WEB_ACCESS_LOG=(\S+)", unit)
+        assert found, f"hgfleet-web.service names no HGFLEET_WEB_ACCESS_LOG: {unit}"
+        # A host that never had a request has no log yet, and making it is not our business.
+        place = host.shell(f"stat -c '%i %s' {found[1]} 2>/dev/null || echo 0 0")
+        return RequestLog(host, repository, found[1], place)
+
+    def sessions(self, repository: str, person: str) -> SessionLog:
+        """Begin to read the SSH shell's log of one repository and person here."""
+        host = self.first("ssh")
+        return SessionLog(host, repository, person, host.journal_cursor())
+
+    def manifest(self, repository: str) -> list[str]:
+        """Return the URLs that a client is offered for a repository over HTTPS."""
+        page = self.get(f"{repository}?cmd=clonebundles")
+        assert page.status == 200, page
+        return [line.split()[0] for line in page.body.splitlines() if line]
+
+    def manifests(self) -> Mapping[str, str]:
+        """Return all manifests on the host that writes them: path to content."""
+        script = "cd /var/lib/hgfleet/manifests; find . -name '*.manifest' -exec sha256sum {} +"
+        lines = self.first("bundles").shell(script).splitlines()
+        return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+
+    def make_bundles(self, repository: str) -> Result:
+        """Run the bundle job for all repositories as its timer would, to its end.
+
+        The run that a push to this repository has started ends first: each repository has one run
+        at a time, and the other passes it over.
+        """
+        self.wait_for_bundles(repository)
+        return self.first("bundles").systemctl("start", "hgfleet-bundles.service")
+
+    def wait_for_bundles(self, repository: str) -> None:
+        """Wait until the run that follows each push has made the bundles of a repository."""
+        marker = f"/var/lib/hgfleet/pushed/{repository.replace('/', '+')}"
+        script = f"[ ! -e {marker} ] && [ ! -e {marker}+ ] && echo done || :"
+        host = self.first("bundles")
+        wait_until(f"bundles of {repository}", lambda: host.shell(script) == "done\n", 60)
+
+    def remote_heads(self, repository: str) -> set[str]:
+        """Return the heads that the web part shows."""
+        page = self.get(f"{repository}?cmd=heads")
+        assert page.status == 200, f"{repository}: {page}"
+        return set(page.body.split())

@@ -1,0 +1,105 @@
+"""Commands of end-to-end tests and their results, and waiting for a state."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+T = TypeVar("T")
+
+SECONDS_FOR_A_COMMAND: Final = 120
+SHOWN_LINES: Final = 40
+"""Of a command's output, in the message of a test that failed."""
+
+
+def wait_until(what: str, probe: Callable[[], T], seconds: float = 30, every: float = 0.2) -> T:
+    """Return the first true answer of `probe`; fail with its last answer when the time is over.
+
+    A probe may raise AssertionError or OSError for "not yet".
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        last: object
+        try:
+            last = answer = probe()
+            if answer:
+                return answer
+        except (AssertionError, OSError) as error:
+            last = error
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"{what}: not within {seconds:g} s; the last answer was: {last}")
+        time.sleep(every)
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a command ended. A failing test shows its text."""
+
+    command: str
+    code: int
+    stdout: str
+    stderr: str
+    seconds: float
+
+    @property
+    def output(self) -> str:
+        """The output on a person's terminal, more or less in this order."""
+        return self.stdout + self.stderr
+
+    def ok(self) -> Result:
+        """Return self; fail if the command did."""
+        assert self.code == 0, f"expected success:\n{self}"
+        return self
+
+    def refused(self, *words: str) -> Result:
+        """Return self; fail unless it ended in an error that contains these words, and no crash."""
+        assert self.code != 0, f"expected a refusal, but it succeeded:\n{self}"
+        assert "Traceback" not in self.output, f"a person got a traceback:\n{self}"
+        for word in words:
+            assert word in self.output, f"expected {word!r} in:\n{self}"
+        return self
+
+    def __str__(self) -> str:
+        lines = [f"$ {self.command}"]
+        for name, text in (("", self.stdout), ("stderr: ", self.stderr)):
+            found = text.splitlines()
+            lines += [f"  {name}{line}" for line in found[:SHOWN_LINES]]
+            if len(found) > SHOWN_LINES:
+                lines.append(f"  {name}... {len(found) - SHOWN_LINES} more lines")
+        return "\n".join([*lines, f"  exit code {self.code} after {self.seconds:.1f} s"])
+
+
+def run(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    stdin: str = "",
+    seconds: float = SECONDS_FOR_A_COMMAND,
+) -> Result:
+    """Run a command to its end. One that takes longer than `seconds` is a failure."""
+    begin = time.monotonic()
+    shown = shlex.join(command)
+    try:
+        done = subprocess.run(
+            list(command),
+            input=stdin,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            env=env,
+            cwd=cwd,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as late:
+        out, err = ((part or b"").decode("utf-8", "replace") for part in (late.stdout, late.stderr))
+        raise AssertionError(f"hangs:\n{Result(shown, -1, out, err, seconds)}") from late
+    return Result(shown, done.returncode, done.stdout, done.stderr, time.monotonic() - begin)

@@ -1,0 +1,143 @@
+"""A host of the cluster as its root has it, and its logs read from a known place on.
+
+Only facts that a person cannot see (a journal, an access log, the state of a unit) come this way.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from testing.e2e.command import Result, run, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host of the cluster; commands on it run as root."""
+
+    name: str
+    container: str
+
+    def run(self, *command: str, stdin: str = "") -> Result:
+        """Run a command as root."""
+        options = ["--interactive"] if stdin else []
+        done = run(["docker", "exec", *options, self.container, *command], stdin=stdin)
+        return replace(done, command=f"[{self.name}] {shlex.join(command)}")
+
+    def shell(self, script: str) -> str:
+        """Return the output of a shell script that must succeed."""
+        return self.run("sh", "-ec", script).ok().stdout
+
+    def systemctl(self, *words: str) -> Result:
+        """Run systemctl."""
+        return self.run("systemctl", *words)
+
+    def journal_cursor(self) -> str:
+        """Return the place where the journal ends now."""
+        said = self.shell("journalctl --sync && journalctl --lines=0 --show-cursor")
+        return said.rpartition("-- cursor: ")[2].strip()
+
+    def journal_after(self, cursor: str, *options: str) -> list[str]:
+        """Return the messages since `cursor`, oldest first."""
+        self.run("journalctl", "--sync").ok()
+        words = ["journalctl", "--no-pager", "--output=cat", f"--after-cursor={cursor}", *options]
+        return self.run(*words).ok().stdout.splitlines()
+
+    def journal_of_service(self, since: str) -> str:
+        """Return the journal of the service's units since a time; never fails, for reports."""
+        units = ("hgfleet-*", "slapd", "nginx", "haproxy", "ssh")
+        words = ["journalctl", "--no-pager", "--output=short-precise", f"--since={since}"]
+        words += ["--lines=40", *(f"--unit={unit}" for unit in units)]
+        done = self.run(*words)
+        return (done.stdout or done.stderr).strip()
+
+
+@dataclass(frozen=True)
+class RequestLog:
+    """The web part's log of requests, from a moment on and of one repository."""
+
+    host: Host
+    repository: str
+    file: str
+    inode_and_size: str
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return this repository's requests since the cursor was taken."""
+        inode, size = self.inode_and_size.split()
+        # Where it was rotated meanwhile, the lines are in two files.
+        script = f"""
+            [ -e {self.file} ] || exit 0
+            if [ "$(stat -c %i {self.file})" = {inode} ]; then
+                tail -c +$(({size} + 1)) {self.file}
+            else
+                find "$(dirname {self.file})" -inum {inode} -exec tail -c +$(({size} + 1)) {{}} +
+                cat {self.file}
+            fi"""
+        found = [json.loads(line) for line in self.host.shell(script).splitlines()]
+        return [line for line in found if line.get("repository") == self.repository]
+
+    def wait(self, command: str) -> list[dict[str, Any]]:
+        """Return the lines once one is of this wire command: it is written after the answer."""
+
+        def probe() -> list[dict[str, Any]]:
+            lines = self.lines()
+            return lines if any(line.get("command") == command for line in lines) else []
+
+        return wait_until(f"a request {command} for {self.repository} in {self.file}", probe, 10)
+
+
+def changesets_sent(lines: Sequence[Mapping[str, Any]]) -> int:
+    """Return how many bytes of changesets the web part sent, by these lines of its log.
+
+    A client that got everything from a bundle still sends one getbundle, for phases and bookmarks;
+    its line says that no changesets were asked for.
+    """
+    return sum(
+        int(line["bytes"])
+        for line in lines
+        if line.get("command") in ("stream_out", "changegroup", "changegroupsubset")
+        or (line.get("command") == "getbundle" and line.get("changesets"))
+    )
+
+
+def most_clones_at_once(lines: Sequence[str]) -> int:
+    """Return how many clones that cost the server had their turn at the same time, by its log."""
+    now = most = 0
+    for line in lines:
+        if "event=admission" in line:
+            now += "decision=serve" in line
+            now -= "decision=end" in line
+            most = max(most, now)
+    return most
+
+
+@dataclass(frozen=True)
+class SessionLog:
+    """The SSH shell's log of sessions, from a moment on and of one repository and person."""
+
+    host: Host
+    repository: str
+    person: str
+    cursor: str
+
+    def written(self) -> int:
+        """Return how many bytes the sessions wrote; waits for the end of at least one."""
+
+        def probe() -> list[int]:
+            found = []
+            for line in self.host.journal_after(self.cursor, "--identifier=hgfleet-shell"):
+                words = dict(word.split("=", 1) for word in line.split() if "=" in word)
+                if (words.get("event"), words.get("user"), words.get("repo")) == (
+                    "session-end",
+                    self.person,
+                    self.repository,
+                ):
+                    found.append(int(words["bytes"]))
+            return found
+
+        return sum(wait_until(f"the end of {self.person}'s session in the log", probe, 10))
