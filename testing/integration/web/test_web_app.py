@@ -76,9 +76,9 @@ def push_tag(site: Site) -> None:
     site.hg("team/project", "tag", "--local", "-r", "0", "v1")
 
 
-def change_description(site: Site) -> None:
+def change_settings(site: Site) -> None:
     hgrc = site.path("team/project") / ".hg" / "hgrc"
-    hgrc.write_text("[web]\ndescription = Something new\n")
+    hgrc.write_text("[web]\nmaxchanges = 1\n")
 
 
 def publish_bundles(site: Site) -> None:
@@ -107,7 +107,7 @@ def namespace(name: str) -> tuple[str, dict[str, str]]:
         (push_secret, PROJECT, "cmd=heads", {}),
         (push_secret, PROJECT + "/json-log", "", {}),
         (push_tag, PROJECT + "/json-tags", "", {}),
-        (change_description, PROJECT + "/gitweb-summary", "", {}),
+        (change_settings, PROJECT + "/json-log", "", {}),
         (publish_bundles, PROJECT, "cmd=capabilities", {}),
         (publish_bundles, PROJECT, "cmd=clonebundles", {}),
         (publish_bundles, PROJECT, "cmd=clonebundles_manifest", {}),
