@@ -1,0 +1,226 @@
+"""The order of the steps of ./deploy, with Ansible replaced."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "ansible"))
+
+from deploy import cli, run  # noqa: E402
+from deploy.decide import HostState, Result  # noqa: E402
+
+OLD, NEW = "0.1.0-aaaaaaaaaaaa", "0.1.0-bbbbbbbbbbbb"
+
+RECAP = (
+    "hg1  : ok=54   changed=3    unreachable=0    failed=0    skipped=13   rescued=0   ignored=0"
+)
+
+
+class Stage:
+    """Stands for Ansible: remembers what was run, and gives the answers that a test sets."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        self.done: list[str] = []
+        self.states = {"hg1": HostState(True, OLD, (OLD,)), "proxy1": HostState(True)}
+        self.after: dict[str, HostState] | None = {
+            "hg1": HostState(True, NEW, (NEW, OLD)),
+            "proxy1": HostState(True),
+        }
+        self.plan = {"hg1": Result(2, False), "proxy1": Result(0, False)}
+        self.codes = {"plan": 0, "apply": 0}
+        self.versions: list[str] = []
+        hosts = {"hg1": ["release"], "proxy1": ["proxy"]}
+        site = run.Site("production", tmp_path / "production/hosts.yml", hosts)
+        monkeypatch.setattr(cli, "CACHE", tmp_path)
+        monkeypatch.setattr(cli.bootstrap, "ensure_controller", lambda: None)
+        monkeypatch.setattr(run, "read_site", lambda *_args, **_kwargs: site)
+        monkeypatch.setattr(run, "read_states", self.read_states)
+        monkeypatch.setattr(run, "check_registries", lambda _states: self.done.append("registry"))
+        monkeypatch.setattr(run, "check_variables", lambda *_: self.done.append("variables"))
+        monkeypatch.setattr(run, "build", self.build)
+        monkeypatch.setattr(run, "site_playbook", self.site_playbook)
+
+    def read_states(self, _site: run.Site) -> dict[str, HostState]:
+        applied = any(word.startswith("apply") for word in self.done)
+        return self.after if applied and self.after is not None else self.states
+
+    def build(self) -> run.Built:
+        self.done.append("build")
+        return run.Built(NEW, Path("archive"), None)
+
+    def site_playbook(
+        self, _site: run.Site, built: run.Built, hosts: list[str], *, check: bool
+    ) -> tuple[dict[str, Result], int, Path]:
+        name = "plan" if check else "apply"
+        self.done.append(f"{name} {' '.join(hosts)}")
+        self.versions.append(built.version)
+        return self.plan, self.codes[name], ROOT / "log"
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stage:
+    return Stage(monkeypatch, tmp_path)
+
+
+def test_a_deploy_checks_builds_plans_applies_and_says_how_to_go_back(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["production", "--yes"]) == 0
+    assert stage.done == ["registry", "build", "plan hg1 proxy1", "apply hg1 proxy1"]
+    assert f"./deploy production --rollback {OLD}" in capsys.readouterr().out
+
+
+def test_status_says_what_there_is_and_whether_all_answered(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["production", "--status"]) == 0
+    assert OLD in capsys.readouterr().out
+    stage.states["proxy1"] = HostState(problem="no route to host")
+    assert cli.main(["production", "--status"]) == 1
+    assert stage.done == []
+
+
+def test_check_ends_after_the_plan(stage: Stage) -> None:
+    assert cli.main(["production", "--check"]) == 0
+    assert stage.done[-1] == "plan hg1 proxy1"
+
+
+def test_nothing_is_applied_when_nothing_would_change(stage: Stage) -> None:
+    stage.plan = {"hg1": Result(0, False), "proxy1": Result(0, False)}
+    assert cli.main(["production", "--yes"]) == 0
+    assert stage.done[-1] == "plan hg1 proxy1"
+
+
+def test_a_new_host_is_left_out_of_the_plan_and_applied(stage: Stage) -> None:
+    stage.states["proxy1"] = HostState()
+    stage.plan = {}
+    assert cli.main(["production", "--yes"]) == 0
+    assert stage.done == ["registry", "build", "variables", "plan hg1", "apply hg1 proxy1"]
+
+
+def test_without_a_plan_the_variables_are_still_checked(stage: Stage) -> None:
+    assert cli.main(["production", "--yes", "--no-plan"]) == 0
+    assert stage.done == ["registry", "build", "variables", "apply hg1 proxy1"]
+
+
+def test_nothing_begins_when_nobody_can_be_asked(
+    stage: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    assert cli.main(["production"]) == 1
+    assert stage.done == []
+    assert "--yes" in capsys.readouterr().err
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("answer", "applied"), [("yes\n", True), ("y\n", False), ("", False)])
+def test_only_yes_applies(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, answer: str, applied: bool
+) -> None:
+    monkeypatch.setattr(sys, "stdin", _Terminal(answer))
+    assert (cli.main(["production"]) == 0) is applied
+    assert stage.done[-1].startswith("apply") is applied
+
+
+def test_an_unreachable_host_stops_before_anything_is_built(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.states["proxy1"] = HostState(problem="no route to host")
+    assert cli.main(["production", "--yes"]) == 1
+    assert stage.done == []
+    assert "proxy1: no route to host" in capsys.readouterr().err
+
+
+def test_a_failed_plan_applies_nothing(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    stage.codes["plan"] = 2
+    assert cli.main(["production", "--yes"]) == 1
+    assert stage.done[-1] == "plan hg1 proxy1"
+    assert "Nothing was changed" in capsys.readouterr().err
+
+
+def test_a_host_that_vanishes_during_the_plan_is_no_reason_to_leave_the_plan_out(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.codes["plan"] = run.UNREACHABLE
+    assert cli.main(["production", "--yes"]) == 1
+    told = capsys.readouterr().err
+    assert "stopped answering" in told
+    assert "--no-plan" not in told
+
+
+def test_a_failed_run_says_how_to_go_on_and_how_to_go_back(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.codes["apply"] = 2
+    assert cli.main(["production", "--yes"]) == 1
+    told = capsys.readouterr().err
+    assert "same command again" in told
+    assert f"--rollback {OLD}" in told
+
+
+def test_a_release_that_did_not_become_current_is_a_failure(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.after = None
+    assert cli.main(["production", "--yes"]) == 1
+    assert "release_version" in capsys.readouterr().err
+
+
+def test_a_rollback_builds_nothing_and_touches_only_hosts_with_releases(stage: Stage) -> None:
+    extensions = frozenset(f"{OLD}/hgext/{path.name}" for path in (ROOT / "hgext").glob("*.py"))
+    stage.states["hg1"] = HostState(True, NEW, (NEW, OLD), extensions=extensions)
+    stage.after = {"hg1": HostState(True, OLD, (NEW, OLD)), "proxy1": HostState(True)}
+    assert cli.main(["production", "--yes", "--rollback", OLD]) == 0
+    assert stage.done == ["plan hg1", "apply hg1"]
+    assert stage.versions == [OLD, OLD]
+
+
+def test_a_rollback_to_what_is_gone_touches_nothing(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["production", "--yes", "--rollback", "0.0.9-gone"]) == 1
+    assert stage.done == []
+    assert f"hg1 has {OLD}" in capsys.readouterr().err
+
+
+def test_a_rollback_to_a_release_without_an_extension_of_the_hgrc_touches_nothing(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    extensions = frozenset(f"{OLD}/hgext/{path.name}" for path in (ROOT / "hgext").glob("*.py"))
+    stage.states["hg1"] = HostState(
+        True, NEW, (NEW, OLD), extensions=extensions - {f"{OLD}/hgext/hardening.py"}
+    )
+    assert cli.main(["production", "--yes", "--rollback", OLD]) == 1
+    assert stage.done == []
+    assert f"{OLD} has no hardening.py" in capsys.readouterr().err
+
+
+def test_two_deploys_do_not_meet(
+    stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = run.Site("production", tmp_path / "production/hosts.yml")
+    with cli._alone(site):
+        assert cli.main(["production", "--yes"]) == 1
+    assert stage.done == []
+    assert "Another ./deploy" in capsys.readouterr().err
+
+
+def test_ctrl_c_is_answered_with_the_way_to_go_on(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> run.Built:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "build", interrupted)
+    assert cli.main(["production", "--yes"]) == 130
+    assert "same command" in capsys.readouterr().err
+    assert stage.done == ["registry"]

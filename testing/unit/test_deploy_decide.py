@@ -1,0 +1,193 @@
+"""Decisions and texts of ./deploy."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "ansible"))
+
+from deploy import decide, run  # noqa: E402
+from deploy.decide import DeployError, HostState, Result  # noqa: E402
+
+OLD, NEW = "0.1.0-aaaaaaaaaaaa", "0.1.0-bbbbbbbbbbbb"
+
+RECAP = (
+    "hg1  : ok=54   changed=3    unreachable=0    failed=0    skipped=13   rescued=0   ignored=0"
+)
+
+
+# --- the inventory ----------------------------------------------------------------------------
+
+
+def test_a_host_is_in_the_parents_of_its_groups() -> None:
+    listing = {
+        "_meta": {"hostvars": {"hg1": {}, "proxy1": {}, "alone": {}}},
+        "all": {"children": ["ungrouped", "release", "proxy"]},
+        "release": {"children": ["ssh", "web"]},
+        "ssh": {"hosts": ["hg1"]},
+        "web": {"hosts": ["hg1"]},
+        "proxy": {"hosts": ["proxy1"]},
+    }
+    hosts = decide.hosts_of(json.dumps(listing))
+    assert hosts == {
+        "alone": [],
+        "hg1": ["all", "release", "ssh", "web"],
+        "proxy1": ["all", "proxy"],
+    }
+    site = run.Site("x", Path("x"), hosts)
+    assert site.in_group("release") == ["hg1"]
+
+
+def test_the_limit_never_leaves_out_the_play_that_checks_the_registry() -> None:
+    assert decide.limit_to(["hg1", "hg2"]) == "hg1,hg2,localhost"
+
+
+# --- what Ansible says ------------------------------------------------------------------------
+
+
+def state_output(hosts: dict[str, dict[str, Any]], *, task: str = decide.STATE_TASK) -> str:
+    document = {"plays": [{"tasks": [{"task": {"name": task}, "hosts": hosts}]}], "stats": {}}
+    return f"some words of a callback before it\n{json.dumps(document)}\n"
+
+
+def test_the_state_of_hosts_is_read() -> None:
+    message = {
+        "provisioned": True,
+        "current": NEW,
+        "releases": [NEW, OLD],
+        "registry": "/r.yml",
+        "extensions": [f"{NEW}/hgext/access.py"],
+    }
+    states = decide.states_of(
+        state_output(
+            {"hg1": {"msg": message}, "hg2": {"unreachable": True, "msg": "no route\n to host"}}
+        )
+    )
+    extensions = frozenset({f"{NEW}/hgext/access.py"})
+    assert states["hg1"] == HostState(True, NEW, (NEW, OLD), "/r.yml", extensions=extensions)
+    assert states["hg2"].problem == "no route to host"
+
+
+def test_a_failure_in_an_earlier_task_is_a_problem() -> None:
+    states = decide.states_of(state_output({"hg1": {"failed": True, "msg": "x" * 999}}, task="any"))
+    assert 0 < len(states["hg1"].problem) <= 300
+
+
+def test_the_task_that_reports_the_state_is_in_the_playbook() -> None:
+    assert f"name: {decide.STATE_TASK}\n" in (ROOT / "ansible/playbooks/state.yml").read_text()
+
+
+@pytest.mark.parametrize("colour", ["", "\x1b[0;33m"])
+def test_the_recap_is_read(colour: str) -> None:
+    assert decide.recap_of(colour + RECAP) == ("hg1", Result(3, failed=False))
+    gone = RECAP.replace("unreachable=0", "unreachable=1")
+    assert decide.recap_of(colour + gone) == ("hg1", Result(3, failed=True))
+    assert decide.recap_of("TASK [base : TLS] ****") is None
+
+
+def test_tasks_that_only_include_others_are_not_shown() -> None:
+    lines = [
+        "PLAY [Every host] **\n",
+        "\n",
+        "TASK [base : TLS] **\n",
+        "included: tls.yml for hg1\n",
+        "included: tls.yml for hg2\n",
+        "\n",
+        "TASK [base : Host has a key] **\n",
+        "changed: [hg1]\n",
+        "\n",
+    ]
+    shown = [lines[0], *lines[5:]]
+    assert list(decide.without_includes(lines)) == shown
+
+
+def test_plays_are_recognised() -> None:
+    assert decide.play_of("PLAY [Every host] *****") == "Every host"
+    assert decide.play_of("PLAY RECAP *****") is None
+
+
+# --- decisions --------------------------------------------------------------------------------
+
+STATES = {
+    "hg1": HostState(True, NEW, (NEW, OLD)),
+    "hg2": HostState(True, OLD, (OLD,)),
+    "hg3": HostState(),
+    "dead": HostState(problem="no route to host"),
+}
+
+
+def test_a_host_that_does_not_answer_stops_everything() -> None:
+    decide.require_reached(STATES, ["hg1", "hg3"])
+    with pytest.raises(DeployError) as caught:
+        decide.require_reached(STATES, ["hg1", "dead", "forgotten"])
+    text = str(caught.value)
+    assert "dead: no route to host" in text
+    assert "forgotten: it gave no answer" in text
+    assert "hg1" not in text
+
+
+def test_hosts_without_certificate_are_new() -> None:
+    groups = {"hg1": ["release"], "hg3": ["proxy"]}
+    assert decide.new_hosts(STATES, groups, groups) == ["hg3"]
+
+
+def test_a_first_run_that_broke_off_before_the_release_leaves_a_new_host() -> None:
+    states = {"hg1": HostState(provisioned=True), "proxy1": HostState(provisioned=True)}
+    groups = {"hg1": ["release"], "proxy1": ["proxy"]}
+    assert decide.new_hosts(states, groups, groups) == ["hg1"]
+
+
+def test_a_rollback_needs_the_release_on_every_host() -> None:
+    decide.require_present(OLD, STATES, ["hg1", "hg2"])
+    with pytest.raises(DeployError, match=f"{NEW} is not on hg2 and hg3") as caught:
+        decide.require_present(NEW, STATES, ["hg1", "hg2", "hg3"])
+    assert f"hg2 has {OLD}" in str(caught.value)
+    assert "hg3 has no release" in str(caught.value)
+
+
+@pytest.mark.parametrize("version", ["", "..", "a/b", "-x", "a b", "x" * 65])
+def test_what_is_no_version_is_refused(version: str) -> None:
+    with pytest.raises(DeployError, match="not the version"):
+        decide.check_version(version)
+
+
+def test_another_current_release_after_a_run_is_told() -> None:
+    decide.require_current(NEW, STATES, ["hg1"])
+    with pytest.raises(DeployError, match=f"hg2: {OLD}"):
+        decide.require_current(NEW, STATES, ["hg1", "hg2"])
+
+
+def test_the_way_back_names_the_release_of_before() -> None:
+    assert decide.way_back("production", {}) == ""
+    before = decide.previous(STATES, ["hg2", "hg3"], NEW)
+    assert before == {OLD: ["hg2"]}
+    assert decide.way_back("production", before).endswith(f"./deploy production --rollback {OLD}")
+
+
+def test_the_way_back_from_a_mixed_fleet_has_a_line_for_each_release() -> None:
+    before = decide.previous(STATES, ["hg1", "hg2"], "0.2.0-cccc")
+    text = decide.way_back("production", before)
+    assert f"--limit 'hg1' --rollback {NEW}" in text
+    assert f"--limit 'hg2' --rollback {OLD}" in text
+
+
+def test_the_plan_is_summed_up() -> None:
+    results = {"hg1": Result(2, False), "hg2": Result(0, False), "proxy1": Result(1, False)}
+    assert decide.plan_summary(results, []) == "Plan: 3 changes (hg1 2, proxy1 1)."
+    assert decide.plan_summary({}, []) == "Plan: nothing to change."
+    assert "everything on hg3" in decide.plan_summary(results, ["hg3"])
+
+
+def test_the_table_of_releases_says_where_nothing_is_known() -> None:
+    groups = {"hg1": ["release"], "hg3": ["release"], "dead": ["web"], "lost": ["web"]}
+    rows = decide.status_table(STATES, groups).splitlines()
+    assert rows[1].split() == ["hg1", NEW, OLD]
+    assert "not provisioned yet" in rows[2]
+    assert "no route to host" in rows[3]
+    assert "it gave no answer" in rows[4]

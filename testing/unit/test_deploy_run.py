@@ -1,0 +1,75 @@
+"""Inventories and releases that ./deploy is given."""
+
+from __future__ import annotations
+
+import io
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "ansible"))
+
+from deploy import run  # noqa: E402
+from deploy.decide import DeployError  # noqa: E402
+
+OLD, NEW = "0.1.0-aaaaaaaaaaaa", "0.1.0-bbbbbbbbbbbb"
+
+RECAP = (
+    "hg1  : ok=54   changed=3    unreachable=0    failed=0    skipped=13   rescued=0   ignored=0"
+)
+
+
+def test_variables_of_one_run_reach_every_playbook() -> None:
+    site = run.Site("x", Path("/inv/hosts.yml"), extra_vars=("ansible_port=22", '{"a": [1]}'))
+    assert site.playbook(Path("/site.yml"), "--check") == [
+        *("ansible-playbook", "-i", "/inv/hosts.yml", "/site.yml", "--check"),
+        *("--extra-vars", "ansible_port=22", "--extra-vars", '{"a": [1]}'),
+    ]
+
+
+def test_an_inventory_is_a_file_a_folder_or_a_name(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts.yml"
+    hosts.write_text("---\n")
+    assert run.find_inventory(str(hosts)) == hosts
+    assert run.find_inventory(str(tmp_path)) == hosts
+    assert run.find_inventory("cluster") == ROOT / "ansible/inventories/cluster/hosts.yml"
+    with pytest.raises(DeployError, match=r"no inventory nowhere.*\n.*cluster"):
+        run.find_inventory("nowhere")
+
+
+def archive(path: Path, member: str) -> Path:
+    with tarfile.open(path, "w:gz") as file:
+        entry = tarfile.TarInfo(member)
+        file.addfile(entry, io.BytesIO())
+    return path
+
+
+def test_the_version_is_in_the_archive_whatever_its_name(tmp_path: Path) -> None:
+    found = run.take_archive(archive(tmp_path / "renamed.tar.gz", f"{NEW}/"))
+    assert found.version == NEW
+    assert found.variables()["HGFLEET_RELEASE_ARCHIVE"] == str(tmp_path / "renamed.tar.gz")
+
+
+def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DeployError, match="No such file"):
+        run.take_archive(tmp_path / "missing")
+    (tmp_path / "text").write_text("no archive")
+    with pytest.raises(DeployError, match="no tar file"):
+        run.take_archive(tmp_path / "text")
+    with pytest.raises(DeployError, match="not the version"):
+        run.take_archive(archive(tmp_path / "odd.tar.gz", "../../etc"))
+
+
+def test_a_release_without_archive_is_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "CACHE", tmp_path)
+    monkeypatch.delenv("HGFLEET_VERSITYGW", raising=False)
+    assert run.known_release(OLD).variables() == {
+        "HGFLEET_RELEASE_VERSION": OLD,
+        "HGFLEET_RELEASE_ARCHIVE": "",
+        "HGFLEET_VERSITYGW": "",
+    }
