@@ -264,3 +264,41 @@ def test_changed_takes_a_revision_and_no_words() -> None:
     assert cli.parse(["unit"])[0].changed is None
     with pytest.raises(SystemExit):
         cli.parse(["unit:web", "--changed"])
+
+
+# Steps of a narrowed run.
+
+
+def commands(files: list[str]) -> dict[str, list[str]]:
+    return {step.name: list(step.command)[1:] for step in tiers.lint("", files)}
+
+
+def test_only_linters_of_the_changed_kinds_of_files_run() -> None:
+    always = {"role readmes", "house rules", "locks"}
+    python = commands(["hgfleet/web/app.py", "hgfleet/web/removed.py"])
+    assert set(python) - always == {"mypy", "ruff check", "ruff format"}
+    assert python["ruff check"] == ["check", "--no-fix", "hgfleet/web/app.py"]
+    assert set(commands(["ansible/site.yml"])) - always == {"ansible-lint", "yamllint"}
+    assert set(commands([".ci/run"])) - always == {"shellcheck"}
+    assert not set(commands(["docs/architecture.md"])) - always
+    assert always <= set(commands([]))
+
+
+def test_a_narrowed_tier_runs_the_chosen_files_alone() -> None:
+    (unit,) = tiers.unit("", ["testing/unit/test_cli.py"])
+    assert "testing/unit/test_cli.py" in unit.command
+    assert "testing/unit" not in unit.command
+    (integration,) = tiers.integration("", ["testing/integration/test-access.t"])
+    assert "testing/integration" not in integration.command
+
+
+def test_scenarios_with_the_most_roles_begin_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiers, "_role_environment", dict)
+    monkeypatch.setattr(worktree, "carried_roles", lambda: CARRIED)
+    steps = tiers.roles("", ["base", "release", "ssh"])
+    assert [step.name for step in steps] == ["ssh", "release", "base"]
+    assert [step.name for step in tiers.roles("se", ["base", "release", "ssh"])] == [
+        "release",
+        "base",
+    ]
+    assert tiers.roles("nothing", ["base"]) == []
