@@ -6,13 +6,12 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hgfleet.core.errors import HostError, RegistryError, TemporaryError
+from hgfleet.core.errors import RegistryError
 from hgfleet.core.principal import Principal
 from hgfleet.registry import dynamic_update, model, user_repositories
 from hgfleet.registry.compiled import dump_compiled
@@ -225,139 +224,6 @@ def test_a_file_without_end_is_not_read(file: Path) -> None:
         made.truncate(user_repositories.MAX_SIZE + 1)
     with pytest.raises(RegistryError, match="more than"):
         user_repositories.load(file)
-
-
-# --- changing it ----------------------------------------------------------------------------
-
-
-def test_what_is_written_is_read(file: Path) -> None:
-    everything = Entry(
-        "bob",
-        "Bob's fork, ünïcode",
-        "2026-11-21T00:00:00Z",
-        read=("staff", "team"),
-        push=("team",),
-        forked_from="hgfleet",
-        archived="2026-11-22T00:00:00Z",
-    )
-    written(file, people__bob__x=everything)
-    assert user_repositories.load(file).repositories["people/bob/x"] == everything
-    assert file.stat().st_mode & 0o7777 == 0o644
-    assert sorted(file.parent.iterdir()) == [file]
-
-
-def test_a_change_that_changes_nothing_does_not_touch_the_file(file: Path) -> None:
-    written(file, people__bob__x=BOB)
-    before = file.stat()
-    written(file, people__bob__x=BOB)
-    after = file.stat()
-    # Its time of access may be another: it was read.
-    assert (after.st_ino, after.st_mtime_ns, after.st_ctime_ns) == (
-        before.st_ino,
-        before.st_mtime_ns,
-        before.st_ctime_ns,
-    )
-
-
-def test_an_error_in_the_midst_of_a_change_changes_nothing(file: Path) -> None:
-    written(file, people__bob__x=BOB)
-    before = file.read_bytes()
-
-    def change() -> None:
-        with dynamic_update.update(file) as entries:
-            entries["people/bob/y"] = BOB
-            del entries["people/bob/x"]
-            raise TemporaryError("the disk is full")
-
-    with pytest.raises(TemporaryError, match="the disk"):
-        change()
-    assert file.read_bytes() == before
-
-
-def test_what_a_later_release_keeps_in_an_entry_survives(file: Path) -> None:
-    later = {**GOOD, "size_limit": 7}
-    file.write_text(json.dumps({"format": 1, "repositories": {"people/bob/x": later}}))
-    with dynamic_update.update(file) as entries:
-        entries["people/bob/x"] = Entry("carol", "", "2026-11-21T00:00:00Z")
-    entry = json.loads(file.read_text())["repositories"]["people/bob/x"]
-    assert (entry["owner"], entry["size_limit"]) == ("carol", 7)
-
-
-def test_the_remains_of_a_killed_change_are_in_nobodys_way(file: Path) -> None:
-    (file.parent / ".registry.json.new").write_text("half")
-    written(file, people__bob__x=BOB)
-    assert sorted(file.parent.iterdir()) == [file]
-
-
-WRITER = """
-import sys
-from hgfleet.registry import dynamic_update
-from hgfleet.registry.user_repositories import Entry
-for number in range(20):
-    with dynamic_update.update(sys.argv[1]) as entries:
-        entries[f"people/{sys.argv[2]}/r{number}"] = Entry(sys.argv[2], "", "2026-11-21T00:00:00Z")
-"""
-
-
-def test_no_change_of_several_processes_is_lost(file: Path) -> None:
-    people = ["bob", "carol", "alice", "mallory"]
-    writers = [
-        subprocess.Popen([sys.executable, "-c", WRITER, str(file), person], cwd=TOP)
-        for person in people
-    ]
-    # A reader at any moment sees a whole file.
-    stop = threading.Event()
-    problems: list[str] = []
-
-    def read() -> None:
-        while not stop.is_set():
-            try:
-                problems.extend(user_repositories.load(file).problems())
-            except RegistryError as error:
-                problems.append(str(error))
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    codes = [writer.wait() for writer in writers]
-    stop.set()
-    reader.join()
-    assert codes == [0, 0, 0, 0]
-    assert problems == []
-    assert len(user_repositories.load(file).repositories) == 80
-
-
-KILLED = """
-import os, signal, sys
-from hgfleet.registry import dynamic_update
-from hgfleet.registry.user_repositories import Entry
-with dynamic_update.update(sys.argv[1]) as entries:
-    entries["people/bob/y"] = Entry("bob", "", "2026-11-21T00:00:00Z")
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_whoever_is_killed_holds_no_lock(file: Path) -> None:
-    written(file, people__bob__x=BOB)
-    subprocess.run([sys.executable, "-c", KILLED, str(file)], cwd=TOP, check=False)
-    with dynamic_update.update(file, wait=0) as entries:
-        assert list(entries) == ["people/bob/x"]
-
-
-def test_a_lock_that_stays_is_a_sentence(file: Path) -> None:
-    with (
-        dynamic_update.locked(file),
-        pytest.raises(TemporaryError, match="Another change"),
-        dynamic_update.update(file, wait=0),
-    ):
-        pass
-
-
-def test_a_host_without_the_folder_is_a_sentence(tmp_path: Path) -> None:
-    with (
-        pytest.raises(HostError, match="role `mercurial`"),
-        dynamic_update.update(tmp_path / "x/y.json"),
-    ):
-        pass
 
 
 def test_a_session_imports_nothing_slow_for_it(file: Path) -> None:

@@ -1,0 +1,163 @@
+"""A change of the dynamic registry is whole, and no change of another process is lost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from hgfleet.core.errors import HostError, RegistryError, TemporaryError
+from hgfleet.registry import dynamic_update, user_repositories
+from hgfleet.registry.user_repositories import Entry
+
+TOP = Path(__file__).resolve().parents[2]
+
+BOB = Entry("bob", "Bob's", "2026-11-21T00:00:00Z")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "dynamic").mkdir()
+    return tmp_path / "dynamic/registry.json"
+
+
+def written(file: Path, **repositories: Entry) -> Path:
+    """The paths have a slash, so they are given with a double underscore."""
+    with dynamic_update.update(file) as entries:
+        for path, entry in repositories.items():
+            entries[path.replace("__", "/")] = entry
+    return file
+
+
+def test_what_is_written_is_read(file: Path) -> None:
+    everything = Entry(
+        "bob",
+        "Bob's fork, ünïcode",
+        "2026-11-21T00:00:00Z",
+        read=("staff", "team"),
+        push=("team",),
+        forked_from="hgfleet",
+        archived="2026-11-22T00:00:00Z",
+    )
+    written(file, people__bob__x=everything)
+    assert user_repositories.load(file).repositories["people/bob/x"] == everything
+    assert file.stat().st_mode & 0o7777 == 0o644
+    assert sorted(file.parent.iterdir()) == [file]
+
+
+def test_a_change_that_changes_nothing_does_not_touch_the_file(file: Path) -> None:
+    written(file, people__bob__x=BOB)
+    before = file.stat()
+    written(file, people__bob__x=BOB)
+    after = file.stat()
+    # Its time of access may be another: it was read.
+    assert (after.st_ino, after.st_mtime_ns, after.st_ctime_ns) == (
+        before.st_ino,
+        before.st_mtime_ns,
+        before.st_ctime_ns,
+    )
+
+
+def test_an_error_in_the_midst_of_a_change_changes_nothing(file: Path) -> None:
+    written(file, people__bob__x=BOB)
+    before = file.read_bytes()
+
+    def change() -> None:
+        with dynamic_update.update(file) as entries:
+            entries["people/bob/y"] = BOB
+            del entries["people/bob/x"]
+            raise TemporaryError("the disk is full")
+
+    with pytest.raises(TemporaryError, match="the disk"):
+        change()
+    assert file.read_bytes() == before
+
+
+def test_what_a_later_release_keeps_in_an_entry_survives(file: Path) -> None:
+    later = {**BOB.to_json(), "size_limit": 7}
+    file.write_text(json.dumps({"format": 1, "repositories": {"people/bob/x": later}}))
+    with dynamic_update.update(file) as entries:
+        entries["people/bob/x"] = Entry("carol", "", "2026-11-21T00:00:00Z")
+    entry = json.loads(file.read_text())["repositories"]["people/bob/x"]
+    assert (entry["owner"], entry["size_limit"]) == ("carol", 7)
+
+
+def test_the_remains_of_a_killed_change_are_in_nobodys_way(file: Path) -> None:
+    (file.parent / ".registry.json.new").write_text("half")
+    written(file, people__bob__x=BOB)
+    assert sorted(file.parent.iterdir()) == [file]
+
+
+WRITER = """
+import sys
+from hgfleet.registry import dynamic_update
+from hgfleet.registry.user_repositories import Entry
+for number in range(20):
+    with dynamic_update.update(sys.argv[1]) as entries:
+        entries[f"people/{sys.argv[2]}/r{number}"] = Entry(sys.argv[2], "", "2026-11-21T00:00:00Z")
+"""
+
+
+def test_no_change_of_several_processes_is_lost(file: Path) -> None:
+    people = ["bob", "carol", "alice", "mallory"]
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(file), person], cwd=TOP)
+        for person in people
+    ]
+    # A reader at any moment sees a whole file.
+    stop = threading.Event()
+    problems: list[str] = []
+
+    def read() -> None:
+        while not stop.is_set():
+            try:
+                problems.extend(user_repositories.load(file).problems())
+            except RegistryError as error:
+                problems.append(str(error))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    codes = [writer.wait() for writer in writers]
+    stop.set()
+    reader.join()
+    assert codes == [0, 0, 0, 0]
+    assert problems == []
+    assert len(user_repositories.load(file).repositories) == 80
+
+
+KILLED = """
+import os, signal, sys
+from hgfleet.registry import dynamic_update
+from hgfleet.registry.user_repositories import Entry
+with dynamic_update.update(sys.argv[1]) as entries:
+    entries["people/bob/y"] = Entry("bob", "", "2026-11-21T00:00:00Z")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_whoever_is_killed_holds_no_lock(file: Path) -> None:
+    written(file, people__bob__x=BOB)
+    subprocess.run([sys.executable, "-c", KILLED, str(file)], cwd=TOP, check=False)
+    with dynamic_update.update(file, wait=0) as entries:
+        assert list(entries) == ["people/bob/x"]
+
+
+def test_a_lock_that_stays_is_a_sentence(file: Path) -> None:
+    with (
+        dynamic_update.locked(file),
+        pytest.raises(TemporaryError, match="Another change"),
+        dynamic_update.update(file, wait=0),
+    ):
+        pass
+
+
+def test_a_host_without_the_folder_is_a_sentence(tmp_path: Path) -> None:
+    with (
+        pytest.raises(HostError, match="role `mercurial`"),
+        dynamic_update.update(tmp_path / "x/y.json"),
+    ):
+        pass
