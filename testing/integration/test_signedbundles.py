@@ -288,7 +288,7 @@ def test_what_was_left_out_is_logged_and_no_secret_is(
     )
     settings.write_text(settings.read_text().replace("region", "reg"))
     assert "left_out=2" in ask()
-    assert "store: expected tables" in said[0]
+    assert "store.region: got nothing, expected a text" in said[0]
     settings.unlink()
     assert "no such file" in ask()
     assert SECRET not in "".join(said)
