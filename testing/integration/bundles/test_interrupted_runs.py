@@ -54,7 +54,7 @@ def test_a_run_killed_at_any_step_is_completed_by_the_next(
     assert outcome.error is None
     assert len(site.published("project")) == 2
     assert not list((site.config.scratch / "work").iterdir())
-    # What the killed run uploaded is what this one publishes: the same content, the same key.
+    # This run publishes the objects of the killed one: the same content has the same key.
     assert len(site.store.content) == 2
 
 

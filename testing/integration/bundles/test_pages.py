@@ -88,7 +88,7 @@ def test_pages_are_renewed_after_a_run_for_some_that_published_something(
     one, other = site.repository("one"), site.repository("other")
 
     def run() -> list[str]:
-        """What a run after pushes to `one` says; return what is in the page then."""
+        """Run after pushes to `one`; return the repositories in the page."""
         pipeline = site.pipeline()
         assert [outcome.error for outcome in pipeline.run([one])] == [None]
         pipeline.renew_pages([one, other])
@@ -97,7 +97,7 @@ def test_pages_are_renewed_after_a_run_for_some_that_published_something(
     site.run(other)
     assert site.store.pages == {}
     assert run() == ["one", "other"]
-    # Nothing was published: nobody looks at them.
+    # Nothing was published, so no page is renewed.
     site.store.pages["bundles.json"] = b'{"repositories": []}'
     assert run() == []
     site.change("one")

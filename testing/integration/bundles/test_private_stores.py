@@ -35,7 +35,7 @@ def test_private_bundles_go_to_the_private_store_and_nowhere_else(closed: Bundle
     entries = closed.published("team/secret")
     assert all(entry.private and "?" not in entry.url for entry in entries)
     main, store = closed.stores
-    # The probe, the comparison and the clone were all signed, and strangers are refused.
+    # The probe, the comparison and the clone were signed; unsigned requests are refused.
     for entry in entries:
         asked = [one.split(" ")[0] for one in store.asked() if one.endswith(entry.url[-60:])]
         assert asked == ["HEAD", "GET", "GET"]
@@ -157,9 +157,8 @@ def test_a_private_store_is_emptied_before_it_becomes_public(
     main, store = closed.config.stores
     closed.config = replace(closed.config, stores=(main, replace(store, private=False)))
     outcomes = closed.run(public, private, everything=True, now=NOW + timedelta(seconds=1))
-    assert (
-        "403 Forbidden; this public store must answer requests without a signature"
-        in str(outcomes[0].missing["closed"])
+    assert "403 Forbidden; this public store must answer requests without a signature" in str(
+        outcomes[0].missing["closed"]
     )
     assert closed.bundles() == [["open"], []]
     assert closed.published("secret") == ()
@@ -183,7 +182,7 @@ def test_a_lost_private_manifest_is_rebuilt_from_the_private_store(closed: Bundl
     private = team_only(closed.repository("secret"))
     closed.run(private)
     before = closed.published("secret")
-    # Whatever else lies where it must not is no source.
+    # Private objects in a public store are no source.
     key = before[0].url.removeprefix(f"{closed.stores[1].url}/")
     closed.store.content[key] = closed.stores[1].content[key]
     closed.store.metadata[key] = closed.stores[1].metadata[key]

@@ -175,7 +175,7 @@ def test_a_run_in_ram_leaves_nothing_on_disk_or_in_ram(site: BundleSite, tmp_pat
     assert site.run(project)[0].error is None
     assert not (site.config.scratch / "snapshots").exists()
     assert not list((ram / "work").iterdir())
-    # What does not fit goes to the disk.
+    # A snapshot that does not fit goes to the disk.
     site.config = replace(site.config, scratch_ram_bytes=1000)
     assert site.run(project, force=True)[0].error is None
     assert (site.config.scratch / "snapshots/project").exists()

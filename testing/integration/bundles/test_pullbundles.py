@@ -1,4 +1,4 @@
-"""Pull bundles with a real hg at both ends: what a client has in the end is what it had live."""
+"""Pull bundles with a real hg at both ends: a clone from bundles equals one from live answers."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Host(site.Site):
         return {path.name for path in (self.config.pull_bundles / "project").iterdir()}
 
     def log(self) -> str:
-        """What was sent from disk since this was asked last."""
+        """Return the log since the last call: answers from disk."""
         file = self.source / ".hg/blackbox.log"
         text = file.read_text() if file.exists() else ""
         file.unlink(missing_ok=True)
@@ -119,7 +119,7 @@ class Host(site.Site):
         return clone
 
     def compare(self, *arguments: str, have: Iterable[str] = ()) -> str:
-        """Pull live and with pull bundles; return what was logged of the latter."""
+        """Pull live and with pull bundles; return the log of the latter."""
         live = self.pull("live", *arguments, have=have, live=True)
         assert "event=pullbundle" not in self.log()
         clone = self.pull("clone", *arguments, have=have, live=False)
@@ -194,7 +194,7 @@ def test_phases_of_a_server_that_does_not_publish(host: Host) -> None:
     (host.source / ".hg/hgrc").write_text("[phases]\npublish = no\n")
     host.hg("-R", host.source, "phase", "--draft", "--force", "-r", "120:")
     assert "links=" in host.compare(have=["60"])
-    # What became public meanwhile is public for who pulls, whatever it was when the link was made.
+    # A changeset that became public after its link was made is public for clients.
     host.hg("-R", host.source, "phase", "--public", "-r", "180")
     assert "links=8" in host.compare()
 
@@ -208,7 +208,7 @@ def test_secret_and_obsolete_changesets_are_in_no_pull(host: Host) -> None:
     newest = repos.append(host.source, 20, seed=9)
     host.run()
     assert newest in host.chain()[-1].heads
-    # A client that knows the name of what became secret does not get it from disk either.
+    # A client that knows the node of a secret changeset does not get it from disk either.
     host.hg("-R", host.source, "phase", "--secret", "--force", "-r", newest)
     assert "event=pullbundle" in host.compare(have=["100"])
     assert all(newest not in line for line in host.content(host.root / "clone"))
@@ -337,7 +337,7 @@ def test_a_repository_without_readers_has_no_pull_bundles(host: Host) -> None:
     host.repository = replace(host.repository, read=("staff",))
     host.run()
     assert all(path.stat().st_mode & 0o7777 == 0o640 for path in folder.iterdir())
-    # Nor what has left the registry.
+    # Nor has a repository that left the registry.
     other = replace(host.repository, path="other")
     host.create("other")
     host.pipeline().prune([other], everything=True)

@@ -36,7 +36,7 @@ def test_a_store_that_is_down_is_left_out_and_filled_by_the_next_run(regions: Bu
     assert outcome.error is None
     assert set(outcome.missing) == {"us"}
     assert regions.kinds_and_stores("project") == [("zstd", "eu"), ("gzip", "eu")]
-    # It is back: what the others have is copied, nothing is generated.
+    # It is back: bundles of the other store are copied, and none is generated.
     us.refuse, us.fault = None, ""
     (outcome,) = regions.run(project)
     assert outcome.missing == {}

@@ -93,7 +93,7 @@ def test_bundles_of_a_purged_repository_go_in_the_next_run_though_none_saw_it_ar
         del entries["people/bob/x"]
     assert run(1) == {"people/bob/stays"}
     assert site.published("people/bob/x") == ()
-    # Whoever takes the name later has bundles like anybody.
+    # A later repository of that name has bundles.
     site.change("people/bob/x")
     with dynamic_update.update(site.config.dynamic) as entries:
         entries["people/bob/x"] = entry

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.server
 import json
 import re
@@ -14,14 +15,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlsplit
 
+from hgfleet.bundles.manifest import Entry
 from hgfleet.objectstore.bucket import Stored, StoredObject, Upload
 from hgfleet.objectstore.presign import PrivateStore, presign
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-
-    from hgfleet.bundles.manifest import Entry
 
 SECRET: Final = "s3cr3t/of+the=reader"
 NOW: Final = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -107,6 +107,14 @@ class Store:
         served = [(one, key) for one, key, status in self.requests if status == 200]
         return [f"{one} {key}" for one, key in served if one.startswith(method)]
 
+    def put(self, key: str, content: bytes, bundlespec: str = "zstd-v2") -> Entry:
+        """Put an object here; return the entry that a manifest has for it."""
+        self.content[key] = content
+        sha256 = hashlib.sha256(content).hexdigest()
+        private = self.reader is not None
+        url = f"{self.url}/{key}"
+        return Entry(url, bundlespec, sha256, len(content), 3, NOW, private=private)
+
     def key(self, entry: Entry) -> str:
         """Return the key of a published entry."""
         return entry.url.removeprefix(f"{self.url}/")
@@ -128,7 +136,7 @@ class Store:
             return 403
         return 200 if key in self.content or key in self.pages else 404
 
-    # -- what Bucket does ------------------------------------------------------------------------
+    # -- the methods of Bucket -------------------------------------------------------------------
 
     def upload(self, key: str, path: Path, sha256: str, metadata: Any) -> bool:
         """Create an object; say whether it is new."""
@@ -201,7 +209,9 @@ def _handler(store: Store) -> type[http.server.BaseHTTPRequestHandler]:
             elif status == 200:
                 self.give(store.lie(store.content.get(key, store.pages.get(key, b""))))
             else:
-                self.send_error(status)
+                self.send_response(status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
 
         def give(self, data: bytes) -> None:
             asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
