@@ -144,7 +144,7 @@ def test_an_object_corrupt_in_the_only_store_is_generated_again_also_after_a_kil
     store.corrupt(before[1])
     assert "got sha256" in str(rereading.pipeline(DUE).verify(project).error)
     assert len(rereading.published("project")) == 2
-    assert "the next run: something is wrong" in "\n".join(explain(rereading.pipeline(), project))
+    assert "the next run: a bundle is wrong" in "\n".join(explain(rereading.pipeline(), project))
     assert rereading.run(project, now=DUE)[0].error is None
     assert "uploaded to eu" in rereading.said.getvalue()
     assert store.content == right
