@@ -49,7 +49,7 @@ class Endpoint:
 
 @dataclass
 class Count:
-    """What one client, or all of them, saw."""
+    """Answers to one client, or to all of them."""
 
     good: int = 0
     bad: int = 0

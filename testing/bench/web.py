@@ -38,7 +38,7 @@ TARGETS: Final = {"heads": "?cmd=heads", "json-log": "/json-log"}
 REPOSITORY: Final = "bench/main"
 STARTUP_S: Final = 30
 
-# What a host's /etc/hgfleet/hgrc says as far as speed could depend on it.
+# The settings of a host's /etc/hgfleet/hgrc on which speed could depend.
 HGRC: Final = """
 [extensions]
 clonebundles =
@@ -179,7 +179,7 @@ def compare(options: argparse.Namespace) -> int:
 
 
 def report(rates: dict[tuple[str, str], list[float]], totals: dict[tuple[str, str], Count]) -> int:
-    """Print what was measured and whether the bars are met."""
+    """Print the measurements and whether the bars are met."""
     failed = False
     print(
         f"\n{'request':<10}{'hgwebdir/s':>12}{'hgfleet/s':>12}{'factor':>9}{'bar':>6}"
