@@ -1,4 +1,4 @@
-"""Time that a server needs to bundle and to read a repository; the same sample of each store."""
+"""How long a server takes to bundle and to read a repository; the same sample of each store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from mercurial import changegroup, discovery
 
 CHANGESETS: Final = 5000
-"""Only the newest changesets are bundled; a whole Firefox takes a quarter of an hour, twice."""
+"""The newest ones are bundled; a whole Firefox would take a quarter of an hour, twice."""
 
 FILES: Final = 2000
 MANIFESTS: Final = 200
@@ -26,7 +26,7 @@ class Times(NamedTuple):
 
 
 def measure(repository: Any) -> Times:
-    """Measure with warm caches of the file system, as on a server in use."""
+    """Measure with the caches of the file system warm, as on a server that is in use."""
     _read(repository)
     repository.invalidate(clearfilecache=True)
     return Times(_bundle(repository), _read(repository))

@@ -1,4 +1,4 @@
-"""Order of upgrades, and the room for them. Pure."""
+"""In which order, and whether there is room. Pure."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ if TYPE_CHECKING:
     from hgfleet.storage.formats import Decision
 
 MARGIN: Final = 1.25
-"""Size of a new store in parts of the old one: zstd needs about the same, never much more."""
+"""A new store in parts of the old one: zstd takes about the same, and is never much larger."""
 
 RESERVE: Final = 512 * 1024**2
-"""Bytes for pushes and all other writers on the file system."""
+"""Bytes that pushes and everything else on the file system may need meanwhile."""
 
 RESERVE_SHARE: Final = 0.02
-"""The same as a share of the file system; the larger one counts."""
+"""The same in parts of the file system; the larger of both counts."""
 
 SPEED: Final = 2_000_000
 """Bytes of store a second (one core of 2026; with reading, writing and checking). For estimates."""
 
 FILES_MARGIN: Final = 1000
-"""Inodes to keep free."""
+"""Inodes to be left."""
 
 
 class Candidate(NamedTuple):
-    """A repository, the size of its store in bytes, and the number of files in it."""
+    """A repository, the size of its store in bytes, and how many files that has."""
 
     path: str
     decision: Decision
@@ -41,18 +41,18 @@ def order(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 
 def room(size: int) -> int:
-    """Return the most bytes that a new store is expected to need."""
+    """Bytes that a new store is expected to take at most."""
     return int(size * MARGIN)
 
 
 def seconds(size: int) -> float:
-    """Estimate the time of an upgrade."""
+    """How long an upgrade will take, roughly."""
     return size / SPEED
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A file system: bytes and inodes, all and free ones (`inodes` is 0 where it has no count)."""
+    """A file system: bytes and inodes, all and free ones (`inodes` is 0 where nobody counts)."""
 
     size: int
     free: int
@@ -62,12 +62,12 @@ class Disk:
 
 @dataclass(slots=True)
 class Ledger:
-    """The room on a disk that running upgrades will still take."""
+    """What the upgrades that are at work will still take of a disk."""
 
     promised: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def shortage(self, one: Candidate, disk: Disk) -> str | None:
-        """Return the shortage of room for a repository, or None."""
+        """Say what is missing to begin with a repository, or None."""
         taken = sum(size for size, _ in self.promised.values())
         reserve = max(RESERVE, int(disk.size * RESERVE_SHARE))
         need, free = room(one.size), disk.free - taken - reserve

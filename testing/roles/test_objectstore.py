@@ -213,7 +213,9 @@ def test_a_writer_may_nothing_but_write_and_list_objects(
 
 
 def test_a_reader_may_download_from_its_bucket_and_nothing_else(store: Store, writer: str) -> None:
-    """The bucket that nobody else may read; clients' URLs are signed with the reader's key."""
+    """The private bucket; clients' URLs are signed with the reader's key."""
+    if "reader" not in store.users:
+        pytest.skip("no bucket of this host is private")
     bucket, name = "private", f"hgfleet-test/{uuid.uuid4()}"
     put = store.call(writer, "put_object", Bucket=bucket, Key=name, Body="content")
     assert put["status"] == 200

@@ -1,1 +1,0 @@
-"""A site (configuration, registry, repositories, hg), and a store of bundles over real HTTP."""
