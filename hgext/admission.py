@@ -112,8 +112,9 @@ def extsetup(_ui: Any) -> None:
     extensions.wrapfunction(exchange, "getbundlechunks", _getbundlechunks)
     for name in (b"changegroup", b"changegroupsubset"):
         # Clients before 2011 (1.9) pulled with these, past all of the above; over HTTPS they are
-        # closed by the web part.
-        commands[name].transports.discard(wireprototypes.SSHV1)
+        # closed by the web part. The extension hardening, if it came first, has removed them.
+        if name in commands:
+            commands[name].transports.discard(wireprototypes.SSHV1)
 
 
 def _noting_client(original: Any) -> Any:

@@ -1,7 +1,7 @@
-"""The bucket, as the one who may write to it. Works with any S3 that honours `If-None-Match`.
+"""Bucket of a store, with the credentials to write. Needs an S3 that honours `If-None-Match`.
 
-That is the one demand: uploads are create-only, so that an object never changes under a URL that
-somebody was told. (AWS S3 and versitygw honour it; Garage 2.5 ignores it.)
+Uploads are create-only, so an object never changes under an advertised URL. (AWS S3 and versitygw
+honour the header; Garage 2.5 ignores it.)
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ in memory; S3 takes at most 10,000 of them, so larger bundles get larger parts."
 MAX_PARTS: Final = 10_000
 
 CONNECTIONS: Final = 32
-"""Kept open to a store: an upload and a check for each thread that may be at work."""
+"""Connections to keep open to a store: an upload and a check for each thread."""
 
 CACHE_CONTROL: Final = "public, max-age=31536000, immutable"
 """A year, the longest that HTTP recommends: the key names the content, so it never changes."""
 
 PRIVATE_CACHING: Final = "private, no-store"
-"""What a cache kept would be there after the signature of its URL has expired."""
+"""A cached copy would outlive the signature of its URL."""
 
 ATTEMPTS: Final = 5
 """Tries of one request, with growing pauses between them (`pause`)."""
@@ -59,7 +59,7 @@ _chance = random.SystemRandom().random
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a multipart upload; `sha256` is in base64, as S3 has it."""
+    """A part of a multipart upload; `sha256` is in base64, as in S3."""
 
     number: int
     etag: str
@@ -68,7 +68,7 @@ class Part:
 
 
 def reusable(parts: Iterable[Part], number: int, data: bytes, sha256: str) -> Part | None:
-    """Find among the parts of an unfinished upload the one that has this very content."""
+    """Find the part of an unfinished upload that has this very content."""
     for part in parts:
         if part.number == number and part.size == len(data) and part.sha256 == sha256:
             return part
@@ -76,11 +76,11 @@ def reusable(parts: Iterable[Part], number: int, data: bytes, sha256: str) -> Pa
 
 
 class StoreError(HgfleetError):
-    """The store answered, and refused."""
+    """The store answers, and refuses."""
 
 
 class MismatchError(StoreError):
-    """An object has other content than its name says: the store lost or changed something."""
+    """An object has other content than its key says: the store lost or changed data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What the store says of an object: `size` in bytes, and what was uploaded with it."""
+    """The headers of an object: `size` in bytes, and the metadata of its upload."""
 
     size: int
     modified: datetime
@@ -114,7 +114,7 @@ class Bucket:
     """The bucket of one store, for any number of threads.
 
     Every method raises UnavailableError if the store does not answer, StoreError if it refuses.
-    What may only be a bad moment (no answer, 5xx, "slow down", a conflict) is tried again.
+    Errors that may pass (no answer, 5xx, "slow down", a conflict) are retried.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Bucket:
         )
 
     def head(self, key: str) -> Stored | None:
-        """Ask what is under a key; None if nothing is."""
+        """Return the headers of an object; None if it is missing."""
 
         def look() -> Any:
             from botocore.exceptions import ClientError
@@ -159,7 +159,7 @@ class Bucket:
             try:
                 return self._client.head_object(Bucket=self._name, Key=key)
             except ClientError as error:
-                # 403: a store that tells nobody what is not there.
+                # 403: the answer of some stores for a missing key.
                 if _status(error) in {403, 404}:
                     return None
                 raise
@@ -170,7 +170,7 @@ class Bucket:
         return Stored(found["ContentLength"], found["LastModified"], found["Metadata"])
 
     def holds(self, key: str, size: int, sha256: str) -> bool:
-        """Whether a bundle is there already. Raises MismatchError if something else is."""
+        """Whether the store has a bundle. Raises MismatchError if the key has other content."""
         found = self.head(key)
         if found is None:
             return False
@@ -183,7 +183,7 @@ class Bucket:
     def upload(self, key: str, path: Path, sha256: str, metadata: Mapping[str, str]) -> bool:
         """Create an object; False if it is there already. `sha256` (hexadecimal) is of the file.
 
-        Raises MismatchError if what is there is something else; nothing is ever overwritten.
+        Raises MismatchError if the object there has other content; no object is overwritten.
         """
         headers = {
             "Bucket": self._name,
@@ -211,10 +211,9 @@ class Bucket:
         return self._create(headers["Key"], put)
 
     def _put_parts(self, path: Path, headers: Mapping[str, Any]) -> bool:
-        """Upload in parts, going on where an upload of the same key was left.
+        """Upload in parts, and continue an unfinished upload of the same key.
 
-        An upload that fails is left as it is: the next run goes on with it, and if none does, it is
-        deleted with what else is outdated.
+        A failed upload stays as it is: the next run continues it, or prunes it when it is outdated.
         """
         key = headers["Key"]
         size = max(PART, -(-path.stat().st_size // MAX_PARTS))
@@ -286,8 +285,8 @@ class Bucket:
             try:
                 request()
             except ClientError as error:
-                # Somebody else created it a moment ago, or we did and the answer was lost; the name
-                # says that it has the same content, and the verification will look.
+                # Another run created it a moment ago, or this one did and the answer was lost. The
+                # key says that the content is the same, and the verification compares it.
                 if _status(error) == 412:
                     return False
                 raise
@@ -296,9 +295,9 @@ class Bucket:
         return bool(self._request(f"upload {key}", create))
 
     def put_page(self, key: str, body: bytes, content_type: str, max_age: int) -> bool:
-        """Create or replace a page; False if it is there as it should be.
+        """Create or replace a page; False if the store has it already.
 
-        The only objects that ever change; caches may keep those that are public for `max_age`
+        Pages are the only objects that ever change; caches may keep public ones for `max_age`
         seconds.
         """
         sha256 = hashlib.sha256(body).hexdigest()
@@ -348,13 +347,13 @@ class Bucket:
         return found
 
     def delete(self, key: str) -> None:
-        """Delete an object; it is no error if it is gone already."""
+        """Delete an object; a missing one is no error."""
         self._request(
             f"delete {key}", lambda: self._client.delete_object(Bucket=self._name, Key=key)
         )
 
     def abort(self, upload: Upload) -> None:
-        """Delete what an unfinished upload has sent; it is no error if it is gone already."""
+        """Delete the parts of an unfinished upload; a missing upload is no error."""
 
         def abort() -> None:
             from botocore.exceptions import ClientError
@@ -370,7 +369,7 @@ class Bucket:
         self._request(f"abort the upload of {upload.key}", abort)
 
     def _request(self, what: str, send: Callable[[], Any]) -> Any:
-        """Send a request, again where that may help, and translate what goes wrong."""
+        """Send a request with retries, and translate its errors."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         for attempt in itertools.count(1):

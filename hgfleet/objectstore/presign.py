@@ -1,11 +1,11 @@
-"""Signed URLs: whoever has one may download one object of a private bucket, for some minutes.
+"""Presigned URLs: a client with one may download one object of a private bucket for some minutes.
 
 The signature is AWS Signature Version 4 in the query of the URL, which every S3 understands
 (docs.aws.amazon.com, "Authenticating Requests: Using Query Parameters"). It is computed here, in
 every hg that hands out a manifest, where importing boto3 would take longer than the answer.
 
-The key is one that may read the private bucket and nothing else; it is in `signing.toml`, which the
-group `hg` may read: those who may read every repository anyway.
+The key may read the private bucket and nothing else. It is in `signing.toml`, readable for the
+group `hg`, whose processes may read every repository anyway.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SIGNATURE: Final = re.compile(r"(X-Amz-(?:Signature|Credential)=)[^&\s]+")
 
 @dataclass(frozen=True, slots=True)
 class PrivateStore:
-    """A bucket that only signed requests may read: its URL, and the key of the one who may."""
+    """A private bucket: its URL, and a key that may read it."""
 
     name: str
     url: str
@@ -78,7 +78,7 @@ def presign(url: str, store: PrivateStore, now: datetime, lifetime: int, method:
         quote_via=quote,
         safe="",
     )
-    # Only the host is signed, so a client may add what it likes, such as the range it wants.
+    # Only the host is signed, so a client may add other headers, such as a range.
     request = "\n".join((method, parts.path, query, f"host:{host}\n", "host", "UNSIGNED-PAYLOAD"))
     digest = hashlib.sha256(request.encode()).hexdigest()
     text = "\n".join(("AWS4-HMAC-SHA256", stamp, "/".join(scope), digest))
@@ -92,7 +92,7 @@ def _hmac(key: bytes, text: str) -> bytes:
 
 
 def unsigned(text: str) -> str:
-    """Take out of a text, such as what hg says, what makes the URLs in it signed ones."""
+    """Remove the signatures of URLs from a text, such as the output of hg."""
     return _SIGNATURE.sub(r"\1...", text)
 
 

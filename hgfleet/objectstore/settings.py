@@ -25,14 +25,14 @@ CREDENTIALS: Final = (
 
 @dataclass(frozen=True)
 class Store:
-    """An S3 bucket: where to write to it, and where clients read from it.
+    """An S3 bucket: the endpoint for uploads, and the public URL for clients.
 
-    `name` is ours, for messages and credentials. `location` says where the store is, in the words
-    of the site's table of networks; clients there will be sent to it first. `region` is what
-    requests are signed for.
+    `name` is ours, for messages and credentials. `location` is a region of the site's table of
+    networks; clients in it are sent to this store first. `region` is the one that S3 signs
+    requests for.
 
-    A `private` bucket is open to nobody: bundles of private repositories go there and nowhere else,
-    and clients get signed URLs.
+    A `private` bucket refuses requests without a signature: bundles of private repositories go
+    there alone, and clients get presigned URLs.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who writes to the bucket."""
+    """The credentials that may write to a bucket."""
 
     access_key_id: str
     secret_access_key: str
@@ -56,9 +56,9 @@ class Credentials:
 
 
 def credentials(store: str, environment: Mapping[str, str] = os.environ) -> Credentials:
-    """Find the credentials of a store; a person's environment has the same ones for all stores.
+    """Find the credentials of a store; the variables of an operator hold for all stores.
 
-    Raises ConfigurationError that says where they were looked for.
+    Raises ConfigurationError that names both places.
     """
     values = []
     for suffix, variable in CREDENTIALS:

@@ -1,4 +1,4 @@
-"""`hgfleet steering`: the prober, and what it and a client's address come to."""
+"""`hgfleet steering`: the prober, its findings, and the region of an address."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 examples:
-  hgfleet steering check                   say what is wrong with the settings
+  hgfleet steering check                   check the settings
   hgfleet steering status                  which endpoints answer, and which objects do not
   hgfleet steering where 192.0.2.7         the region of a client's address
   systemctl status hgfleet-steering        the prober
@@ -31,14 +31,14 @@ def add_parser(subparsers: Any) -> None:
     """Add `hgfleet steering` and its commands."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "steering",
-        help="probe where bundles lie, and steer clients to what answers",
-        description="Which published clone bundles a client is told about, and in which order.",
+        help="probe the endpoints of bundles, and steer clients to those that answer",
+        description="The choice and the order of clone bundles for each client.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)
     for name, summary, run in (
-        ("check", "say what is wrong with the settings, or that they are fine", _check),
+        ("check", "report a mistake in the settings, or that they are fine", _check),
         ("probe", "probe every endpoint until stopped (what the unit runs)", _probe),
         ("status", "show which endpoints answer, and which objects do not", _status),
         ("where", "show the region of a client's address", _where),
@@ -74,7 +74,7 @@ def _probe(options: argparse.Namespace) -> int:
     def is_over(seconds: float) -> bool:
         nonlocal rounds
         if rounds == 1:
-            # Not before clients are told of bundles again, and in nobody's way.
+            # Only after the first round, so that clients get bundles as early as possible.
             threading.Thread(target=refresh, daemon=True).start()
         if rounds == 0:
             systemd.notify("READY=1")
@@ -103,11 +103,11 @@ def _status(options: argparse.Namespace) -> int:
     for endpoint in config.endpoints:
         condition = state.endpoints.get(endpoint.name, health.Condition())
         place = "CDN" if endpoint.is_cdn else endpoint.region or "no region"
-        what = f"DOWN: {condition.problem}" if endpoint.name in down else "up"
+        state_text = f"DOWN: {condition.problem}" if endpoint.name in down else "up"
         if endpoint.origin:
             read = sum(endpoint.has(url) for url in state.read)
-            what += f", {read} copies of {endpoint.origin} read and handed out"
-        print(f"{endpoint.name} ({place}): {what}\n    {endpoint.url}")
+            state_text += f", {read} copies of {endpoint.origin} read and advertised"
+        print(f"{endpoint.name} ({place}): {state_text}\n    {endpoint.url}")
     for url, problem in state.dead.items():
         print(f"DEAD: {url}: {problem}")
     return 1 if down or state.dead else 0
@@ -120,7 +120,7 @@ def _state(config: Config) -> health.Health:
         state = None
     if state is None or not state.is_current(time.time()):
         raise UnavailableError(
-            f"{config.health}: nothing recent: nobody is probing, and clients are told of no "
+            f"{config.health}: nothing recent: no prober is running, and clients learn of no "
             "bundles; `systemctl status hgfleet-steering` says why"
         )
     return state

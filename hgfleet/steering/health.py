@@ -1,12 +1,12 @@
-"""Whether endpoints and objects answer, as a state that probes change.
+"""Health of endpoints and objects, as a state that probes change.
 
-A prober on each host that answers clones asks every endpoint all the time. One failed probe takes
-an endpoint out, because a client that is sent to a dead one loses its clone; it comes back only
-after several good ones in a row, so that one that answers every other time stays out. A probe that
-is answered, but too slowly, failed: 1 B/s is as dead as nothing.
+A prober on each host that answers clones probes every endpoint all the time. One failed probe takes
+an endpoint down, because a client that is sent to a dead endpoint loses its clone. Several good
+probes in a row bring it up again, so an endpoint that answers every other time stays down. An
+answer that is too slow is a failed probe: 1 B/s is as dead as silence.
 
-The state is a file that the prober replaces after each round. Whoever reads it and finds it old
-knows that nobody is probing, and must not trust it for more than `MAX_AGE` seconds.
+The state is a file that the prober replaces after each round. An old file means that no prober is
+running; its content counts for `MAX_AGE_SECONDS` only.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 2
 GOOD_IN_A_ROW: Final = 3
-"""Probes that must succeed one after the other before a failed endpoint is advertised again."""
+"""Good probes in a row before a failed endpoint is advertised again."""
 
-MAX_AGE: Final = 15.0
-"""Seconds after which a state says nothing any more: a dead prober must not keep sending clients to
-an endpoint that died after it."""
+MAX_AGE_SECONDS: Final = 15.0
+"""The age beyond which a state counts for nothing: after the end of the prober, clients must not be
+sent to an endpoint that died later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What the last probes of one endpoint say; `problem` is that of the last failed one."""
+    """The condition of one endpoint; `problem` is that of the last failed probe."""
 
     is_up: bool = False
     good: int = 0
@@ -40,18 +40,18 @@ class Condition:
         if problem is not None:
             return Condition(False, 0, problem)
         good = min(self.good + 1, GOOD_IN_A_ROW)
-        # The first probe of all decides at once: a prober that starts must not leave clients
-        # without bundles for the rounds it takes.
+        # The first probe of all decides at once, so the start of a prober does not leave clients
+        # without bundles for some rounds.
         is_up = self.is_up or good >= GOOD_IN_A_ROW or self == Condition()
         return Condition(is_up, good, "" if is_up else self.problem)
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The conditions of all endpoints by name, and the URLs of objects that do not answer.
+    """The conditions of all endpoints by name, and the URLs of dead objects with the reasons.
 
-    `read` are the URLs of copies that manifests do not name (`Endpoint.origin`), whose content has
-    been read and is what was published. `written` is the time of the clock in seconds since 1970.
+    `read` are the URLs of copies (`Endpoint.origin`) whose content was read and is right; manifests
+    do not name them. `written` is the time of the clock in seconds since 1970.
     """
 
     written: float
@@ -60,12 +60,12 @@ class Health:
     read: frozenset[str] = frozenset()
 
     def down(self, names: Collection[str]) -> frozenset[str]:
-        """Which of these endpoints must not be advertised; one that nobody probes is among them."""
+        """Return the endpoints that must not be advertised, those without a probe included."""
         return frozenset(name for name in names if not self.endpoints.get(name, Condition()).is_up)
 
     def is_current(self, now: float) -> bool:
-        """Whether it may be trusted; a time in the future is as wrong as an old one."""
-        return abs(now - self.written) <= MAX_AGE
+        """Whether the state counts; a time in the future is as wrong as an old one."""
+        return abs(now - self.written) <= MAX_AGE_SECONDS
 
 
 def dump(health: Health) -> str:

@@ -1,4 +1,4 @@
-"""Where a client is: the region of the longest network that its address is in.
+"""Networks of regions: the region of a client is that of the longest network around its address.
 
 A table has tens of thousands of networks (cloud providers publish theirs), and each process that
 answers a clone looks up one address. So the nested networks are flattened once into intervals that
@@ -24,7 +24,7 @@ VERSIONS: Final = (4, 6)
 def flatten(networks: Iterable[tuple[Network, str]], version: int) -> list[Interval]:
     """Turn nested networks of one IP version into intervals, in the order of addresses.
 
-    Inside a network that is inside another, the inner one's region holds (longest prefix match).
+    The region of the inner network holds inside of an outer one (longest prefix match).
     Of the same network named twice, the last one counts.
     """
     latest = {network: region for network, region in networks if network.version == version}
@@ -48,7 +48,7 @@ def flatten(networks: Iterable[tuple[Network, str]], version: int) -> list[Inter
 
 
 def _append(intervals: list[Interval], start: int, region: str | None) -> None:
-    """Add an interval; one of no length, or that says what the one before says, is none."""
+    """Add an interval, unless it is empty or continues the region of the one before."""
     if intervals and intervals[-1][0] == start:
         intervals.pop()
     if (intervals[-1][1] if intervals else None) != region:
@@ -71,7 +71,7 @@ class Networks:
         except ValueError:
             return None
         if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
-            # What a socket that listens on both calls a client of IPv4.
+            # The address of an IPv4 client at a socket for both versions.
             parsed = parsed.ipv4_mapped
         found = bisect_right(self._starts[parsed.version], int(parsed)) - 1
         return self._intervals[parsed.version][found][1] if found >= 0 else None

@@ -1,21 +1,20 @@
-"""The order in which one client is told about the bundles of a repository.
+"""Order of the bundles of a repository for one client.
 
-| the client is | it is told about |
+| the client is | it gets |
 | --- | --- |
 | in the region of an endpoint | that endpoint, its stream bundle first |
 | in another region, or nowhere known | a CDN first, then the other endpoints, zstd first |
 | anywhere | gzip after everything else, and nothing that does not answer |
 
 A stream bundle is the fastest to apply and the largest: right where bandwidth costs nothing. A
-zstd one is half its size: right across an ocean. A CDN has a node near everybody, but it is not
+zstd bundle has half its size: right across an ocean. A CDN has a node near every client, but not in
 the client's own network; it stands between the same region and all others.
 
-An endpoint with an `origin` keeps copies of what lies there. Manifests know nothing of it: for each
-line at the origin there is one more, with the same digest, once the copy has been read and found
-to be what was published.
+An endpoint with an `origin` keeps copies of the objects there. No manifest names it: for each entry
+at the origin there is one more, with the same digest, once the prober has read the copy and found
+the digest right.
 
-Where no endpoint has a region and none is a CDN, the manifest's own order stands: the registry's
-order of kinds is all that is known then.
+Without any region or CDN the order of the manifest stands, which is the registry's order of kinds.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Somewhere bundles are downloaded from: all URLs that begin with `url` and a slash.
+    """A base URL of bundles: all URLs that begin with `url` and a slash.
 
-    `region` is a label that networks of clients have too; a CDN has none, it is everywhere.
-    `origin` is the name of the endpoint that this one keeps copies of, at the same paths below its
-    own `url`; "" where manifests name its objects themselves.
+    `region` is a name that networks of clients have too; a CDN is everywhere and has none. `origin`
+    is the name of the endpoint whose objects this one copies, to the same paths below its own
+    `url`; "" where manifests name its objects themselves.
     """
 
     name: str
@@ -58,7 +57,7 @@ class Distance(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the manifest: what steering has to know of it, and the line itself."""
+    """One line of the manifest, with its URL and its kind."""
 
     url: str
     kind: str
@@ -66,7 +65,7 @@ class Line:
 
 
 def distance(endpoint: Endpoint, region: str | None) -> Distance:
-    """How far an endpoint is from a client in `region` (None: nobody knows where)."""
+    """Return the distance of an endpoint from a client in `region` (None: unknown)."""
     if endpoint.is_cdn:
         return Distance.CDN
     if region is not None and endpoint.region == region:
@@ -85,11 +84,11 @@ def steer(
 ) -> list[Line]:
     """Choose and order the lines for one client.
 
-    `down` are the names of endpoints that do not answer, `dead` the URLs of objects that do not,
-    `read` those of copies that were read whole. A line that no endpoint has is left out: nobody
-    probes it, so nobody knows that it works.
+    `down` are the names of endpoints that do not answer, `dead` the URLs of dead objects, `read`
+    those of copies that were read whole. A line outside of all endpoints is left out, because the
+    prober never requests it.
     """
-    # Without regions and CDNs there is nothing to tell endpoints apart by.
+    # Without regions and CDNs all endpoints are equal.
     knows_places = any(e.region or e.is_cdn for e in endpoints)
     chosen: list[tuple[tuple[int, ...], Line]] = []
     with_copies = [each for one in lines for each in (one, *_copies(one, endpoints, read))]
@@ -100,12 +99,12 @@ def steer(
         far = distance(endpoint, region)
         place = (int(far), _kind_rank(line.kind, far)) if knows_places else ()
         chosen.append(((line.kind == "gzip", *place), line))
-    # A stable sort: what ranks the same keeps the manifest's order.
+    # A stable sort: lines of equal rank keep the order of the manifest.
     return [line for _, line in sorted(chosen, key=lambda pair: pair[0])]
 
 
 def endpoint_of(url: str, endpoints: Sequence[Endpoint]) -> Endpoint | None:
-    """Return the endpoint a URL lies at; of several, the one with the longest address."""
+    """Return the endpoint of a URL; of several, the one with the longest URL."""
     return max((e for e in endpoints if e.has(url)), key=lambda e: len(e.url), default=None)
 
 

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 INTERVAL: Final = 86_400.0
-"""Seconds between two looks; providers change their files some times a week."""
+"""Seconds between two downloads; providers change their files some times a week."""
 
 MAX_BYTES: Final = 32 * 1024 * 1024
-"""Of one file; the largest published one has some 5 MB."""
+"""The most bytes of one file; the largest published one has some 5 MB."""
 
 TIMEOUT: Final = 60.0
 """Seconds that each wait for a provider may take."""
 
 
 def load(config: Config) -> list[tuple[Network, str]]:
-    """Return what is known of all providers of the configuration; nothing where nothing is."""
+    """Return the networks of all providers in the settings, as far as they were fetched."""
     found: list[tuple[Network, str]] = []
     for provider in config.providers:
         kept = _kept(config.state, provider)
@@ -38,7 +38,7 @@ def load(config: Config) -> list[tuple[Network, str]]:
 
 
 def refresh(config: Config, say: Callable[..., None]) -> None:
-    """Fetch every provider's file. What is refused is told, and the file before stays."""
+    """Fetch every provider's file; a refused file is reported, and the file before stays."""
     for provider in config.providers:
         kept = _kept(config.state, provider)
         try:
@@ -75,7 +75,7 @@ def _path(state: Path, provider: Provider) -> Path:
 
 
 def _kept(state: Path, provider: Provider) -> tuple[list[tuple[str, str]], int] | None:
-    """The networks and the total of the file before; None if it was for other regions."""
+    """Return the networks and the total of the file before; None if its regions differ."""
     try:
         data = json.loads(_path(state, provider).read_text("utf-8"))
         if data["format"] != FORMAT or data["regions"] != dict(provider.regions):

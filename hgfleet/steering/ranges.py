@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from hgfleet.steering.networks import Network
 
 MAX_NETWORKS: Final = 200_000
-"""Of one file; the largest published one (Azure, all services) has some 80,000 prefixes."""
+"""The most networks of one file; the largest (Azure, all services) has some 80,000 prefixes."""
 
 MIN_SHARE: Final = 0.5
-"""Of the networks of the accepted file before; a provider grows, and never halves overnight."""
+"""The least share of the networks before; a provider grows, and never halves overnight."""
 
 
 class BadRangesError(Exception):
-    """A file of ranges that is not what its provider publishes; the message says why."""
+    """A file that does not have the form of its provider's; the message gives the reason."""
 
 
 def read(
@@ -31,9 +31,9 @@ def read(
 ) -> tuple[list[tuple[Network, str]], int]:
     """Take the networks out of a provider's file (parsed JSON), with our names of its regions.
 
-    `regions` maps the provider's region to ours; networks of others are left out. `known` is how
-    many networks the accepted file before had. Returns the networks, and how many the file has in
-    all. Raises BadRangesError.
+    `regions` maps the provider's regions to ours; networks of other regions are left out. `known`
+    is the number of networks in the accepted file before. Returns the networks, and the number of
+    all networks in the file. Raises BadRangesError.
     """
     networks: list[tuple[Network, str]] = []
     seen = 0

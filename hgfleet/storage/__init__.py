@@ -1,24 +1,25 @@
-"""Moving repositories to the storage format that new ones are created with, under their users.
+"""Storage upgrade: move repositories to the storage format of new ones, while they are in use.
 
-`hgfleet storage upgrade` writes a new store beside the old one, from the same revisions in the same
-order, compares, and exchanges the two folders in one system call (`rename_exchange`). Why not `hg
-debugupgraderepo`, on whose way of copying a store this builds (7.2.4, `mercurial/upgrade_utils`):
+`hgfleet storage upgrade` writes a new store beside the old one, with the same revisions in the same
+order, compares both, and exchanges the two folders in one system call (`rename_exchange`). It
+copies a store as `hg debugupgraderepo` does (7.2.4, `mercurial/upgrade_utils`), which has four
+faults on a server:
 
-- it holds the lock from the first to the last byte, so nobody pushes for minutes or hours;
+- it holds the lock from the first to the last byte, so no push succeeds for minutes or hours;
 - it compares nothing before it puts the new store in place;
-- it takes the repository away while it swaps (a requirement that no client knows, two renames), and
-  a kill at that moment leaves it away;
-- readers that are under way go on reading old offsets in new files.
+- it makes the repository unusable during the swap (a requirement that no client knows, two
+  renames), and a kill at that moment leaves it unusable;
+- running readers go on reading old offsets in new files.
 
-Here the lock is held twice for the time that a look at each file takes, and readers stay with the
-store that they opened (`hgext/pinned_store.py`). What a killed run leaves is in one folder:
+Here the lock is held twice for the time that a stat of each file takes, and readers stay with the
+store that they opened (`hgext/pinned_store.py`). A killed run leaves one folder:
 
 =====================  ================================  ==========================================
-killed                 `.hg/storage-upgrade` has         what the next run does
+killed                 `.hg/storage-upgrade` has         the next run
 =====================  ================================  ==========================================
 while it copies        an incomplete new store           begins again
-after it was complete  a new store, with `complete`      adds what was pushed since, and goes on
-after the exchange     the old store                     removes it, once nobody reads it
+after it was complete  a new store, with `complete`      adds new revisions, and goes on
+after the exchange     the old store                     removes it, after its last reader
 =====================  ================================  ==========================================
 
 The repository itself is whole at every instant.

@@ -185,7 +185,7 @@ def _status(options: argparse.Namespace) -> int:
         control = fleet.control(one.path)
         try:
             current = sorted(place.requirements(control))
-        except HgfleetError:  # the decision says what it was
+        except HgfleetError:  # the decision has the reason
             current = []
         old = place.measure(control / place.WORK)[0]
         found[one.path] = {
@@ -226,7 +226,7 @@ def _upgrade(options: argparse.Namespace) -> int:
         report,
         jobs=options.jobs,
         measure=not options.no_measure,
-        keep=options.keep_backup,
+        keep_days=options.keep_backup,
     )
     outcomes = run.run(candidates)
     for line in table(outcomes, wanted):

@@ -1,8 +1,8 @@
-"""Which storage format a repository has, and whether it can be moved to today's. Pure.
+"""Storage formats of repositories, and whether an upgrade to the current one is possible. Pure.
 
-Today's format is not listed here: it is what `/etc/hgfleet/hgrc` makes of a new repository (section
-`[format]`, role `mercurial`). Formats are told apart by requirements, the words in `.hg/requires`
-and `.hg/store/requires`.
+The current format is not listed here: `/etc/hgfleet/hgrc` decides about it (section `[format]`,
+role `mercurial`). A format is a set of requirements, the names in `.hg/requires` and
+`.hg/store/requires`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 SHARE_SAFE: Final = "share-safe"
-"""The store's requirements are in the store: it can be exchanged together with them."""
+"""The requirements of the store are in the store, and are exchanged together with it."""
 
 NEEDED: Final = ("revlogv1", "store")
-"""Every repository since Mercurial 1.0 has these; what has not is beyond what is tested here."""
+"""Requirements of every repository since Mercurial 1.0; older formats are not tested here."""
 
 MEANINGS: Final = {
     "generaldelta": "differences are taken against the best revision, not only the one before",
@@ -28,7 +28,7 @@ MEANINGS: Final = {
     "fncache": "long names are hashed",
     SHARE_SAFE: "the store keeps its own list of requirements",
 }
-"""What this program can add, and what each is good for."""
+"""Requirements that this program can add, with their purpose."""
 
 ENCODING: Final = frozenset({"fncache", "dotencode"})
 """These change names of files in the store."""
@@ -39,11 +39,11 @@ WORKING_COPY: Final = frozenset(
 """Requirements that stay in `.hg/requires` (7.2.4: `requirements.WORKING_DIR_REQUIREMENTS`)."""
 
 KEPT: Final = frozenset({"dirstate-v2", "dirstate-tracked-key-v1"})
-"""Of a working copy: they have nothing to do with the store, and stay as they are."""
+"""Requirements of the working copy alone, which stay as they are."""
 
 
 class Action(enum.Enum):
-    """What an upgrade does with a repository."""
+    """The action of an upgrade for a repository."""
 
     CURRENT = "current"
     UPGRADE = "upgrade"
@@ -52,7 +52,7 @@ class Action(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`missing` are the requirements to be added; `reasons` are sentences for people."""
+    """The decision; `missing` are the requirements to add, `reasons` sentences for operators."""
 
     action: Action
     reasons: tuple[str, ...] = ()
@@ -69,8 +69,8 @@ def decide(current: Collection[str], wanted: Collection[str]) -> Decision:
     current, wanted = frozenset(current), frozenset(wanted)
     if absent := [name for name in NEEDED if name not in current]:
         return _refuse(
-            f"it has no {' and no '.join(absent)}, so it is older than what is tested; upgrade it "
-            "with `hg debugupgraderepo --run` while nobody uses it"
+            f"it has no {' and no '.join(absent)}, older than all tested formats; upgrade it "
+            "with `hg debugupgraderepo --run` while it is not in use"
         )
     if {"shared", "relshared"} & current:
         return _refuse("its store belongs to another repository (hg share); upgrade that one")
@@ -93,7 +93,7 @@ def decide(current: Collection[str], wanted: Collection[str]) -> Decision:
 
 
 def problem(wanted: Collection[str]) -> str | None:
-    """Say what is wrong with the format of new repositories as a goal, or None."""
+    """Return the problem of the format of new repositories as a goal, or None."""
     if SHARE_SAFE not in wanted:
         return "new repositories are not share-safe, so a store cannot be exchanged in one step"
     return None
@@ -104,7 +104,7 @@ def _refuse(reason: str) -> Decision:
 
 
 def summary(requirements: Collection[str]) -> str:
-    """A format in a few words, for tables."""
+    """Return a format in a few words, for tables."""
     zstd = "zstd" if "revlog-compression-zstd" in requirements else "zlib"
     extra = [
         short

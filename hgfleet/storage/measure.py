@@ -1,4 +1,4 @@
-"""How long a server takes to bundle and to read a repository; the same sample of each store."""
+"""Time that a server needs to bundle and to read a repository; the same sample of each store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from mercurial import changegroup, discovery
 
 CHANGESETS: Final = 5000
-"""The newest ones are bundled; a whole Firefox would take a quarter of an hour, twice."""
+"""Only the newest changesets are bundled; a whole Firefox takes a quarter of an hour, twice."""
 
 FILES: Final = 2000
 MANIFESTS: Final = 200
@@ -26,7 +26,7 @@ class Times(NamedTuple):
 
 
 def measure(repository: Any) -> Times:
-    """Measure with the caches of the file system warm, as on a server that is in use."""
+    """Measure with warm caches of the file system, as on a server in use."""
     _read(repository)
     repository.invalidate(clearfilecache=True)
     return Times(_bundle(repository), _read(repository))

@@ -1,4 +1,4 @@
-"""The folder in a repository's `.hg` where an upgrade works, and what the kernel has for it."""
+"""Working folder of an upgrade in a repository's `.hg`, and the system calls for it."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WORK: Final = "storage-upgrade"
-"""Below .hg: a repository whose store becomes the new one, and then is the old one."""
+"""Below .hg: a repository with the new store, and after the exchange with the old one."""
 
 AWAY: Final = "storage-upgrade.remove"
-"""What is being deleted. It is renamed first, so that half of a store is never taken for one."""
+"""The folder during its deletion. The rename keeps half of a store from being taken for a store."""
 
 COMPLETE: Final = "complete"
-"""In the folder: the new store has all that the repository had at some moment, and was compared."""
+"""In the folder: the new store was whole at some moment, and was compared."""
 
 SINCE: Final = "since"
 """In the folder: when it became the old store (seconds since 1970)."""
 
-FORGOTTEN_S: Final = 86_400
-"""After this time a reader of an old store is no reason to keep it."""
+FORGOTTEN_SECONDS: Final = 86_400
+"""The time after which a reader no longer keeps an old store from its deletion."""
 
 _AT_FDCWD: Final = -100
 _EXCHANGE: Final = 2
@@ -54,7 +54,7 @@ def rename_exchange(one: Path, other: Path) -> None:
 
 
 def sync(folder: Path) -> None:
-    """Have everything on the folder's file system on its disk (syncfs)."""
+    """Write all data of the folder's file system to its disk (syncfs)."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         if _libc.syncfs(descriptor):
@@ -81,7 +81,7 @@ def check_exchange(control: Path) -> None:
 
 @contextlib.contextmanager
 def claimed(control: Path) -> Iterator[None]:
-    """Be the only upgrade of a repository; the kernel ends the claim of who was killed.
+    """Be the only upgrade of a repository; the kernel ends the claim of a killed process.
 
     Raises TemporaryError.
     """
@@ -113,7 +113,7 @@ def requirements(control: Path) -> frozenset[str]:
 
 
 def is_read(store: Path) -> bool:
-    """Whether somebody has an old store open (hgext/pinned_store.py)."""
+    """Whether a reader has an old store open (hgext/pinned_store.py)."""
     descriptor = os.open(store, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -126,7 +126,7 @@ def is_read(store: Path) -> bool:
 
 
 def remove(folder: Path) -> None:
-    """Delete the working folder, in a way that can be killed."""
+    """Delete the working folder; a kill at any point does no harm."""
     away = folder.with_name(AWAY)
     _delete(away)
     if folder.exists():
@@ -135,7 +135,7 @@ def remove(folder: Path) -> None:
 
 
 def remove_old(control: Path, keep: float | None) -> bool:
-    """Delete the old store of a repository that is current; False if it has to stay for now."""
+    """Delete the old store of a current repository; False if it has to stay for now."""
     folder = control / WORK
     old = folder / ".hg/store"
     if old.is_dir():
@@ -145,8 +145,8 @@ def remove_old(control: Path, keep: float | None) -> bool:
         age = time.time() - since.stat().st_mtime
         if age < (keep or 0):
             return False
-        # A reader that died holds nothing; one that reads for a day has been forgotten.
-        if is_read(old) and age < FORGOTTEN_S:
+        # A dead reader holds no lock; a reader of a day counts as hung.
+        if is_read(old) and age < FORGOTTEN_SECONDS:
             return False
     remove(folder)
     return True
@@ -164,7 +164,7 @@ def _delete(folder: Path) -> None:
 
 
 def measure(store: Path) -> tuple[int, int]:
-    """Bytes and number of the files of a store; what vanishes meanwhile does not count."""
+    """Return bytes and number of the files of a store, without files that vanish meanwhile."""
     size = files = 0
     for folder, _, names in os.walk(store):
         for name in names:

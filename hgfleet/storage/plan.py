@@ -1,4 +1,4 @@
-"""In which order, and whether there is room. Pure."""
+"""Order of upgrades, and the room for them. Pure."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ if TYPE_CHECKING:
     from hgfleet.storage.formats import Decision
 
 MARGIN: Final = 1.25
-"""A new store in parts of the old one: zstd takes about the same, and is never much larger."""
+"""Size of a new store in parts of the old one: zstd needs about the same, never much more."""
 
 RESERVE: Final = 512 * 1024**2
-"""Bytes that pushes and everything else on the file system may need meanwhile."""
+"""Bytes for pushes and all other writers on the file system."""
 
 RESERVE_SHARE: Final = 0.02
-"""The same in parts of the file system; the larger of both counts."""
+"""The same as a share of the file system; the larger one counts."""
 
 SPEED: Final = 2_000_000
 """Bytes of store a second (one core of 2026; with reading, writing and checking). For estimates."""
 
 FILES_MARGIN: Final = 1000
-"""Inodes to be left."""
+"""Inodes to keep free."""
 
 
 class Candidate(NamedTuple):
-    """A repository, the size of its store in bytes, and how many files that has."""
+    """A repository, the size of its store in bytes, and the number of files in it."""
 
     path: str
     decision: Decision
@@ -41,18 +41,18 @@ def order(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 
 def room(size: int) -> int:
-    """Bytes that a new store is expected to take at most."""
+    """Return the most bytes that a new store is expected to need."""
     return int(size * MARGIN)
 
 
 def seconds(size: int) -> float:
-    """How long an upgrade will take, roughly."""
+    """Estimate the time of an upgrade."""
     return size / SPEED
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A file system: bytes and inodes, all and free ones (`inodes` is 0 where nobody counts)."""
+    """A file system: bytes and inodes, all and free ones (`inodes` is 0 where it has no count)."""
 
     size: int
     free: int
@@ -62,12 +62,12 @@ class Disk:
 
 @dataclass(slots=True)
 class Ledger:
-    """What the upgrades that are at work will still take of a disk."""
+    """The room on a disk that running upgrades will still take."""
 
     promised: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def shortage(self, one: Candidate, disk: Disk) -> str | None:
-        """Say what is missing to begin with a repository, or None."""
+        """Return the shortage of room for a repository, or None."""
         taken = sum(size for size, _ in self.promised.values())
         reserve = max(RESERVE, int(disk.size * RESERVE_SHARE))
         need, free = room(one.size), disk.free - taken - reserve

@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
     from hgfleet.core.report import Report
 
-DAY: Final = 86_400
+DAY_SECONDS: Final = 86_400
 
 _PHASES: Final = {
     "measure-before": "measuring",
     "copy": "copying",
     "verify": "comparing the copy",
     "measure-after": "measuring the copy",
-    "swap": "adding what was pushed meanwhile, and exchanging",
+    "swap": "adding new pushes, and exchanging",
 }
 
 
 class WorkerError(HgfleetError):
-    """What a worker said about its repository, with the code that it gave."""
+    """The error of a worker, with its exit code."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -45,7 +45,7 @@ class WorkerError(HgfleetError):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one repository ended; `figures` are those of the worker, empty if nothing was done."""
+    """The end of one repository; `figures` are those of the worker, empty without an upgrade."""
 
     path: str
     before: frozenset[str] = frozenset()
@@ -61,11 +61,11 @@ class Fleet:
     hgrc: Path
 
     def control(self, path: str) -> Path:
-        """Where a repository's .hg is."""
+        """Return the .hg of a repository."""
         return self.root / path / ".hg"
 
     def environment(self) -> dict[str, str]:
-        """What a worker gets to see."""
+        """Return the environment of a worker."""
         return {
             "HGRCPATH": str(self.hgrc),
             "HGPLAIN": "1",
@@ -77,14 +77,14 @@ class Fleet:
             "PYTHONPATH": str(Path(__file__).parents[2]),
         }
 
-    def command(self, *words: str) -> list[str]:
-        """A worker, to whom the disk gives its time last.
+    def command(self, *arguments: str) -> list[str]:
+        """Return the command of a worker with the lowest priority on the disk.
 
-        Not only when nobody else wants it ("idle"): on a busy host it would keep the lock, and
-        those who push, waiting for ever.
+        The class "idle" would get no disk time on a busy host, and pushes would wait for its lock
+        for ever.
         """
         last = ["ionice", "-c", "2", "-n", "7"] if shutil.which("ionice") else []
-        return [*last, sys.executable, "-m", "hgfleet.storage.worker", *words]
+        return [*last, sys.executable, "-m", "hgfleet.storage.worker", *arguments]
 
     def wanted(self) -> frozenset[str]:
         """Ask hg for the format of a new repository. Raises HostError."""
@@ -105,7 +105,7 @@ class Fleet:
         return found
 
     def candidate(self, path: str, wanted: frozenset[str]) -> Candidate:
-        """Look at a repository; what cannot be looked at is one to be refused."""
+        """Look at a repository; an unreadable one is refused."""
         control = self.control(path)
         try:
             decision = formats.decide(place.requirements(control), wanted)
@@ -114,7 +114,7 @@ class Fleet:
         return Candidate(path, decision, *place.measure(control / "store"))
 
     def disk(self, path: str) -> Disk:
-        """The file system of a repository."""
+        """Return the file system of a repository."""
         found = os.statvfs(self.control(path))
         return Disk(
             found.f_blocks * found.f_frsize,
@@ -125,7 +125,7 @@ class Fleet:
 
 
 class Upgrade:
-    """One run. `keep` is how many days an old store stays; None: until nobody reads it."""
+    """One run. `keep_days` is the time that an old store stays; None: until its last reader."""
 
     def __init__(
         self,
@@ -134,15 +134,15 @@ class Upgrade:
         *,
         jobs: int = 1,
         measure: bool = True,
-        keep: float | None = None,
+        keep_days: float | None = None,
     ) -> None:
         self.fleet, self.report, self.jobs, self.measure = fleet, report, jobs, measure
-        self.keep = None if keep is None else keep * DAY
+        self.keep_seconds = None if keep_days is None else keep_days * DAY_SECONDS
         self._ledger = Ledger()
-        self._turn = threading.Condition()
+        self._changed = threading.Condition()
 
     def run(self, candidates: Iterable[Candidate]) -> list[Outcome]:
-        """Upgrade them; whatever fails is in the outcome of its repository."""
+        """Upgrade repositories; a failure is in the outcome of its repository."""
         ordered = order(candidates)
         with ThreadPoolExecutor(self.jobs, "storage") as pool:
             try:
@@ -175,7 +175,7 @@ class Upgrade:
             return
         with place.claimed(control):
             place.remove(control / place.AWAY)
-            gone = place.remove_old(control, self.keep)
+            gone = place.remove_old(control, self.keep_seconds)
         text = "its old store is removed" if gone else "its old store stays for now"
         self.report.step("tidied", path, text, removed=gone)
 
@@ -184,21 +184,21 @@ class Upgrade:
         try:
             return self._work(one)
         finally:
-            with self._turn:
+            with self._changed:
                 self._ledger.release(one.path)
-                self._turn.notify_all()
+                self._changed.notify_all()
 
     def _begin(self, one: Candidate) -> None:
-        """Wait until there is room; raises HostError where waiting would not make any."""
-        with self._turn:
+        """Wait for room; raises HostError where no running upgrade will make any."""
+        with self._changed:
             while problem := self._ledger.shortage(one, self.fleet.disk(one.path)):
                 if not self._ledger.promised:
                     raise HostError(f"{problem}; make room, or move it to a larger disk")
-                self._turn.wait()
+                self._changed.wait()
             self._ledger.take(one)
 
     def _work(self, one: Candidate) -> Mapping[str, Any]:
-        keep = "" if self.keep is None else str(self.keep)
+        keep = "" if self.keep_seconds is None else str(self.keep_seconds)
         where = str(self.fleet.root / one.path)
         with subprocess.Popen(
             self.fleet.command("upgrade", where, "yes" if self.measure else "no", keep),
@@ -269,7 +269,7 @@ def _events(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
 
 
 def table(outcomes: Sequence[Outcome], wanted: frozenset[str]) -> list[str]:
-    """Before and after, a line for each repository that was upgraded."""
+    """Return a table of figures before and after, a line for each upgraded repository."""
     head = ("REPOSITORY", "FORMAT", "SIZE", "", "BUNDLE", "", "READ", "", "TOOK", "LOCKED")
     rows: list[tuple[str, ...]] = [head]
     for one in outcomes:

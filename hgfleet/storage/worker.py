@@ -1,8 +1,8 @@
 """`python -m hgfleet.storage.worker`: the process that upgrades one repository.
 
-It says what it does as one JSON object a line, the last one with `event` `done` or `failed`. A
-process for each: they work at the same time, an error of hg's takes nobody else along, and what hg
-holds in memory is given back.
+It reports as one JSON object a line, the last one with `event` `done` or `failed`. Each repository
+has a process of its own: they work at the same time, an error in hg ends one of them alone, and the
+end of the process frees its memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final
 from hgfleet.core.errors import HgfleetError, HostError
 
 NICE: Final = 5
-"""A third of the processor beside one other process. Not less: it holds the lock now and then."""
+"""A third of the processor beside one other process. A lower share would hold the lock longer."""
 
 
 def say(event: str, **fields: Any) -> None:
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
         say("failed", error=str(error), code=HostError.exit_code)
         return HostError.exit_code
     except Exception as error:
-        # Whatever it is, it concerns one repository, which was left as it is.
+        # Any other error concerns one repository, which was left as it is.
         detail = "".join(traceback.format_exception(error))[-2000:]
         say("failed", error=f"{type(error).__name__}: {error}", code=1, detail=detail)
         return 1

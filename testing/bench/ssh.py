@@ -4,17 +4,17 @@
     PYTHONPATH=docker .venv/bin/python -m testing.bench.ssh
 
 Both sides run on the ssh host of the cluster, from the same sshd, the same release's hg and the
-same repository, with the same key exchange and host key. What differs is what the service adds:
+same repository, with the same key exchange and host key. The difference is the cost of the service:
 
-| side | who is it | what runs |
+| side | identification | command |
 | --- | --- | --- |
 | plain | a line of a static authorized_keys | its shell runs `hg -R PATH serve --stdio` |
 | plain, PAM | the same with `UsePAM yes`, as Debian has it | the same |
 | service | the directory is asked, twice a login | hgfleet-shell, hg with the service's hgrc |
 
-The sides take turns, so that a busy machine hurts all. `seconds` are what a person waits, client
-included; `CPU` is what the kernel counted for the sshd's control group on the host. Then one
-session after another is taken apart by what `ssh -v` says, and the lookup by what it logs.
+The sides take turns, so that a busy machine hurts all. `seconds` are the time that a person waits,
+client included; `CPU` is the time that the kernel counted for the sshd's control group on the host.
+Then one session after another is taken apart by the output of `ssh -v`, and the lookup by its log.
 
 Bar: the median of the service is at most 1.25 times that of plain.
 """
@@ -54,7 +54,7 @@ SERVICE: Final = "service"
 PLAIN: Final = "plain"
 PORTS: Final = {PLAIN: 22001, "plain, PAM": 22002}
 
-# Debian's sshd_config, with the crypto of the service and with nobody but one static key.
+# Debian's sshd_config, with the crypto of the service and with one static key alone.
 CONFIG: Final = """\
 Port {port}
 PidFile none
@@ -77,7 +77,7 @@ PHASES: Final = (
     ("login", "Authenticated to "),
     ("session", "Sending command:"),
 )
-"""What ends each phase in the words of `ssh -v`; the first word of hg and the end follow."""
+"""The line of `ssh -v` that ends each phase; the first output of hg and the end follow."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def plain_servers(host: Host, key: str) -> Iterator[None]:
 
 
 def write(host: Host, path: str, text: str) -> None:
-    """Write a file of the host that everybody may read."""
+    """Write a file of the host that every user may read."""
     host.run("sh", "-ec", f"cat >{path} && chmod 644 {path}", stdin=text).ok()
 
 
@@ -132,7 +132,7 @@ class Client:
     hg: str
 
     def identify(self, side: Side, repository: str) -> tuple[str, float]:
-        """Run the whole command; return what it said and how long it took."""
+        """Run the whole command; return its output and its duration."""
         command = [self.hg, "--config", f"ui.ssh={shlex.join(self.ssh)}"]
         command += ["--config", f"ui.remotecmd={side.remote}"]
         url = f"ssh://hg@{self.address}:{side.port}/{side.path}{repository}"
@@ -222,7 +222,7 @@ def report(client: Client, host: Host, sides: Sequence[Side], options: argparse.
     said: set[str] = set()
     cursor = host.journal_cursor()
     for number in range(options.runs):
-        # Another order each time: nobody always runs after the same neighbour.
+        # Another order each time, so that no side always runs after the same neighbour.
         for side in [*sides[number % len(sides) :], *sides[: number % len(sides)]]:
             before = side.cpu(host)
             node, took = client.identify(side, options.repository)

@@ -83,7 +83,7 @@ def test_every_declared_repository_is_there_for_its_owner_and_readers(
 ) -> None:
     assert registry
     paths = " ".join(registry)
-    owners = host.check_output(f"cd /srv/hg/repos && stat -c '%%U %%G %%a %%n' {paths}")
+    owners = host.check_output(f"cd /srv/hg/repos && stat -c '%U %G %a %n' {paths}")
     assert owners.splitlines() == [f"hg hg 2750 {path}" for path in registry]
     # One after the other: who reads is hgweb, and each repository is opened by its own hg.
     script = f"cd /srv/hg/repos; for path in {paths}; do {HG} -R $path id || exit; done"

@@ -1,4 +1,4 @@
-"""Who gets in, for how long that is remembered, and what a refusal gives away."""
+"""Sign-in: accepted secrets, how long they are remembered, and equal refusals."""
 
 from __future__ import annotations
 
@@ -108,12 +108,12 @@ def test_an_empty_password_never_reaches_a_bind(site: Site) -> None:
     assert site.binds == []
 
 
-def test_names_that_nobody_can_have_are_not_searched_for(site: Site) -> None:
+def test_impossible_names_are_not_searched_for(site: Site) -> None:
     site.ask("bob)(uid=*", "builder")
     assert site.searches == []
 
 
-def test_a_refusal_takes_as_long_for_nobody_as_for_somebody(site: Site) -> None:
+def test_a_refusal_takes_as_long_for_an_unknown_name(site: Site) -> None:
     took = []
     for user, bind_seconds in (("bob", 0.05), ("nobody", 0.001), ("not a name", 0.001)):
         site.bind_seconds = bind_seconds
@@ -167,7 +167,7 @@ def test_groups_are_those_of_this_second(site: Site) -> None:
     assert answer.groups == {"maintainers"}
 
 
-def test_a_token_is_its_owner_and_nobody_else(site: Site) -> None:
+def test_a_token_signs_in_its_owner_only(site: Site) -> None:
     secret = site.token()
     assert site.ask("bob", secret) == Person("bob", frozenset({"sandbox"}), "token")
     assert site.ask("alice", secret) == Refused()
@@ -224,7 +224,7 @@ def test_a_flood_from_one_address_does_not_stop_its_tokens(site: Site) -> None:
     assert isinstance(site.ask("alice", "wonder"), Throttled), "a stranger at that address"
 
 
-def test_when_the_directory_is_down_nobody_is_refused_or_let_in(site: Site) -> None:
+def test_without_a_directory_every_answer_is_unavailable(site: Site) -> None:
     secret = site.token()
     site.is_down = True
     for _ in range(100):
@@ -249,7 +249,7 @@ def test_memory_is_bounded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(site.auth._passwords) == 5
 
 
-def test_log_lines_have_no_secret_and_no_name_that_nobody_has(site: Site) -> None:
+def test_log_lines_have_no_secret_and_no_unknown_name(site: Site) -> None:
     secret = site.token()
     lines = [
         describe(site.decide(user, given), "192.0.2.7", 0.001)

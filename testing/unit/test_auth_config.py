@@ -21,7 +21,7 @@ def parse(data: dict[str, Any]) -> config.Config:
     return parse_table("auth.toml", data, config.parse)
 
 
-def test_what_is_needed_is_enough() -> None:
+def test_required_settings_are_enough() -> None:
     parsed = parse(GOOD)
     assert parsed.uris == ("ldapi:///", "ldaps://ldap1")
     assert parsed.timeout == 2.0
@@ -44,11 +44,11 @@ def test_what_is_needed_is_enough() -> None:
         ({"password": "x"}, "unknown settings password"),
     ],
 )
-def test_what_is_wrong_is_named(change: dict[str, Any], says: str) -> None:
+def test_a_wrong_setting_is_named(change: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         parse({**GOOD, **change})
 
 
-def test_what_is_missing_is_named() -> None:
+def test_a_missing_setting_is_named() -> None:
     with pytest.raises(ConfigurationError, match="people_base: got nothing, expected a text"):
         parse({name: value for name, value in GOOD.items() if name != "people_base"})

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("text", ["uris = [", "\udcff", 'uris = ["ldaps://a"]'])
-def test_the_check_says_what_is_wrong_with_a_file(
+def test_the_check_names_the_mistake_in_a_file(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "auth.toml"

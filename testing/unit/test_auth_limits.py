@@ -50,7 +50,7 @@ def test_a_bucket_is_full_again_and_never_fuller() -> None:
     assert bucket.wait("a", 1000.0) == 10
 
 
-def test_what_was_given_back_may_be_taken_again() -> None:
+def test_a_charge_given_back_may_be_taken_again() -> None:
     bucket = Buckets(Rate(burst=1, seconds=10))
     bucket.take("a", 0.0)
     bucket.give_back("a")
@@ -102,7 +102,7 @@ def test_a_flood_does_not_lock_a_person_out_of_where_they_work() -> None:
     assert not enter(limited, "bob", "192.0.2.99", 10.0), "a new address has to wait"
 
 
-def test_a_colleagues_broken_script_concerns_nobody_who_works_there() -> None:
+def test_a_colleagues_broken_script_costs_familiar_people_nothing() -> None:
     limited = Limits()
     assert enter(limited, "alice", "192.0.2.7")
     while guess(limited, "bob", "192.0.2.7"):
@@ -151,5 +151,5 @@ def test_wrong_tokens_count_for_the_address_alone() -> None:
         ("x" * 1000, "unknown"),
     ],
 )
-def test_what_counts_as_one_address(address: str, counts_as: str) -> None:
+def test_addresses_of_one_customer_count_as_one(address: str, counts_as: str) -> None:
     assert source(address) == counts_as

@@ -1,4 +1,4 @@
-"""What workers and the daemon say to each other."""
+"""The protocol between workers and the daemon."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_other_questions_are_refused_and_not_repeated(line: bytes) -> None:
         {"answer": "throttled", "seconds": "1"},
     ],
 )
-def test_other_answers_let_nobody_in(data: dict[str, object]) -> None:
+def test_other_answers_are_refused(data: dict[str, object]) -> None:
     with pytest.raises(ProtocolError):
         protocol.read_answer(json.dumps(data).encode())
 

@@ -22,7 +22,7 @@ RECAP = (
 
 
 class Stage:
-    """Stands for Ansible: remembers what was run, and gives the answers that a test sets."""
+    """Stands for Ansible: notes its runs, and gives the answers that a test sets."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         self.done: list[str] = []
@@ -75,7 +75,7 @@ def test_a_deploy_checks_builds_plans_applies_and_says_how_to_go_back(
     assert f"./deploy production --rollback {OLD}" in capsys.readouterr().out
 
 
-def test_status_says_what_there_is_and_whether_all_answered(
+def test_status_lists_releases_and_fails_unless_all_hosts_answer(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["production", "--status"]) == 0
@@ -108,7 +108,7 @@ def test_without_a_plan_the_variables_are_still_checked(stage: Stage) -> None:
     assert stage.done == ["registry", "build", "variables", "apply hg1 proxy1"]
 
 
-def test_nothing_begins_when_nobody_can_be_asked(
+def test_nothing_begins_when_no_question_can_be_asked(
     stage: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO())
@@ -184,7 +184,7 @@ def test_a_rollback_builds_nothing_and_touches_only_hosts_with_releases(stage: S
     assert stage.versions == [OLD, OLD]
 
 
-def test_a_rollback_to_what_is_gone_touches_nothing(
+def test_a_rollback_to_a_pruned_release_touches_nothing(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["production", "--yes", "--rollback", "0.0.9-gone"]) == 1

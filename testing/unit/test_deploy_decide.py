@@ -48,7 +48,7 @@ def test_the_limit_never_leaves_out_the_play_that_checks_the_registry() -> None:
     assert decide.limit_to(["hg1", "hg2"]) == "hg1,hg2,localhost"
 
 
-# --- what Ansible says ------------------------------------------------------------------------
+# --- output of Ansible -----------------------------------------------------------------------
 
 
 def state_output(hosts: dict[str, dict[str, Any]], *, task: str = decide.STATE_TASK) -> str:
@@ -152,7 +152,7 @@ def test_a_rollback_needs_the_release_on_every_host() -> None:
 
 
 @pytest.mark.parametrize("version", ["", "..", "a/b", "-x", "a b", "x" * 65])
-def test_what_is_no_version_is_refused(version: str) -> None:
+def test_a_wrong_version_is_refused(version: str) -> None:
     with pytest.raises(DeployError, match="not the version"):
         decide.check_version(version)
 

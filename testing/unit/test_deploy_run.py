@@ -47,13 +47,13 @@ def archive(path: Path, member: str) -> Path:
     return path
 
 
-def test_the_version_is_in_the_archive_whatever_its_name(tmp_path: Path) -> None:
+def test_the_version_of_an_archive_is_that_of_its_folder(tmp_path: Path) -> None:
     found = run.take_archive(archive(tmp_path / "renamed.tar.gz", f"{NEW}/"))
     assert found.version == NEW
     assert found.variables()["HGFLEET_RELEASE_ARCHIVE"] == str(tmp_path / "renamed.tar.gz")
 
 
-def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_no_archive_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DeployError, match="No such file"):
         run.take_archive(tmp_path / "missing")
     (tmp_path / "text").write_text("no archive")

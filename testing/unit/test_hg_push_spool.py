@@ -72,14 +72,14 @@ def test_a_marker_is_taken_once_and_a_push_meanwhile_leaves_another(spool: Path)
     assert names(spool) == []
 
 
-def test_what_a_killed_run_had_taken_is_taken_again(spool: Path) -> None:
+def test_markers_of_a_killed_run_are_taken_again(spool: Path) -> None:
     push_spool.mark(str(spool), "one")
     push_spool.take(spool)
     push_spool.mark(str(spool), "two")
     assert push_spool.take(spool) == ["one", "two"]
 
 
-def test_what_is_no_marker_is_removed(spool: Path) -> None:
+def test_a_file_that_is_no_marker_is_removed(spool: Path) -> None:
     for name in (".hidden", "-x", "a b", "a++", "+", "\u00e9"):
         (spool / name).touch()
     (spool / "folder!").mkdir()
@@ -142,7 +142,7 @@ def test_a_push_during_a_run_has_a_run_of_its_own_but_later(spool: Path, memory:
     assert names(spool) == []
 
 
-def test_one_that_somebody_else_is_at_work_on_is_tried_again(spool: Path, memory: Path) -> None:
+def test_a_repository_in_another_run_is_tried_again(spool: Path, memory: Path) -> None:
     push_spool.mark(str(spool), "team/a")
     push_spool.mark(str(spool), "b")
     runs: list[list[str]] = []
@@ -172,7 +172,7 @@ def test_a_failure_is_left_to_the_timer(spool: Path, memory: Path) -> None:
     assert names(spool) == []
 
 
-def test_what_was_long_ago_is_forgotten(spool: Path, memory: Path) -> None:
+def test_old_runs_are_forgotten(spool: Path, memory: Path) -> None:
     memory.mkdir()
     (memory / "gone").touch()
     os.utime(memory / "gone", (0, 0))

@@ -25,7 +25,7 @@ def test_a_line_is_split_at_blanks_outside_of_quotes(line: str, expected: list[s
 
 
 @pytest.mark.parametrize("line", ["a 'b", 'a "b', "a\nb", "a\tb", "a\0b", "a\x1bb", "a\udcffb"])
-def test_what_cannot_be_split_is_refused(line: str) -> None:
+def test_an_open_quote_or_a_control_character_is_refused(line: str) -> None:
     with pytest.raises(UsageError):
         argv.split(line)
 

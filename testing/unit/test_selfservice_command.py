@@ -68,5 +68,5 @@ def test_quotes_that_the_persons_own_shell_took_away_are_explained() -> None:
 
 
 @pytest.mark.parametrize("line", ["sh", "id", "repolist", "it's", "Repo list", "repos list"])
-def test_what_is_no_command_is_none(line: str) -> None:
+def test_a_line_without_a_command_is_none(line: str) -> None:
     assert understand(line, commands.COMMANDS) is None

@@ -61,7 +61,7 @@ def ask(context: Context, line: str) -> str:
     return found.command.run(context, found)
 
 
-def test_whoami_names_groups_rights_and_what_is_left_of_the_quota(context: Context) -> None:
+def test_whoami_names_groups_permissions_and_the_used_quota(context: Context) -> None:
     assert ask(context, "whoami").splitlines() == [
         "name:      bob",
         "groups:    sandbox",
@@ -91,7 +91,7 @@ def test_keys_shows_the_one_of_this_session(context: Context) -> None:
     assert f"This session's key:  SHA256:{'a' * 43}\n" in ask(context, "keys")
 
 
-def test_list_shows_what_may_be_read_and_nothing_else(context: Context) -> None:
+def test_list_shows_only_readable_repositories(context: Context) -> None:
     assert ask(context, "repo list") == (
         "hgfleet         read           The service\n"
         "people/bob/x    push, private  Mine\n"
@@ -108,7 +108,7 @@ def test_list_shows_what_may_be_read_and_nothing_else(context: Context) -> None:
     "path", ["staff/plans", "people/carol/z", "people/bob/old", "no/such", "..", "/"]
 )
 @pytest.mark.parametrize("command", ["info", "archive", "describe", "fork"])
-def test_what_is_hidden_is_answered_as_what_does_not_exist(
+def test_a_hidden_repository_is_answered_as_a_missing_one(
     context: Context, command: str, path: str
 ) -> None:
     more = {"describe": " text", "fork": " open/f"}.get(command, "")
@@ -119,12 +119,12 @@ def test_what_is_hidden_is_answered_as_what_does_not_exist(
 
 
 @pytest.mark.parametrize("path", ["people/carol/z", "people/carol/y", "hgfleet", "no/such"])
-def test_only_what_is_ones_own_is_restored(context: Context, path: str) -> None:
+def test_only_an_owner_restores_a_repository(context: Context, path: str) -> None:
     with pytest.raises(AccessDeniedError, match=r"There is no repository .* here for bob"):
         ask(context, f"repo restore {path}")
 
 
-def test_what_belongs_to_others_is_left_to_them(context: Context) -> None:
+def test_only_an_owner_changes_a_repository(context: Context) -> None:
     with pytest.raises(AccessDeniedError, match="belongs to carol, who alone"):
         ask(context, "repo archive people/carol/y")
     with pytest.raises(AccessDeniedError, match="ask an operator"):

@@ -1,4 +1,4 @@
-"""`hgfleet repo`: what operators do with the repositories that people created."""
+"""`hgfleet repo`: administration of the repositories that people created."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_an_entry_that_makes_no_sense_is_told(
     assert "warning: 'people/carol/young': owner: got 'Carol'" in captured.err
 
 
-def test_purge_deletes_what_has_waited_and_nothing_else(
+def test_purge_deletes_only_repositories_that_have_waited(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert site.run("purge", "--check") == 0
@@ -132,7 +132,7 @@ def test_purge_deletes_what_has_waited_and_nothing_else(
         (["--now", "../x", "../x"], "nobody created that over SSH"),
     ],
 )
-def test_purge_refuses_what_has_not_waited(
+def test_purge_refuses_repositories_that_have_not_waited(
     site: Site, capsys: pytest.CaptureFixture[str], words: list[str], expected: str
 ) -> None:
     if words[0] == "--older-than" and words[1].startswith("-"):
@@ -153,7 +153,7 @@ def test_one_named_twice_goes_without_waiting(site: Site) -> None:
     assert (site.repos / "people").exists()
 
 
-def test_what_a_killed_purge_left_is_finished_by_the_next(site: Site) -> None:
+def test_a_killed_purge_is_finished_by_the_next(site: Site) -> None:
     # Killed before the entry was removed, and another one before its data were.
     (site.repos / "people/bob/old").rename(site.path / "elsewhere")
     left = site.repos / ".purged/deadbeef/.hg"
@@ -163,7 +163,7 @@ def test_what_a_killed_purge_left_is_finished_by_the_next(site: Site) -> None:
     assert not left.exists()
 
 
-def test_what_the_inventory_declares_meanwhile_is_never_deleted(
+def test_a_repository_declared_meanwhile_is_never_deleted(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site.declare("people/bob/old")

@@ -1,4 +1,4 @@
-"""Who may create what, where, and for whom to read."""
+"""Rules for new repositories: where, how many, and readable for whom."""
 
 from __future__ import annotations
 
@@ -95,9 +95,7 @@ TAKEN: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(("path", "principal", "found"), TAKEN.values(), ids=TAKEN)
-def test_a_taken_name_is_not_available_whatever_has_it(
-    path: str, principal: Principal, found: Dynamic
-) -> None:
+def test_a_taken_name_is_not_available(path: str, principal: Principal, found: Dynamic) -> None:
     with pytest.raises(AccessDeniedError) as refused:
         rules.check_creation(path, principal, STATIC, found)
     assert str(refused.value) == f"The name {path} is not available: choose another one."
@@ -109,13 +107,13 @@ def test_an_entry_that_makes_no_sense_still_has_its_name() -> None:
         rules.check_creation("open/x", BOB, STATIC, broken)
 
 
-def test_a_person_is_told_of_what_they_archived_themselves() -> None:
+def test_a_person_is_told_of_an_own_archived_repository() -> None:
     mine = entries(people__bob__x=Entry("bob", "", MADE, archived=MADE))
     with pytest.raises(AccessDeniedError, match="repo restore people/bob/x"):
         rules.check_creation("people/bob/x", BOB, STATIC, mine)
 
 
-def test_the_quota_counts_what_one_person_owns_below_the_namespace() -> None:
+def test_the_quota_counts_repositories_of_one_person_in_the_namespace() -> None:
     two = entries(
         people__bob__a=Entry("bob", "", MADE),
         people__bob__b=Entry("bob", "", MADE, archived=MADE),

@@ -68,7 +68,7 @@ def test_secrets_differ() -> None:
     assert len({tokens.new_secret() for _ in range(100)}) == 100
 
 
-def test_the_file_is_for_owner_and_group_whatever_the_umask(path: str) -> None:
+def test_the_file_is_for_owner_and_group_under_any_umask(path: str) -> None:
     for mask in (0o000, 0o077):
         before = os.umask(mask)
         try:
@@ -152,7 +152,7 @@ def test_a_person_has_so_many_at_most(path: str) -> None:
         ["revoke", "../../etc/passwd"],
     ],
 )
-def test_what_makes_no_sense_is_refused_and_changes_nothing(path: str, argv: list[str]) -> None:
+def test_wrong_arguments_are_refused_and_change_nothing(path: str, argv: list[str]) -> None:
     made(path)
     before = Path(path).read_bytes()
     with pytest.raises(UsageError):
@@ -175,7 +175,7 @@ def test_changes_are_seen_at_once(path: str) -> None:
 @pytest.mark.parametrize(
     "secret", ["", "hgt_", "hgt_" + "a" * 39, "hgt_" + "A" * 40, "hgt_" + "a" * 41, "\udcff"]
 )
-def test_what_is_no_token_is_not_looked_up(path: str, secret: str) -> None:
+def test_a_secret_of_another_form_is_not_looked_up(path: str, secret: str) -> None:
     made(path)
     assert Watched(path).find(secret) is None
 
@@ -223,7 +223,7 @@ def test_sessions_at_the_same_time_lose_nothing(path: str) -> None:
     assert sorted(token.owner for token in token_file.load(path).values()) == sorted(people * 5)
 
 
-def test_what_a_killed_process_left_is_in_nobodys_way(path: str) -> None:
+def test_remains_of_a_killed_process_are_replaced(path: str) -> None:
     Path(f"{path}.new").write_text("half")
     identity, _ = made(path)
     assert list(token_file.load(path)) == [identity]

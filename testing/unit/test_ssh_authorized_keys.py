@@ -1,4 +1,4 @@
-"""Whose key is it? Told for exactly one clean person; nothing is printed in every other case."""
+"""Key lookup: a line for exactly one clean person, and empty output in every other case."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def group(*names: str) -> Entry:
 
 
 class FakeDirectory:
-    """Answers with what it was given, and notes what it was asked."""
+    """Answers with given entries, and notes its searches."""
 
     def __init__(self, people: list[Entry], groups: list[Entry] | None = None) -> None:
         self.people = people
@@ -256,7 +256,7 @@ HOSTILE_ANSWERS = {
 
 
 @pytest.mark.parametrize(("people", "reason"), HOSTILE_ANSWERS.values(), ids=HOSTILE_ANSWERS)
-def test_a_strange_answer_lets_nobody_in(
+def test_a_hostile_answer_is_refused(
     ask: Callable[..., Any], people: list[Entry], reason: str
 ) -> None:
     line, log = ask(*people)
@@ -265,7 +265,7 @@ def test_a_strange_answer_lets_nobody_in(
     assert len(log) < 1500
 
 
-def test_no_change_of_a_stored_key_gets_into_what_sshd_reads(ask: Callable[..., Any]) -> None:
+def test_no_change_of_a_stored_key_reaches_sshd(ask: Callable[..., Any]) -> None:
     chance = random.Random(20261121)
     good = f"ssh-ed25519 {KEY} alice@laptop".encode()
     expected, _ = ask(entry())
@@ -297,7 +297,7 @@ def test_no_change_of_a_stored_key_gets_into_what_sshd_reads(ask: Callable[..., 
     assert 0 < let_in < 1000
 
 
-def test_too_many_groups_let_nobody_in(ask: Callable[..., Any]) -> None:
+def test_too_many_groups_are_refused(ask: Callable[..., Any]) -> None:
     line, log = ask(entry(), groups=[group(f"g{number}") for number in range(201)])
     assert line is None
     assert "reason=groups" in log
@@ -321,7 +321,7 @@ def test_a_no_is_final(ask: Callable[..., Any]) -> None:
     assert tried == ["ldaps://near"]
 
 
-def test_nobody_gets_in_when_no_server_answers(ask: Callable[..., Any]) -> None:
+def test_login_is_refused_when_no_server_answers(ask: Callable[..., Any]) -> None:
     away = UnavailableError("(bind: Can't contact LDAP server)")
     line, log = ask(connect=servers(near=away, far=away)[0])
     assert line is None
@@ -358,19 +358,19 @@ def test_a_replica_that_is_behind_is_asked_last(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [OSError("no file"), RuntimeError("bug"), MemoryError()])
-def test_whatever_breaks_is_a_no_and_in_the_log(ask: Callable[..., Any], error: Exception) -> None:
+def test_every_failure_is_a_refusal_in_the_log(ask: Callable[..., Any], error: Exception) -> None:
     line, log = ask(connect=servers(near=error)[0])
     assert line is None
     assert re.search("reason=(configuration|crash) ", log)
 
 
-def test_without_configuration_nobody_gets_in(tmp_path: Path) -> None:
+def test_login_is_refused_without_configuration(tmp_path: Path) -> None:
     logged: list[str] = []
     assert authorized_keys.answer(QUESTION, str(tmp_path / "none"), logged.append) is None
     assert "reason=configuration" in logged[0]
 
 
-# --- what is asked --------------------------------------------------------------------------
+# --- searches ------------------------------------------------------------------------------
 
 
 def test_only_enabled_people_are_asked_for() -> None:
@@ -385,7 +385,7 @@ def test_only_enabled_people_are_asked_for() -> None:
 
 
 def test_a_login_does_not_wait_for_imports() -> None:
-    # What these import takes longer than the lookup itself: `re` alone 5 ms.
+    # Importing one of these takes longer than the lookup itself: `re` alone 5 ms.
     script = (
         "import sys; sys.path.append({!r}); import hgfleet.ssh.authorized_keys; print(*sys.modules)"
     )
@@ -401,7 +401,7 @@ def test_a_login_does_not_wait_for_imports() -> None:
     assert {"re", "typing", "collections", "enum", "os", "ssl", "tomllib"}.isdisjoint(loaded)
 
 
-def test_the_checker_says_what_is_wrong(
+def test_the_checker_names_the_mistake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "keys.toml"
@@ -411,7 +411,7 @@ def test_the_checker_says_what_is_wrong(
     assert capsys.readouterr().err.startswith(f"{path}: uris: got nothing, expected")
 
 
-def test_a_probe_names_every_server_and_what_is_wrong_with_it() -> None:
+def test_a_probe_names_every_server_with_its_problem() -> None:
     connect, _ = servers(near=UnavailableError("(bind: away)"), far=FakeDirectory([]))
     results = lookup.probe(CONFIG, connect)
     assert [(uri, problem) for uri, problem, _ in results] == [

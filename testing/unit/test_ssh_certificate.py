@@ -1,4 +1,4 @@
-"""Whose certificate is it? For exactly one clean person of the directory, and nobody else."""
+"""Certificates: accepted for exactly one clean person of the directory."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def cert_type(key_type: str) -> str:
 
 
 def made(key_type: str = "ssh-ed25519", rest: bytes = b"", **changes: Any) -> list[str]:
-    """What sshd hands over for a certificate that is right but for `changes`."""
+    """The arguments of sshd for a certificate that is right but for `changes`."""
     now = int(time.time())
     values: dict[str, Any] = {
         "inner": cert_type(key_type).encode(),
@@ -68,7 +68,7 @@ def made(key_type: str = "ssh-ed25519", rest: bytes = b"", **changes: Any) -> li
 
 
 class Directory:
-    """Knows alice, and notes what it was asked."""
+    """Has alice, and notes its searches."""
 
     def __init__(self, people: list[Entry] | None = None) -> None:
         self.people: list[Entry] = [(ALICE, {"uid": [b"alice"]})]
@@ -132,7 +132,7 @@ def test_every_type_of_key_can_be_certified(ask: Callable[..., Any], key_type: s
 
 
 @pytest.mark.parametrize("kind", ["ed25519", "rsa", "ecdsa"])
-def test_what_ssh_keygen_signs_can_be_read(tmp_path: Path, kind: str) -> None:
+def test_certificates_of_ssh_keygen_can_be_read(tmp_path: Path, kind: str) -> None:
     def keygen(*words: str) -> str:
         done = subprocess.run(
             ["ssh-keygen", *words], cwd=tmp_path, check=True, capture_output=True, text=True
@@ -250,7 +250,7 @@ ANSWERS: dict[str, tuple[list[Entry], str]] = {
 
 
 @pytest.mark.parametrize(("people", "reason"), ANSWERS.values(), ids=ANSWERS)
-def test_a_certificate_alone_lets_nobody_in(
+def test_a_certificate_without_a_person_is_refused(
     ask: Callable[..., Any], people: list[Entry], reason: str
 ) -> None:
     line, log = ask(made(), Directory(people))

@@ -69,7 +69,7 @@ def test_a_broken_file_is_named(tmp_path: Path, text: str) -> None:
 ROLES = Path(__file__).resolve().parents[2] / "ansible/roles"
 
 
-def test_what_the_role_writes_is_read_without_tomllib() -> None:
+def test_the_file_of_the_role_is_read_without_tomllib() -> None:
     template = (ROLES / "ssh/templates/keys.toml.j2").read_text()
     text = re.sub(r"{{.*}}", '"x"', template)
     assert keys_config.read_simple(text) == tomllib.loads(text)
@@ -115,7 +115,7 @@ def test_what_the_role_writes_is_read_without_tomllib() -> None:
         "a = ²",
     ],
 )
-def test_the_quick_way_reads_what_tomllib_reads_or_leaves_it_to_tomllib(text: str) -> None:
+def test_the_quick_reader_agrees_with_tomllib_or_leaves_the_file_to_it(text: str) -> None:
     quick = keys_config.read_simple(text)
     if quick is not None:
         slow = tomllib.loads(text)

@@ -39,7 +39,7 @@ def decide(command: str | None, principal: Principal = BOB) -> original_command.
     return original_command.decide(command, principal, REGISTRY)
 
 
-# --- what works -----------------------------------------------------------------------------
+# --- accepted commands-----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def decide(command: str | None, principal: Principal = BOB) -> original_command.
         "hg -R hgfleet serve --stdio",
         # ssh://host//hgfleet
         "hg -R /hgfleet serve --stdio",
-        # What completion leaves behind.
+        # Shell completion adds a slash.
         "hg -R hgfleet/ serve --stdio",
         "hg -R 'hgfleet' serve --stdio",
     ],
@@ -85,7 +85,7 @@ def test_a_command_of_the_self_service_is_one_to_be_done() -> None:
     assert answer.call.options == {"--description": "Two words"}
 
 
-# --- what does not --------------------------------------------------------------------------
+# --- refused commands -----------------------------------------------------------------------
 
 HOSTILE = {
     # Other commands.

@@ -52,7 +52,7 @@ REGISTRY = Registry(
         ["alice"],
     ],
 )
-def test_a_wrong_command_line_serves_nobody(arguments: list[str]) -> None:
+def test_a_wrong_command_line_is_an_error(arguments: list[str]) -> None:
     with pytest.raises(ConfigurationError):
         shell.parse_arguments(arguments)
 
@@ -148,7 +148,7 @@ def test_a_clone_through_the_shell(site: Site) -> None:
 
 
 def test_the_log_says_how_much_a_session_sent(site: Site) -> None:
-    """What shows that clones over SSH come from the object store."""
+    """The bytes of a session show whether its clone came from the object store."""
     sizes = {}
     for name, size in (("small", 1), ("large", 300_000)):
         path = site.path / "repos/hgfleet"

@@ -48,6 +48,6 @@ def test_who_is_not_known_to_be_up_is_down() -> None:
 
 def test_a_state_is_trusted_for_a_while_only() -> None:
     state = Health(1000.0)
-    assert state.is_current(1000.0 + health.MAX_AGE)
-    assert not state.is_current(1001.0 + health.MAX_AGE)
-    assert not state.is_current(999.0 - health.MAX_AGE)
+    assert state.is_current(1000.0 + health.MAX_AGE_SECONDS)
+    assert not state.is_current(1001.0 + health.MAX_AGE_SECONDS)
+    assert not state.is_current(999.0 - health.MAX_AGE_SECONDS)

@@ -84,12 +84,12 @@ def test_anything_else_is_not_found(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/secret", "/secret/log", "/staff", "/staff/", "/team/closed"])
-def test_what_not_everybody_may_read_does_not_exist(path: str) -> None:
+def test_a_private_repository_does_not_exist_for_others(path: str) -> None:
     assert resolve(path, REGISTRY) is None
     assert resolve("/team", REGISTRY) == Index("team")
 
 
-def test_for_a_person_exists_what_the_groups_may_read() -> None:
+def test_a_private_repository_exists_for_its_groups() -> None:
     staff = Principal("alice", frozenset({"staff", "others"}))
     other = Principal("bob", frozenset({"others"}))
 

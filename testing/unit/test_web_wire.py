@@ -76,7 +76,7 @@ def test_good_arguments_pass(command: str, arguments: dict[bytes, list[bytes]]) 
     assert check(command, arguments) == Call(command)
 
 
-def test_a_batch_says_what_is_in_it_also_when_somebody_hides_a_push_there() -> None:
+def test_a_batch_names_its_commands_also_a_hidden_push() -> None:
     assert check("batch", {b"cmds": [b"heads ;known nodes=" + NODE]}).batch == ("heads", "known")
     hidden = b"heads ;pushkey namespace=bookmarks,key=x,old=,new=" + NODE
     assert check("batch", {b"cmds": [hidden]}).batch == ("heads", "pushkey")

@@ -1,15 +1,12 @@
-"""Pull bundles with a real hg at both ends: what a client has in the end is what it had live."""
+"""Pull bundles with a real hg at both ends: a clone from bundles equals one from live answers."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from datetime import timedelta
 from io import StringIO
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,66 +23,58 @@ from hgfleet.hg import fingerprint
 from hgfleet.hg.command_server import Hg
 from hgfleet.objectstore.settings import Store
 from hgfleet.registry.model import Repository
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "testing/bench"))
-
-import repos
+from testing.bench import repos
+from testing.integration.support import site
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
-HG = Path(sys.executable).with_name("hg")
-HGEXT = Path(__file__).resolve().parents[2] / "hgext"
 EVERYTHING = (
     "{node} {phase} {branch} [{bookmarks}] [{tags}] {extras} {parents % '{node} '}{file_mods}\n"
 )
 SIZE = repos.Size(changesets=240, files=20)
 
 
-class Host:
+HGRC = f"""\
+[extensions]
+pullbundles = {site.HGEXT}/pullbundles.py
+blackbox =
+strip =
+[blackbox]
+track = pullbundles
+[trusted]
+users = *
+[ui]
+username = t
+[experimental]
+evolution = all
+"""
+
+
+class Host(site.Site):
     """A host with one private repository, whose pulls are answered with the extension."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.source = root, root / "repos/project"
-        hgrc = root / "hgrc"
-        hgrc.write_text(
-            f"[extensions]\npullbundles = {HGEXT}/pullbundles.py\nblackbox =\nstrip =\n"
-            "[blackbox]\ntrack = pullbundles\n"
-            "[trusted]\nusers = *\n[ui]\nusername = t\n[experimental]\nevolution = all\n"
-        )
+        super().__init__(root, HGRC)
+        self.source = self.path("project")
+        self.live_hgrc = root / "live.hgrc"
+        self.live_hgrc.write_text(f"%include {self.hgrc}\n[hgfleet]\npullbundles = no\n")
         self.config = Config(
             stores=(Store("main", "http://unused", "bundles", "http://unused/bundles"),),
             refresh=Refresh(share=0.01, age=timedelta(days=7)),
             retention=timedelta(days=7),
-            repositories=root / "repos",
+            repositories=self.repos,
             manifests=root / "manifests",
             pull=Limits(least=100, step=10),
             pull_bundles=root / "pullbundles",
             access_log=root / "access.log",
             scratch=root / "scratch",
-            hg=HG,
-            hgrc=hgrc,
+            hg=site.program(),
+            hgrc=self.hgrc,
         )
         self.repository = Repository("project", "", ("staff",), (), True, ())
         self.said = StringIO()
-
-    def hg(self, *arguments: str | Path, check: bool = True) -> str:
-        environment = {
-            **os.environ,
-            "HGRCPATH": str(self.config.hgrc),
-            "HGPLAIN": "1",
-            "PYTHONPATH": str(HGEXT.parent),
-        }
-        done = subprocess.run(
-            [HG, *map(str, arguments)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        assert not check or done.returncode in {0, 1}, done.stdout
-        return done.stdout
 
     def serve(self) -> None:
         """Link the folder, as `hgfleet registry apply` does."""
@@ -107,7 +96,7 @@ class Host:
         return {path.name for path in (self.config.pull_bundles / "project").iterdir()}
 
     def log(self) -> str:
-        """What was sent from disk since this was asked last."""
+        """Return the log since the last call: answers from disk."""
         file = self.source / ".hg/blackbox.log"
         text = file.read_text() if file.exists() else ""
         file.unlink(missing_ok=True)
@@ -117,30 +106,20 @@ class Host:
         return sorted(self.hg("-R", clone, "log", "--hidden", "-T", EVERYTHING).splitlines())
 
     def pull(self, name: str, *arguments: str, have: Iterable[str] = (), live: bool) -> Path:
-        """Make a clone that has only `have`, and pull into it."""
+        """Make a clone that has only `have`, and pull into it, all `live` or not."""
         clone = self.root / name
         shutil.rmtree(clone, ignore_errors=True)
         self.hg("init", clone)
         revisions = [word for one in have for word in ("--rev", one)]
         if revisions:
             self.hg("-R", clone, "pull", "-q", *revisions, self.source)
-        self.hg("-R", clone, "pull", *self.ssh(live=live), *arguments, self.url)
+        ssh = self.ssh(self.live_hgrc if live else self.hgrc)
+        done = self.start("-R", clone, "pull", *ssh, *arguments, self.url("project"))
+        assert done.returncode in {0, 1}, done.stderr
         return clone
 
-    @property
-    def url(self) -> str:
-        return f"ssh://localhost/{self.source}"
-
-    def ssh(self, *, live: bool) -> tuple[str, ...]:
-        """How to reach the server, which sends everything `live` or not."""
-        hgrc = self.root / "live.hgrc"
-        hgrc.write_text(f"%include {self.config.hgrc}\n[hgfleet]\npullbundles = no\n")
-        served = f"HGRCPATH={hgrc if live else self.config.hgrc}"
-        ssh = f"""ui.ssh=sh -c 'export {served}; eval "$2"' ssh"""
-        return ("--config", ssh, "--config", f"ui.remotecmd={HG}")
-
     def compare(self, *arguments: str, have: Iterable[str] = ()) -> str:
-        """Pull live and with pull bundles; return what was logged of the latter."""
+        """Pull live and with pull bundles; return the log of the latter."""
         live = self.pull("live", *arguments, have=have, live=True)
         assert "event=pullbundle" not in self.log()
         clone = self.pull("clone", *arguments, have=have, live=False)
@@ -195,9 +174,9 @@ def test_incoming_shows_each_changeset_and_its_bundle_can_be_applied(
     missing = host.hg("-R", host.source, "log", "-T", "{node}\n").splitlines()
     for node in host.hg("-R", clone, "log", "-T", "{node}\n").splitlines():
         missing.remove(node)
-    words = ("-R", clone, "incoming", "-q", *host.ssh(live=False), "-T", "{node}\n")
-    assert sorted(host.hg(*words, host.url).splitlines()) == sorted(missing)
-    shown = host.hg(*words, "--bundle", bundle, host.url)
+    words = ("-R", clone, "incoming", "-q", *host.ssh(), "-T", "{node}\n")
+    assert sorted(host.hg(*words, host.url("project")).splitlines()) == sorted(missing)
+    shown = host.hg(*words, "--bundle", bundle, host.url("project"))
     assert sorted(shown.splitlines()) == sorted(missing)
     host.hg("-R", clone, "unbundle", "-q", bundle)
     assert host.hg("-R", clone, "verify", "-q") == ""
@@ -205,7 +184,7 @@ def test_incoming_shows_each_changeset_and_its_bundle_can_be_applied(
     assert set(missing) <= set(nodes)
 
 
-def test_nobody_gets_more_than_was_asked_for(host: Host) -> None:
+def test_a_pull_gets_no_more_than_it_asked_for(host: Host) -> None:
     assert "links=3 " in host.compare("-r", "100")
     assert "event=pullbundle" in host.compare("-b", "release-1", "-B", "mark-0", have=["2"])
     assert host.compare("-r", "20") == ""
@@ -215,7 +194,7 @@ def test_phases_of_a_server_that_does_not_publish(host: Host) -> None:
     (host.source / ".hg/hgrc").write_text("[phases]\npublish = no\n")
     host.hg("-R", host.source, "phase", "--draft", "--force", "-r", "120:")
     assert "links=" in host.compare(have=["60"])
-    # What became public meanwhile is public for who pulls, whatever it was when the link was made.
+    # A changeset that became public after its link was made is public for clients.
     host.hg("-R", host.source, "phase", "--public", "-r", "180")
     assert "links=8" in host.compare()
 
@@ -229,16 +208,12 @@ def test_secret_and_obsolete_changesets_are_in_no_pull(host: Host) -> None:
     newest = repos.append(host.source, 20, seed=9)
     host.run()
     assert newest in host.chain()[-1].heads
-    # A client that knows the name of what became secret does not get it from disk either.
+    # A client that knows the node of a secret changeset does not get it from disk either.
     host.hg("-R", host.source, "phase", "--secret", "--force", "-r", newest)
     assert "event=pullbundle" in host.compare(have=["100"])
     assert all(newest not in line for line in host.content(host.root / "clone"))
-    said = host.hg(
-        *("clone", "-U", *host.ssh(live=False), "-r", newest),
-        *(host.url, host.root / "curious"),
-        check=False,
-    )
-    assert "abort:" in said
+    clone = ("clone", "-U", *host.ssh(), "-r", newest, host.url("project"), host.root / "curious")
+    assert "abort:" in host.start(*clone).stderr
     # Obsolete is hidden, too.
     host.hg("-R", host.source, "phase", "--draft", "-r", newest)
     host.hg("-R", host.source, "debugobsolete", newest)
@@ -288,7 +263,7 @@ def test_files_that_are_gone_or_not_whole_are_passed_over(host: Host) -> None:
 
 
 @pytest.mark.parametrize("step", ["generate_link", "apply_link", "_publish"])
-def test_a_killed_run_is_mended_by_the_next(
+def test_a_killed_run_is_completed_by_the_next(
     host: Host, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     class Killed(BaseException):
@@ -354,7 +329,7 @@ def test_a_chain_that_begins_later(host: Host) -> None:
     assert "live=0 " not in said
 
 
-def test_what_nobody_may_read_has_no_files(host: Host) -> None:
+def test_a_repository_without_readers_has_no_pull_bundles(host: Host) -> None:
     folder = host.config.pull_bundles / "project"
     host.repository = replace(host.repository, read=())
     host.run()
@@ -362,8 +337,8 @@ def test_what_nobody_may_read_has_no_files(host: Host) -> None:
     host.repository = replace(host.repository, read=("staff",))
     host.run()
     assert all(path.stat().st_mode & 0o7777 == 0o640 for path in folder.iterdir())
-    # Nor what has left the registry.
+    # Nor has a repository that left the registry.
     other = replace(host.repository, path="other")
-    host.hg("init", host.config.repositories / "other")
+    host.create("other")
     host.pipeline().prune([other], everything=True)
     assert not folder.exists()

@@ -1,0 +1,66 @@
+"""Hosts with bundle jobs: with one store, with two in two regions, with a public and a private."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet.bundles import reader as http_reader
+from testing.integration.bundles.site import BundleSite
+from testing.integration.support.store import Store, write_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@contextlib.contextmanager
+def running(root: Path, *stores: Store) -> Iterator[BundleSite]:
+    try:
+        yield BundleSite(root, *stores)
+    finally:
+        for store in stores:
+            store.stop()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[BundleSite]:
+    """A host with one store."""
+    with running(tmp_path, Store()) as made:
+        yield made
+
+
+@pytest.fixture
+def regions(tmp_path: Path) -> Iterator[BundleSite]:
+    """A host with two stores: `eu`, which comes first, and `us`."""
+    with running(tmp_path, Store("eu"), Store("us")) as made:
+        yield made
+
+
+@pytest.fixture
+def rereading(regions: BundleSite) -> BundleSite:
+    """Two stores, whose objects are read every week, and nothing else is checked."""
+    regions.config = replace(
+        regions.config, read_age=timedelta(days=7), verify_age=timedelta(0), digest_only=()
+    )
+    return regions
+
+
+@pytest.fixture
+def closed(tmp_path: Path) -> Iterator[BundleSite]:
+    """A host with a public store, `main`, and a private one, `closed`."""
+    with running(tmp_path, Store(), Store("closed", private=True)) as made:
+        reader = made.stores[1].reader
+        assert reader is not None
+        write_keys(made.config.signing, reader)
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def short_tail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the probe see a few bytes only: bundles here are tiny, and hg checks all the others."""
+    monkeypatch.setattr(http_reader, "TAIL", 8)

@@ -1,0 +1,118 @@
+"""The reasons of a plan, and the pages beside the bundles."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hgfleet.bundles.explain import explain
+from hgfleet.core.errors import UnavailableError
+from hgfleet.registry.model import Repository
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from testing.integration.bundles.site import BundleSite
+
+
+def test_explain_names_every_input_of_a_plan(regions: BundleSite, tmp_path: Path) -> None:
+    log = tmp_path / "access.log"
+    log.write_text(
+        json.dumps(
+            {
+                "time": "2026-11-20T11:00:00.000Z",
+                "repository": "project",
+                "command": "getbundle",
+                "changesets": True,
+                "full": True,
+                "duration": 90.5,
+            }
+        )
+        + "\n"
+    )
+    regions.config = replace(regions.config, access_log=log)
+    project = regions.repository("project", kinds=("zstd",))
+    regions.run(project)
+    regions.change("project")
+    said = "\n".join(explain(regions.pipeline(), project))
+    for words in (
+        "project: generate",
+        "zstd: 1 of 3 changesets (33.3%) are newer than the bundle (limit 1.0%)",
+        "readable by everyone; bundles: zstd",
+        "1.0% of the changesets, 7 days, 60 s of the server a day",
+        "1 clones and 0 pulls took 90.5 s of the server in the last day",
+        "3 changesets, 1 heads",
+        "covers 2,",
+        "zstd in us",
+        "of scratch, on disk",
+    ):
+        assert words in said, said
+
+
+def test_every_store_has_a_page_of_the_public_repositories(regions: BundleSite) -> None:
+    project = regions.repository("team/project", kinds=("stream", "zstd"))
+    project = replace(project, description="<script>alert(1)</script>")
+    private = Repository("team/confidential", "secret plans", ("staff",), (), True, ("zstd",))
+    regions.config = replace(regions.config, clone_url="https://hg.example")
+    regions.run(project, private, everything=True)
+    for store in regions.stores:
+        index = store.pages["index.html"].decode()
+        assert "hg clone https://hg.example/team/project" in index
+        assert "<script>alert" not in index
+        assert "confidential" not in index
+        data = json.loads(store.pages["bundles.json"])
+        assert [*data["repositories"]] == ["team/project"]
+        urls = [one["url"] for one in data["repositories"]["team/project"]["bundles"]]
+        assert len(urls) == 2
+        assert all(url.startswith(store.url) for url in urls)
+
+
+def test_a_page_that_cannot_be_uploaded_fails_no_run(
+    site: BundleSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_arguments: object) -> bool:
+        raise UnavailableError("connection refused")
+
+    monkeypatch.setattr(site.store, "put_page", refuse)
+    (outcome,) = site.run(site.repository("project"), everything=True)
+    assert outcome.error is None
+    assert "the page of main is old: connection refused" in site.said.getvalue()
+
+
+def test_pages_are_renewed_after_a_run_for_some_that_published_something(
+    site: BundleSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = site.repository("one"), site.repository("other")
+
+    def run() -> list[str]:
+        """Run after pushes to `one`; return the repositories in the page."""
+        pipeline = site.pipeline()
+        assert [outcome.error for outcome in pipeline.run([one])] == [None]
+        pipeline.renew_pages([one, other])
+        return [*json.loads(site.store.pages["bundles.json"])["repositories"]]
+
+    site.run(other)
+    assert site.store.pages == {}
+    assert run() == ["one", "other"]
+    # Nothing was published, so no page is renewed.
+    site.store.pages["bundles.json"] = b'{"repositories": []}'
+    assert run() == []
+    site.change("one")
+
+    def refuse(*_arguments: object) -> bool:
+        raise UnavailableError("connection refused")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(site.store, "put_page", refuse)
+        assert run() == []
+    assert "the page of main is old: connection refused" in site.said.getvalue()
+    # Nor are they made of half a registry.
+    site.change("one")
+    pipeline = site.pipeline()
+    pipeline.partial = True
+    pipeline.run([one])
+    pipeline.renew_pages([one])
+    assert site.store.pages["bundles.json"] == b'{"repositories": []}'

@@ -1,0 +1,151 @@
+"""Creation with a real hg: the repository on disk, also after a kill in between."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+
+import pytest
+
+from hgfleet.registry import dynamic_update
+from hgfleet.registry.model import Settings
+from hgfleet.selfservice import creation
+from testing.integration.selfservice.site import BOB, CAROL, SelfserviceSite
+
+
+def test_a_created_repository_is_registered_configured_and_can_be_pushed_to(
+    site: SelfserviceSite,
+) -> None:
+    said = site.ok("bob", "repo create people/bob/x --description 'Two words'")
+    assert said.startswith("Created people/bob/x.\n\n  hg clone ssh://hg@HOST/people/bob/x\n")
+    entry = site.entries["people/bob/x"]
+    assert (entry.owner, entry.description, entry.read, entry.push) == (
+        "bob",
+        "Two words",
+        None,
+        None,
+    )
+    hgrc = (site.repos / "people/bob/x/.hg/hgrc").read_text()
+    assert "path = people/bob/x\n" in hgrc
+    assert "owner = bob\n" in hgrc
+    assert "description = Two words\n" in hgrc
+    site.source("made")
+    place = site.path("people/bob/x")
+    site.hg("-R", place, "pull", "-q", str(site.repos / "made"), **BOB)
+    assert site.hg("-R", place, "log", "-T", "x") == "xxx"
+    with pytest.raises(AssertionError, match="carol may not push to people/bob/x"):
+        site.hg("-R", place, "bookmark", "-r", "0", "x", **CAROL)
+    # What the log says of it can be searched for.
+    log = (site.root / "log").read_text()
+    assert 'decision=answer reason="repo create" user=bob arguments=people/bob/x' in log
+    assert not (site.repos / "people/bob/x/.hg" / creation.MARK).exists()
+    assert (site.repos / "people/bob/x").stat().st_mode & 0o777 == 0o750
+
+
+def test_a_refused_creation_leaves_nothing(site: SelfserviceSite) -> None:
+    for path in ("new", "people/carol/x", "people/bob", "people/bob/../x", "/etc/x", "hgfleet/x"):
+        refused = site.ssh_command("bob", f"repo create {path}")
+        assert refused.returncode not in (0, 255)
+        assert refused.stderr.count("\n") == 1
+    assert list(site.repos.iterdir()) == []
+    assert site.entries == {}
+
+
+def test_a_repository_that_the_inventory_once_had_is_not_given_away(site: SelfserviceSite) -> None:
+    """It is on disk, and nobody serves it; its name alone must not open its history."""
+    place = site.source("open/retired")
+    for path in ("open/retired", "open/retired/inside"):
+        refused = site.ssh_command("bob", f"repo create {path}")
+        assert refused.stderr == f"The name {path} is not available: choose another one.\n"
+    refused = site.ssh_command("bob", "repo fork staff/plans open/retired")
+    assert refused.returncode != 0
+    assert site.hg("-R", str(place), "log", "-T", "x") == "xxx"
+    assert site.entries == {}
+
+
+def test_of_two_sessions_that_create_the_same_path_one_is_refused(site: SelfserviceSite) -> None:
+    both = [site.session(person, "repo create open/x") for person in ("bob", "carol")]
+    said = [process.communicate() for process in both]
+    codes = sorted(process.returncode for process in both)
+    assert codes[0] == 0, said
+    assert codes[1] != 0, said
+    winner = "bob" if both[0].returncode == 0 else "carol"
+    assert site.entries["open/x"].owner == winner
+    assert f"owner = {winner}\n" in (site.repos / "open/x/.hg/hgrc").read_text()
+    assert site.remains() == []
+
+
+def test_sessions_at_the_same_time_do_not_exceed_the_quota(site: SelfserviceSite) -> None:
+    many = [site.session("bob", f"repo create open/r{number}") for number in range(5)]
+    for process in many:
+        process.communicate()
+    assert sorted(process.returncode for process in many) == [0, 0, 0, 77, 77]
+    assert len(site.entries) == 3
+    assert site.remains() == []
+    assert len(list((site.repos / "open").iterdir())) == 3
+
+
+def test_the_inventory_may_declare_the_path_meanwhile(site: SelfserviceSite) -> None:
+    site.source("hgfleet")
+    # `registry apply` at work: it holds the lock, and has written the compiled registry at its end.
+    with dynamic_update.locked(site.dynamic):
+        waiting = site.session("bob", "repo create open/x")
+        made = site.repos / "open/.x.making/.hg" / creation.MARK
+        while not made.exists():
+            assert waiting.poll() is None
+        site.declare(open__x=("Declared", Settings()))
+    _, refused = waiting.communicate()
+    assert refused == "The name open/x is not available: choose another one.\n"
+    assert site.entries == {}
+    assert site.remains() == []
+
+
+KILLED_AT = {
+    "while hg makes it": "creation._hg = creation._copy = lambda *a: kill()",
+    "before it is moved": "repositories.configure_at = lambda *a: kill()",
+    "after it was moved": "creation.sync = lambda *a: kill()",
+    "while it is registered": "files.replace_at = lambda *a, **k: kill()",
+    "after it was registered": "Path.unlink = lambda *a, **k: kill()",
+}
+
+
+@pytest.mark.parametrize("patch", KILLED_AT.values(), ids=KILLED_AT)
+@pytest.mark.parametrize("command", ["create open/x", "fork hgfleet open/x"])
+def test_after_a_killed_creation_the_next_one_succeeds(
+    site: SelfserviceSite, patch: str, command: str
+) -> None:
+    site.source("hgfleet")
+    kill = (
+        "import os, signal; from pathlib import Path; "
+        "from hgfleet.core import files; "
+        "from hgfleet.selfservice import creation, repositories; "
+        f"kill = lambda: os.kill(os.getpid(), signal.SIGKILL); {patch}; "
+    )
+    killed = site.ssh_command("bob", f"repo {command}", first=kill)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    if "open/x" in site.entries:
+        # Complete, but for the answer.
+        assert "after it was registered" in KILLED_AT
+        assert site.hg("-R", str(site.repos / "open/x"), "verify", "-q") == ""
+        return
+    site.ok("carol", f"repo {command}")
+    assert site.entries["open/x"].owner == "carol"
+    assert "owner = carol\n" in (site.repos / "open/x/.hg/hgrc").read_text()
+    assert site.hg("-R", str(site.repos / "open/x"), "verify", "-q") == ""
+    assert site.remains() == []
+
+
+def test_an_hg_that_outlives_its_session_keeps_the_next_one_away(site: SelfserviceSite) -> None:
+    """Its hg may still be at work in the folder."""
+    new = site.repos / "open/.x.making"
+    new.mkdir(parents=True)
+    descriptor = os.open(new, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    refused = site.ssh_command("bob", "repo create open/x")
+    assert (refused.returncode, refused.stderr) == (
+        75,
+        "Another session creates open/x at this moment: try again in a minute.\n",
+    )
+    os.close(descriptor)
+    site.ok("bob", "repo create open/x")

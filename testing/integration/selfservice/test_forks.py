@@ -1,0 +1,122 @@
+"""Forks with a real hg: the content of the copy, and who may read it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hgfleet.core.errors import TemporaryError
+
+if TYPE_CHECKING:
+    from testing.conftest import WaitFor
+    from testing.integration.selfservice.site import SelfserviceSite
+
+
+def test_a_fork_has_the_changesets_that_a_reader_sees_and_nothing_else(
+    site: SelfserviceSite,
+) -> None:
+    place = site.source("hgfleet")
+    site.hg("-R", str(place), "bookmark", "-r", "0", "stable")
+    site.add("hgfleet", "secret-file", "--secret")
+    site.hg("-R", str(place), "update", "-q", "2")
+    site.add("hgfleet", "hidden-file")
+    site.hg("-R", str(place), "--config", "phases.publish=False", "phase", "--draft", "-f", "tip")
+    hidden = site.hg("-R", str(place), "log", "-r", "tip", "-T", "{node}")
+    site.hg("-R", str(place), "update", "-q", "2")
+    site.hg("-R", str(place), "debugobsolete", hidden)
+    (place / ".hg/store/hgfleet-private").write_text("of an extension")
+    said = site.ok("carol", "repo fork hgfleet people/carol/f")
+    assert said.startswith("Forked hgfleet as people/carol/f.\n")
+    copy = site.repos / "people/carol/f"
+    assert (
+        site.hg("-R", str(copy), "log", "--hidden", "-T", "{desc} ")
+        == "add file2 add file1 add file0 "
+    )
+    assert site.hg("-R", str(copy), "bookmarks", "-T", "{bookmark}") == "stable"
+    store = b"".join(p.read_bytes() for p in (copy / ".hg").rglob("*") if p.is_file())
+    for word in (b"secret-file", b"hidden-file", b"of an extension"):
+        assert word not in store
+    # Nothing is shared on disk: the source may be purged.
+    assert not {p.lstat().st_ino for p in place.rglob("*")} & {
+        p.lstat().st_ino for p in copy.rglob("*")
+    }
+    assert str(place) not in (copy / ".hg/hgrc").read_text()
+    assert site.entries["people/carol/f"].forked_from == "hgfleet"
+
+
+def test_a_fork_of_a_private_repository_is_as_private(site: SelfserviceSite) -> None:
+    site.source("staff/plans")
+    site.ok("bob", "repo fork staff/plans people/bob/p")
+    assert site.entries["people/bob/p"].read == ("staff", "sandbox")
+    hgrc = (site.repos / "people/bob/p/.hg/hgrc").read_text()
+    assert "read = staff sandbox\n" in hgrc
+    refused = site.ssh_command("bob", "repo fork staff/plans people/bob/q --read public")
+    assert "cannot be public" in refused.stderr
+    assert not (site.repos / "people/bob/q").exists()
+    site.ok("bob", "repo fork staff/plans people/bob/r --read private")
+    # And so is a fork of the fork: for carol, who is in one of the groups, but not of the second.
+    site.ok("carol", "repo fork people/bob/p people/carol/p")
+    assert site.entries["people/carol/p"].read == ("staff", "sandbox")
+    assert site.ssh_command("carol", "repo fork people/bob/r people/carol/r").stderr.startswith(
+        "There is no repository 'people/bob/r' here for carol."
+    )
+
+
+def test_a_source_may_be_pushed_to_meanwhile(site: SelfserviceSite) -> None:
+    place = site.source("hgfleet")
+    stop = threading.Event()
+
+    def push() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            site.add("hgfleet", f"more{number}")
+
+    pusher = threading.Thread(target=push)
+    pusher.start()
+    try:
+        site.ok("bob", "repo fork hgfleet people/bob/f")
+    finally:
+        stop.set()
+        pusher.join()
+    copy = str(site.repos / "people/bob/f")
+    assert site.hg("-R", copy, "verify", "-q") == ""
+    assert int(site.hg("-R", copy, "log", "-r", "tip", "-T", "{rev}")) >= 2
+    # The same history, as far as it goes.
+    tip = site.hg("-R", copy, "log", "-r", "tip", "-T", "{node}")
+    assert site.hg("-R", str(place), "log", "-r", tip, "-T", "{node}") == tip
+
+
+SLOW_HG = """\
+#!/bin/sh
+# `hg clone ... -- SOURCE NEW` that takes as long as the test wants.
+for new; do :; done
+mkdir -p "$new/.hg/store" && echo $$ > "$new/.hg/store/pid" && exec cat {fifo}
+"""
+
+
+def test_a_fork_reports_its_progress_and_ends_with_its_session(
+    site: SelfserviceSite, wait_for: WaitFor
+) -> None:
+    site.source("hgfleet")
+    fifo, slow = site.root / "fifo", site.root / "slow-hg"
+    os.mkfifo(fifo)
+    slow.write_text(SLOW_HG.format(fifo=shlex.quote(str(fifo))))
+    slow.chmod(0o755)
+    first = (
+        "from hgfleet.selfservice import creation, repositories; creation.PROGRESS_S = 0.05; "
+        f"repositories.program = lambda: '{slow}'; "
+    )
+    session = site.session("bob", "repo fork hgfleet people/bob/f", first=first)
+    assert session.stderr is not None
+    assert session.stderr.readline().startswith("copying: about ")
+    pid = int((site.repos / "people/bob/.f.making/.hg/store/pid").read_text())
+    session.stderr.close()
+    assert session.wait() == TemporaryError.exit_code
+    wait_for("the end of hg", lambda: not Path(f"/proc/{pid}").exists())
+    assert site.remains() == []
+    assert site.entries == {}
+    assert "client disconnected" in (site.root / "log").read_text()

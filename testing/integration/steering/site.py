@@ -1,0 +1,80 @@
+"""A repository behind SSH, whose manifest of bundles the extensions steer and sign."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.steering import probe
+from hgfleet.steering.health import Condition, Health
+from testing.integration.support import site
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from hgfleet.bundles.manifest import Entry
+    from hgfleet.steering.order import Endpoint
+
+REPOSITORY: Final = "team/project"
+
+
+class SteeredSite(site.Site):
+    """A host with one repository, a manifest, and the last state of the prober."""
+
+    def __init__(self, root: Path, *extensions: str) -> None:
+        super().__init__(root)
+        self.health = root / "health.json"
+        self.load(*extensions)
+        self.create(REPOSITORY)
+        self.control = self.path(REPOSITORY) / ".hg"
+        (self.control / "hgrc").write_text(f"[hgfleet]\npath = {REPOSITORY}\n")
+
+    def load(self, *extensions: str) -> None:
+        """Load these extensions, in this order."""
+        loaded = "".join(f"{name} = {site.HGEXT}/{name}.py\n" for name in extensions)
+        self.hgrc.write_text(
+            "[trusted]\nusers = *\n[ui]\nusername = t\nallowemptycommit = yes\n"
+            f"[extensions]\nclonebundles =\nblackbox =\n{loaded}"
+            f"[hgfleet]\nsteering = {self.root / 'steering.toml'}\n"
+            f"signing = {self.root / 'signing.toml'}\n"
+        )
+
+    def steer(self, endpoints: Iterable[Endpoint], *, networks: str = "") -> None:
+        """Write the settings of steering."""
+        text = f'health = "{self.health}"\nstate = "{self.root}"\n'
+        for one in endpoints:
+            text += f'[[endpoint]]\nname = "{one.name}"\nurl = "{one.url}"\n'
+            text += f'region = "{one.region}"\n' if one.region else ""
+            text += f'cdn = {str(one.is_cdn).lower()}\norigin = "{one.origin}"\n'
+        (self.root / "steering.toml").write_text(f"{text}[networks]\n{networks}\n")
+
+    def probed(
+        self, *up: str, dead: Mapping[str, str] | None = None, read: str = "", age: float = 0
+    ) -> None:
+        """Write the state of a prober: these endpoints are up, these objects are dead."""
+        conditions = {name: Condition().after(None) for name in up}
+        state = Health(time.time() - age, conditions, dict(dead or {}), frozenset([read]))
+        probe.write(self.health, state)
+
+    def publish(self, *lines: Entry | bytes) -> None:
+        """Replace the manifest."""
+        written = (one if isinstance(one, bytes) else one.line().encode() for one in lines)
+        (self.control / "clonebundles.manifest").write_bytes(b"".join(b"%s\n" % w for w in written))
+
+    def lines(
+        self, address: str = "192.0.2.1", command: bytes = b"clonebundles_manifest"
+    ) -> list[bytes]:
+        """Ask for the manifest as a client of the wire protocol does."""
+        return [line for line in self.answer(REPOSITORY, command, address).split(b"\n") if line]
+
+    def told(
+        self, address: str = "192.0.2.1", command: bytes = b"clonebundles_manifest"
+    ) -> list[str]:
+        """Return the URLs that a client is told of, in their order, without signatures."""
+        told = self.lines(address, command)
+        return [line.split(b" ")[0].split(b"?")[0].decode() for line in told]
+
+    def clone(self, name: str) -> str:
+        """Clone as a client does; return its output."""
+        return self.hg("clone", "-U", *self.ssh(), self.url(REPOSITORY), self.root / name)

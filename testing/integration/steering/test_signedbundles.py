@@ -1,0 +1,227 @@
+"""Bundles of a private repository: signed URLs from a real hg, and real clones through them."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import syslog
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hgfleet.bundles.kinds import make_key
+from hgfleet.bundles.manifest import Entry
+from hgfleet.steering.order import Endpoint
+from testing.integration.steering.site import REPOSITORY, SteeredSite
+from testing.integration.support.site import HGEXT
+from testing.integration.support.store import NOW, SECRET, Store, write_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PUBLIC = Entry("https://open.example/x.hg", "zstd-v2", "0" * 64, 10, 3, NOW)
+
+
+ENDPOINT = Endpoint("open", "https://open.example", "us")
+NETWORKS = 'eu = ["192.0.2.0/24"]\nus = ["198.51.100.0/24"]'
+
+
+class SignedSite(SteeredSite):
+    """A private repository and the store of its bundles."""
+
+    def __init__(self, root: Path, store: Store) -> None:
+        super().__init__(root, "clonebundles_steer", "signedbundles")
+        assert store.reader is not None
+        self.store, self.reader = store, store.reader
+        write_keys(root / "signing.toml", self.reader)
+
+    def entry(self, kind: str = "zstd", path: str = REPOSITORY, content: bytes = b"x") -> Entry:
+        key = str(make_key(path, "a" * 40, hashlib.sha256(content).hexdigest(), kind))
+        return self.store.put(key, content, f"{kind}-v2")
+
+    def both_up(self, *, dead: dict[str, str] | None = None) -> None:
+        """Steer: both endpoints answer, these objects do not."""
+        self.steer([Endpoint("closed", self.store.url, "eu"), ENDPOINT], networks=NETWORKS)
+        self.probed("closed", "open", dead=dead)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[SignedSite]:
+    store = Store("closed", private=True)
+    yield SignedSite(tmp_path, store)
+    store.stop()
+
+
+@pytest.mark.parametrize("command", [b"clonebundles", b"clonebundles_manifest"])
+def test_a_url_of_a_private_store_is_signed_and_others_are_not(
+    site: SignedSite, command: bytes
+) -> None:
+    entry = site.entry()
+    site.publish(entry, PUBLIC)
+
+    first, second = site.lines(command=command)
+
+    assert second == PUBLIC.line().encode()
+    url, attributes = first.decode().split(" ", 1)
+    assert attributes == entry.line().split(" ", 1)[1]
+    assert url.startswith(f"{entry.url}?X-Amz-Algorithm=AWS4-HMAC-SHA256&")
+    assert "&X-Amz-Expires=600&" in url
+    assert site.store.admits("GET", url)
+
+
+EXTENSIONS = ("clonebundles_steer", "signedbundles")
+
+
+@pytest.mark.parametrize("order", [EXTENSIONS, EXTENSIONS[::-1]])
+def test_steering_sees_plain_urls_in_either_order_of_loading(
+    site: SignedSite, order: tuple[str, str]
+) -> None:
+    site.load(*order)
+    zstd, gzip = site.entry("zstd"), site.entry("gzip")
+    site.publish(gzip, PUBLIC, zstd)
+
+    site.both_up()
+    assert site.told() == [zstd.url, PUBLIC.url, gzip.url]
+    far = site.lines("198.51.100.1")
+    assert [line.split(b"?")[0].split(b" ")[0].decode() for line in far] == [
+        PUBLIC.url,
+        zstd.url,
+        gzip.url,
+    ]
+    assert all((b"X-Amz-Signature=" in line) == (b"private=yes" in line) for line in far)
+    site.both_up(dead={zstd.url: "gone"})
+    assert site.told() == [PUBLIC.url, gzip.url]
+
+    log = (site.control / "blackbox.log").read_text()
+    assert f"first={zstd.url} " in log
+    assert "X-Amz" not in log
+
+
+def test_without_a_key_lines_of_private_stores_are_left_out(site: SignedSite) -> None:
+    site.publish(site.entry(), PUBLIC)
+    file = site.root / "signing.toml"
+    good = file.read_text()
+    for broken in (good.replace("store]]", "stores]]"), good.replace("/closed", "/other"), "x", ""):
+        file.write_text(broken)
+        assert site.told() == [PUBLIC.url], broken
+    file.unlink()
+    assert site.told() == [PUBLIC.url]
+    file.mkdir()  # the superuser may read everything but this
+    assert site.told() == [PUBLIC.url]
+    # And a client clones from the server.
+    site.hg_in(REPOSITORY, "commit", "-mx")
+    site.publish(site.entry())
+    assert "clone bundle" not in site.clone("clone")
+
+
+def test_only_bundles_of_this_repository_are_signed(site: SignedSite) -> None:
+    url, good = site.store.url, site.entry()
+    key = good.url.removeprefix(f"{url}/").encode()
+    base = url.encode()
+    site.publish(
+        site.entry(path="team/other"),
+        site.entry(path="team/project/inner"),
+        replace(site.entry(), url=f"{url}/index.html"),
+        replace(site.entry(path="team/other"), private=False),
+        base + b"/other/../" + key + b" private=yes",
+        base + b"/" + key + b"?versionId=1 private=yes",
+        base + b"/" + key + b"#x private=yes",
+        base + b"/" + key.replace(b"team", b"%74eam") + b" private=yes",
+        base + b"/\xff" + key + b" private=yes",
+        base + b"/ private=yes",
+        b"https://elsewhere.example/x private=yes",
+        b"private=yes private=yes",
+        b" private=yes",
+        # Unmarked, and in the store all the same.
+        base + b"/" + key,
+        good,
+    )
+    told = site.lines()
+    assert site.told() == [good.url, good.url]
+    assert all(b"X-Amz-Signature=" in line for line in told)
+
+
+def test_another_key_counts_from_the_next_request_on(site: SignedSite) -> None:
+    site.publish(site.entry())
+    (before,) = site.lines()
+    site.store.reader = replace(site.reader, secret_key="another")
+    assert not site.store.admits("GET", before.decode().split(" ")[0])
+    write_keys(site.root / "signing.toml", site.store.reader, lifetime=60)
+    (after,) = site.lines()
+    assert b"X-Amz-Expires=60&" in after
+    assert site.store.admits("GET", after.decode().split(" ")[0])
+
+
+def test_a_clone_downloads_from_the_private_store(site: SignedSite) -> None:
+    site.hg_in(REPOSITORY, "commit", "-mx")
+    bundle = site.root / "bundle.hg"
+    site.hg_in(REPOSITORY, "bundle", "-a", "-t", "zstd-v2", bundle)
+    entry = site.entry(content=bundle.read_bytes())
+    site.publish(entry)
+
+    assert f"applying clone bundle from {entry.url}?" in site.clone("clone")
+
+    assert site.store.requests == [("GET", site.store.key(entry), 200)]
+    assert site.hg("-R", str(site.root / "clone"), "log", "-T", "{desc}") == "x"
+
+
+def test_the_store_refuses_a_url_that_was_changed_or_is_old(site: SignedSite) -> None:
+    """What the tests above rely on: the store's own check, with the same signatures."""
+    from hgfleet.objectstore.presign import presign
+
+    entry, now = site.entry(), datetime.now(UTC)
+
+    def admits(when: datetime, method: str = "GET") -> bool:
+        url = presign(entry.url, site.reader, when, 600, "GET")
+        return site.store.admits(method, url)
+
+    assert admits(now)
+    assert not admits(now, "HEAD")
+    assert not admits(now - timedelta(seconds=601))
+
+
+def test_entries_that_are_left_out_are_logged_without_secrets(
+    site: SignedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = importlib.util.spec_from_file_location("signedbundles", HGEXT / "signedbundles.py")
+    assert spec is not None
+    assert spec.loader is not None
+    extension: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(extension)
+    said: list[str] = []
+    monkeypatch.setattr(syslog, "syslog", lambda _priority, text: said.append(text))
+    settings = site.root / "signing.toml"
+
+    class Ui:
+        def configpath(self, *_names: bytes) -> bytes:
+            return os.fsencode(settings)
+
+        def config(self, *_names: bytes) -> bytes:
+            return REPOSITORY.encode()
+
+    def manifest(repo: Any, _proto: Any) -> Any:
+        return repo
+
+    class Repo:
+        ui = Ui()
+        data = site.entry(path="team/other").line().encode() + b"\n" + site.entry().line().encode()
+
+    def ask() -> str:
+        said.clear()
+        extension.Signed(manifest)(Repo(), None)
+        return said[0] if said else ""
+
+    assert ask() == (
+        "event=bundles.unsigned repository=team/project left_out=1 "
+        'reason="not a bundle of this repository"'
+    )
+    settings.write_text(settings.read_text().replace("region", "reg"))
+    assert "left_out=2" in ask()
+    assert "store.region: got nothing, expected a text" in said[0]
+    settings.unlink()
+    assert "no such file" in ask()
+    assert SECRET not in "".join(said)

@@ -1,0 +1,131 @@
+"""One host below a folder: its hgrc, its registry, its repositories, and hg on both ends."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.registry.compiled import dump_compiled
+from testing.tools import prefork
+
+if TYPE_CHECKING:
+    from hgfleet.registry.model import Registry
+
+TOP: Final = Path(__file__).resolve().parents[3]
+HGEXT: Final = TOP / "hgext"
+HG: Final = Path(sys.executable).with_name("hg")
+"""The real hg: for servers that get signals, and for settings that name a program."""
+
+
+def environment(hgrc: Path) -> dict[str, str]:
+    """Return the environment of an hg of this checkout, with one file of configuration."""
+    return {
+        "PATH": os.environ["PATH"],
+        "HGRCPATH": str(hgrc),
+        "HGPLAIN": "1",
+        "LC_ALL": "C.UTF-8",
+        "PYTHONPATH": str(TOP),
+    }
+
+
+@functools.cache
+def program() -> Path:
+    """Return an hg that starts fast (testing/tools/prefork.py), until this process ends."""
+    stack = contextlib.ExitStack()
+    atexit.register(stack.close)
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hg-")))
+    return stack.enter_context(prefork.running(folder, environment(folder / "hgrc")))
+
+
+class Site:
+    """A host: repositories below `repos`, and the configuration that every hg of it reads."""
+
+    def __init__(self, root: Path, hgrc: str = "") -> None:
+        self.root, self.repos = root, root / "repos"
+        self.registry, self.dynamic = root / "registry.json", root / "dynamic/registry.json"
+        self.hgrc = root / "hgrc"
+        if hgrc:
+            self.hgrc.write_text(hgrc)
+
+    def path(self, repository: str) -> Path:
+        """Where a repository lies."""
+        return self.repos / repository
+
+    def register(self, registry: Registry) -> None:
+        """Replace the compiled registry."""
+        new = self.registry.with_suffix(".new")
+        new.write_text(dump_compiled(registry))
+        new.rename(self.registry)
+
+    # -- hg on this host -------------------------------------------------------------------------
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """Return the environment of this host's hg."""
+        return environment(self.hgrc) | more
+
+    def start(self, *arguments: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
+        """Run hg, with `more` in its environment; return how it ended."""
+        return subprocess.run(
+            [program(), *map(str, arguments)],
+            cwd=self.root,
+            env=self.environment(**more),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def hg(self, *arguments: str | Path, code: int = 0, **more: str) -> str:
+        """Run hg to this exit code; return its output."""
+        done = self.start(*arguments, **more)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    def hg_in(self, repository: str, command: str, *arguments: str | Path, code: int = 0) -> str:
+        """Run a command of hg in a repository; return its output."""
+        path = self.path(repository)
+        return self.hg(command, "--repository", path, "--cwd", path, *arguments, code=code)
+
+    def create(self, repository: str) -> Path:
+        """Make an empty repository."""
+        path = self.path(repository)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.hg("init", path)
+        return path
+
+    def commit(self, repository: str, name: str, content: str, *options: str) -> str:
+        """Commit a file with this content; return the new node."""
+        (self.path(repository) / name).write_text(content)
+        message = ("--addremove", "--message", f"add {name}")
+        said = self.hg_in(repository, "commit", "--debug", *message, *options)
+        return said.rpartition(":")[2].strip()
+
+    # -- its clients -----------------------------------------------------------------------------
+
+    def ssh(self, hgrc: Path | None = None) -> tuple[str, ...]:
+        """Return how a client reaches this host over SSH: options of its hg."""
+        run = f"""ui.ssh=sh -c 'export HGRCPATH={hgrc or self.hgrc}; eval "$2"' ssh"""
+        return ("--config", run, "--config", f"ui.remotecmd={program()}")
+
+    def url(self, repository: str) -> str:
+        """Where a client finds a repository over SSH."""
+        return f"ssh://localhost/{self.path(repository)}"
+
+    def answer(self, repository: str, command: bytes, address: str = "192.0.2.1") -> bytes:
+        """Send one command without arguments over the wire protocol, from this address."""
+        done = subprocess.run(
+            [program(), "-R", self.path(repository), "serve", "--stdio"],
+            env=self.environment(SSH_CONNECTION=f"{address} 5000 10.0.0.1 22"),
+            input=command + b"\n" + (b"* 0\n" if command != b"clonebundles" else b""),
+            capture_output=True,
+            check=True,
+        )
+        length, _, answer = done.stdout.partition(b"\n")
+        assert len(answer) == int(length), done
+        return answer
