@@ -1,27 +1,27 @@
-"""tell the bundle jobs of this host what was pushed.
+"""note each push in the push spool, for the bundle jobs of this host.
 
 When a transaction closes that adds changesets or makes some public, the extension notes the
 repository in a spool (``hgfleet.hg.push_spool``), and systemd starts a run that decides whether
 its bundles are stale. It costs the push the creation of an empty file, and never fails it.
 
 ==============================  ==============================================================
-state                           what happens
+state                           result
 ==============================  ==============================================================
 the registry gives it bundles   noted
 it has no bundles               nothing
-no folder                       nothing: this host has no bundle jobs
-the folder cannot be written    nothing, and the operators have a line in their log; the timer
-                                of the jobs finds the push
+no spool                        nothing: this host has no bundle jobs
+the spool cannot be written     nothing but a line in the system log; the timer of the bundle
+                                jobs finds the push
 ==============================  ==============================================================
 
-Whether a repository has bundles is told by the link ``.hg/clonebundles.manifest``, which ``hgfleet
-registry apply`` makes. The name comes from the registry too, not from a client::
+A repository has bundles if it has the link ``.hg/clonebundles.manifest``, which ``hgfleet registry
+apply`` makes. The name comes from the registry too, not from a client::
 
   [hgfleet]
   path = team/tool
   pushed = /var/lib/hgfleet/pushed
 
-Enable it for everything that writes on the server::
+Enable it for all processes that write on the server::
 
   [extensions]
   bundle_trigger = /opt/hgfleet/current/hgext/bundle_trigger.py
@@ -47,7 +47,7 @@ configitem = registrar.configitem(configtable)
 configitem(b"hgfleet", b"pushed", default=b"")
 
 NEWS = frozenset({"node", "phases_moved", "new_obsmarkers"})
-"""What core tells a hook after a transaction that changed what a bundle holds (localrepo, 7.2)."""
+"""Arguments of core's hook after a transaction that changes the content of bundles (7.2)."""
 
 
 def reposetup(_ui: Any, repo: Any) -> None:

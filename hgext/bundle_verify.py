@@ -1,9 +1,9 @@
-"""let a clone from a local path go through one clone bundle, to try it before it is advertised.
+"""clone from a local path through one clone bundle, to verify it before it is advertised.
 
 A clone from a path of the same host never asks for clone bundles: it reads the repository. The
-bundle jobs want a clone that does everything a far client does with a manifest entry (pick it,
-download it with hg's own checks of certificate and DIGEST, apply it, pull the rest), without a
-server to be started for each. With this extension, and only for the one command that says ::
+bundle jobs need a clone that treats a manifest entry as a remote client does (pick it, download it
+with hg's own checks of certificate and DIGEST, apply it, pull the rest), without a server for each
+entry. With this extension, and only for one command with the setting ::
 
   hg clone --pull --config bundle_verify.entry='URL BUNDLESPEC=... DIGEST=...' SOURCE TARGET
 
@@ -42,7 +42,7 @@ def _clonebundles(_original: Callable[[Any], bytes], peer: Any) -> bytes:
 
 
 def extsetup(_ui: Any) -> None:
-    """Give the peer of a local repository the two answers that it lacks.
+    """Give the peer of a local repository the two answers that core leaves out.
 
     There is no hook for it: in 7.2 `localpeer.clonebundles` raises NotImplementedError. The test of
     the pipeline fails when a clone does not go through the bundle.

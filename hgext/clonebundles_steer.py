@@ -1,27 +1,27 @@
-"""tell each client only of clone bundles that answer, the best one for it first.
+"""advertise only clone bundles that answer, the best one for each client first.
 
-A client takes the first entry of the manifest that it supports, and gives up if that one does not
-answer. So each time a client asks, this extension leaves out what the prober of this host
-(``hgfleet steering probe``) found not to answer, and orders the rest by where the client is:
+A client takes the first entry of the manifest that it supports, and gives up if its URL does not
+answer. So this extension takes out of each answer the entries that the prober of this host
+(``hgfleet steering probe``) found dead, and orders the others by the region of the client:
 
 ============================  ================================================================
-the client is                 it is told about
+the client is                 it gets
 ============================  ================================================================
 in the region of an endpoint  that endpoint, its stream bundle first
 elsewhere                     a CDN first, then other endpoints, zstd bundles first
 anywhere                      gzip bundles last, for clients that have nothing else
 ============================  ================================================================
 
-A CDN that keeps copies of an endpoint's objects is in no manifest: its entries are made of those of
-that endpoint, for copies that the prober has read whole and found to be right.
+A CDN that keeps copies of an endpoint's objects is in no manifest: its entries are made from those
+of that endpoint, for copies that the prober has read whole and found right.
 
 The decision is in ``hgfleet.steering.order``; regions, endpoints and networks are in
-``/etc/hgfleet/steering.toml``. The client's address is that of the connection: over SSH what sshd
-says, over HTTPS what the web workers made of the headers of trusted proxies.
+``/etc/hgfleet/steering.toml``. The client's address is that of the connection: over SSH from sshd,
+over HTTPS from the headers of trusted proxies, which the web workers check.
 
-When nobody has probed for some seconds, nothing is known to answer, and the client is told of
-nothing: it then clones from this server. Inline bundles (``peer-bundle-cache://``) come from this
-server too and are left where they are, in front.
+When the prober has not run for some seconds, no endpoint is known to answer, and the client gets no
+entry: it then clones from this server. Inline bundles (``peer-bundle-cache://``) come from this
+server too and stay in front.
 
 Each answer is logged with the event ``clonebundles_steer`` (see :hg:`help -e blackbox`).
 
@@ -32,7 +32,7 @@ Enable it on hosts that answer clients, beside the extension that it steers::
   clonebundles_steer = /opt/hgfleet/current/hgext/clonebundles_steer.py
 
   [hgfleet]
-  # where the settings are; without the file manifests are passed on as they are
+  # the settings; without the file manifests are passed on as they are
   steering = /etc/hgfleet/steering.toml
 """
 
@@ -95,7 +95,7 @@ def _steered(original: Any) -> Any:
 
 
 def client_of(proto: Any) -> str:
-    """Return the client's address as text, "" if nobody knows it."""
+    """Return the client's address as text, "" if it is unknown."""
     request = getattr(proto, "_req", None)
     if request is not None:  # HTTP
         address = request.rawenv.get(b"REMOTE_ADDR", b"")
@@ -107,8 +107,8 @@ def client_of(proto: Any) -> str:
 def _settings(path: bytes) -> Loaded | None:
     """Read the settings where they have changed; None if this host has none.
 
-    Settings that cannot be read end the command with an error: a client then clones from this
-    server, and is sent nowhere that nobody knows about.
+    Settings that cannot be read end the command with an error: the client then clones from this
+    server, and is not sent to an endpoint without probes.
     """
     from hgfleet.steering import config, networks, provider_networks
 

@@ -1,17 +1,17 @@
-"""log what clones and pulls over SSH cost, for those who plan clone bundles.
+"""log the cost of clones and pulls over SSH, as input for the plan of clone bundles.
 
-The web part logs each of its requests. Of an SSH session the system log has when it ended, which is
-for people: it does not know a clone from a push. This extension appends one line to a file for each
-request for changesets (``getbundle``) that a session answers, as the access log of the web part has
-them; ``hgfleet bundles`` reads both::
+The web part logs each of its requests. For an SSH session the system log has its end, without
+telling a clone from a push. This extension appends one line to a file for each request for
+changesets (``getbundle``) over SSH, in the format of the access log of the web part; ``hgfleet
+bundles`` reads both::
 
   {"time": "2026-11-21T10:00:00Z", "repository": "team/x", "command": "getbundle",
    "changesets": true, "full": true, "duration": 2.05}
 
-``full`` says that the client had nothing: a clone that no bundle took over. ``duration`` is the CPU
+``full`` marks a client without changesets: a clone without a clone bundle. ``duration`` is the CPU
 time of the answer in seconds, so a slow client does not look like an expensive one.
 
-Nothing in a line is chosen by the client. A folder that is missing or full costs nobody a pull::
+No part of a line comes from the client. A missing or full folder never fails a pull::
 
   [hgfleet]
   demand-log = /var/log/hgfleet/ssh/changesets.log
@@ -82,7 +82,7 @@ def _then(pieces: Iterable[bytes], write: Any) -> Iterator[bytes]:
     try:
         yield from pieces
     finally:
-        # Also of a client that went away: what it got has been paid for.
+        # A client that disconnects has cost as much by then.
         write()
 
 

@@ -1,4 +1,4 @@
-"""send from disk what a pull lacks, as far as bundles of it lie ready.
+"""answer pulls with pull bundles from disk, and compute only the other changesets.
 
 The bundle jobs keep a chain of bundles for a repository, ``.hg/pullbundles/manifest``: each goes on
 where the one before it ends (``hgfleet.bundles.pullbundle_chain``). A client that pulls is sent
@@ -77,7 +77,7 @@ bundle repository takes one changegroup (NotImplementedError: can't process mult
 
 
 def extsetup(_ui: Any) -> None:
-    """Take the place of core's search (7.2); a test fails when it is not asked any more."""
+    """Replace core's search (7.2); a test fails when core no longer calls it."""
     extensions.wrapfunction(server, "find_pullbundle", find)
 
 
@@ -94,7 +94,7 @@ def find(
     try:
         return _find(repo, proto, dict(pycompat.strkwargs(opts)), heads, common)
     except Exception as problem:
-        # Core can answer, whatever is wrong with what lies ready.
+        # Core can answer without pull bundles.
         repo.ui.log(b"pullbundles", b"%s\n", repr(problem).encode("ascii", "replace"))
         return None
 
@@ -122,7 +122,7 @@ def _find(
         return None
     bundler = answer.bundler(asked, capabilities)
     if b"zstd" in server.clientcompressionsupport(proto):
-        # As core's own answers over HTTP; what find_pullbundle returns is sent as it is.
+        # As core's own answers over HTTP; the result of find_pullbundle is sent as it is.
         level = repo.ui.configint(b"server", b"zstdlevel")
         bundler.setcompression(b"ZS", {b"level": level})
     _log(repo, answer)
@@ -130,7 +130,7 @@ def _find(
 
 
 class _Answer:
-    """What one pull gets from where.
+    """The answer to one pull: segments from disk, and live ones.
 
     All files are open before the answer begins: the bundle jobs may delete them meanwhile.
     """
@@ -141,7 +141,7 @@ class _Answer:
         from hgfleet.bundles import pullbundle_chain
 
         self._repo, self._heads, self._folder = repo, heads, folder
-        # Only what clients may see: a pull of anything else is core's to refuse.
+        # Only visible changesets: core refuses a pull of any other.
         changelog = self._changelog = repo.changelog
         self.segments: list[Segment] = []
         self._files: dict[str, BinaryIO] = {}
@@ -175,7 +175,7 @@ class _Answer:
 
     @property
     def links(self) -> list[Link]:
-        """What comes from disk."""
+        """The links that are sent from disk."""
         return [segment.link for segment in self.segments if segment.link is not None]
 
     @property
@@ -210,7 +210,7 @@ class _Answer:
         return [self._changelog.rev(one) for one in nodes]
 
     def _open(self, link: Link) -> bool:
-        """Open the file of a link; False if it is not what the manifest says."""
+        """Open the file of a link; False if it is missing or of another size."""
         try:
             file = (self._folder / link.name).open("rb")
         except OSError:
@@ -242,13 +242,13 @@ class _Answer:
                         file = self._files[segment.link.name]
                         bundler.addpart(_Copied(self._repo.ui, file))
                     has |= heads
-            # Caches too are sent for what is sent live; the bundles have their own.
+            # Caches too are sent for live changesets; the bundles have their own.
             add(name, self._heads, has)
         return bundler
 
 
 class _Copied:
-    """The parts of a bundle on disk, as if they were one part of a bundle that is being sent."""
+    """The parts of a bundle on disk, in the role of one part of the bundle that is sent."""
 
     type = b"changegroup"
 

@@ -1,19 +1,18 @@
 """sign the URLs of bundles in private stores, for each client that may read the repository.
 
-Bundles of private repositories lie in a bucket that nobody may read without a signature. The
-manifest has plain URLs, marked ``private=yes``. When a client asks for the manifest (it may read
-the repository, or it would not get that far), this extension signs each of them with the key in
-``/etc/hgfleet/signing.toml``. Whoever has a signed URL may download this one object for some
+Bundles of private repositories are in a bucket that refuses requests without a signature. The
+manifest has plain URLs, marked ``private=yes``. When a client requests the manifest (it may read
+the repository, or the request would have failed), this extension signs each of them with the key in
+``/etc/hgfleet/signing.toml``. A client with a presigned URL may download this one object for some
 minutes; a download that began in time goes on.
 
 A line that cannot be signed is left out, so that the client clones from this server: no settings,
-no key for the store, an object that is no bundle of this very repository. The system log says so
-(``event=bundles.unsigned``). A URL of a private store is never handed out as it stands.
+no key for the store, an object other than a bundle of this very repository. The system log has the
+reason (``event=bundles.unsigned``). A plain URL of a private store never leaves the server.
 
-Core has a function for such a thing, ``alter_bundle_url``, and calls it when it reads the manifest.
-That is too early: ``clonebundles_steer.py`` chooses and logs lines by their URL, and a signed one
-would be unknown to it, and in the log. So the commands themselves are wrapped, after every
-extension has wrapped what it wants, whatever the order in which they are loaded.
+Core has a hook for URLs, ``alter_bundle_url``, and calls it when it reads the manifest. That is too
+early: ``clonebundles_steer.py`` chooses and logs lines by their URL, and would find and log signed
+ones. So the commands themselves are wrapped, after all other extensions, in any order of loading.
 
 Enable it on hosts that answer clients::
 
