@@ -45,7 +45,8 @@ from hgfleet.bundles.pullbundle_chain import Limits  # noqa: E402
 from hgfleet.core.report import Report  # noqa: E402
 from hgfleet.objectstore.settings import Store  # noqa: E402
 from hgfleet.registry.model import Repository  # noqa: E402
-from testing.bench.bundles import HG, cpu_of, environment, free_port, server  # noqa: E402
+from testing.bench.bundles_clone import cpu_of  # noqa: E402
+from testing.bench.bundles_site import HG, environment, free_port, server  # noqa: E402
 from testing.bench.repos import Size, append, generate  # noqa: E402
 
 if TYPE_CHECKING:
