@@ -1,4 +1,4 @@
-"""Clone bundles: a run against a shell loop, a run with nothing to do, and what a clone costs.
+"""Clone bundles: a run against a shell loop, a run with nothing to do, and the cost of a clone.
 
     python testing/bench/bundles.py --versitygw BINARY             # everything, with the bars
     python testing/bench/bundles.py --versitygw BINARY run idle    # some of it
@@ -7,13 +7,13 @@
 Both sides use the same hg, the same versitygw (the object store of the cluster, here on a loopback
 port) and the same made-up repositories, in one run.
 
-| part  | what                                                            | bar        |
+| part  | figure                                                          | bar        |
 | ----- | --------------------------------------------------------------- | ---------- |
 | run   | wall of a run over 200 small repositories against a shell loop  | <= 60 %    |
 | idle  | a run over 1,000 repositories with nothing to do                | <= 3 s     |
 | clone | CPU of `hg serve` for a clone with a bundle against one without | <= 1 %     |
 | clone | wall of a clone of a stream bundle against `hg clone --stream` of a path | <= 1.5 x |
-| kill  | what is wrong after 30 runs were killed (-9) and one was not  | 0          |
+| kill  | faults after 30 runs were killed (-9) and one was not         | 0          |
 
 Runs are killed at random points of their work, while 15 % of the connections to the store fail.
 
@@ -114,7 +114,7 @@ def bench_idle(site: Site, count: int) -> bool:
     show(
         "idle", f"the first run over {count} repositories", site.run(repositories, Action.GENERATE)
     )
-    # Remembers what hg said, once the files are old enough for their stat to be trusted.
+    # Fills the state cache, once the files are old enough for their stat to be trusted.
     show("idle", "the second one", site.run(repositories, Action.KEEP))
     took = statistics.median(site.run(repositories, Action.KEEP) for _ in range(ROUNDS))
     return show("idle", f"a run with nothing to do, {count} repositories", took, BARS["idle"])

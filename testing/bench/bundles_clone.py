@@ -33,7 +33,7 @@ BARS: Final = {"server CPU": 0.01, "stream": 1.5}
 def cpu_of(process: subprocess.Popen[bytes]) -> float:
     """Return the seconds of CPU that a running process has used, all its threads together.
 
-    What clock_getcpuclockid(3) gives for a process: /proc has no more than hundredths of a second.
+    The clock is that of clock_getcpuclockid(3): /proc has no more than hundredths of a second.
     """
     return time.clock_gettime((~process.pid << 3) | 2)
 
@@ -71,9 +71,9 @@ def clone(source: str | Path, folder: Path, env: dict[str, str], *words: str) ->
 
 
 def bench_clone(site: Site, root: Path, changesets: int, given: Path | None) -> bool:
-    """What a clone costs the server, how long a client waits, and what for.
+    """Measure the CPU of the server and the time of the client, for each way to clone.
 
-    The ways take turns, so that whatever else the machine does meets all of them.
+    The ways take turns, so that the load of the machine is the same for all of them.
     """
     name = "large"
     source = site.config.repositories / name

@@ -176,7 +176,7 @@ def bench_kill(site: Site, root: Path, url: str, rounds: int) -> bool:
     show("kill", "a run that is left alone takes", whole)
     show("kill", "connections to the store that were made to fail", flaky.failed, unit="")
     command.run_alone()
-    # What the run before replaced is no orphan: it stays for the retention time, here until now.
+    # A replaced object is no orphan: it stays for the retention time, here until now.
     command.run_alone()
     wrong = site.wrong(repositories)
     for problem in wrong:

@@ -60,7 +60,7 @@ POLICY: Final = {
 
 
 def free_port() -> int:
-    """Return a port of the loopback address that nobody uses."""
+    """Return a port of the loopback address that is free."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port: int = one.getsockname()[1]
@@ -68,7 +68,7 @@ def free_port() -> int:
 
 
 def answers(port: int) -> bool:
-    """Whether somebody accepts connections."""
+    """Whether a server accepts connections."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
         return True
     return False
@@ -128,7 +128,7 @@ class Site:
         return [Repository(name, "", "public", (), True, kinds) for name in names]
 
     def run(self, repositories: Sequence[Repository], action: Action) -> float:
-        """Run the jobs as the timer does; return the seconds. Asserts what they did."""
+        """Run the jobs as the timer does; return the seconds. Asserts the action of each plan."""
         started = time.perf_counter()
         buckets = {
             store.name: Bucket(store, WHO, self.config.ca, self.config.timeout_seconds)
@@ -145,7 +145,7 @@ class Site:
         return took
 
     def wrong(self, repositories: Sequence[Repository]) -> list[str]:
-        """Say what a killed run could have left wrong."""
+        """Return the faults that a killed run could have left."""
         config, found = self.config, []
         (store,) = config.stores
         bucket = Bucket(store, WHO, config.ca, config.timeout_seconds)

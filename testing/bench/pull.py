@@ -1,4 +1,4 @@
-"""What a pull costs the server, with pull bundles and without.
+"""Pulls: the cost for the server, with pull bundles and without.
 
     python testing/bench/pull.py                     # 10,000 changesets, 500 newer; with the bar
     python testing/bench/pull.py --changesets 2000 --newer 200
@@ -8,7 +8,7 @@ Both sides serve the same made-up repository with the same hg and differ in `hgf
 alone. The clients are new clones through a clone bundle with all but the newer changesets, clones
 of half the history, and full clones that get no clone bundle.
 
-| what                                                                     | bar     |
+| figure                                                                   | bar     |
 | ------------------------------------------------------------------------ | ------- |
 | server CPU of a clone of a bundle + 500 newer changesets, over HTTP      | <= 20 % |
 
@@ -168,7 +168,7 @@ class Bench:
         return found
 
     def over_ssh(self, what: str, rounds: int) -> dict[str, tuple[float, float]]:
-        """Return the same; the shell says what hg took from its start to its end."""
+        """Return the same over SSH; the shell measures hg from its start to its end."""
         found, times = {}, self.root / "times"
         for side, switch in SIDES.items():
             hgrc = self.root / f"{switch}.hgrc"

@@ -3,7 +3,7 @@
     python testing/bench/repos.py DESTINATION --changesets 2000 --seed 1
     python testing/bench/repos.py --kept --changesets 100000       # says where; made once
 
-A history with what makes servers work: a tree of files in folders, edits of several sizes, topic
+A history that makes servers work: a tree of files in folders, edits of several sizes, topic
 branches that are merged back, named branches, tags, bookmarks. No working copy, no subprocess; it
 slows down as history grows: 48,000 changesets took ten minutes on a busy machine.
 """

@@ -1,4 +1,4 @@
-"""Storage formats: zlib against zstd, and what moving a repository costs.
+"""Storage formats: zlib against zstd, and the cost of an upgrade.
 
     python testing/bench/storage.py                          # 10,000 changesets
     python testing/bench/storage.py --changesets 100000      # the repository is made once, and kept
@@ -6,7 +6,7 @@
 
 Makes a repository as Mercurial made them before 2016, upgrades a copy by `hgfleet storage upgrade`
 and another one by `hg debugupgraderepo --run`, and prints the table of the first, both times, and
-for how long either of them kept people from pushing.
+for how long either of them blocked pushes.
 """
 
 from __future__ import annotations
