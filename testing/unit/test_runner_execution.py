@@ -1,0 +1,245 @@
+"""Steps under way: their output, the stages beside them, and the processes that a stop ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from testing.runner import execution, preparation, tiers
+from testing.runner.execution import Executor, Step
+from testing.runner.preparation import Preparation
+
+if TYPE_CHECKING:
+    from testing.conftest import WaitFor
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep logs of these steps out of those of the run that tests them."""
+    monkeypatch.setattr(execution, "LOGS", tmp_path / "logs")
+    return tmp_path / "logs"
+
+
+# Running.
+
+
+def shell(name: str, script: str, **options: object) -> Step:
+    return Step("lint", name, ["sh", "-c", script], **options)  # type: ignore[arg-type]
+
+
+def test_output_goes_to_the_log_and_steps_keep_their_order(logs: Path) -> None:
+    steps = [shell("slow", "sleep 0.2; echo one"), shell("quick", "echo two; exit 3")]
+    outcomes = Executor().run_all(steps, 2, first_only=False)
+    assert [(o.name, o.passed, o.failed) for o in outcomes] == [("slow", 1, 0), ("quick", 0, 1)]
+    assert (logs / "lint-slow.log").read_text() == "one\n"
+    assert outcomes[1].failures[0].text == "two"
+
+
+def test_after_the_first_failure_nothing_starts_if_so_asked(tmp_path: Path) -> None:
+    steps = [shell("bad", "false"), shell("never", f"touch {tmp_path}/ran")]
+    assert len(Executor().run_all(steps, 1, first_only=True)) == 1
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_step_that_is_skipped_says_why() -> None:
+    (outcome,) = Executor().run_all([shell("x", "true", skip="nothing to do")], 1, first_only=False)
+    assert (outcome.passed, outcome.failed, outcome.skipped) == (0, 0, [("x", "nothing to do")])
+
+
+def test_a_missing_tool_is_a_failure_and_no_traceback() -> None:
+    (outcome,) = Executor().run_all([Step("lint", "x", ["/no-such-tool"])], 1, first_only=False)
+    assert outcome.failures[0].text == "/no-such-tool: No such file or directory"
+
+
+def test_the_first_failure_ends_pytest_too_if_so_asked() -> None:
+    counted = Step("unit", "pytest", ["pytest"], junit=Path("report.xml"))
+    assert counted.ending_at_first_failure().command == ["pytest", "--exitfirst"]
+    linter = Step("lint", "ruff", ["ruff"])
+    assert linter.ending_at_first_failure() is linter
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("testing/e2e/test_a.py::test_x[a b] PASSED   [ 10%]", "test_a.py::test_x[a b] ok"),
+        ("[gw1] [ 10%] PASSED testing/e2e/test_a.py::test_x[a b] ", "test_a.py::test_x[a b] ok"),
+        ("[gw0] [100%] FAILED testing/e2e/test_a.py::test_x ", "test_a.py::test_x failed"),
+        ("testing/e2e/test_a.py::test_x ", ""),
+        ("[gw0] PASSED", ""),
+    ],
+)
+def test_tests_are_said_as_they_end(
+    line: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    execution._Watcher(Step("e2e", "service", [], chatty=True), 0.0).line(line)
+    printed = capsys.readouterr().err
+    assert printed.endswith(f"  {said}\n") if said else not printed
+
+
+def test_progress_of_the_cluster_is_handed_on(capsys: pytest.CaptureFixture[str]) -> None:
+    watcher = execution._Watcher(Step("set-up", "cluster up", []), 0.0)
+    watcher.line("[   12 s] converge     ansible/site.yml (log: x)")
+    watcher.line("[   27 s] converge     ... ansible/site.yml, 15 s so far")
+    watcher.line("The service is up.")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("set-up         converge ansible/site.yml (log: x)")
+
+
+# Preparation.
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["lint", "unit", "integration"], []),
+        (["unit", "roles"], ["build"]),
+        (["faults"], ["build", "up"]),
+        (["roles", "e2e", "faults"], ["build", "up"]),
+    ],
+)
+def test_only_what_the_tiers_need_is_prepared(names: list[str], expected: list[str]) -> None:
+    assert preparation.stages(names) == expected
+    assert set(preparation.NEEDS) <= set(tiers.TIERS)
+
+
+def prepare(monkeypatch: pytest.MonkeyPatch, names: list[str], **scripts: str) -> Preparation:
+    monkeypatch.setattr(preparation, "step", lambda stage: shell(stage, scripts[stage]))
+    prepared = Preparation(Executor(), names)
+    prepared.start()
+    prepared.controller_ready.set()
+    return prepared
+
+
+def test_a_tier_waits_for_its_stage_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    waits = f"until test -e {go}; do sleep 0.1; done"
+    prepared = prepare(monkeypatch, ["roles", "e2e"], build="true", up=waits)
+    assert prepared.wait_for("unit") == []
+    assert prepared.wait_for("roles") == []
+    assert [outcome.name for outcome in prepared.finished()] == ["build"]
+    go.touch()
+    assert prepared.wait_for("e2e") == []
+    assert [outcome.name for outcome in prepared.finished()] == ["build", "up"]
+
+
+def test_the_cluster_waits_for_the_controller_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ready = tmp_path / "ready"
+    scripts = {"build": "true", "up": f"test -e {ready}"}
+    monkeypatch.setattr(preparation, "step", lambda stage: shell(stage, scripts[stage]))
+    prepared = Preparation(Executor(), ["e2e"])
+    prepared.start()
+    prepared.ended["build"].wait(10)
+    ready.touch()
+    prepared.controller_ready.set()
+    assert prepared.wait_for("e2e") == []
+
+
+def test_a_failed_stage_fails_the_tiers_that_need_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = "echo cluster: no network; exit 1"
+    prepared = prepare(monkeypatch, ["roles", "e2e"], build=script, up=f"touch {tmp_path}/ran")
+    for tier in ("roles", "e2e"):
+        (failure,) = prepared.wait_for(tier)
+        assert failure.text == "cluster: no network"
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_step_that_is_alone_waits_for_those_before_and_keeps_out_those_after() -> None:
+    steps = [Step("e2e", name, [], alone=name == "alone") for name in ("a", "b", "alone", "c")]
+    assert execution.batches(steps) == [[0, 1], [2], [3]]
+    assert execution.batches([]) == []
+
+
+def test_nothing_starts_once_the_run_is_stopped(tmp_path: Path) -> None:
+    executor = Executor()
+    executor.stop()
+    outcome = executor.run(shell("late", f"touch {tmp_path}/ran"))
+    assert outcome.failed == 1
+    assert not (tmp_path / "ran").exists()
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # A zombie has ended; its parent has not asked yet.
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_stopping_ends_whole_process_groups_and_cleans_up(
+    tmp_path: Path, wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even a tool that ignores signals, with a child that would outlive it."""
+    monkeypatch.setattr(execution, "SECONDS_TO_END", 0.5)
+    stubborn = f"trap '' INT TERM; sleep 600 & echo $! > {tmp_path}/child; wait; wait; sleep 600"
+    step = shell("stubborn", stubborn, undo=["sh", "-c", f"touch {tmp_path}/undone"])
+    executor = Executor()
+    thread = threading.Thread(target=executor.run, args=[step])
+    thread.start()
+    child = tmp_path / "child"
+    wait_for("the child of the step", lambda: child.exists() and child.read_text().strip())
+    pid = int(child.read_text())
+    began = time.monotonic()
+    executor.stop()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert time.monotonic() - began < 20
+    wait_for("the end of the child", lambda: not alive(pid), seconds=5)
+    assert (tmp_path / "undone").exists()
+
+
+def test_ctrl_c_ends_the_run_with_130_and_leaves_nothing(tmp_path: Path, wait_for: WaitFor) -> None:
+    # A process in the background of a shell inherits that SIGINT is ignored.
+    program = f"""
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.path[0:0] = [{str(ROOT)!r}, {str(ROOT / "docker")!r}]
+import bootstrap
+from pathlib import Path
+from testing.runner import cli, execution, preparation, tiers
+bootstrap.ensure_controller = lambda: None
+execution.LOGS = Path({str(tmp_path)!r})
+script = "echo $$ > {tmp_path}/pid; exec sleep 600"
+tiers.TIERS["lint"] = lambda words, only: [execution.Step("lint", "long", ["sh", "-c", script])]
+sys.exit(cli.main(["lint"]))
+"""
+    file = tmp_path / "pid"
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        wait_for("the step", lambda: file.exists() and file.read_text().strip())
+        pid = int(file.read_text())
+        process.send_signal(signum)
+        out, err = process.communicate(timeout=40)
+        assert process.returncode == 130, err
+        assert "interrupted; nothing is left running" in err
+        assert "Traceback" not in err
+        assert out == ""
+        assert not alive(pid)
+        file.unlink()
+
+
+def test_phases_of_a_scenario_are_timed(logs: Path) -> None:
+    line = "INFO     default ➜ {}: Executing"
+    step = shell("web", f"echo '{line.format('create')}'; echo '{line.format('converge')}'")
+    (outcome,) = Executor().run_all([step], 1, first_only=False)
+    assert [name for name, _ in outcome.parts] == ["web: create", "web: converge"]
+    assert logs.exists()
