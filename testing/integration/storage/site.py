@@ -1,0 +1,110 @@
+"""A host with one repository in the format of Mercurial before 2016."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from hgfleet.registry.model import Settings, build
+from hgfleet.storage import place
+from testing.integration.support import site
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STEADY = f"pinned_store = {site.HGEXT}/pinned_store.py\n"
+HGRC = f"""\
+[ui]
+username = test
+[experimental]
+evolution = all
+[phases]
+publish = no
+[extensions]
+{STEADY}"""
+
+EVERYTHING = "{node} {p1node} {p2node} {phase} {branch} {bookmarks} {obsolete} {files}\\n"
+
+
+class StorageSite(site.Site):
+    """A host with one repository in the format of long ago."""
+
+    def __init__(self, path: Path, template: Path) -> None:
+        super().__init__(path, HGRC)
+        self.repository = self.path("team/old")
+        self.store = self.repository / ".hg/store"
+        shutil.copytree(template, self.repository, symlinks=True)
+        registry = build({"team/old": ("", Settings())}, {}, Settings(push=("all",)))
+        self.register(registry)
+
+    def old(self, command: str, *arguments: str | Path, where: Path | None = None) -> str:
+        """Run a command of hg in the repository, or in another one."""
+        place = where or self.repository
+        return self.hg(command, "--repository", place, "--cwd", self.repos, *arguments)
+
+    def argv(self, *words: str) -> list[str]:
+        paths = ["--registry", str(self.registry), "--dynamic", str(self.dynamic)]
+        paths += ["--root", str(self.repos), "--hgrc", str(self.hgrc), "--user", "root"]
+        return [sys.executable, "-m", "hgfleet", "storage", *words, *paths]
+
+    def storage(self, *words: str, code: int = 0) -> str:
+        done = subprocess.run(
+            self.argv(*words), env=self.environment(), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def upgrade(self, code: int = 0) -> str:
+        return self.storage("upgrade", "--no-measure", "--format", "text", code=code)
+
+    def script(self, text: str, *, hgrc: Path | None = None) -> subprocess.Popen[str]:
+        """Run Python with `repo`, the repository as a session has it, and `wait`."""
+        head = (
+            "import sys\n"
+            "from mercurial import context, extensions, ui as u\n"
+            "from mercurial.repo import factory\n"
+            "ui = u.ui.load(); extensions.loadall(ui)\n"
+            f"repo = factory.repository(ui, {os.fsencode(self.repository)!r})\n"
+            "def wait():\n    print('ready', flush=True); sys.stdin.readline()\n"
+        )
+        return subprocess.Popen(
+            [sys.executable, "-c", head + text],
+            env=self.environment() | ({"HGRCPATH": str(hgrc)} if hgrc else {}),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def all(self) -> str:
+        """Everything that the repository says of itself, hidden changesets included."""
+        return "\n".join(
+            [
+                self.old("log", "--hidden", "-r", "all()", "-T", EVERYTHING),
+                self.old("log", "-r", "all()", "-T", "{rev} {node}\n"),
+                self.old("bookmarks", "-T", "{bookmark} {node}\n"),
+                self.old("debugobsolete"),
+                self.old("debugdata", "-m", "7"),
+            ]
+        )
+
+    def assert_modern(self) -> None:
+        assert "revlog-compression-zstd" in (self.store / "requires").read_text()
+        assert not (self.repository / ".hg" / place.WORK).exists()
+        self.old("verify", "--quiet")
+
+
+def digest(folder: Path) -> str:
+    """A hash of all files and links below a folder, without caches."""
+    found = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if "cache" in name or path.is_dir():
+            continue
+        content = os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes()
+        found.update(name.encode() + b"\0" + content + b"\0")
+    return found.hexdigest()
