@@ -91,7 +91,7 @@ def test_the_first_that_waits_has_the_next_slot(
         ([*served(1, 2), *waiting(3, 4)], LIMITS, False),
         ([*served(1, 2), *waiting(3, 4, 5)], LIMITS, True),
         ([*served(1, 2), *waiting(3, 4), *waiting(5, is_fresh=False)], LIMITS, False),
-        # Nobody may wait, and there is no need to.
+        # The queue has no place, and a slot is free.
         (served(1), Limits(slots=2, waiting=0, patience=1, hold=1), False),
         (served(1, 2), Limits(slots=2, waiting=0, patience=1, hold=1), True),
     ],
@@ -172,7 +172,7 @@ def test_clones_take_turns(tmp_path: Path) -> None:
     ]
     assert (tmp_path / "000000000003.waiting").read_text() == "repo=2\n"
     places[0].leave()
-    # Nobody overtakes: neither the one behind, nor one that comes now.
+    # No clone overtakes: neither the one behind, nor one that comes now.
     late = queue.enter(tmp_path, LIMITS, "late")
     assert late.ask() == Position(1, 2)
     assert places[3].ask() == Position(1, 1)
@@ -228,7 +228,7 @@ def test_a_slot_is_free_after_the_longest_time(tmp_path: Path) -> None:
     late = threading.Event()
     slow.hold(late.set)
     assert late.wait(10)
-    # Whoever has the place back in hand is done with giving it back.
+    # A place is given back once.
     assert not slow.leave()
     assert next_one.ask() is None
 
@@ -268,7 +268,7 @@ def test_without_the_folder_there_is_no_queue(tmp_path: Path) -> None:
 
 
 def test_a_stopped_process_keeps_its_slot(tmp_path: Path, stranger: subprocess.Popen[str]) -> None:
-    # It may go on at any time: what it serves counts.
+    # It may go on at any time, so its clone counts.
     stranger.send_signal(signal.SIGSTOP)
     limits = Limits(slots=1, waiting=3, patience=60, hold=60)
     mine = queue.enter(tmp_path, limits, "")

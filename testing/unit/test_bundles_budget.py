@@ -33,10 +33,10 @@ def test_processors_and_memory_are_both_bounds() -> None:
 
 
 def test_what_is_larger_than_all_bounds_runs_alone() -> None:
-    giant = Need(cpus=8, memory=10_000 * MIB)
-    assert admits(BOUNDS, [], giant)
-    assert not admits(BOUNDS, [Need()], giant)
-    assert not admits(BOUNDS, [giant], Need())
+    large = Need(cpus=8, memory=10_000 * MIB)
+    assert admits(BOUNDS, [], large)
+    assert not admits(BOUNDS, [Need()], large)
+    assert not admits(BOUNDS, [large], Need())
 
 
 @pytest.mark.parametrize("step", ["zstd", "gzip", CLONE])

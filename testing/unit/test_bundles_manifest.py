@@ -58,9 +58,9 @@ def test_a_private_entry_says_so() -> None:
 
 
 def test_what_takes_memory_says_how_much_and_reads_back() -> None:
-    giant = replace(entry(), required_ram=192 * 1024**2)
-    assert " REQUIREDRAM=201326592 size=" in giant.line()
-    assert parse(giant.line()) == (giant,)
+    large = replace(entry(), required_ram=192 * 1024**2)
+    assert " REQUIREDRAM=201326592 size=" in large.line()
+    assert parse(large.line()) == (large,)
 
 
 def test_a_manifest_reads_back_as_it_was_written() -> None:
@@ -125,7 +125,7 @@ def test_a_reader_never_sees_half_a_manifest(
         manifests.publish("project", [entry("zstd")], NOW)
     assert manifests.read("project") == (entry("gzip"),)
     monkeypatch.undo()
-    # What is left is written over, not added to.
+    # The file of a killed run is replaced, not extended.
     assert manifests.publish("project", [entry("zstd")], NOW)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".history", "project.manifest"]
 

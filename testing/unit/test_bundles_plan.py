@@ -205,7 +205,7 @@ def test_who_turns_public_gets_bundles_in_the_public_store_alone() -> None:
     public = replace(PRIVATE, read="public")
     moved = [entry("stream", at=CLOSED), entry("stream")]
     decision = decide(moved, state(tip=1000), public, stores=stores)
-    # Half done: the bundle is there already, and what is left of the private time goes.
+    # Half done: the bundle is there already, and the entries of the private store go.
     assert decision.action is Action.REPUBLISH
     assert decision.keep == {"stream": {"main": entry("stream")}}
     assert decision.reasons[0] == "public now: its bundles in closed are withdrawn"

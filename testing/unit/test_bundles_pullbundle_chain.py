@@ -219,7 +219,7 @@ def test_a_chain_stays_short_and_is_written_a_few_times_only(steps: int) -> None
         written += sum(one.changesets for one in links if one.name not in before)
         assert len(links) <= MAX_LINKS
         assert count - int(links[-1].heads[0], 16) < LIMITS.step
-        # Whoever is in the midst of a link is sent the rest of it live.
+        # A client in the midst of a link gets the rest of it live.
         largest = max(one.changesets for one in links)
         assert largest <= max(count / PIECES, pushed, LIMITS.step)
         pushed = max(steps * LIMITS.step, count // 200)
@@ -255,7 +255,7 @@ def test_a_pull_begins_with_the_first_link_that_it_lacks() -> None:
     links = chain(500, 1000, 1200)
     assert served(links, 1000, 1300) == [(1200, "disk")]
     assert served(links, 1200, 1300) == []
-    # In the midst of a link: whoever lacks most of it gets it, the others only the rest.
+    # In the midst of a link: a client with less than half gets the link, others only the rest.
     assert served(links, 600, 1300) == [(1000, "disk"), (1200, "disk")]
     assert served(links, 900, 1300) == [(1000, "live"), (1200, "disk")]
     assert served(links, 1150, 1300) == []

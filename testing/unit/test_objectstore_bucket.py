@@ -37,7 +37,7 @@ def refusal(status: int) -> ClientError:
 
 
 class FakeClient:
-    """What boto3's client does for a bucket; `failures` are raised by the next requests."""
+    """The methods of boto3's client for a bucket; the next requests raise `failures`."""
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
@@ -265,7 +265,7 @@ def test_a_lost_answer_is_no_failure(
         raise EndpointConnectionError(endpoint_url="")
 
     monkeypatch.setattr(client, "put_object", lose)
-    # The second attempt finds what the first one created; the verification will look at it.
+    # The second attempt finds the object of the first one; the verification compares it.
     assert not upload(bucket, bundle)
     assert client.objects[KEY]["Body"] == bundle.read_bytes()
 

@@ -1,4 +1,4 @@
-"""Signed URLs are what S3 expects, for bundles of the private stores and for nothing else."""
+"""Presigned URLs: in the form of S3, for bundles of the private stores and for nothing else."""
 
 from __future__ import annotations
 

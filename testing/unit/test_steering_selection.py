@@ -23,7 +23,7 @@ GONE = "the answer is 404"
         ([selection.REFUSED] * 3, True),
         ([selection.REFUSED, ""], False),
         (["", selection.REFUSED, selection.REFUSED], False),
-        # What does not answer well is no witness: it may be a cache that remembers.
+        # Only a good answer is a witness: a 404 may come from a cache.
         ([GONE, selection.REFUSED], True),
         ([GONE, selection.REFUSED, ""], False),
     ],
