@@ -19,7 +19,8 @@ from hgfleet.registry import dynamic_update, user_repositories
 from hgfleet.registry.compiled import load_compiled
 from hgfleet.registry.owned_files import Owner, owner
 from hgfleet.registry.provision import Target, apply
-from hgfleet.registry.schema import RegistrySourceError, parse
+from hgfleet.registry.schema import parse
+from hgfleet.registry.yaml_tree import RegistrySourceError
 
 if TYPE_CHECKING:
     from hgfleet.registry.model import Registry

@@ -16,7 +16,8 @@ from hgfleet.core.names import RESERVED_SEGMENTS, path_problem
 from hgfleet.registry import schema, yaml_tree
 from hgfleet.registry.compiled import dump_compiled, parse_compiled
 from hgfleet.registry.model import Registry
-from hgfleet.registry.schema import MAX_BYTES, RegistrySourceError, parse
+from hgfleet.registry.schema import MAX_BYTES, parse
+from hgfleet.registry.yaml_tree import RegistrySourceError
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = "version: 1\n"
