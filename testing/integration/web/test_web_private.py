@@ -7,25 +7,28 @@ import json
 import re
 import socket
 import threading
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.auth import authenticator, client, token_file, tokens
-from hgfleet.auth.authenticator import Authenticator, Entry
+from hgfleet.auth import authenticator, client, token_file
+from hgfleet.auth.authenticator import Authenticator
 from hgfleet.auth.daemon import Server
-from hgfleet.core.errors import UnavailableError
 from hgfleet.web.app import Application
 from testing.integration.web.support import Reply, Site, ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+from testing.integration.web.fleet import Directory, Fleet
+
 SECRET = "/team/secret"
-# One letter differs, so that answers can be compared.
+
+
 MISSING = "/team/secred"
+
+
 RESTS = (
     "",
     "/",
@@ -37,6 +40,8 @@ RESTS = (
     "/nonsense",
     "/..",
 )
+
+
 QUERIES = (
     "cmd=capabilities",
     "cmd=heads",
@@ -46,67 +51,9 @@ QUERIES = (
 )
 
 
-@dataclass
-class Directory:
-    """alice is staff and may read the secret; bob is not."""
-
-    passwords: dict[str, str] = field(default_factory=lambda: {"alice": "wonder", "bob": "builder"})
-    groups: dict[str, frozenset[str]] = field(
-        default_factory=lambda: {"alice": frozenset({"staff"}), "bob": frozenset({"sandbox"})}
-    )
-    is_down: bool = False
-    asked: int = 0
-
-    def person(self, name: str) -> Entry | None:
-        self.asked += 1
-        if self.is_down:
-            raise UnavailableError("ldaps://ldap1 (search: Can't contact LDAP server)")
-        return Entry(name, f"uid={name}", self.groups[name]) if name in self.passwords else None
-
-    def is_password(self, name: str, entry: Entry | None, password: str) -> bool:
-        return entry is not None and self.passwords[name] == password
-
-
-@dataclass
-class Fleet:
-    """A site whose workers ask a daemon."""
-
-    site: Site
-    directory: Directory
-    lines: list[str]
-
-    def __post_init__(self) -> None:
-        self.tokens = str(self.site.folder / "tokens.json")
-        self.web = Application(
-            replace(self.site.settings, auth_socket=self.site.folder / "auth.socket")
-        )
-
-    def ask(
-        self,
-        path: str,
-        query: str = "",
-        who: tuple[str, str] | str | None = None,
-        *,
-        scheme: str = "https",
-        method: str = "GET",
-        headers: dict[str, str] | None = None,
-    ) -> Reply:
-        given = dict(headers or {})
-        if isinstance(who, tuple):
-            encoded = base64.b64encode(":".join(who).encode()).decode()
-            given["Authorization"] = f"Basic {encoded}"
-        elif who is not None:
-            given["Authorization"] = who
-        return ask(self.web, path, query, method=method, headers=given, scheme=scheme)
-
-    def token(self, person: str) -> str:
-        with token_file.update(self.tokens) as kept:
-            new, _, secret = tokens.create(kept, person, "tests", tokens.DAYS, datetime.now(UTC))
-            kept.update(new)
-        return secret
-
-
 ALICE = ("alice", "wonder")
+
+
 BOB = ("bob", "builder")
 
 
@@ -133,7 +80,7 @@ def fleet(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
             thread.join()
 
 
-def test_who_may_read_it_reads_it_by_password_and_by_token(fleet: Fleet) -> None:
+def test_a_reader_reads_by_password_and_by_token(fleet: Fleet) -> None:
     for who in (ALICE, ("alice", fleet.token("alice"))):
         heads = fleet.ask(SECRET, "cmd=heads", who)
         assert heads.status == 200
@@ -151,7 +98,7 @@ def shown(reply: Reply, path: str) -> tuple[int, str, dict[str, str]]:
 @pytest.mark.parametrize("who", [None, BOB], ids=["anonymous", "bob"])
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
 @pytest.mark.parametrize("accept", ["*/*", "text/html"])
-def test_for_everybody_else_it_is_a_missing_one(
+def test_for_all_others_a_private_repository_is_a_missing_one(
     fleet: Fleet, who: tuple[str, str] | None, method: str, accept: str
 ) -> None:
     asked = [(rest, "") for rest in RESTS] + [("", query) for query in QUERIES]
@@ -255,7 +202,7 @@ def test_browsers_sign_in_at_login(fleet: Fleet) -> None:
         "\xff\xfe",
     ],
 )
-def test_what_is_no_name_and_secret_is_refused(fleet: Fleet, header: str) -> None:
+def test_a_malformed_authorization_is_refused(fleet: Fleet, header: str) -> None:
     reply = fleet.ask(SECRET, "cmd=heads", header)
     assert reply.status == 401
     assert reply.headers["Cache-Control"] == "private, no-store"
@@ -288,7 +235,7 @@ def test_a_client_cannot_choose_the_address_that_it_is_counted_as(fleet: Fleet) 
     assert reply.status == 429
 
 
-def test_who_is_disabled_is_out_with_the_next_request(fleet: Fleet) -> None:
+def test_a_disabled_person_is_refused_from_the_next_request_on(fleet: Fleet) -> None:
     secret = fleet.token("alice")
     for who in (ALICE, ("alice", secret)):
         assert fleet.ask(SECRET, "cmd=heads", who).status == 200
@@ -297,7 +244,7 @@ def test_who_is_disabled_is_out_with_the_next_request(fleet: Fleet) -> None:
         assert fleet.ask(SECRET, "cmd=heads", who).status == 401
 
 
-def test_who_leaves_the_group_no_longer_sees_it(fleet: Fleet) -> None:
+def test_a_person_who_left_the_group_gets_404(fleet: Fleet) -> None:
     assert fleet.ask(SECRET, "cmd=heads", ALICE).status == 200
     fleet.directory.groups["alice"] = frozenset()
     assert fleet.ask(SECRET, "cmd=heads", ALICE).status == 404
@@ -345,7 +292,7 @@ def test_without_the_daemon_private_answers_503(
         assert fleet.ask("/team/project", "cmd=heads").status == 200
 
 
-def test_where_nobody_can_sign_in_private_ones_do_not_exist(site: Site) -> None:
+def test_without_sign_in_private_repositories_do_not_exist(site: Site) -> None:
     web = site.application()
     header = {"Authorization": "Basic " + base64.b64encode(b"alice:wonder").decode()}
     for headers in ({}, header):
