@@ -1,4 +1,4 @@
-"""A repository that is not for everybody answers, for everybody else, as if it did not exist."""
+"""A private repository answers users without permission as if it did not exist."""
 
 from __future__ import annotations
 

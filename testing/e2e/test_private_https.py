@@ -61,7 +61,7 @@ def new_token() -> Iterator[Callable[[Person], Token]]:
 
 @pytest.fixture
 def fresh(cluster: Cluster) -> Iterator[None]:
-    """Limits as after a start, before and after: everybody here comes from one address."""
+    """Limits as after a start, before and after: all clients here come from one address."""
     host = cluster.first("web")
     host.systemctl("restart", UNIT).ok()
     yield

@@ -90,7 +90,7 @@ def test_a_repository_from_its_creation_to_its_end(
 ) -> None:
     path = path_for(bob)
 
-    # Bob makes it; a moment later it is there for everybody.
+    # Bob makes it; a moment later every user sees it.
     said = bob.ssh("repo", "create", path, "--description", "'Somewhere to try'").ok().stdout
     assert f"Created {path}." in said
     assert f"/{path}\n" in said

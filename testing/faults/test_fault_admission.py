@@ -1,4 +1,4 @@
-"""Every store is away: no bundle is left, everybody clones from the server, and it bears that."""
+"""Every store is away: no bundle is left, all clients clone from the server, and it bears that."""
 
 from __future__ import annotations
 

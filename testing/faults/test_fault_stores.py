@@ -48,7 +48,7 @@ def as_root(host: Host, script: str, *words: str) -> str:
 
 
 def forbidden(_cluster: Cluster, host: Host) -> Iterator[None]:
-    """The bucket has lost its policy: everybody gets 403."""
+    """The bucket has lost its policy: every client gets 403."""
     policy = as_root(host, "print(client.get_bucket_policy(Bucket=bucket)['Policy'])")
     as_root(host, "client.delete_bucket_policy(Bucket=bucket)")
     try:

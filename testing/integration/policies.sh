@@ -51,5 +51,5 @@ push() {
 # commit MESSAGE [OPTION...]: everything in the working copy.
 commit() { hg commit -qAm "$@"; }
 
-# served: what somebody who clones gets.
+# served: the content of a clone.
 served() { hg log -R "$TESTTMP/server" -r "not secret()" -T '{branch}: {desc|firstline}{if(closesbranch, " (closes)")}\n'; }

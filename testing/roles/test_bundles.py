@@ -85,7 +85,7 @@ def test_pushes_are_looked_for_and_after_each_boot(host: Host) -> None:
 
 
 def test_a_marker_starts_a_run_that_takes_it(host: Host, wait_for: WaitFor) -> None:
-    # Of a repository that nobody knows: there is nothing to do for it.
+    # Of an unknown repository: there is nothing to do for it.
     host.check_output("runuser -u hg -- touch %s/hgfleet-test+gone", SPOOL)
     wait_for("the marker is gone", lambda: host.check_output("ls %s", SPOOL) == "", 60)
     wait_for(

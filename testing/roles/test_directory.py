@@ -170,7 +170,7 @@ def test_disabled_people_are_locked_by_the_policy(host: Host) -> None:
 
 @pytest.fixture
 def disabled(host: Host, suffix: str) -> Iterator[str]:
-    """Somebody who is disabled, for the time of a test: their DN."""
+    """The DN of a disabled person, who exists for one test."""
     dn = f"uid=role-test,ou=people,{suffix}"
     change(
         host,

@@ -20,7 +20,7 @@ UNIT = "hgfleet-objectstore.service"
 ROOT = "/etc/hgfleet/secrets/objectstore-root.env"
 USERS = "/etc/hgfleet/secrets/objectstore-users.json"
 
-# Runs on the host: the S3 API as one of the accounts, or as nobody. Prints each answer as JSON. Its
+# Runs on the host: the S3 API as one of the accounts, or without a signature. Prints each answer as JSON. Its
 # start, with boto3, takes as long as ten operations.
 CLIENT = """
 import json, sys
@@ -75,7 +75,7 @@ class Store:
         self.bucket = str(host.check_output("ls %s", self.data).split()[0])
 
     def call(self, account: str | None, operation: str, **arguments: Any) -> dict[str, Any]:
-        """Call one operation as root, as a user, or (None) as nobody."""
+        """Call one operation as root, as a user, or (None) without a signature."""
         return self.call_each(account, [(operation, arguments)])[0]
 
     def call_each(
@@ -116,7 +116,7 @@ def writer(store: Store) -> str:
 
 @pytest.fixture
 def key(store: Store) -> Iterator[str]:
-    """A key that nothing else uses; whatever lies there is gone afterwards."""
+    """A key that nothing else uses; its object is deleted afterwards."""
     name = f"hgfleet-test/{uuid.uuid4()}"
     yield name
     store.call("root", "delete_object", Bucket=store.bucket, Key=name)

@@ -38,7 +38,7 @@ def ask(host: Host, method: str, url: str, headers: dict[str, str] | None = None
 
 
 def repository(host: Host) -> str:
-    """A repository that everybody may read, as the service itself lists it."""
+    """A public repository, as the service itself lists it."""
     listed = json.loads(ask(host, "GET", f"{HERE}/api/repositories")["body"])
     return str(listed["repositories"][0]["path"])
 

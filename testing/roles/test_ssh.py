@@ -44,7 +44,7 @@ def admin(host: Host) -> dict[str, list[str]]:
 
 @pytest.fixture
 def stranger(host: Host) -> Iterator[str]:
-    """A private key that nobody knows, on the host."""
+    """A private key without an entry in the directory, on the host."""
     folder = host.check_output("mktemp -d")
     host.check_output("ssh-keygen -q -t ed25519 -N '' -f %s/key", folder)
     yield f"{folder}/key"
@@ -180,7 +180,7 @@ def test_host_keys_are_ours_alone(
 
 
 def without_post_quantum(host: Host, port: str) -> str:
-    """Return what a client of before 2022 is told, who has no key that anybody knows."""
+    """Return the output of a client of before 2022 with an unknown key."""
     command = [
         *("ssh", "-F", "none", "-o", "BatchMode=yes", "-o", "PubkeyAuthentication=no"),
         *("-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"),

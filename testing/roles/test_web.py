@@ -69,7 +69,7 @@ def ask(host: Host, port: int) -> Any:
 
 @pytest.fixture
 def repository(host: Host) -> str:
-    """A repository that everybody may read."""
+    """A public repository."""
     registry = json.loads(host.file("/var/lib/hgfleet/registry.json").content_string)
     return next(
         str(path) for path, entry in registry["repositories"].items() if entry["read"] == "public"

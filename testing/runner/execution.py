@@ -273,7 +273,9 @@ class _Watcher:
             self.tests += 1
             word = match["word"]
             if self.step.chatty or word in ("FAILED", "ERROR"):
-                test = match["test"].rpartition("/")[2]
+                # The folder says little; a parameter may have slashes of its own.
+                path, _, name = match["test"].partition("::")
+                test = f"{path.rpartition('/')[2]}::{name}"
                 say(self.step.tier, f"  {test} {'ok' if word == 'PASSED' else word.lower()}")
         elif match := _MOLECULE_LINE.match(line):
             self.doing = match["action"]

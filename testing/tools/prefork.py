@@ -80,7 +80,7 @@ def running(folder: Path, environment: Mapping[str, str]) -> Iterator[Path]:
             cwd=TOP,
             env={**environment, "PYTHONPATH": str(TOP)},
             pass_fds=[listening.fileno()],
-            # Streams that cannot seek: core remembers that of them, whatever takes their place.
+            # Streams that cannot seek: core remembers that of them, also after a replacement.
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -3,9 +3,9 @@
     python -m testing.tools.prose [--list] [PATH ...]
 
 The subject of a sentence is a named thing, and each concept has one term, that of docs/glossary.md.
-Two habits break this rule most often and can be counted: a pronoun in the place of a noun ("what is
-lacking", "whoever may read"), and a word of our own where the field has a term ("spoilt" for
-"corrupt"). Text between backticks is code and does not count.
+Two habits break this rule most often and can be counted: a pronoun in the place of a noun (`what is
+lacking`, `whoever may read`), and a word of our own where the field has a term (`spoilt` for
+`corrupt`). Text between backticks is code and does not count.
 
 `--list` shows each "what" with its place, for a rewrite.
 """

@@ -1,4 +1,4 @@
-"""A log line is one line, whatever a stranger puts into it."""
+"""A log line is one line, with any text of a client in it."""
 
 from __future__ import annotations
 

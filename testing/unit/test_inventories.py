@@ -132,7 +132,7 @@ def test_the_groups_of_the_example_are_those_of_its_registry() -> None:
 
 
 def test_the_secrets_of_the_example_are_named_once_and_empty() -> None:
-    """An empty one is refused by a role's preflight, so nobody deploys a secret of the example."""
+    """An empty one is refused by a role's preflight, so no secret of the example is deployed."""
     folder = INVENTORIES / "production.example/group_vars"
     vault = yaml.safe_load((folder / "all/vault.yml").read_text())
     used = {

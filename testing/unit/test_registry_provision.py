@@ -457,7 +457,7 @@ NOBODY = Owner(pwd.getpwnam("nobody").pw_uid, grp.getgrgid(pwd.getpwnam("nobody"
 
 @pytest.fixture
 def foreign(target: Target) -> Target:
-    """The same, with repositories that belong to somebody else than root."""
+    """The same, with repositories that do not belong to root."""
     for place in (target.root, *target.root.parents):
         if place.stat().st_uid == os.geteuid() and str(place) != "/":
             place.chmod(place.stat().st_mode | 0o011)

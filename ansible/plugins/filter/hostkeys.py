@@ -21,7 +21,7 @@ ALGORITHMS = {"ssh-rsa": 1, "ssh-ed25519": 4}
 """Of the host keys that the role makes, by IANA's registry of SSHFP algorithms."""
 
 SHA256 = 2
-"""Type of the fingerprint. Type 1 is SHA-1, which nobody needs any more."""
+"""Type of the fingerprint. Type 1 is SHA-1, which no client needs any more."""
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,251}[A-Za-z0-9])?")
 

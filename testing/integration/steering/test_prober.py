@@ -334,7 +334,7 @@ def test_objects_of_a_private_store_are_asked_for_with_a_signature(
     config = replace(config, signing=config.state / "signing.toml")
     prober = Prober(Endpoint("closed", closed.url), config)
 
-    # Without a key nobody is sent there; the extension could not sign either.
+    # Without a key no client is sent there; the extension could not sign either.
     prober.round(entries)
     assert not prober.condition.is_up
     assert "cannot read the keys" in prober.condition.problem

@@ -62,7 +62,7 @@ class Store:
     * `refused`: "METHOD key" that get 403.
     * `lie`: changes each content; `cut`: the bytes after which an answer ends.
     * `ranges`: whether ranges are served; `delay`: seconds before each answer.
-    * `is_open`: the keys that a private store gives to everybody.
+    * `is_open`: the keys that a private store gives to anonymous clients.
     """
 
     def __init__(self, name: str = "main", *, private: bool = False) -> None:

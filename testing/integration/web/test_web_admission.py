@@ -1,6 +1,6 @@
 """Clones that wait for their turn: a real hg over both protocols, with gunicorn as in production.
 
-The tests hold the slots themselves, so whoever comes has to wait for as long as they say.
+The tests hold the slots themselves, so each client waits for as long as they say.
 """
 
 from __future__ import annotations

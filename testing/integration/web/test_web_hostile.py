@@ -1,4 +1,4 @@
-"""Input that nobody sends by accident: no traceback outside, no 500, nothing of the disk."""
+"""Hostile input: no traceback outside, no 500, nothing of the disk."""
 
 from __future__ import annotations
 

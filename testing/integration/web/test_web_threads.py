@@ -1,4 +1,4 @@
-"""Many requests at the same moment: from the first instant on, and while somebody pushes."""
+"""Many requests at the same moment: from the first instant on, and during a push."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 
 from testing.integration.web.support import Site, ask
 
-# A process that has done nothing yet: whatever is initialised late is initialised by these threads.
+# A process that has done nothing yet: late initialisation is initialised by these threads.
 FIRST_INSTANT = """
 import sys, threading
 from pathlib import Path
