@@ -20,8 +20,8 @@ UNIT = "hgfleet-objectstore.service"
 ROOT = "/etc/hgfleet/secrets/objectstore-root.env"
 USERS = "/etc/hgfleet/secrets/objectstore-users.json"
 
-# Runs on the host: the S3 API as one of the accounts, or without a signature. Prints each answer as JSON. Its
-# start, with boto3, takes as long as ten operations.
+# Runs on the host: the S3 API as one of the accounts, or without a signature. Prints each answer
+# as JSON. Its start, with boto3, takes as long as ten operations.
 CLIENT = """
 import json, sys
 import boto3, botocore, botocore.config, botocore.exceptions

@@ -32,7 +32,7 @@ KEY_TYPES = (
 )
 
 DISABLED = "000001010000Z"
-"""pwdAccountLockedTime of a person who is disabled until an operator enables them (slapo-ppolicy)."""
+"""pwdAccountLockedTime of a person whom only an operator enables again (slapo-ppolicy)."""
 
 _PERSON = re.compile(r"[a-z][a-z0-9._-]{0,31}")
 _GROUP = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -149,8 +149,8 @@ def directory_first_passwords(
 ) -> list[dict[str, str]]:
     """Return DN and password of the people who have none yet.
 
-    A person with a password keeps it, as people choose their own. A disabled person gets none, here or by
-    hand: slapo-ppolicy takes the lock away from a person whose password is written.
+    A person with a password keeps it, as people choose their own. A disabled person gets none,
+    here or by hand: slapo-ppolicy takes the lock away from a person whose password is written.
     """
     present = {str(entry["dn"]).lower(): entry for entry in found}
     first = []
