@@ -173,8 +173,8 @@ def render(role: Path) -> str:
         lines += [
             "## Tests",
             "",
-            f"`./run-tests roles:{role.name}` converges a throw-away host with this role and checks",
-            "it with",
+            f"`./run-tests roles:{role.name}` converges a throw-away host with this role, and",
+            "checks it with",
             f"[test_{role.name}.py](../../../testing/roles/test_{role.name}.py). `./run-tests e2e`",
             "runs the same file on the hosts of the local cluster.",
             "",
