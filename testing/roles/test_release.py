@@ -43,7 +43,7 @@ def test_an_hgrc_of_the_release_before_finds_the_extensions_by_their_former_name
     host: Host,
 ) -> None:
     """`current` moves before the play renders the new hgrc, and sessions begin in between."""
-    links = host.check_output("find /opt/hgfleet/current/hgext -type l -printf '%%f %%l\\n'")
+    links = host.check_output("find /opt/hgfleet/current/hgext -type l -printf '%f %l\\n'")
     assert dict(line.split() for line in links.splitlines()) == {
         "confine.py": "hardening.py",
         "demandlog.py": "getbundlelog.py",
