@@ -12,8 +12,9 @@ from hgfleet.bundles.explain import explain
 from hgfleet.bundles.job import Options, Outcome
 from hgfleet.bundles.manifest import locate
 from hgfleet.bundles.pipeline import Pipeline
+from hgfleet.core import subcommands
 from hgfleet.core.errors import HgfleetError, UnavailableError, UsageError
-from hgfleet.core.report import FORMATS, Report
+from hgfleet.core.report import Report
 from hgfleet.core.text import size
 from hgfleet.hg import push_spool
 
@@ -71,7 +72,7 @@ def add_parser(subparsers: Any) -> None:
             one.add_argument("--json", action="store_true", help="for programs; sizes are in bytes")
     for name, summary, example, run in _WORKING:
         one = _command(commands, name, summary, example, run)
-        _add_format(one)
+        subcommands.add_format(one)
         if name == "prune":
             one.add_argument("--dry-run", action="store_true", help="show the objects to delete")
 
@@ -98,38 +99,16 @@ def _add_run(commands: Any) -> None:
         metavar="SECONDS",
         help="with --pushed: time between two runs for the same repository (default: %(default)s)",
     )
-    _add_format(run)
+    subcommands.add_format(run)
 
 
 def _command(
     commands: Any, name: str, summary: str, example: str, run: Callable[..., int]
 ) -> argparse.ArgumentParser:
-    """Add a command that takes names of repositories."""
-    one: argparse.ArgumentParser = commands.add_parser(
-        name,
-        help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}.",
-        epilog=f"example:\n  {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    one.add_argument(
-        "repositories",
-        nargs="*",
-        metavar="REPO",
-        help="path of a repository, as in the registry (default: all)",
-    )
+    """Add a command that takes paths of repositories and the settings of the bundle jobs."""
+    one = subcommands.on_repositories(commands, name, summary, example, run)
     _add_config(one)
-    one.set_defaults(run=run)
     return one
-
-
-def _add_format(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--format",
-        choices=FORMATS,
-        default="auto",
-        help="sentences or structured events (default: sentences at a terminal)",
-    )
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:

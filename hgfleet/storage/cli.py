@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hgfleet.core import paths
+from hgfleet.core import paths, subcommands
 from hgfleet.core.errors import HgfleetError, UsageError
-from hgfleet.core.report import FORMATS, Report
+from hgfleet.core.report import Report
 from hgfleet.core.text import size
 from hgfleet.registry import user_repositories
 from hgfleet.storage import formats, place, plan
@@ -82,28 +82,14 @@ def add_parser(subparsers: Any) -> None:
     upgrade.add_argument(
         "--no-measure", action="store_true", help="do not measure bundle and read times"
     )
-    upgrade.add_argument(
-        "--format",
-        choices=FORMATS,
-        default="auto",
-        help="sentences or structured events (default: sentences at a terminal)",
-    )
+    subcommands.add_format(upgrade)
 
 
 def _command(
     commands: Any, name: str, summary: str, example: str, run: Callable[..., int]
 ) -> argparse.ArgumentParser:
-    """Add a command that takes names of repositories and the paths of the host."""
-    one: argparse.ArgumentParser = commands.add_parser(
-        name,
-        help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}.",
-        epilog=f"example:\n  {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    one.add_argument(
-        "repositories", nargs="*", metavar="REPO", help="path in the registry (default: all)"
-    )
+    """Add a command that takes paths of repositories and the paths of the host."""
+    one = subcommands.on_repositories(commands, name, summary, example, run)
     for option, default, text in (
         ("--registry", paths.COMPILED, "the compiled registry"),
         ("--dynamic", paths.DYNAMIC, "the user repositories"),
@@ -112,7 +98,6 @@ def _command(
     ):
         one.add_argument(option, default=default, metavar="PATH", help=f"{text} ({default})")
     one.add_argument("--user", default="hg", help="owner of the repositories (hg)")
-    one.set_defaults(run=run)
     return one
 
 
