@@ -47,3 +47,12 @@ def test_a_dry_run_has_no_diff(cluster: Cluster) -> None:
     assert_nothing_changed(cluster, done)
     differences = [line for line in done.stdout.splitlines() if re.match(r"(---|\+\+\+|@@) ", line)]
     assert not differences, str(done)
+
+
+def test_a_variable_by_its_former_name_is_refused_before_a_host_is_touched(
+    cluster: Cluster,
+) -> None:
+    done = cluster.ansible("ansible-playbook", SITE, "--check", "-e", "web_send_timeout=5")
+    assert done.code != 0
+    assert "web_send_timeout is now web_send_timeout_seconds." in done.output
+    assert "Every host has packages" not in done.output

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -167,13 +168,16 @@ def roles(words: str, only: Only = None) -> list[Step]:
     if not chosen:
         return []
     env = _role_environment()
+    # A scenario that was killed, in any checkout, leaves the note that its host exists.
+    notes = bootstrap.STATE / "molecule"
+    shutil.rmtree(notes, ignore_errors=True)
     return [
         Step(
             "roles",
             name,
             tool("molecule", "test"),
             cwd=ROOT / "ansible/roles" / name,
-            env=env,
+            env={**env, "MOLECULE_EPHEMERAL_DIRECTORY": str(notes / name)},
             undo=tool("molecule", "destroy"),
         )
         for name in chosen
