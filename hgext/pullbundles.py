@@ -118,7 +118,8 @@ def _find(
     answer = _Answer(repo, heads, common, folder, text)
     if not answer.segments:
         return None
-    if answer.changegroups > 1 and not any(asked.get(name) for name in OF_A_PULL):
+    # Counting searches the changelog, so a pull, the usual request, passes without it.
+    if not any(asked.get(name) for name in OF_A_PULL) and answer.changegroups > 1:
         return None
     bundler = answer.bundler(asked, capabilities)
     if b"zstd" in server.clientcompressionsupport(proto):

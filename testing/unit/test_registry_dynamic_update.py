@@ -13,24 +13,15 @@ import pytest
 from hgfleet.core.errors import HostError, RegistryError, TemporaryError
 from hgfleet.registry import dynamic_update, user_repositories
 from hgfleet.registry.user_repositories import Entry
+from testing.unit.user_repository_file import BOB, written
 
 TOP = Path(__file__).resolve().parents[2]
-
-BOB = Entry("bob", "Bob's", "2026-11-21T00:00:00Z")
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     (tmp_path / "dynamic").mkdir()
     return tmp_path / "dynamic/registry.json"
-
-
-def written(file: Path, **repositories: Entry) -> Path:
-    """The paths have a slash, so they are given with a double underscore."""
-    with dynamic_update.update(file) as entries:
-        for path, entry in repositories.items():
-            entries[path.replace("__", "/")] = entry
-    return file
 
 
 def test_what_is_written_is_read(file: Path) -> None:

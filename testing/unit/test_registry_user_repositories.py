@@ -18,6 +18,7 @@ from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.model import Namespace, Registry, Settings, build
 from hgfleet.registry.permissions import may_push, may_read
 from hgfleet.registry.user_repositories import Entry
+from testing.unit.user_repository_file import BOB, written
 
 TOP = Path(__file__).resolve().parents[2]
 
@@ -30,21 +31,11 @@ STATIC: Registry = build(
     Settings(push=("maintainers",)),
 )
 
-BOB = Entry("bob", "Bob's", "2026-11-21T00:00:00Z")
-
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     (tmp_path / "dynamic").mkdir()
     return tmp_path / "dynamic/registry.json"
-
-
-def written(file: Path, **repositories: Entry) -> Path:
-    """The paths have a slash, so they are given with a double underscore."""
-    with dynamic_update.update(file) as entries:
-        for path, entry in repositories.items():
-            entries[path.replace("__", "/")] = entry
-    return file
 
 
 def effective(file: Path, complaints: list[str] | None = None) -> Registry:

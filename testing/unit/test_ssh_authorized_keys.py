@@ -16,6 +16,7 @@ from hgfleet.core.errors import ConfigurationError, UnavailableError
 from hgfleet.directory import publickey
 from hgfleet.directory.entries import DeniedError
 from hgfleet.ssh import authorized_keys, keys_config, lookup
+from testing.unit.keys_settings import SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,18 +28,6 @@ OTHER = "AAAAC3NzaC1lZDI1NTE5AAAAIAEBAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
 ASKED = publickey.check("ssh-ed25519", KEY)
 QUESTION = [ASKED.fingerprint, "ssh-ed25519", KEY]
 ALICE = "uid=alice,ou=people,dc=x"
-
-SETTINGS: dict[str, Any] = {
-    "uris": ["ldaps://near", "ldaps://far"],
-    "people_base": "ou=people,dc=x",
-    "groups_base": "ou=groups,dc=x",
-    "bind_dn": "cn=keys,ou=services,dc=x",
-    "bind_password_file": "/nonexistent",
-    "ca_file": "/nonexistent",
-    "shell": "/opt/hgfleet/current/bin/hgfleet-shell",
-    "timeout": 2.0,
-    "key_types": ["ssh-ed25519", "sk-ssh-ed25519@openssh.com"],
-}
 
 
 def parse_settings(data: dict[str, Any]) -> keys_config.Config:

@@ -5,25 +5,13 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from hgfleet.core import config
 from hgfleet.core.errors import ConfigurationError
 from hgfleet.ssh import keys_config
-
-SETTINGS: dict[str, Any] = {
-    "uris": ["ldaps://near", "ldaps://far"],
-    "people_base": "ou=people,dc=x",
-    "groups_base": "ou=groups,dc=x",
-    "bind_dn": "cn=keys,ou=services,dc=x",
-    "bind_password_file": "/nonexistent",
-    "ca_file": "/nonexistent",
-    "shell": "/opt/hgfleet/current/bin/hgfleet-shell",
-    "timeout": 2.0,
-    "key_types": ["ssh-ed25519", "sk-ssh-ed25519@openssh.com"],
-}
+from testing.unit.keys_settings import SETTINGS
 
 
 @pytest.mark.parametrize(

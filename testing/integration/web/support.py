@@ -6,15 +6,18 @@ import io
 import json
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hgfleet.hg.fingerprint import SETTLED_NS
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.model import Registry, Repository
 from hgfleet.web.app import Application
 from hgfleet.web.settings import Settings
 
+PROJECT = "/team/project"
 HG = Path(sys.executable).with_name("hg")
 HGRC = """
 [extensions]
@@ -175,3 +178,13 @@ def ask(
     names = [name for name, _ in response_headers]
     assert len(names) == len(set(names)), f"a header twice: {names}"
     return Reply(int(status[:3]), dict(response_headers), b"".join(written) + data)
+
+
+def settle() -> None:
+    """Let the state of every repository become old enough to be trusted."""
+    time.sleep(SETTLED_NS / 1e9 + 0.02)  # the state is a property of time itself
+
+
+def last(site: Site) -> dict[str, object]:
+    """Return the newest line of the access log."""
+    return site.log()[-1]

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.hg.fingerprint import SETTLED_NS
 from hgfleet.registry import dynamic_update, user_repositories
-from testing.integration.web.support import Site, ask
+from testing.integration.web.support import PROJECT, Site, ask, last, settle
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,22 +18,9 @@ if TYPE_CHECKING:
     from hgfleet.web.app import Application
 
 
-PROJECT = "/team/project"
-
-
-def settle(site: Site, repository: str = "team/project") -> None:
-    """Let the state of a repository become old enough to be trusted."""
-    del site, repository
-    time.sleep(SETTLED_NS / 1e9 + 0.02)  # the state is a property of time itself
-
-
-def last(site: Site) -> dict[str, object]:
-    return site.log()[-1]
-
-
 @pytest.fixture
 def web(site: Site) -> Application:
-    settle(site)
+    settle()
     return site.application()
 
 

@@ -5,35 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.hg.fingerprint import SETTLED_NS
 from hgfleet.web.repositories import Repositories
-from testing.integration.web.support import Reply, Site, ask
+from testing.integration.web.support import PROJECT, Reply, Site, ask, last, settle
 
 if TYPE_CHECKING:
     from hgfleet.web.app import Application
 
 
-PROJECT = "/team/project"
-
-
-def settle(site: Site, repository: str = "team/project") -> None:
-    """Let the state of a repository become old enough to be trusted."""
-    del site, repository
-    time.sleep(SETTLED_NS / 1e9 + 0.02)  # the state is a property of time itself
-
-
-def last(site: Site) -> dict[str, object]:
-    return site.log()[-1]
-
-
 @pytest.fixture
 def web(site: Site) -> Application:
-    settle(site)
+    settle()
     return site.application()
 
 
@@ -119,7 +104,7 @@ def test_a_change_shows_at_once_in_every_answer_that_depends_on_it(
     changed = now()
     assert changed.body != before.body
     assert now() == changed
-    settle(site)
+    settle()
     assert now() == changed, "what is stored later is the same"
 
 
@@ -170,7 +155,7 @@ def test_idle_repositories_that_have_changed_are_released(
         site.commit(name, "file")
 
     def lend(name: str) -> None:
-        settle(site)
+        settle()
         repositories.release(repositories.acquire(name, repositories.fingerprint(name)))
 
     for name in ("open/one", "open/two", "open/two"):

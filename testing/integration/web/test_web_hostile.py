@@ -11,14 +11,13 @@ import pytest
 from mercurial import revset
 from mercurial.hgweb import webcommands
 
-from testing.integration.web.support import Reply, Site, ask
+from testing.integration.web.support import PROJECT, Reply, Site, ask
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from hgfleet.web.app import Application
 
-PROJECT = "/team/project"
 ANSWERS = {200, 304, 400, 403, 404, 405, 413, 414}
 
 
