@@ -26,7 +26,7 @@ SECONDS_TO_END: Final = 20.0
 
 LOGS: Final = bootstrap.STATE / "logs/tests"
 
-_WORD = r"(?P<word>PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)"
+_WORD = r"(?P<word>PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS|RERUN)"
 # "testing/x.py::test PASSED [ 10%]"; with workers "[gw0] [ 10%] PASSED testing/x.py::test".
 _TEST_LINE = re.compile(rf"^(?P<test>\S+::.+) {_WORD}\b")
 _WORKER_LINE = re.compile(rf"^\[gw\d+\] (?:\[ *\d+%\] )?{_WORD} (?P<test>\S+::.+?) *$")
@@ -129,7 +129,8 @@ class Executor:
         began = time.monotonic()
         say(step.tier, f"{step.name} ...")
         try:
-            code, lines, outcome.parts = self._watch(step, began)
+            code, lines, watched = self._watch(step, began)
+            outcome.parts, outcome.repeated = watched.phases, watched.repeated
         except OSError as error:
             outcome.failures.append(Failure(step.name, f"{step.command[0]}: {error.strerror}"))
         else:
@@ -142,14 +143,14 @@ class Executor:
             say(step.tier, f"{step.name}: {_verdict(outcome)} in {duration(outcome.seconds)}")
         return outcome
 
-    def _watch(self, step: Step, began: float) -> tuple[int, list[str], list[tuple[str, float]]]:
+    def _watch(self, step: Step, began: float) -> tuple[int, list[str], _Watcher]:
         lines: list[str] = []
         watcher = _Watcher(step, began)
         with step.log.open("w", encoding="utf-8") as log:
             # `stop` takes the same lock: a step either is in its list or does not start.
             with self.lock:
                 if self.stopping:
-                    return -signal.SIGTERM, lines, []
+                    return -signal.SIGTERM, lines, watcher
                 process = subprocess.Popen(
                     list(step.command),
                     cwd=step.cwd,
@@ -170,7 +171,7 @@ class Executor:
                         lines.append(line)
                         log.write(line + "\n")
                         watcher.line(line)
-                return process.wait(), lines, watcher.phases
+                return process.wait(), lines, watcher
             finally:
                 with self.lock:
                     del self.running[process]
@@ -250,6 +251,7 @@ class _Watcher:
         self.tests = 0
         self.doing = ""
         self.phases: list[tuple[str, float]] = []
+        self.repeated: list[str] = []
         self.phase = ("", 0.0)
         self.done = threading.Event()
         self.thread = threading.Thread(target=self._signs_of_life, daemon=True)
@@ -270,9 +272,12 @@ class _Watcher:
 
     def line(self, line: str) -> None:
         if match := _WORKER_LINE.match(line) or _TEST_LINE.match(line):
-            self.tests += 1
             word = match["word"]
-            if self.step.chatty or word in ("FAILED", "ERROR"):
+            if word == "RERUN":
+                self.repeated.append(match["test"])
+            else:
+                self.tests += 1
+            if self.step.chatty or word in ("FAILED", "ERROR", "RERUN"):
                 # The folder says little; a parameter may have slashes of its own.
                 path, _, name = match["test"].partition("::")
                 test = f"{path.rpartition('/')[2]}::{name}"

@@ -47,6 +47,8 @@ class Outcome:
     passed: int = 0
     failures: list[Failure] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
+    repeated: list[str] = field(default_factory=list)
+    """Its tests that failed and ran once more."""
     seconds: float = 0.0
     log: Path | None = None
     parts: list[tuple[str, float]] = field(default_factory=list)
@@ -104,9 +106,13 @@ def of_junit(outcome: Outcome, code: int, lines: Sequence[str], report: Path) ->
         cases = list(ET.parse(report).getroot().iter("testcase"))  # noqa: S314  (pytest wrote it)
     except (OSError, ET.ParseError):
         cases = []
-    for case in cases:
-        title = "::".join(part for part in (case.get("classname"), case.get("name")) if part)
+    # A test that ran again has an empty entry of its first run before the one that counts.
+    entries = [(_title(case), case) for case in cases]
+    last = {title: number for number, (title, _) in enumerate(entries)}
+    for number, (title, case) in enumerate(entries):
         outcome.parts.append((title, float(case.get("time") or 0)))
+        if not len(case) and last[title] != number:
+            continue
         bad = [child for child in case if child.tag in ("failure", "error")]
         skips = [child for child in case if child.tag == "skipped"]
         if bad:
@@ -123,6 +129,10 @@ def of_junit(outcome: Outcome, code: int, lines: Sequence[str], report: Path) ->
         outcome.failures.append(Failure(reason, excerpt(lines)))
     elif not cases:
         outcome.failures.append(Failure(f"{outcome.name}: {NOTHING}", excerpt(lines)))
+
+
+def _title(case: ET.Element) -> str:
+    return "::".join(part for part in (case.get("classname"), case.get("name")) if part)
 
 
 def chosen(outcomes: Sequence[Outcome]) -> list[Outcome]:
@@ -174,6 +184,10 @@ def summary(
     lines += _slowest_lines([*counted, *beside])
     failures = [(o, failure) for o in counted for failure in o.failures]
     skipped = [(o, *skip) for o in counted for skip in o.skipped]
+    repeated = [(o, name) for o in counted for name in o.repeated]
+    if repeated:
+        lines += ["", "Failed at first and run once more:"]
+        lines += [f"  {o.tier}: {name}" for o, name in repeated]
     if skipped:
         lines += ["", "Skipped:"]
         lines += [f"  {o.tier}: {name}: {reason}" for o, name, reason in skipped]

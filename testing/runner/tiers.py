@@ -49,6 +49,14 @@ PROCESSORS: Final = max(1, min(4, os.cpu_count() or 1))
 """Those that are used, at most 4: workers of pytest, steps at a time."""
 
 
+REPEAT: Final = ("--reruns", "1", "--reruns-delay", "3")
+"""A failed test of real daemons runs once more after 3 s, and the summary names it.
+
+A machine that stalls for seconds fails such a test without a defect of the service. Tests of
+decisions (the tier `unit`) have no such excuse.
+"""
+
+
 def pytest(
     tier: str, name: str, *arguments: str, words: str, workers: int = 1, **options: object
 ) -> Step:
@@ -58,6 +66,8 @@ def pytest(
     """
     report = LOGS / f"{tier}-{name}.xml"
     command = python("-m", "pytest", "-v", "--color=no", f"--junit-xml={report}", *arguments)
+    if tier != "unit":
+        command += REPEAT
     if workers > 1:
         command += ["--numprocesses", str(workers), "--dist", "loadfile"]
     if words:

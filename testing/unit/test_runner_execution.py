@@ -74,11 +74,20 @@ def test_the_first_failure_ends_pytest_too_if_so_asked() -> None:
         ("testing/e2e/test_a.py::test_x[a b] PASSED   [ 10%]", "test_a.py::test_x[a b] ok"),
         ("[gw1] [ 10%] PASSED testing/e2e/test_a.py::test_x[a b] ", "test_a.py::test_x[a b] ok"),
         ("[gw0] [100%] FAILED testing/e2e/test_a.py::test_x ", "test_a.py::test_x failed"),
+        ("[gw0] [ 50%] RERUN testing/e2e/test_a.py::test_x ", "test_a.py::test_x rerun"),
         ("testing/e2e/test_a.py::test_x[/a/b] PASSED", "test_a.py::test_x[/a/b] ok"),
         ("testing/e2e/test_a.py::test_x ", ""),
         ("[gw0] PASSED", ""),
     ],
-    ids=("alone", "of a worker", "failed", "with slashes", "without outcome", "without test"),
+    ids=(
+        "alone",
+        "of a worker",
+        "failed",
+        "run again",
+        "with slashes",
+        "without outcome",
+        "without test",
+    ),
 )
 def test_tests_are_said_as_they_end(
     line: str, said: str, capsys: pytest.CaptureFixture[str]

@@ -44,6 +44,14 @@ def test_each_test_of_pytest_counts(tmp_path: Path) -> None:
     assert outcome.skipped == [("a::three", "no root")]
 
 
+def test_a_test_that_ran_again_counts_once_by_its_last_run(tmp_path: Path) -> None:
+    first = '<testcase classname="a" name="one"/>'
+    bad = '<testcase classname="a" name="one"><failure message="m">E  assert</failure></testcase>'
+    assert (junit(tmp_path, first + first).passed, junit(tmp_path, first + first).failed) == (1, 0)
+    outcome = junit(tmp_path, first + bad, 1)
+    assert (outcome.passed, outcome.failed) == (0, 1)
+
+
 def test_words_that_choose_tests_of_one_step_do_not_fail_the_others(tmp_path: Path) -> None:
     empty = Outcome("e2e", "host-a")
     of_junit(empty, 5, ["collected 0 items"], tmp_path / "none.xml")
@@ -87,6 +95,13 @@ def test_a_linter_counts_as_one(code: int, counts: tuple[int, int]) -> None:
 
 
 # The end of a run.
+
+
+def test_tests_that_ran_again_are_named() -> None:
+    outcome = Outcome("e2e", "service", passed=1, repeated=["test_a.py::test_x"])
+    text, code = summary([outcome], {"e2e": 1.0})
+    assert "Failed at first and run once more:\n  e2e: test_a.py::test_x\n" in text
+    assert code == 0
 
 
 def test_the_last_line_is_the_count_and_nothing_else() -> None:
