@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from testing.e2e.command import Result, run, wait_until
+from testing.e2e.container import entering
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,8 +26,10 @@ class Host:
 
     def run(self, *command: str, stdin: str = "") -> Result:
         """Run a command as root."""
-        options = ["--interactive"] if stdin else []
-        done = run(["docker", "exec", *options, self.container, *command], stdin=stdin)
+        words = entering(self.container)
+        if stdin and words[0] == "docker":
+            words.insert(2, "--interactive")
+        done = run([*words, *command], stdin=stdin)
         return replace(done, command=f"[{self.name}] {shlex.join(command)}")
 
     def shell(self, script: str) -> str:
