@@ -5,6 +5,7 @@ pip() {
     python3 -m pip --disable-pip-version-check --no-cache-dir "$@" --quiet --require-hashes --no-deps --no-build-isolation
 }
 pip install --target /out/6 --requirement /src/6.txt
+pip install --target /out/evolve --requirement /src/evolve.txt
 # Its C modules do not compile for this Python, so it runs from its sources, as pure Python.
 pip download --dest /tmp/5 --no-binary :all: --requirement /src/5.txt
 mkdir /out/5

@@ -35,7 +35,7 @@ def entering(container: str) -> list[str]:
     process, _, kept = found
     return [
         *("nsenter", f"--target={process}", *_NAMESPACES),
-        # The capabilities of the container: whoever enters has those of the controller else.
+        # The capabilities of the container, in place of the controller's.
         *("setpriv", f"--bounding-set=-all,{kept}"),
         *("env", "--ignore-environment", f"PATH={_SEARCHED}", "HOME=/root", "container=docker"),
     ]

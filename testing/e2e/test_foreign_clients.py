@@ -1,0 +1,141 @@
+"""Other programs than today's hg read a repository whose pulls come from pull bundles.
+
+A client that opens an answer as a bundle repository (`hg incoming`, desktop programs, the polling
+of build servers) takes one changegroup only, so each of them asks in every way here: for all, from
+half-way, and for what it has not yet.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from testing.e2e.people import Client
+from testing.e2e.test_old_clients import PROGRAMS as OLD
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.host import Host
+
+REPOSITORY: Final = "hgfleet"
+HALF_WAY: Final = "40"
+"""A revision of this project's own history, which is imported into the cluster."""
+
+_EVOLVE: Final = "/opt/hg/evolve/hgext3rd"
+PROGRAMS: Final = {
+    "Debian's": ("hg",),
+    **OLD,
+    "evolve": (
+        *("env", "PYTHONPATH=/opt/hg/evolve", "hg"),
+        *("--config", f"extensions.evolve={_EVOLVE}/evolve"),
+        *("--config", f"extensions.topic={_EVOLVE}/topic"),
+    ),
+    "hg-git": ("hg", "--config", "extensions.hggit="),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _links(cluster: Cluster) -> None:
+    """Pull bundles of this project's own history are there."""
+    cluster.wait_for_bundles(REPOSITORY)
+    said = cluster.first("bundles").run("hgfleet", "bundles", "status", REPOSITORY).ok().stdout
+    assert "pull" in said
+
+
+@pytest.fixture(params=["https", "ssh"])
+def source(request: pytest.FixtureRequest, cluster: Cluster) -> str:
+    """The repository's address in the cluster's network."""
+    if request.param == "ssh":
+        return f"ssh://hg@{cluster.first('ssh').name}/{REPOSITORY}"
+    return f"https://{cluster.first('proxy').name}/{REPOSITORY}"
+
+
+@pytest.fixture
+def place(client_host: Host) -> Iterator[str]:
+    """A folder of the test at the client host."""
+    folder = client_host.shell("mktemp -d").strip()
+    yield folder
+    client_host.shell(f"rm -rf {folder}")
+
+
+def changesets(client: Client, clone: str) -> set[str]:
+    """Return the changesets of a clone."""
+    return set(client.hg("-R", clone, "log", "-T", "{node}\n").ok().stdout.split())
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_incoming_and_pulls_bring_the_same_changesets(
+    cluster: Cluster, client_host: Host, source: str, place: str, program: str
+) -> None:
+    client = Client(client_host, "", PROGRAMS[program])
+    every = set(cluster.remote_heads(REPOSITORY))
+
+    client.hg("clone", "--noupdate", "-r", HALF_WAY, source, f"{place}/half").ok()
+    half = changesets(client, f"{place}/half")
+    client_host.shell(f"cp -a {place}/half {place}/by-bundle")
+
+    told = client.hg("-R", f"{place}/half", "incoming", "-T", "{node}\n", "--quiet", source)
+    newer = set(told.ok().stdout.split())
+    client.hg(
+        *("-R", f"{place}/by-bundle", "incoming", "--quiet"),
+        *("--bundle", f"{place}/newer.hg", source),
+    ).ok()
+    client.hg("-R", f"{place}/by-bundle", "unbundle", f"{place}/newer.hg").ok()
+    client.hg("-R", f"{place}/half", "pull", source).ok()
+
+    assert every <= newer
+    assert changesets(client, f"{place}/half") == half | newer
+    assert changesets(client, f"{place}/by-bundle") == half | newer
+    client.hg("-R", f"{place}/half", "verify", "--quiet").ok()
+
+
+@pytest.mark.parametrize("program", ["Debian's", "evolve"])
+def test_a_pull_into_an_empty_repository_and_after_a_clone_bundle_is_whole(
+    cluster: Cluster, client_host: Host, source: str, place: str, program: str
+) -> None:
+    client = Client(client_host, "", PROGRAMS[program])
+
+    client.hg("init", f"{place}/empty").ok()
+    newer = client.hg("-R", f"{place}/empty", "incoming", "-T", "{node}\n", "--quiet", source)
+    client.hg("-R", f"{place}/empty", "pull", source).ok()
+    client.hg("clone", "--noupdate", source, f"{place}/clone").ok()
+    none = client.hg("-R", f"{place}/clone", "incoming", "--quiet", source)
+
+    assert none.code == 1, f"there is nothing to bring after a clone:\n{none}"
+    found = changesets(client, f"{place}/empty")
+    assert found == set(newer.ok().stdout.split()) == changesets(client, f"{place}/clone")
+    assert set(cluster.remote_heads(REPOSITORY)) <= found
+
+
+def test_git_clones_and_fetches_through_cinnabar(
+    cluster: Cluster, client_host: Host, source: str, place: str
+) -> None:
+    ssh = (
+        "ssh -F none -i /client/HGFLEET_KEYS/alice -o IdentitiesOnly=yes -o BatchMode=yes"
+        " -o StrictHostKeyChecking=yes -o UserKnownHostsFile=/client/HGFLEET_KNOWN_HOSTS"
+    )
+    git = (
+        f"GIT_SSH_COMMAND={shlex.quote(ssh)} "
+        f"git -c http.sslCAInfo=/client/HGFLEET_CA_CERT -C {place}/clone"
+    )
+    hg = Client(client_host, "", PROGRAMS["Debian's"])
+    hg.hg("clone", "--noupdate", "-r", HALF_WAY, source, f"{place}/half").ok()
+    half = hg.hg("-R", f"{place}/half", "log", "-r", "tip", "-T", "{node}").ok().stdout
+
+    client_host.shell(
+        f"git init --quiet {place}/clone\n"
+        f"{git} remote add origin hg::{source}\n"
+        f"{git} cinnabar fetch origin {half} 2>&1\n"
+        f"{git} fetch --quiet origin 2>&1"
+    )
+    heads = client_host.shell(
+        f"{git} for-each-ref --format='%(objectname)' refs/remotes/origin | "
+        f"{git} cinnabar git2hg --batch"
+    ).split()
+
+    assert set(heads) & set(cluster.remote_heads(REPOSITORY))
+    assert half in client_host.shell(f"{git} rev-list --remotes | {git} cinnabar git2hg --batch")
