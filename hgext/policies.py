@@ -23,13 +23,17 @@ package ``hgfleet.policies``, where each policy is a class.
 ==============================  ==============================================================
 state                           answer
 ==============================  ==============================================================
-no policies and no rules        stored without a check
+no policies and no rules        malformed names are refused (see below), the rest is stored
 no problem                      stored
 problems                        refused; the first 10 problems are named, the others counted
 ``operator:NAME``               stored without a check, logged (NAME as in the extension access)
 a policy this hg does not know  refused, because it cannot be checked
 a check that breaks             refused, and the operators have the traceback in their log
 ==============================  ==============================================================
+
+Names of bookmarks, branches and files are checked in every repository, without an option: control
+characters, blanks at an end, bytes that are not UTF-8, paths that leave the working copy or enter
+``.hg``. See ``hgfleet.policies.names``.
 
 The policies check the changesets that the transaction adds, secret and obsolete ones included:
 they can be pulled by their hash one day. Closed trees and rules also check bookmarks and changesets
@@ -83,16 +87,18 @@ def reposetup(_ui: Any, repo: Any) -> None:
 
 def check(ui: Any, repo: Any, **_kwargs: object) -> None:
     """Refuse the transaction if a policy or rule finds a problem (a hook)."""
-    if not ui.config(b"hgfleet", b"policies") and not ui.config(b"hgfleet", b"rules"):
+    configured = bool(ui.config(b"hgfleet", b"policies") or ui.config(b"hgfleet", b"rules"))
+    transaction = repo.currenttransaction()
+    if not configured and not _brings_names(repo, transaction):
         return
     start = time.perf_counter()
     # Here, and not above: every session loads this extension, and few of them push.
     from hgfleet.policies import evaluate
+    from hgfleet.policies.names import Names
     from hgfleet.policies.push_facts import RepositoryPush
 
     principal = writer()
     path = text(ui.config(b"hgfleet", b"path") or b"") or "this repository"
-    transaction = repo.currenttransaction()
     fields: dict[str, object] = {"user": principal.name or None, "repo": path}
     refused: tuple[str, Sequence[str]] | None = None
     try:
@@ -100,7 +106,7 @@ def check(ui: Any, repo: Any, **_kwargs: object) -> None:
             fields["decision"] = "bypass"
         else:
             push = RepositoryPush(repo, transaction, principal)
-            findings = evaluate.evaluate(_policies(ui), push)
+            findings = evaluate.evaluate([*_policies(ui), Names({})], push)
             refused = evaluate.refusal(findings, principal.name, path)
             fields["decision"] = "refuse" if refused else "allow"
             fields["changesets"] = len(push.added)
@@ -117,9 +123,15 @@ def check(ui: Any, repo: Any, **_kwargs: object) -> None:
         )
         refused = (sentence, ())
     fields["seconds"] = time.perf_counter() - start
-    _log(ui, fields)
+    if configured or refused:
+        _log(ui, fields)
     if refused:
         refuse(ui, *refused)
+
+
+def _brings_names(repo: Any, transaction: Any) -> bool:
+    changes = transaction.changes
+    return bool(changes[b"bookmarks"]) or changes[b"origrepolen"] < len(repo.unfiltered())
 
 
 def _policies(ui: Any) -> list[Policy]:

@@ -15,6 +15,7 @@ from hgfleet.policies.options import Option
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from hgfleet.policies.bounded import Pattern
     from hgfleet.policies.rule import Rule
 
 OVERRIDE: Final = "CLOSED_TREE"
@@ -68,7 +69,8 @@ class ClosedTree(Policy):
 class Rules(Policy):
     """Who may push to some branches and paths: `rules:` of the registry.
 
-    Every rule that covers a changeset has to be kept, those of a namespace included.
+    Every rule that covers a changeset has to be kept, those of a namespace included. A rule without
+    paths covers the bookmarks of its branches too, also when one is created or deleted.
     """
 
     name: ClassVar[str] = "rules"
@@ -88,6 +90,8 @@ class Rules(Policy):
                 continue
             who = f"only members of {alternatives(rule.push)}" if rule.push else "nobody"
             so = f"{who} may push; ask {'one of them' if rule.push else 'an operator'}"
+            if not rule.paths:
+                yield from self._bookmarks(push, branches, so)
             for changeset in (*push.added, *push.moved):
                 if not branches.fits(changeset.branch):
                     continue
@@ -100,3 +104,19 @@ class Rules(Policy):
                 if covered is not None:
                     where = f" on {branch}" if rule.branches else ""
                     yield f"{changeset} changes {shown(covered)}{where}, where {so}"
+
+    @staticmethod
+    def _bookmarks(push: Push, branches: Pattern, so: str) -> Iterator[str]:
+        """Yield the bookmarks on a covered branch, and those that have the name of one.
+
+        `hg update release` goes to the bookmark where branch and bookmark have that name.
+        """
+        for bookmark in push.bookmarks:
+            branch = next((branch for branch in bookmark.branches if branches.fits(branch)), None)
+            if branch is not None:
+                where = f"is on the branch {shown(branch)}"
+            elif branches.fits(bookmark.name):
+                where = "has the name of a branch"
+            else:
+                continue
+            yield f"the bookmark {shown(bookmark.name)} {where}, where {so}"

@@ -37,6 +37,8 @@ class Changeset:
     user: str
     message: str
     is_merge: bool = False
+    stored_branch: bytes = b"default"
+    """The bytes of the branch's name in the changelog."""
 
     def __str__(self) -> str:
         return self.node[:12]
@@ -59,6 +61,9 @@ class Bookmark:
 
     name: str
     branches: tuple[str, ...]
+    stored: bytes = b""
+    """The bytes of its name, as hg would write them to its file."""
+    is_deleted: bool = False
 
 
 class Push(Protocol):

@@ -85,7 +85,10 @@ class RepositoryPush:
         for name, nodes in sorted(self._transaction.changes[b"bookmarks"].items()):
             revs = [self._log.rev(n) for n in nodes if n is not None and self._log.hasnode(n)]
             branches = dict.fromkeys(_text(self._log.branchinfo(rev)[0]) for rev in revs)
-            result.append(Bookmark(_text(name), tuple(branches)))
+            # Not encoding.fromlocal, which raises for a name that is not UTF-8.
+            stored = bytes(getattr(name, "_utf8", name))
+            deleted = nodes[1] is None
+            result.append(Bookmark(_text(name), tuple(branches), stored, is_deleted=deleted))
         return result
 
     @functools.cached_property
@@ -222,10 +225,11 @@ class RepositoryPush:
         self._revs[node] = rev
         return Changeset(
             node,
-            branch=_text(self._log.branchinfo(rev)[0]),
+            branch=_text(data.branchinfo[0]),
             user=_text(data.user),
             message=_text(data.description),
             is_merge=self._log.parentrevs(rev)[1] != nullrev,
+            stored_branch=bytes(data.extra[b"branch"]),
         )
 
     def _rev(self, changeset: Changeset) -> int:

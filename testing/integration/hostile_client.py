@@ -9,9 +9,10 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from mercurial import changegroup, extensions, registrar
+from mercurial import changegroup, changelog, extensions, registrar
 from mercurial.node import hex as to_hex
 from mercurial.node import nullid
+from mercurial.utils import stringutil
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +52,29 @@ def forgebytes(_ui: Any, repo: Any, count: bytes) -> None:
             user = b"\x1b[31mroot\xff <a@b>"
             text = b"\x1b[2J\xff first line\rremote: all is well\n\x00 second %d" % number
             _changeset(repo, transaction, manifest, user, text, [path], [path])
+
+
+@command(b"forgepath", [], b"PATH...")  # type: ignore[untyped-decorator]  # core has no types
+def forgepath(_ui: Any, repo: Any, *paths: bytes) -> None:
+    """Add a changeset with files at these paths, which core's audit would refuse."""
+    with repo.lock(), repo.transaction(b"forge") as transaction:
+        manifest = repo[b"tip"].manifestctx().copy()
+        content = manifest.read()
+        for path in paths:
+            store = repo.file(path, writable=True)
+            content[path] = store.add(b"x", {}, transaction, len(repo), nullid, nullid)
+        _changeset(repo, transaction, manifest, b"mallory", b"paths", [*paths], [*paths])
+
+
+@command(b"forgebranch", [], b"NAME")  # type: ignore[untyped-decorator]  # core has no types
+def forgebranch(_ui: Any, repo: Any, name: bytes) -> None:
+    """Add a changeset on a branch whose name core would refuse; the name may have Python's escapes."""
+    with repo.lock(), repo.transaction(b"forge") as transaction:
+        extra = changelog.encodeextra({b"branch": stringutil.unescapestr(name)})
+        tip = repo[b"tip"]
+        lines = [to_hex(tip.manifestnode()), b"mallory", b"0 0 " + extra, b"", b"a branch"]
+        text = b"\n".join(lines)
+        repo.changelog.addrevision(text, transaction, len(repo), tip.node(), nullid)
 
 
 def _changeset(

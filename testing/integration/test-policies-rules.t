@@ -49,6 +49,50 @@ Only some groups may change some paths, whichever way: a removal and a rename co
   $ push
   remote: added 1 changesets with 1 changes to 1 files (+1 heads)
 
+A bookmark on a branch is a name for what the branch has: to create, move or delete one needs the right to push there. One with the name of such a branch would be taken for the branch.
+
+  $ registered 'rules = [{"branches": ["stable"], "push": ["release"]}]'
+  $ as alice staff,release
+  $ hg bookmark -q -r stable^ release
+  $ push -q -B release
+  [1]
+  $ as bob staff
+  $ hg bookmark -qf -r stable release
+  $ push -B release
+  no changes found
+  remote: - rules: the bookmark release is on the branch stable, where only members of release may push; ask one of them
+  remote: bob may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+  $ hg bookmark -qf -r default release
+  $ push -f -B release
+  no changes found
+  remote: - rules: the bookmark release is on the branch stable, where only members of release may push; ask one of them
+  remote: bob may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+  $ hg bookmark -d release
+  $ push -B release
+  no changes found
+  remote: - rules: the bookmark release is on the branch stable, where only members of release may push; ask one of them
+  remote: bob may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+  $ hg debugpushkey ssh://host/server bookmarks mine '' $(hg log -r stable -T '{node}') 2>&1 | grep rules:
+  remote: - rules: the bookmark mine is on the branch stable, where only members of release may push; ask one of them
+  $ hg debugpushkey ssh://host/server bookmarks stable '' $(hg log -r default -T '{node}') 2>&1 | grep rules:
+  remote: - rules: the bookmark stable has the name of a branch, where only members of release may push; ask one of them
+  $ hg bookmark -q -r default feature
+  $ push -q -B feature
+  [1]
+  $ as alice staff,release
+  $ push -q -B release
+  [1]
+  $ hg bookmarks -R ../server -T '{bookmark}\n'
+  feature
+  $ hg bookmark -q -d feature
+  $ as bob staff
+
 With a branch and a path, a rule is about what the branch has: a merge brings all of it.
 
   $ registered 'rules = [{"branches": ["stable"], "paths": ["src/**"], "push": ["release"]}]'

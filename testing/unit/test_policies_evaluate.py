@@ -280,6 +280,31 @@ def test_rules_with_paths_name_the_path() -> None:
     assert "changes keys/y on the branch default" in ruled(rule, push)[0]
 
 
+@pytest.mark.parametrize(
+    ("bookmark", "where"),
+    [
+        (Bookmark("mine", ("default", "stable")), "is on the branch stable"),
+        (Bookmark("mine", ("stable",), is_deleted=True), "is on the branch stable"),
+        (Bookmark("stable", ("default",)), "has the name of a branch"),
+        (Bookmark("stable", (), is_deleted=True), "has the name of a branch"),
+    ],
+)
+def test_rules_of_a_branch_cover_its_bookmarks(bookmark: Bookmark, where: str) -> None:
+    push = Made(bookmarks=[bookmark])
+    assert ruled(Rule(("release",), branches=("stable",)), push) == [
+        f"the bookmark {bookmark.name} {where}, where only members of release may push; "
+        "ask one of them"
+    ]
+    assert ruled(Rule(("staff",), branches=("stable",)), push) == []
+    assert ruled(Rule(("release",), branches=("other",)), push) == []
+    # A bookmark changes no path.
+    assert ruled(Rule(("release",), branches=("stable",), paths=("src",)), push) == []
+
+
+def test_rules_without_branches_cover_every_bookmark() -> None:
+    assert len(ruled(Rule(()), Made(bookmarks=[Bookmark("x", ())]))) == 1
+
+
 def test_rules_count_moved_phases() -> None:
     assert len(ruled(Rule((), branches=("*",)), Made(moved=[changeset()]))) == 1
 

@@ -1,0 +1,128 @@
+"""Names that no repository takes: bookmarks, branches and paths that break a file or leave its folder.
+
+Core's client refuses most of them when a user chooses one. A client of another kind sends what it
+likes, and core's server stores it: a bookmark with a newline is two lines of `.hg/bookmarks`, and
+the path `../../x` is in every archive. So this check has no option and cannot be switched off.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from mercurial import error, pathutil
+
+from hgfleet.core.text import shown
+from hgfleet.policies.base import AppliesTo, Policy, Push
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_LABEL: Final = 255
+"""Bytes of the name of a bookmark or branch; a reply of bundle2 has a byte for a length."""
+
+_RESERVED: Final = frozenset({"tip", "null", "."})
+"""Names that a revision set reads as something else (mercurial.scmutil.checknewlabel)."""
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_DRIVE: Final = re.compile(rb"[A-Za-z]:[/\\]")
+
+
+class Names(Policy):
+    """Malformed names, in the bookmarks and changesets of every push.
+
+    A malformed bookmark may always be deleted, and a file with such a path removed.
+    """
+
+    name: ClassVar[str] = "names"
+    summary: ClassVar[str] = "no malformed name of a bookmark, branch or file"
+    applies_to: ClassVar[AppliesTo] = "every change"
+
+    def check(self, push: Push) -> Iterator[str]:
+        """Check the bookmarks that are set, and the branches and files of the added changesets."""
+        for bookmark in push.bookmarks:
+            problem = None if bookmark.is_deleted else bookmark_problem(bookmark.stored)
+            if problem:
+                yield f"the bookmark {shown(bookmark.name)} {problem}: choose another name"
+        known: set[bytes] = set()
+        for changeset in push.added:
+            if changeset.stored_branch in known:
+                continue
+            known.add(changeset.stored_branch)
+            problem = label_problem(changeset.stored_branch)
+            if problem:
+                yield (
+                    f"{changeset} is on the branch {shown(changeset.branch)}, which {problem}: "
+                    "commit it on another branch (hg branch, then hg commit --amend)"
+                )
+        audit = pathutil.pathauditor(b"", realfs=False, cached=True)
+        for changeset in push.added:
+            for entry in push.entries(changeset):
+                problem = path_problem(entry.path.encode("utf-8", "surrogateescape"), audit)
+                if problem:
+                    yield (
+                        f"{changeset} has {shown(entry.path)}, {problem}: take it out of the "
+                        "history (hg rename or hg forget, then hg commit --amend)"
+                    )
+
+
+def bookmark_problem(name: bytes) -> str | None:
+    """Return the problem of a bookmark's name, None if there is none.
+
+    Names with another meaning for hg are refused too, as they are by `hg bookmark`.
+    """
+    problem = label_problem(name)
+    if problem:
+        return problem
+    text = name.decode("utf-8")
+    if text in _RESERVED or re.fullmatch(r"[+-]?[0-9]+", text):
+        return "has a name that means something else to hg"
+    if ":" in text:
+        return "has a colon in its name, which means a range of changesets"
+    return None
+
+
+def label_problem(name: bytes) -> str | None:
+    """Return the problem of the name of a bookmark or branch, None if there is none."""
+    try:
+        text = name.decode("utf-8")
+    except UnicodeDecodeError:
+        return "has a name that is not UTF-8"
+    if not text:
+        return "has an empty name"
+    if len(name) > MAX_LABEL:
+        return f"has a name of {len(name)} bytes, more than {MAX_LABEL}"
+    if _CONTROL.search(text):
+        return "has a control character in its name"
+    if text != text.strip():
+        return "has a name that begins or ends with a blank"
+    return None
+
+
+def path_problem(path: bytes, audit: pathutil.pathauditor) -> str | None:
+    r"""Return the problem of a file's path, None if there is none.
+
+    Core's audit, without its look at a file system, refuses `..`, a top `.hg`, a nested one, and
+    what is the same to macOS and Windows. Beside it: empty segments and `.`, line ends, a backslash
+    where Windows reads a separator, and the forms of `.hg` that Windows opens (`.hg .`, `.hg::$X`).
+    """
+    if any(byte in path for byte in (b"\0", b"\n", b"\r")):
+        return "a path with a line end or NUL"
+    try:
+        audit(path)
+    except error.InputError:
+        return "a path that leaves the working copy or enters a repository's own folder"
+    segments = path.split(b"/")
+    if b"" in segments or b"." in segments:
+        return "a path with an empty segment or a dot alone"
+    if _DRIVE.match(path):
+        return "a path that begins with a drive"
+    if b"\\" in path and b".." in re.split(rb"[/\\]", path):
+        return "a path that leaves the working copy on Windows"
+    if b".hg" in path.lower() and any(map(_is_hg_folder, re.split(rb"[/\\]", path))):
+        return "a path that enters a repository's own folder"
+    return None
+
+
+def _is_hg_folder(segment: bytes) -> bool:
+    return segment.lower().partition(b":")[0].rstrip(b". ") == b".hg"
