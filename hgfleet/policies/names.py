@@ -1,4 +1,4 @@
-"""Names that no repository takes: bookmarks, branches and paths that break a file or leave its folder.
+"""Malformed names of bookmarks, branches and files, which no repository takes.
 
 Core's client refuses most of them when a user chooses one. A client of another kind sends what it
 likes, and core's server stores it: a bookmark with a newline is two lines of `.hg/bookmarks`, and

@@ -51,8 +51,17 @@ class Settings:
     read_only: str | None = None
 
 
-BUILT_IN: Final = Settings(read="public", push=(), publishing=True, bundles=BUNDLE_KINDS)
-"""The last resort: readable, and without groups that may push."""
+MAX_FILE_BYTES: Final = 100 * 2**20
+"""Largest file of a push unless the registry says otherwise; hg keeps copies of it in memory."""
+
+BUILT_IN: Final = Settings(
+    read="public",
+    push=(),
+    publishing=True,
+    bundles=BUNDLE_KINDS,
+    policies={"file-size": {"max": MAX_FILE_BYTES}},
+)
+"""The last resort: readable, without groups that may push, and without huge files."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ def forgepath(_ui: Any, repo: Any, *paths: bytes) -> None:
 
 @command(b"forgebranch", [], b"NAME")  # type: ignore[untyped-decorator]  # core has no types
 def forgebranch(_ui: Any, repo: Any, name: bytes) -> None:
-    """Add a changeset on a branch whose name core would refuse; the name may have Python's escapes."""
+    """Add a changeset on a branch whose name core would refuse; Python's escapes are resolved."""
     with repo.lock(), repo.transaction(b"forge") as transaction:
         extra = changelog.encodeextra({b"branch": stringutil.unescapestr(name)})
         tip = repo[b"tip"]

@@ -291,10 +291,11 @@ def test_rules_with_paths_name_the_path() -> None:
 )
 def test_rules_of_a_branch_cover_its_bookmarks(bookmark: Bookmark, where: str) -> None:
     push = Made(bookmarks=[bookmark])
-    assert ruled(Rule(("release",), branches=("stable",)), push) == [
+    (text,) = ruled(Rule(("release",), branches=("stable",)), push)
+    assert text == (
         f"the bookmark {bookmark.name} {where}, where only members of release may push; "
         "ask one of them"
-    ]
+    )
     assert ruled(Rule(("staff",), branches=("stable",)), push) == []
     assert ruled(Rule(("release",), branches=("other",)), push) == []
     # A bookmark changes no path.

@@ -29,12 +29,20 @@ def read_back(text: str) -> dict[str, dict[str, str]]:
     }
 
 
+BUILT_IN_POLICIES = '{"file-size": {"max": 104857600}}'
+
+
 def test_the_hgrc_says_what_the_registry_says() -> None:
     registry = parse(TWO)
     assert read_back(hgrc(registry.repositories["team/tool"])) == {
         "phases": {"publish": "false"},
         "web": {"name": "team/tool", "description": "A tool", "contact": "maintainers, team"},
-        "hgfleet": {"path": "team/tool", "read": "public", "push": "maintainers team"},
+        "hgfleet": {
+            "path": "team/tool",
+            "read": "public",
+            "push": "maintainers team",
+            "policies": BUILT_IN_POLICIES,
+        },
     }
 
 
@@ -54,17 +62,23 @@ repositories:
     assert sorted(sections) == ["hgfleet", "phases", "web"]
     assert sections["hgfleet"]["read-only"] == "a reason: [hooks] % ä"
     assert json.loads(sections["hgfleet"]["policies"]) == {
-        "commit-message": {"pattern": r"^Bug \d+", "hint": hint}
+        **json.loads(BUILT_IN_POLICIES),
+        "commit-message": {"pattern": r"^Bug \d+", "hint": hint},
     }
     rule = {"branches": ["stable"], "push": ["release"]}
     assert json.loads(sections["hgfleet"]["rules"]) == [rule]
-    assert written.count("\n") == hgrc(parse(TWO).repositories["plain"]).count("\n") + 3
+    assert written.count("\n") == hgrc(parse(TWO).repositories["plain"]).count("\n") + 2
 
 
 def test_the_hgrc_of_a_closed_repository() -> None:
     text = "version: 1\nrepositories: {a: {description: A, read: [x, y], push: []}}"
     sections = read_back(hgrc(parse(text).repositories["a"]))
-    assert sections["hgfleet"] == {"path": "a", "read": "x y", "push": ""}
+    assert sections["hgfleet"] == {
+        "path": "a",
+        "read": "x y",
+        "push": "",
+        "policies": BUILT_IN_POLICIES,
+    }
     assert sections["web"]["contact"] == "nobody"
 
 

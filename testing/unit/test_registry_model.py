@@ -25,7 +25,15 @@ def test_a_repository_needs_only_a_description() -> None:
     (only,) = parse(
         HEAD + "repositories: {a/b-c: {description: ' Some text '}}"
     ).repositories.values()
-    assert only == model.Repository("a/b-c", "Some text", "public", (), True, BUNDLE_KINDS)
+    assert only == model.Repository(
+        "a/b-c",
+        "Some text",
+        "public",
+        (),
+        True,
+        BUNDLE_KINDS,
+        {"file-size": {"max": model.MAX_FILE_BYTES}},
+    )
     assert only.is_public
 
 
@@ -85,6 +93,27 @@ repositories:
             "single-head": {},
         },
     }
+
+
+def test_files_have_a_limit_unless_the_registry_says_otherwise() -> None:
+    loaded = parse(
+        HEAD
+        + """
+namespaces:
+  n: {policies: {file-size: {max: 1GiB}}}
+repositories:
+  a: {description: A, policies: {single-head: {}}}
+  b: {description: B, policies: {file-size: false}}
+  n/c: {description: C}
+"""
+    ).repositories
+    assert {path: dict(r.policies).get("file-size") for path, r in loaded.items()} == {
+        "a": {"max": 100 * 2**20},
+        "b": None,
+        "n/c": {"max": 2**30},
+    }
+    created = model.effective("people/bob/x", model.Settings(), parse(HEAD + "repositories: {}"))
+    assert created.policies["file-size"] == {"max": 100 * 2**20}
 
 
 def test_rules_and_reasons_of_what_is_above_cannot_be_lifted_below() -> None:

@@ -241,7 +241,7 @@ def test_what_people_created_follows_its_namespace(created: Target) -> None:
         "read = staff",
         "push = friends",
         "owner = bob",
-        'policies = {"no-symlinks": {}}',
+        'policies = {"file-size": {"max": 104857600}, "no-symlinks": {}}',
     ]
     assert run(created, OPEN) == ["0"]
     # It is not in the compiled form, where the inventory alone is.
@@ -533,6 +533,7 @@ def test_the_real_hg_makes_and_reads_it(target: Target) -> None:
         "hgfleet.path=team/tool",
         "hgfleet.read=public",
         "hgfleet.push=maintainers team",
+        'hgfleet.policies={"file-size": {"max": 104857600}}',
         "phases.publish=false",
     ]
     assert run(target) == ["0"]

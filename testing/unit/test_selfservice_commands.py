@@ -139,7 +139,7 @@ def test_info_says_all_of_an_entry(context: Context) -> None:
         "owner": "bob",
         "may read": "bob",
         "may push": "bob",
-        "policies": "none",
+        "policies": "file-size",
         "created": MADE,
         "clone": "hg clone ssh://hg@HOST/people/bob/x",
     }
