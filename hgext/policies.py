@@ -82,7 +82,23 @@ def reposetup(_ui: Any, repo: Any) -> None:
     """Put the check at the end of every transaction of a repository on this host's disk."""
     if repo.local():
         # The overlay wins over every hgrc, so no configuration file can take the hook out.
+        repo.ui.setconfig(b"hooks", b"pretxnopen.policies", begin, b"policies")
         repo.ui.setconfig(b"hooks", b"pretxnclose.policies", check, b"policies")
+
+
+def begin(ui: Any, repo: Any, **_kwargs: object) -> None:
+    """Count the heads of the branches for the policies that compare them (a hook).
+
+    At the end of the transaction they could be found only by reading the history.
+    """
+    # A damaged value is for `check` to refuse, which says so.
+    counted = b'"single-head"' in (ui.config(b"hgfleet", b"policies") or b"")
+    heads = None
+    if counted:
+        from hgfleet.policies.push_facts import open_heads
+
+        heads = open_heads(repo)
+    repo.unfiltered().hgfleet_heads_before = heads
 
 
 def check(ui: Any, repo: Any, **_kwargs: object) -> None:
@@ -105,7 +121,8 @@ def check(ui: Any, repo: Any, **_kwargs: object) -> None:
         if OPERATOR.fullmatch(principal.name):
             fields["decision"] = "bypass"
         else:
-            push = RepositoryPush(repo, transaction, principal)
+            heads_before = repo.unfiltered().hgfleet_heads_before
+            push = RepositoryPush(repo, transaction, principal, heads_before)
             findings = evaluate.evaluate([*_policies(ui), Names({})], push)
             refused = evaluate.refusal(findings, principal.name, path)
             fields["decision"] = "refuse" if refused else "allow"

@@ -36,15 +36,32 @@ _STORED: Final = operator.attrgetter("_revlog")
 _VARIABLE: Final = b"USERVAR_"
 
 
+def open_heads(repo: Any) -> dict[bytes, int]:
+    """Return the number of open, visible heads of each branch of a repository.
+
+    Core keeps them in a cache beside the history, and brings that up to date for what is new.
+    """
+    branches = repo.filtered(b"served").branchmap()
+    return {bytes(name): int(branches.head_count(name)) for name in branches}
+
+
 class RepositoryPush:
     """A `base.Push` of a transaction of Mercurial 7.2."""
 
-    def __init__(self, repo: Any, transaction: Any, principal: Principal) -> None:
+    def __init__(
+        self,
+        repo: Any,
+        transaction: Any,
+        principal: Principal,
+        heads_before: Mapping[bytes, int] | None = None,
+    ) -> None:
+        """Take the `open_heads` from the beginning of the transaction, if a policy needs them."""
         self._repo = repo.unfiltered()
         self._log = self._repo.changelog
         self._manifests = self._repo.manifestlog.getstorage(b"")
         self._transaction = transaction
         self._principal = principal
+        self._heads_before = heads_before
         self._first = transaction.changes[b"origrepolen"]
         self._revs: dict[str, int] = {}
         self._texts: OrderedDict[int, bytes] = OrderedDict()
@@ -171,15 +188,9 @@ class RepositoryPush:
 
     def heads_before(self, branch: str) -> int:
         """See `base.Push`."""
-        log, name = self._log, encoding.strtolocal(branch)
-        visible = set(self._repo.filtered(b"served").changelog.revs(0, self._first - 1))
-        visible = (visible | self._gone) - self._revealed
-        heads: set[int] = set()
-        for rev in sorted(visible):
-            if log.branchinfo(rev)[0] == name:
-                heads.difference_update(log.parentrevs(rev))
-                heads.add(rev)
-        return sum(not log.branchinfo(rev)[1] for rev in heads)
+        if self._heads_before is None:
+            raise RuntimeError("the heads were not counted when the transaction began")
+        return self._heads_before.get(encoding.strtolocal(branch), 0)
 
     # Changesets.
 

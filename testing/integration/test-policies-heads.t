@@ -115,6 +115,47 @@ No merges on a protected branch: the changesets are rebased. Elsewhere they may 
   $ push
   remote: added 1 changesets with 0 changes to 0 files (-1 heads)
 
+The heads of a long history are counted without reading it: those before the push are known when it begins.
+
+  $ cat > $TESTTMP/counting.py <<EOF
+  > """Tell how many changesets the session has read when the transaction is about to close."""
+  > from mercurial import changelog, extensions
+  > read = set()
+  > def counted(original, log, rev):
+  >     read.add(rev)
+  >     return original(log, rev)
+  > def tell(ui, **_kwargs):
+  >     ui.warn(b"%s read\\n" % (b"few" if len(read) < 30 else b"%d" % len(read)))
+  > def extsetup(ui):
+  >     extensions.wrapfunction(changelog.changelog, "changelogrevision", counted)
+  > def reposetup(ui, repo):
+  >     repo.ui.setconfig(b"hooks", b"priority.pretxnclose.counting", b"-10")
+  >     repo.ui.setconfig(b"hooks", b"pretxnclose.counting", tell)
+  > EOF
+  $ printf '[extensions]\ncounting = %s\n' $TESTTMP/counting.py >> $TESTTMP/server.rc
+  $ hg verify -q -R ../server
+  $ rm -rf ../server
+  $ hg init ../server
+  $ registered
+  $ hg init ../long
+  $ cd ../long
+  $ hg debugbuilddag '+400<200+2'
+  $ hg push -qf ssh://host/server
+  $ registered 'policies = {"single-head": {}}'
+  $ hg update -q 'head() and not tip'
+  $ echo more > more
+  $ commit 'two heads as before'
+  $ push ssh://host/server
+  remote: few read
+  remote: added 1 changesets with 1 changes to 1 files
+  $ hg update -q 100
+  $ echo third > third
+  $ commit 'a third head'
+  $ push -f ssh://host/server 2>&1 | sed 's/([0-9a-f, ]*)/(...)/'
+  remote: - single-head: the branch default would have 3 heads (...): pull, then merge or rebase onto what is there, and push one
+  remote: alice may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+
 The server is whole after all of this.
 
   $ hg verify -q -R ../server
