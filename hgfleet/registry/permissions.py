@@ -56,9 +56,11 @@ def push_refusal(repository: Repository, principal: Principal) -> str:
         )
     if repository.owner is not None:
         who = f"{repository.owner}, who owns it"
+        helper = repository.owner
         if repository.push:
             who += f", and members of {alternatives(repository.push)}"
-        return f"{start} only {who}, may; ask one of them to push, or push to a fork of your own"
+            helper = "one of them"
+        return f"{start} only {who}, may; ask {helper} to push, or push to a fork of your own"
     if not repository.push:
         return (
             f"{start} nobody may, it is read-only; an operator can name groups for it in the "

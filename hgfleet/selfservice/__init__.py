@@ -9,6 +9,7 @@ token_commands       `token ...`
 rules                who may create what, where, for whom to read (pure)
 repositories         repositories of a person on disk and in the dynamic registry
 creation             new repositories and forks
+address              the address of the service in messages (pure)
 context              the session that every command gets
 repo_cli             `hgfleet repo`, for operators
 

@@ -80,7 +80,8 @@ def _call(command: Command, argv: Sequence[str]) -> Call:
     rest = list(argv)
     while rest:
         argument = rest.pop(0)
-        if not argument.startswith("-") or (given and _takes_text(command, len(given))):
+        is_text = not command.options and given and _takes_text(command, len(given))
+        if is_text or not argument.startswith("-"):
             given.append(argument)
             continue
         name, joined, value = argument.partition("=")
@@ -109,7 +110,11 @@ def _call(command: Command, argv: Sequence[str]) -> Call:
 
 
 def _takes_text(command: Command, position: int) -> bool:
-    """Whether the argument that begins at or before this position takes all further arguments."""
+    """Whether the argument that begins at or before this position takes all further arguments.
+
+    Those of a command with options are searched for options first: a misplaced `--days 7` must not
+    become a part of a text, and change nothing.
+    """
     last = command.arguments[-1] if command.arguments else ""
     return last.rstrip("]").endswith("...") and position >= len(command.arguments) - 1
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.core.errors import UsageError
+from hgfleet.selfservice import address, rules
 from hgfleet.selfservice import person_commands as person
 from hgfleet.selfservice import repository_commands as repository
-from hgfleet.selfservice import rules
 from hgfleet.selfservice import token_commands as token
 from hgfleet.selfservice.command import Command
 
@@ -30,9 +30,10 @@ def help_(context: Context, call: Call) -> str:
     forms += [(f"ssh hg@HOST {command.name}", command.summary) for command in COMMANDS]
     width = max(len(form) for form, _ in forms)
     lines = "".join(f"  {form:{width}}  {summary}\n" for form, summary in forms)
+    known = context.url != address.UNKNOWN
+    hint = "." if known else "; put its name where HOST stands."
     return (
-        f"You are {context.principal.name}. This is a Mercurial server; put its name where HOST "
-        f"stands.\n\n{lines}\n"
+        f"You are {context.principal.name}. This is a Mercurial server{hint}\n\n{lines}\n"
         '"ssh hg@HOST help COMMAND" says more about one of them. There is no shell here, and '
         "nothing is\nforwarded.\n"
     )
@@ -134,7 +135,8 @@ Nothing is deleted: "repo restore PATH" brings it back. Operators may delete it 
         ("[DESCRIPTION...]",),
         {"--days": "N"},
         """
-It is shown once, reads what you may read, and is used in place of a password.
+It is shown once, reads what you may read, and is used in place of a password. A description that
+begins with a number or with a word of a command is refused, since it is a mistyped command.
 
   --days N     for how many days it is good
 """,

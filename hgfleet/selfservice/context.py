@@ -12,6 +12,7 @@ from hgfleet.auth import token_file
 from hgfleet.core.paths import MANIFESTS
 from hgfleet.registry import user_repositories
 from hgfleet.registry.compiled import load_compiled
+from hgfleet.selfservice import address
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,11 +63,7 @@ class Context:
             text = Path(self.hgrc).read_text("utf-8")
         except OSError:
             text = ""
-        for line in text.splitlines():
-            name, _, value = line.partition("=")
-            if name.strip() == "ssh-url" and value.strip():
-                return value.strip().rstrip("/")
-        return "ssh://hg@HOST"
+        return address.configured(text)
 
     @property
     def uid(self) -> int:

@@ -70,7 +70,7 @@ def create(context: Context, path: str, entry: Entry, source: Repository | None 
         with dynamic_update.update(context.dynamic) as entries:
             # Another session may have taken the name, or the last of the quota, meanwhile.
             static = load_compiled(context.registry)
-            rules.check_creation(path, context.principal, static, entries.dynamic)
+            rules.check_creation(path, context.principal, static, entries.dynamic, context.url)
             repositories.configure_at(
                 context, user_repositories.effective(path, entry, static), new
             )

@@ -125,7 +125,7 @@ def fork(context: Context, call: Call) -> str:
 
 def _new_entry(context: Context, path: str, call: Call, source: Repository | None) -> Entry:
     static, person = context.static, context.principal
-    rules.check_creation(path, person, static, context.entries)
+    rules.check_creation(path, person, static, context.entries, context.url)
     entry = user_repositories.Entry(
         person.name, _description(call.options.get("--description", ""))
     )

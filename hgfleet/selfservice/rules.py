@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hgfleet.core import names
 from hgfleet.core.errors import AccessDeniedError, UsageError
 from hgfleet.core.text import alternatives
+from hgfleet.selfservice.address import UNKNOWN
 from hgfleet.selfservice.argv import quoted
 
 if TYPE_CHECKING:
@@ -54,12 +55,17 @@ def owned(person: str, namespace: Namespace, registry: Registry, entries: Dynami
 
 
 def check_creation(
-    path: str, principal: Principal, registry: Registry, entries: Dynamic
+    path: str,
+    principal: Principal,
+    registry: Registry,
+    entries: Dynamic,
+    url: str = UNKNOWN,
 ) -> Namespace:
     """Refuse a path for a new repository, or return the namespace that it will be in.
 
-    `registry` is the static registry. Raises UsageError and AccessDeniedError. That a
-    hidden repository has a name cannot be concealed; the refusal does not tell its kind.
+    `registry` is the static registry, `url` the address of the service. Raises UsageError and
+    AccessDeniedError. That a hidden repository has a name cannot be concealed; the refusal does not
+    tell its kind.
     """
     if problem := names.path_problem(path):
         raise UsageError(f"{quoted(path)} cannot be a repository here. Expected: {problem}.")
@@ -75,7 +81,11 @@ def check_creation(
             f"{form(namespace, principal)}."
         )
     own = entries.repositories.get(path)
-    if own is not None and own.owner == principal.name and own.archived is not None:
+    if own is not None and own.owner == principal.name:
+        if own.archived is None:
+            raise AccessDeniedError(
+                f"You have {path} already: {url}/{path}. Choose another name for a second one."
+            )
         raise AccessDeniedError(
             f'You have archived {path}; "repo restore {path}" brings it back. The name is free '
             "again when the operators have purged it."

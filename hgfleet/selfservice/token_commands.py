@@ -5,15 +5,23 @@ from __future__ import annotations
 import re
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hgfleet.auth import token_file, tokens
 from hgfleet.core.errors import UsageError
+from hgfleet.selfservice.argv import quoted
 
 if TYPE_CHECKING:
     from hgfleet.auth.tokens import Tokens
     from hgfleet.selfservice.command import Call
     from hgfleet.selfservice.context import Context
+
+
+# A description that is rather a number of days, or another command.
+_MISTYPED: Final = re.compile(
+    r"(?:-|[0-9]+\s*d?(?:ays?)?$|(?:days?|help|usage|repo|token|create|list|ls|show|revoke|delete)\b)",
+    re.IGNORECASE,
+)
 
 
 def create(context: Context, call: Call) -> str:
@@ -22,6 +30,11 @@ def create(context: Context, call: Call) -> str:
     if not re.fullmatch(r"[0-9]{1,4}", days):
         raise UsageError("--days: expected a number of days behind it.")
     description = " ".join(call.arguments)
+    if _MISTYPED.match(description):
+        raise UsageError(
+            f"{quoted(description)} reads like a mistyped command, and no token was made. Expected "
+            'the purpose of the token, such as "token create --days 30 nightly build".'
+        )
     person = context.principal.name
     with token_file.update(context.tokens) as kept:
         new, identity, secret = tokens.create(kept, person, description, int(days), _now())

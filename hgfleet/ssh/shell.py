@@ -180,8 +180,19 @@ def session(arguments: Sequence[str], environment: Mapping[str, str], log: logfm
             command=command,
         )
     )
-    _tell(f"{decision.message}\n", sys.stderr)
+    _tell(_addressed(f"{decision.message}\n", options.hgrc), sys.stderr)
     return decision.exit_code
+
+
+def _addressed(text: str, hgrc: str) -> str:
+    """Name the address of the service, where this host knows it, in a message to a person."""
+    from hgfleet.selfservice import address
+
+    try:
+        with open(hgrc, encoding="utf-8") as file:  # noqa: PTH123  (pathlib is slow to import)
+            return address.addressed(text, address.configured(file.read()))
+    except (OSError, UnicodeDecodeError):
+        return text
 
 
 def _carry_out(call: Call, options: Options, client: str | None, log: logfmt.Log) -> int:
@@ -223,9 +234,9 @@ def _carry_out(call: Call, options: Options, client: str | None, log: logfmt.Log
         )
     )
     if refusal is not None:
-        _tell(f"{refusal}\n", sys.stderr)
+        _tell(_addressed(f"{refusal}\n", options.hgrc), sys.stderr)
         return refusal.exit_code
-    _tell(answer, sys.stdout)
+    _tell(_addressed(answer, options.hgrc), sys.stdout)
     return 0
 
 

@@ -69,7 +69,9 @@ def missing(person: Person, path: str, tmp_path: Path) -> str:
     output = said.refused("There is no repository").output
     assert f"mean {path}?" not in output
     # By chance, one of two made-up names looks more like a third one.
-    return re.sub(r"Did you mean \S+\?", HINT, output.replace(path, "PATH"))
+    return re.sub(
+        r'Did you mean \S+\?|See "ssh [^"]* repo list"\.', HINT, output.replace(path, "PATH")
+    )
 
 
 def commit_and_push(person: Person, path: str, tmp_path: Path) -> str:

@@ -84,6 +84,14 @@ def test_others_are_told_who_owns_it() -> None:
     )
 
 
+def test_where_the_owner_alone_pushes_the_owner_is_the_one_to_ask() -> None:
+    own = replace(repository(push=()), owner="dora")
+    assert push_refusal(own, ALICE) == (
+        "alice may not push to team/tool: only dora, who owns it, may; ask dora to push, or push "
+        "to a fork of your own"
+    )
+
+
 def test_read_only_stops_everybody_who_could_push() -> None:
     closed = replace(repository(), read_only="moving until noon", owner="dora")
     for person in (ALICE, NOBODYS_FRIEND):

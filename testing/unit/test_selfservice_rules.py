@@ -107,6 +107,16 @@ def test_an_entry_that_makes_no_sense_still_has_its_name() -> None:
         rules.check_creation("open/x", BOB, STATIC, broken)
 
 
+def test_a_person_is_told_of_an_own_repository_in_service() -> None:
+    mine = entries(people__bob__x=Entry("bob", "", MADE))
+    with pytest.raises(AccessDeniedError) as refused:
+        rules.check_creation("people/bob/x", BOB, STATIC, mine)
+    assert str(refused.value) == (
+        "You have people/bob/x already: ssh://hg@HOST/people/bob/x. Choose another name for a "
+        "second one."
+    )
+
+
 def test_a_person_is_told_of_an_own_archived_repository() -> None:
     mine = entries(people__bob__x=Entry("bob", "", MADE, archived=MADE))
     with pytest.raises(AccessDeniedError, match="repo restore people/bob/x"):

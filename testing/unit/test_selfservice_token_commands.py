@@ -228,3 +228,31 @@ def test_remains_of_a_killed_process_are_replaced(path: str) -> None:
     identity, _ = made(path)
     assert list(token_file.load(path)) == [identity]
     assert not Path(f"{path}.new").exists()
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["CI", "--days", "7", "--day", "7"],
+        ["CI", "--days"],
+        ["for", "CI", "--help"],
+        ["nightly", "-d", "7"],
+        ["help"],
+        ["list"],
+        ["revoke", "abcdefgh"],
+        ["token", "list"],
+        ["30"],
+        ["days", "30"],
+        ["30d"],
+    ],
+)
+def test_a_mistyped_command_makes_no_token(path: str, argv: list[str]) -> None:
+    with pytest.raises(UsageError, match="token create"):
+        command(["create", *argv], "bob", path)
+    assert not Path(path).exists()
+
+
+def test_options_of_a_token_may_be_anywhere(path: str) -> None:
+    identity, _ = made(path, "nightly", "--days", "7", "build")
+    token = token_file.load(path)[identity]
+    assert (token.description, token.expires) == ("nightly build", "2026-11-28T12:00:00Z")

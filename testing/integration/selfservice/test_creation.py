@@ -43,6 +43,22 @@ def test_a_created_repository_is_registered_configured_and_can_be_pushed_to(
     assert (site.repos / "people/bob/x").stat().st_mode & 0o777 == 0o750
 
 
+def test_answers_and_refusals_name_the_configured_address(site: SelfserviceSite) -> None:
+    site.hgrc.write_text(f"{site.hgrc.read_text()}[hgfleet]\nssh-url = ssh://hg@a.example:22022\n")
+    site.ok("bob", "repo create people/bob/x")
+    again = site.ssh_command("bob", "repo create people/bob/x").stderr
+    assert again.startswith("You have people/bob/x already: ssh://hg@a.example:22022/people/bob/x.")
+    for said in (
+        site.ok("bob", "help"),
+        site.ok("bob", "repo info people/bob/x"),
+        site.ssh_command("bob", "hg init x").stderr,
+        site.ssh_command("bob", "repo nothing").stderr,
+        site.ssh_command("bob", "hg -R no/such/path serve --stdio").stderr,
+    ):
+        assert "hg@HOST" not in said
+        assert "a.example" in said
+
+
 def test_a_refused_creation_leaves_nothing(site: SelfserviceSite) -> None:
     for path in ("new", "people/carol/x", "people/bob", "people/bob/../x", "/etc/x", "hgfleet/x"):
         refused = site.ssh_command("bob", f"repo create {path}")

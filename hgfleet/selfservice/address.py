@@ -1,0 +1,38 @@
+"""The address of the service, in messages to people. Pure.
+
+Messages are written with the placeholder HOST. Where the configuration of the host has the address
+(`ssh-url` in the section `hgfleet`), every answer and refusal names that address instead.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+UNKNOWN: Final = "ssh://hg@HOST"
+_COMMAND: Final = "ssh hg@HOST"
+
+# A name of a login and a host never begin with a hyphen: ssh would take them for options.
+_URL: Final = re.compile(
+    r"ssh://(?P<user>[A-Za-z0-9_][A-Za-z0-9_.-]*)@"
+    r"(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?"
+)
+
+
+def configured(hgrc: str) -> str:
+    """Return the address in the text of the host's hgrc, without a path; UNKNOWN without one."""
+    for line in hgrc.splitlines():
+        name, _, value = line.partition("=")
+        if name.strip() == "ssh-url" and value.strip():
+            return value.strip().rstrip("/")
+    return UNKNOWN
+
+
+def addressed(text: str, url: str) -> str:
+    """Put the address of the service in the place of the placeholder."""
+    found = _URL.fullmatch(url)
+    if found is None or url == UNKNOWN:
+        return text
+    port = "" if found["port"] in (None, "22") else f"-p {found['port']} "
+    command = f"ssh {port}{found['user']}@{found['host'].strip('[]')}"
+    return text.replace(UNKNOWN, url).replace(_COMMAND, command)
