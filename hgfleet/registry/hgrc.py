@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from hgfleet.registry.model import Repository
+
+
+# Drafts are rewritten, and users of `hg amend`, evolve and topic need the markers of that.
+# Mercurial exchanges none where it may not create them.
+EVOLUTION: Final = """
+[experimental]
+evolution.createmarkers = yes
+evolution.exchange = yes
+"""
 
 
 def render(repository: Repository) -> str:
@@ -31,7 +40,7 @@ def render(repository: Repository) -> str:
 
 [phases]
 publish = {"true" if repository.publishing else "false"}
-
+{"" if repository.publishing else EVOLUTION}
 [web]
 name = {repository.path}
 description = {repository.description}

@@ -5,10 +5,10 @@ in one JSON file of the host, which belongs to the user `hg`:
 
     {"format": 1, "repositories": {"people/bob/x": {"owner": "bob", "description": "",
       "created": "2026-11-21T00:00:00Z", "read": null, "push": null, "forked_from": null,
-      "archived": null}}}
+      "archived": null, "publishing": null}}}
 
-`read` and `push` are those of a registry, null for an inherited value; `"read": []` is "its owner
-alone". `archived` is the time since when the repository is out of service.
+`read`, `push` and `publishing` are those of a registry, null for an inherited value; `"read": []`
+is "its owner alone". `archived` is the time since when the repository is out of service.
 
 Sessions, web workers and bundle jobs read the file beside the compiled registry (`load_effective`),
 as one registry. The inventory wins: an entry at, above or below a path that it declares is left
@@ -65,6 +65,7 @@ class Entry:
     push: tuple[str, ...] | None = None
     forked_from: str | None = None
     archived: str | None = None
+    publishing: bool | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry as the file has it."""
@@ -76,6 +77,7 @@ class Entry:
             "push": None if self.push is None else list(self.push),
             "forked_from": self.forked_from,
             "archived": self.archived,
+            "publishing": self.publishing,
         }
 
     @classmethod
@@ -92,7 +94,11 @@ class Entry:
             push=None if push is None else _groups("push", push),
             forked_from=value["forked_from"],
             archived=None if value["archived"] is None else _time("archived", value["archived"]),
+            # Entries of earlier releases do not have it.
+            publishing=value.get("publishing"),
         )
+        if entry.publishing not in (None, True, False):
+            raise ValueError(f"publishing: got {entry.publishing!r}, expected true or false")
         if problem := description_problem(entry.description):
             raise ValueError(f"description: expected {problem}")
         source = entry.forked_from
@@ -302,7 +308,7 @@ def effective(path: str, entry: Entry, static: Registry) -> Repository:
     """Compute the settings in effect of an entry."""
     return model.effective(
         path,
-        model.Settings(read=entry.read, push=entry.push),
+        model.Settings(read=entry.read, push=entry.push, publishing=entry.publishing),
         static,
         description=entry.description,
         owner=entry.owner,

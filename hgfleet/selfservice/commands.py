@@ -112,6 +112,16 @@ fork of a private repository has the readers of its source; it can have fewer, n
         ("PATH", "TEXT..."),
     ),
     Command(
+        "repo drafts",
+        "keep drafts in a repository that you own, or publish them",
+        repository.drafts,
+        ("PATH", "on|off"),
+        details="""
+on    pushed drafts stay drafts, and obsolescence markers are exchanged: for amend, evolve, topics
+off   a push publishes its changesets (as in a new repository, unless its namespace says otherwise)
+""",
+    ),
+    Command(
         "repo archive",
         "take a repository that you own out of service",
         repository.archive,

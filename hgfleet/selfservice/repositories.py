@@ -109,6 +109,14 @@ def describe(context: Context, path: str, text: str) -> None:
         configure(context, path, described)
 
 
+def keep_drafts(context: Context, path: str, kept: bool) -> None:
+    """Leave drafts as they are from now on, or have every push publish its changesets."""
+    path = plain(path)
+    with _mine(context, path) as (entries, entry):
+        entries[path] = changed = replace(entry, publishing=not kept)
+        configure(context, path, changed)
+
+
 def archive(context: Context, path: str) -> None:
     """Take a repository out of service: a session or request that begins now does not find it.
 

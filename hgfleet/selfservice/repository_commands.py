@@ -11,6 +11,8 @@ from hgfleet.core.errors import UsageError
 from hgfleet.core.text import alternatives
 from hgfleet.registry import permissions, user_repositories
 from hgfleet.selfservice import creation, repositories, rules
+from hgfleet.selfservice.argv import quoted
+from hgfleet.selfservice.command import HELP
 
 if TYPE_CHECKING:
     from hgfleet.registry.model import Read, Repository
@@ -62,6 +64,7 @@ def info(context: Context, call: Call) -> str:
         "owner": repository.owner or "the operators of this service",
         "may read": rules.readers_text(repository.read, repository.owner),
         "may push": rules.writers_text(repository),
+        "drafts": "published by a push" if repository.publishing else "kept, with their markers",
         "policies": ", ".join(repository.policies) or "none",
     }
     for rule in repository.rules:
@@ -160,6 +163,20 @@ def describe(context: Context, call: Call) -> str:
     path, text = call.arguments
     repositories.describe(context, path, _description(text))
     return f"{path}: {text}\n"
+
+
+def drafts(context: Context, call: Call) -> str:
+    """`repo drafts`: whether drafts stay drafts."""
+    path, choice = call.arguments
+    if choice not in ("on", "off"):
+        raise UsageError(f"{quoted(choice)}: expected on or off. {HELP}")
+    repositories.keep_drafts(context, path, choice == "on")
+    if choice == "on":
+        return (
+            f"{path}: drafts stay drafts, and obsolescence markers are exchanged: push changesets\n"
+            "that you still rewrite (hg amend, evolve, topics). Whoever may read it reads drafts.\n"
+        )
+    return f"{path}: a push publishes its changesets, and no obsolescence markers are exchanged.\n"
 
 
 def archive(context: Context, call: Call) -> str:

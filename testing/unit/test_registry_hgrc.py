@@ -36,6 +36,7 @@ def test_the_hgrc_says_what_the_registry_says() -> None:
     registry = parse(TWO)
     assert read_back(hgrc(registry.repositories["team/tool"])) == {
         "phases": {"publish": "false"},
+        "experimental": {"evolution.createmarkers": "yes", "evolution.exchange": "yes"},
         "web": {"name": "team/tool", "description": "A tool", "contact": "maintainers, team"},
         "hgfleet": {
             "path": "team/tool",

@@ -139,6 +139,7 @@ def test_info_says_all_of_an_entry(context: Context) -> None:
         "owner": "bob",
         "may read": "bob",
         "may push": "bob",
+        "drafts": "published by a push",
         "policies": "file-size",
         "created": MADE,
         "clone": "hg clone ssh://hg@HOST/people/bob/x",
