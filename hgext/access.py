@@ -41,6 +41,8 @@ no ``HGFLEET_USER``             refused (a web worker, a forgotten job, a plain 
 ``operator:NAME``               may write, logged; NAME has to be a name
 no ``path`` or ``read``         refused except for operators: ``registry apply`` has not seen
                                 this repository
+another repository has taken    refused: the session was let into the one that it opened
+the place meanwhile
 ==============================  ==============================================================
 
 Every decision is logged with the event ``access`` (see :hg:`help -e blackbox`).
@@ -55,10 +57,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from mercurial import encoding, registrar, wireprotov1server
+from mercurial import encoding, error, registrar, wireprotov1server
 
 from hgfleet.core.principal import Principal
 from hgfleet.hg.hooks import OPERATOR, WriteRefusedError, refuse, text, writer
+from hgfleet.hg.opened_place import OpenedPlace
 from hgfleet.registry.model import Repository
 from hgfleet.registry.permissions import may_push, owns, push_refusal
 
@@ -139,6 +142,44 @@ def reposetup(_ui: Any, repo: Any) -> None:
     if repo.local():
         # The overlay wins over every hgrc, so no configuration file can take the hook out.
         repo.ui.setconfig(b"hooks", b"pretxnopen.access", check, b"access")
+        # Sessions without a name (web workers) never write, and keep many repositories open.
+        if writer().name:
+            repo.__class__ = _refusing_another(repo.__class__, OpenedPlace(repo.path))
+
+
+def _refusing_another(base: Any, opened: OpenedPlace) -> Any:
+    """Return a class of repositories that locks the folder that was opened, or none.
+
+    A push waits for the lock by the path of the repository, and the repository may be renamed
+    meanwhile, and another one created there: the lock would be that one's.
+    """
+
+    class _SameRepository(base):  # type: ignore[misc]  # core has no published types
+        def lock(self, *arguments: Any, **named: Any) -> Any:
+            return self._of_the_same(super().lock, *arguments, **named)
+
+        def wlock(self, *arguments: Any, **named: Any) -> Any:
+            return self._of_the_same(super().wlock, *arguments, **named)
+
+        def _of_the_same(self, take: Any, *arguments: Any, **named: Any) -> Any:
+            lock = None
+            try:
+                lock = take(*arguments, **named)
+            except (OSError, error.LockUnavailable):
+                if opened.is_there():
+                    raise
+            if not opened.is_there():
+                if lock is not None:
+                    lock.release()
+                path = text(self.ui.config(b"hgfleet", b"path") or b"this repository")
+                refuse(
+                    self.ui,
+                    f"{path} was renamed, archived or replaced while this session used it; nothing "
+                    "was changed, push again",
+                )
+            return lock
+
+    return _SameRepository
 
 
 def extsetup(_ui: Any) -> None:
