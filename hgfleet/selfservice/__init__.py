@@ -10,6 +10,7 @@ rules                who may create what, where, for whom to read (pure)
 repositories         repositories of a person on disk and in the dynamic registry
 creation             new repositories and forks
 address              the address of the service in messages (pure)
+deletion             archived repositories, deleted for good
 context              the session that every command gets
 repo_cli             `hgfleet repo`, for operators
 

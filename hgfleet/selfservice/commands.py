@@ -128,8 +128,8 @@ off   a push publishes its changesets (as in a new repository, unless its namesp
         ("PATH",),
         details=f"""
 From then on it is for everybody as if it did not exist; a push that is under way ends as usual.
-Nothing is deleted: "repo restore PATH" brings it back. Operators may delete it for good after
-{rules.PURGE_AFTER_DAYS} days.
+Nothing is deleted: "repo restore PATH" brings it back, "repo delete PATH PATH" deletes it for good.
+Operators may delete it after {rules.PURGE_AFTER_DAYS} days.
 """,
     ),
     Command(
@@ -137,6 +137,16 @@ Nothing is deleted: "repo restore PATH" brings it back. Operators may delete it 
         "bring back a repository that you archived",
         repository.restore,
         ("PATH",),
+    ),
+    Command(
+        "repo delete",
+        "delete a repository that you archived, for good",
+        repository.delete,
+        ("PATH", "PATH-AGAIN"),
+        details="""
+The path stands twice because nothing brings the repository back. Its name and its place in your
+limit are free at once. Forks of it stay.
+""",
     ),
     Command(
         "token create",

@@ -8,30 +8,23 @@ import os
 import re
 import shutil
 import sys
-import uuid
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.core import logfmt, names
-from hgfleet.core.errors import HostError, UsageError
+from hgfleet.core import logfmt
+from hgfleet.core.errors import UsageError
 from hgfleet.core.names import is_person
 from hgfleet.core.paths import COMPILED, DYNAMIC, HGRC, MANIFESTS, REPOSITORIES
 from hgfleet.core.principal import Principal
 from hgfleet.registry import dynamic_update, user_repositories
-from hgfleet.registry.compiled import load_compiled
-from hgfleet.registry.purged import note_purged
-from hgfleet.selfservice import repositories, rules
+from hgfleet.selfservice import deletion, repositories, rules
 from hgfleet.selfservice.context import Context
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hgfleet.registry.user_repositories import Dynamic, Entry
-
-PURGED: Final = ".purged"
-"""Folder below the root for repositories during deletion; no path begins with a dot."""
 
 _DAYS: Final = re.compile(r"([0-9]{1,4})d?")
 
@@ -247,7 +240,7 @@ def _purge(options: argparse.Namespace) -> int:
         for path in due:
             print(f"{path}: would be deleted ({_text(context, path)})")
     else:
-        _empty(context)
+        deletion.clear(context)
         for path in due:
             _delete(context, path, wait)
     print(f"{'would delete' if options.check else 'deleted'}={len(due)}")
@@ -269,43 +262,21 @@ def _text(context: Context, path: str) -> str:
 
 
 def _delete(context: Context, path: str, wait: timedelta) -> None:
-    """Delete one repository: out of the way first, then out of the registry, then for good.
+    """Delete one repository, unless its owner has restored it since the list was made."""
 
-    Killed in between, it leaves an archived entry without a repository, which the next run removes,
-    or something in the folder `.purged`, which the next run empties.
-    """
-    purged = Path(context.root) / PURGED
-    purged.mkdir(mode=0o700, exist_ok=True)
-    away = purged / uuid.uuid4().hex
-    place = context.place(path)
-    with dynamic_update.update(context.dynamic) as entries:
-        entry = _entry(entries.dynamic, path)
-        # Its owner may have restored it since the list was made.
-        if not is_due(entry, wait, datetime.now(UTC)):
-            print(f"{path}: no longer archived; kept")
-            return
-        if path in load_compiled(context.registry).repositories:
-            raise HostError(f"{path}: registry.yml declares it now, and it is what is served there")
-        # Its bundles go with it; the jobs learn only from this note which bundles those are.
-        note_purged(context.dynamic, path)
-        if place.is_dir():
-            place.rename(away)
-        del entries[path]
+    def check(entry: Entry | None) -> None:
+        if entry is None or not is_due(entry, wait, datetime.now(UTC)):
+            raise UsageError(f"{path}: no longer archived; kept")
+
+    try:
+        entry, away = deletion.withdraw(context, path, check)
+    except UsageError as kept:
+        print(kept)
+        return
     size = repositories.size(away) if away.exists() else 0
     _log("purge", path, entry, archived=entry.archived, bytes=size)
     shutil.rmtree(away, ignore_errors=True)
-    for above in names.parents(path)[:-1]:
-        # Empty folders; rmdir removes no others.
-        try:
-            context.place(above).rmdir()
-        except OSError:
-            break
     print(f"{path}: deleted ({entry.owner}'s, archived {entry.archived}, {size / 1e6:,.1f} MB)")
-
-
-def _empty(context: Context) -> None:
-    """Delete the remains of an interrupted run."""
-    shutil.rmtree(Path(context.root) / PURGED, ignore_errors=True)
 
 
 def _entry(entries: Dynamic, path: str) -> Entry:

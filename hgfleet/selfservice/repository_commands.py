@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hgfleet.core.errors import UsageError
 from hgfleet.core.text import alternatives
 from hgfleet.registry import permissions, user_repositories
-from hgfleet.selfservice import creation, repositories, rules
+from hgfleet.selfservice import creation, deletion, repositories, rules
 from hgfleet.selfservice.argv import quoted
 from hgfleet.selfservice.command import HELP
 
@@ -185,8 +185,19 @@ def archive(context: Context, call: Call) -> str:
     repositories.archive(context, path)
     return (
         f"Archived {path}: nobody can read it or push to it now.\n"
-        f'"repo restore {path}" brings it back. Operators may delete it for good after\n'
-        f"{rules.PURGE_AFTER_DAYS} days; until then it keeps its name and counts for your limit.\n"
+        f'"repo restore {path}" brings it back. It keeps its name and counts for your limit\n'
+        f'until "repo delete {path} {path}", or until operators delete it,\n'
+        f"after {rules.PURGE_AFTER_DAYS} days or more.\n"
+    )
+
+
+def delete(context: Context, call: Call) -> str:
+    """`repo delete`: for good."""
+    path, again = call.arguments
+    deletion.delete_own(context, path, again)
+    return (
+        f"Deleted {repositories.plain(path)} for good. Its name and its place in your limit are "
+        "free.\n"
     )
 
 

@@ -87,18 +87,19 @@ def check_creation(
                 f"You have {path} already: {url}/{path}. Choose another name for a second one."
             )
         raise AccessDeniedError(
-            f'You have archived {path}; "repo restore {path}" brings it back. The name is free '
-            "again when the operators have purged it."
+            f'You have archived {path}; "repo restore {path}" brings it back, "repo delete '
+            f'{path} {path}" frees the name.'
         )
     if is_taken(path, registry, entries):
         raise not_available(path)
     mine = owned(principal.name, namespace, registry, entries)
     if len(mine) >= namespace.quota:
         archived = sum(entries.repositories[one].archived is not None for one in mine)
-        count = f", {archived} of them archived (until they are purged)" if archived else ""
+        count = f", {archived} of them archived" if archived else ""
+        way = '"repo delete" frees the place of an archived one, and an' if archived else "An"
         raise AccessDeniedError(
             f"You own {len(mine)} repositories below {namespace.path}{count}, and the limit is "
-            f"{namespace.quota}. An operator can raise it."
+            f"{namespace.quota}. {way} operator can raise it."
         )
     return namespace
 

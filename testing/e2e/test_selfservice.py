@@ -195,6 +195,37 @@ def test_the_quota_ends_it(host: Host, carol: Person, path_for: Callable[[Person
     assert f"({QUOTA} of {QUOTA} used)" in carol.ssh("whoami").ok().stdout
 
 
+def test_an_owner_deletes_an_archived_repository_for_good(
+    host: Host, bob: Person, path_for: Callable[[Person], str], tmp_path: Path
+) -> None:
+    path = path_for(bob)
+    bob.ssh("repo", "create", path).ok()
+    commit_and_push(bob, path, tmp_path)
+    bob.ssh("repo", "delete", path, path).refused("is in service")
+    bob.ssh("repo", "archive", path).ok()
+
+    bob.ssh("repo", "delete", path, f"{path}x").refused("name it twice")
+    bob.ssh("repo", "delete", path, path).ok()
+
+    assert path not in registered(host)
+    assert host.run("test", "-e", f"/srv/hg/repos/{path}").code == 1
+    bob.ssh("repo", "create", path).ok()
+
+
+def test_an_owner_keeps_drafts(
+    bob: Person, path_for: Callable[[Person], str], tmp_path: Path
+) -> None:
+    path = path_for(bob)
+    bob.ssh("repo", "create", path).ok()
+    bob.ssh("repo", "drafts", path, "on").ok()
+
+    work = bob.clone(bob.ssh_url(path), tmp_path / "work")
+    work.commit("draft.txt", b"draft", "still a draft")
+    work.hg("push").ok()
+
+    assert work.hg("log", "-r", "tip", "-T", "{phase}").ok().stdout == "draft"
+
+
 def test_two_sessions_want_the_same_name(
     host: Host, alice: Person, path_for: Callable[[Person], str]
 ) -> None:

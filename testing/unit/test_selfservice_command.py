@@ -45,7 +45,7 @@ WRONG = {
     "a word too much": "repo archive people/bob/x people/bob/y",
     "a shell's separator": "repo archive people/bob/x; id",
     "a description that lost its quotes": "repo create people/bob/x --description Two words",
-    "no such command of repo": "repo delete people/bob/x",
+    "no such command of repo": "repo purge people/bob/x",
     "repo alone": "repo",
     "whoami of another": "whoami alice",
     "half a quote": "repo describe people/bob/x it's",
