@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,16 +49,22 @@ the same if the size stays. (git calls such an entry "racily clean".)
 Signature = tuple[int, int, int, int] | None
 
 
-class Fingerprint(NamedTuple):
-    """Equal fingerprints mean equal answers, if they are settled."""
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """Equal fingerprints mean equal answers, if they were settled when they were read."""
 
     signatures: tuple[Signature, ...]
     changed_ns: int
+    read_ns: int = field(default=0, compare=False)
+    """The time just before the first stat; 0 counts as never settled."""
 
-    def is_settled(self, now_ns: int | None = None) -> bool:
-        """Whether the newest change is old enough to be told from one that comes now."""
-        now = time.time_ns() if now_ns is None else now_ns
-        return now - self.changed_ns > SETTLED_NS
+    def is_settled(self) -> bool:
+        """Whether the newest change was old enough at the read to be told from a later one.
+
+        Time that passes after the read proves nothing: a change may have come right after it,
+        within the tick of the newest one.
+        """
+        return self.read_ns - self.changed_ns > SETTLED_NS
 
 
 def paths(hg: Path) -> tuple[str, ...]:
@@ -70,6 +77,7 @@ def read(watched: tuple[str, ...]) -> Fingerprint:
 
     The change time decides about "settled": unlike the modification time it cannot be set.
     """
+    read_ns = time.time_ns()
     signatures: list[Signature] = []
     changed = 0
     stat = os.stat
@@ -83,12 +91,12 @@ def read(watched: tuple[str, ...]) -> Fingerprint:
         if change > changed:
             changed = change
         signatures.append((found.st_ino, found.st_size, found.st_mtime_ns, change))
-    return Fingerprint(tuple(signatures), changed)
+    return Fingerprint(tuple(signatures), changed, read_ns)
 
 
 def read_repository(watched: tuple[str, ...]) -> Fingerprint:
     """Read the fingerprint of a repository; that of a share (a store elsewhere) never settles."""
     found = read(watched)
     if found.signatures[_STORE] is None:
-        return Fingerprint(found.signatures, time.time_ns())
+        return Fingerprint(found.signatures, time.time_ns(), found.read_ns)
     return found

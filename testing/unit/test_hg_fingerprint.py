@@ -119,12 +119,29 @@ def test_a_manifest_that_is_a_link_is_followed(hg: Path, tmp_path: Path) -> None
     assert state.read(files) != dangling
 
 
-def test_a_state_settles_after_its_newest_change() -> None:
-    fresh = Fingerprint((), changed_ns=1_000_000_000)
-    assert not fresh.is_settled(1_000_000_000)
-    assert not fresh.is_settled(1_000_000_000 + SETTLED_NS)
-    assert fresh.is_settled(1_000_000_001 + SETTLED_NS)
-    assert not fresh.is_settled(0), "a clock that went back proves nothing"
+def test_a_state_is_settled_if_its_newest_change_was_old_when_it_was_read() -> None:
+    changed = 1_000_000_000
+
+    def is_settled(read_ns: int) -> bool:
+        return Fingerprint((), changed, read_ns).is_settled()
+
+    assert not is_settled(changed)
+    assert not is_settled(changed + SETTLED_NS)
+    assert is_settled(changed + SETTLED_NS + 1)
+    assert not is_settled(0), "a clock that went back proves nothing"
+
+
+def test_a_fresh_reading_never_settles_and_a_later_one_of_the_same_state_does(hg: Path) -> None:
+    files = state.paths(hg)
+    os.utime(hg / "store" / "00changelog.i")
+    fresh = state.read(files)
+    deadline = fresh.changed_ns + SETTLED_NS
+    while time.time_ns() <= deadline:
+        time.sleep(0.005)
+    later = state.read(files)
+    assert later == fresh
+    assert hash(later) == hash(fresh)
+    assert (fresh.is_settled(), later.is_settled()) == (False, True)
 
 
 def test_a_file_dated_into_the_past_has_still_just_changed(hg: Path) -> None:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from hgfleet.hg import fingerprint
+from hgfleet.hg.fingerprint import SETTLED_NS
+from hgfleet.web.execution import Execution
 from hgfleet.web.repositories import Repositories
 from testing.integration.web.support import PROJECT, Reply, Site, ask, last, settle
 
 if TYPE_CHECKING:
     from hgfleet.web.app import Application
+    from hgfleet.web.exchange import Environ
 
 
 @pytest.fixture
@@ -166,3 +171,23 @@ def test_idle_repositories_that_have_changed_are_released(
         lend("open/two")
     assert set(repositories._idle) == {"open/two"}
     assert repositories._count == 1
+
+
+def test_an_answer_is_stored_only_if_the_state_was_settled_when_it_was_read(
+    site: Site, web: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """hgweb may read before a second change that leaves the same stat behind."""
+    newest = web._repositories.fingerprint("team/project").changed_ns
+    clock = SimpleNamespace(time_ns=lambda: newest)
+    monkeypatch.setattr(fingerprint, "time", clock)
+    collect = Execution.collect
+
+    def slow(self: Execution, environ: Environ, most: int) -> bool:
+        done = collect(self, environ, most)
+        clock.time_ns = lambda: newest + 2 * SETTLED_NS
+        return done
+
+    monkeypatch.setattr(Execution, "collect", slow)
+    for expected in ("miss", "miss", "hit"):
+        ask(web, PROJECT, "cmd=heads")
+        assert last(site)["cache"] == expected
