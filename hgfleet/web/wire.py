@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, unquote_to_bytes
 from hgfleet.hg import wire_commands
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 Arguments = dict[bytes, list[bytes]]
 
@@ -33,6 +33,29 @@ _REQUIRED: Final = {
     "lookup": (b"key",),
     "protocaps": (b"caps",),
 }
+ARGUMENTS: Final[Mapping[str, frozenset[bytes]]] = {
+    name: frozenset(arguments.encode("ascii").split())
+    for name, arguments in {
+        "batch": "cmds",
+        "between": "pairs",
+        "branches": "nodes",
+        "branchmap": "",
+        "capabilities": "",
+        "heads": "",
+        "hello": "",
+        "known": "nodes",
+        "listkeys": "namespace",
+        "lookup": "key",
+        "protocaps": "caps",
+    }.items()
+}
+"""The arguments of each command whose answers are stored; a test compares these with core.
+
+Core ignores other arguments, so a client could make any number of requests with one answer. Other
+commands take any: clients send optional ones, such as `store_fingerprint`, to every server.
+"""
+_ANYWHERE: Final = frozenset({b"cmd", b"access-hidden"})
+"""Parameters of the query that are no arguments of a command."""
 _BATCHABLE: Final = frozenset(
     {"between", "branches", "branchmap", "capabilities", "heads", "known", "listkeys", "lookup"}
 )
@@ -77,6 +100,10 @@ def parse(query: str, header: str, body: bytes = b"") -> Arguments:
 
 def check(command: str, arguments: Arguments) -> Call:
     """Check the arguments of a reading command; raises BadRequestError."""
+    _check_names(command, arguments.keys() - _ANYWHERE)
+    for name, values in arguments.items():
+        if len(values) > 1 and name != b"cmd":
+            raise BadRequestError(f"{command} has the argument {_shown(name)} more than once")
     for name in _REQUIRED.get(command, ()):
         if name not in arguments:
             raise BadRequestError(f"{command} needs the argument {name.decode()}")
@@ -87,6 +114,16 @@ def check(command: str, arguments: Arguments) -> Call:
         return Call(command, details=_check_getbundle(first))
     _check_nodes(command, first)
     return Call(command)
+
+
+def _check_names(command: str, names: Iterable[bytes]) -> None:
+    for name in names:
+        if name not in ARGUMENTS.get(command, (name,)):
+            raise BadRequestError(f"{command} has no argument {_shown(name)}")
+
+
+def _shown(name: bytes) -> str:
+    return ascii(name[:40].decode("latin-1"))
 
 
 def _check_nodes(command: str, arguments: Mapping[bytes, bytes]) -> None:
@@ -122,6 +159,7 @@ def _check_batch(commands: bytes) -> tuple[str, ...]:
                     raise BadRequestError("batch: an argument in it is not of the form name=value")
                 arguments[_unescape(key)] = _unescape(value)
         if name not in wire_commands.PUSHING:
+            _check_names(name, arguments)
             for required in _REQUIRED.get(name, ()):
                 if required not in arguments:
                     raise BadRequestError(f"batch: {name} needs the argument {required.decode()}")

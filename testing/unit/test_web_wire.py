@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from mercurial import wireprotov1server
 
-from hgfleet.web.wire import BadRequestError, Call, check, header_arguments, parse
+from hgfleet.hg import wire_commands
+from hgfleet.web.wire import ARGUMENTS, BadRequestError, Call, check, header_arguments, parse
 
 NODE = b"0123456789abcdef0123456789abcdef01234567"
 NULL = b"0" * 40
@@ -41,6 +43,13 @@ def test_arguments_that_are_not_ascii_are_refused(query: str, header: str) -> No
         ("getbundle", {b"heads": [b"tip"]}),
         ("getbundle", {b"common": [b"tip"]}),
         ("getbundle", {b"bundlecaps": [b"HG20%00"]}),
+        ("heads", {b"x": [b"1"]}),
+        ("heads", {b"cmd": [b"heads"], b"": [b""]}),
+        ("known", {b"nodes": [NODE], b"x": [b"1"]}),
+        ("listkeys", {b"namespace": [b"bookmarks"], b"nodes": [b""]}),
+        ("lookup", {b"key": [b"tip", b"tip"]}),
+        ("batch", {b"cmds": [b"heads "], b"x": [b"1"]}),
+        ("batch", {b"cmds": [b"heads x=1"]}),
         ("batch", {}),
         ("batch", {b"cmds": [b""]}),
         ("batch", {b"cmds": [b"heads"]}),
@@ -57,7 +66,7 @@ def test_arguments_that_are_not_ascii_are_refused(query: str, header: str) -> No
 def test_arguments_that_would_make_hgweb_fail_are_refused_with_a_reason(
     command: str, arguments: dict[bytes, list[bytes]]
 ) -> None:
-    with pytest.raises(BadRequestError, match=r"\w+: |\w+ needs the argument "):
+    with pytest.raises(BadRequestError, match=r"\w+: |\w+ needs the argument |\w+ has no argument |\w+ has the argument "):
         check(command, arguments)
 
 
@@ -65,6 +74,8 @@ def test_arguments_that_would_make_hgweb_fail_are_refused_with_a_reason(
     ("command", "arguments"),
     [
         ("heads", {}),
+        ("heads", {b"cmd": [b"heads"], b"access-hidden": [b"1"]}),
+        ("clonebundles_manifest", {b"store_fingerprint": [b"1"]}),
         ("known", {b"nodes": [b""]}),
         ("known", {b"nodes": [NODE + b" " + NULL]}),
         ("between", {b"pairs": [NODE + b"-" + NULL]}),
@@ -98,3 +109,10 @@ def test_a_full_clone_is_told_from_a_pull(
 ) -> None:
     details = check("getbundle", arguments).details
     assert (details["full"], details["changesets"]) == (full, changesets)
+
+
+def test_the_arguments_are_those_of_core() -> None:
+    assert set(ARGUMENTS) == wire_commands.REPLAYABLE
+    for name, arguments in ARGUMENTS.items():
+        declared = wireprotov1server.commands[name.encode()].args.split()
+        assert arguments == set(declared) - {b"*"}, name
