@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
 OVERHEAD: Final = 512
-"""Bytes counted for an entry besides its objects: its places in tables, rounding of the allocator."""
+"""Bytes counted for an entry besides its objects: places in tables, rounding of the allocator."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,8 @@ class Exchange:
     """Whether the status line has been sent."""
     is_personal: bool = False
     """Whether the answer is for this client alone."""
+    arguments: str | None = None
+    """Arguments of a wire command out of the body of a POST; None if they are in headers."""
 
     @property
     def is_head(self) -> bool:

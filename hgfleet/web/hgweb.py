@@ -43,6 +43,11 @@ _FORCED: Final = (
     (b"web", b"staticurl", b"/static/"),
     (b"web", b"csp", CONTENT_SECURITY_POLICY.encode("ascii")),
     (b"ui", b"interactive", b"false"),
+    # A stream of the store is read under the repository's lock, which a worker cannot take. Clients
+    # that request one get a usual clone instead; stream bundles come from the object store.
+    (b"server", b"uncompressed", b"false"),
+    # Headers hold the arguments of some 1,500 heads; a body holds those of every repository.
+    (b"experimental", b"httppostargs", b"true"),
 )
 """Settings that the code relies on. All others come from /etc/hgfleet/hgrc."""
 

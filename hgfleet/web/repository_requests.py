@@ -18,7 +18,7 @@ from hgfleet.web import cache, headers, hgweb
 from hgfleet.web.exchange import bad, method_not_allowed
 from hgfleet.web.execution import Execution
 from hgfleet.web.journal import report
-from hgfleet.web.request import Inputs, understand
+from hgfleet.web.request import Inputs, take_arguments, understand
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -62,18 +62,20 @@ class RepositoryRequests:
         exchange.entry["repository"] = path
         if exchange.method not in ("GET", "HEAD", "POST"):
             raise method_not_allowed()
+        if exchange.method == "POST":
+            take_arguments(exchange)
         generation = self._repositories.check_configuration()
         fingerprint = self._repositories.fingerprint(path)
         inputs = Inputs.of(exchange, route, exchange.base_url(self._settings.public_url))
         key = (inputs, fingerprint, generation)
         # An answer about a private repository is made anew each time and stored nowhere.
         is_public = route.repository.is_public
-        if is_public and exchange.method != "POST":
+        if is_public:
             stored = self.answers.get(key)
             if stored is not None:
                 exchange.entry.update(stored.log, cache="hit")
                 return self._responses.send_answer(exchange, stored)
-        environ = inputs.environ(exchange.method)
+        environ = inputs.environ()
         request = understand(exchange, route, environ)
         if request.is_push:
             return self._refuse_push(exchange, route.repository)

@@ -15,7 +15,7 @@ from hgfleet.web import hgweb, wire
 from hgfleet.web.exchange import RefusedError, bad, method_not_allowed, not_found
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from hgfleet.web.exchange import Environ, Exchange
     from hgfleet.web.routing import InRepository
@@ -63,21 +63,15 @@ class Inputs(NamedTuple):
             base_url=base_url,
             # hgweb shows a changeset as plain text to Mercurial itself.
             is_mercurial="mercurial" in given.get("HTTP_USER_AGENT", ""),
-            headers=tuple(
-                sorted(
-                    item
-                    for item in given.items()
-                    if item[0].startswith("HTTP_X_HG") and _NUMBERED.fullmatch(item[0])
-                )
-            ),
+            headers=tuple(sorted(_headers(exchange))),
         )
 
-    def environ(self, method: str) -> Environ:
+    def environ(self) -> Environ:
         """Make the environment in which hgweb answers."""
         base = urlsplit(self.base_url)
         return {
-            # A HEAD is answered from the same GET.
-            "REQUEST_METHOD": "POST" if method == "POST" else "GET",
+            # A HEAD is answered from the same GET, and so is a POST with its arguments.
+            "REQUEST_METHOD": "GET",
             "SCRIPT_NAME": "/" + self.path,
             "PATH_INFO": self.rest,
             "QUERY_STRING": self.query,
@@ -95,6 +89,19 @@ class Inputs(NamedTuple):
             "wsgi.run_once": False,
             **dict(self.headers),
         }
+
+
+def _headers(exchange: Exchange) -> Iterator[tuple[str, str]]:
+    """The headers of Mercurial; arguments out of a body stand in one header, whatever its length.
+
+    As in core, they replace those that the client has put into headers.
+    """
+    for name, value in exchange.environ.items():
+        found = _NUMBERED.fullmatch(name) if name.startswith("HTTP_X_HG") else None
+        if found is not None and (exchange.arguments is None or found[1] != "ARG"):
+            yield name, value
+    if exchange.arguments is not None:
+        yield "HTTP_X_HGARG_1", exchange.arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +127,9 @@ def is_wire(query: str) -> bool:
 def understand(exchange: Exchange, route: InRepository, environ: Environ) -> Request:
     """Check a request into a repository before hgweb sees it; raises RefusedError.
 
-    Adds the command to the log entry, and the body of a POST to hgweb's environment.
+    Adds the command to the log entry.
     """
-    try:
-        query = exchange.query.encode("ascii")
-        parameters = dict(parse_qsl(query, keep_blank_values=True))
-    except (UnicodeError, ValueError):
-        raise bad("The part of the address after '?' is not URL-encoded ASCII.") from None
+    parameters = _parameters(exchange)
     command = parameters.get(b"cmd", b"").decode("latin-1")
     # First, since core does not know it any more once `hgext/hardening.py` is loaded.
     if command in wire_commands.CLOSED:
@@ -135,15 +138,12 @@ def understand(exchange: Exchange, route: InRepository, environ: Environ) -> Req
         )
     permission = hgweb.permission(command) if command else None
     if permission is None:
-        if exchange.method == "POST":
-            raise method_not_allowed()
         return _understand_page(exchange, route, parameters)
     exchange.entry["command"] = command
     if command in wire_commands.PUSHING or permission != "pull":
         return Request(is_push=True)
     if route.rest.strip("/"):
         raise not_found()
-    body = _post_arguments(exchange, environ) if exchange.method == "POST" else b""
     is_stream = command not in wire_commands.REPLAYABLE and command not in (
         "clonebundles",
         "clonebundles_manifest",
@@ -151,7 +151,7 @@ def understand(exchange: Exchange, route: InRepository, environ: Environ) -> Req
     if exchange.is_head and is_stream:
         raise method_not_allowed()
     try:
-        arguments = wire.parse(exchange.query, wire.header_arguments(environ), body)
+        arguments = wire.parse(exchange.query, wire.header_arguments(environ))
         for name, value in environ.items():
             if name.startswith("HTTP_X_HG") and not value.isascii():
                 raise wire.BadRequestError("a header is not ASCII")
@@ -164,7 +164,7 @@ def understand(exchange: Exchange, route: InRepository, environ: Environ) -> Req
             return Request(is_push=True)
     exchange.entry.update(call.details)
     return Request(
-        is_storable=command in wire_commands.REPLAYABLE and exchange.method != "POST",
+        is_storable=command in wire_commands.REPLAYABLE,
         is_stream=is_stream,
     )
 
@@ -212,8 +212,17 @@ def _understand_page(
     return Request(is_storable=is_storable, is_archive=command == "archive")
 
 
-def _post_arguments(exchange: Exchange, environ: Environ) -> bytes:
-    """Read the body of a POST that carries a command's arguments, and hand it to hgweb."""
+def take_arguments(exchange: Exchange) -> None:
+    """Read the body of a POST that carries the arguments of a reading command, if it is one.
+
+    The body of a push is left alone. Raises RefusedError, for a POST that is no wire command too.
+    """
+    command = _parameters(exchange).get(b"cmd", b"").decode("latin-1")
+    if command not in wire_commands.READING:
+        is_known = command in wire_commands.CLOSED or hgweb.permission(command) is not None
+        if not command or not is_known:
+            raise method_not_allowed()
+        return
     stated = str(exchange.environ.get("HTTP_X_HGARGS_POST", "0"))
     if not re.fullmatch(r"[0-9]{1,9}", stated):
         raise bad("X-HgArgs-Post is not a number.")
@@ -225,7 +234,16 @@ def _post_arguments(exchange: Exchange, environ: Environ) -> bytes:
         raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The body is too long.")
     if len(body) < length:
         raise bad("X-HgArgs-Post announces more than the body has.")
-    environ["CONTENT_LENGTH"] = str(len(body))
-    environ["HTTP_X_HGARGS_POST"] = stated
-    environ["wsgi.input"] = io.BytesIO(body)
-    return body[:length]
+    # Without a length the arguments are in headers, as core reads them.
+    if length:
+        try:
+            exchange.arguments = body[:length].decode("ascii")
+        except UnicodeDecodeError:
+            raise bad("The arguments in the body are not URL-encoded ASCII.") from None
+
+
+def _parameters(exchange: Exchange) -> dict[bytes, bytes]:
+    try:
+        return dict(parse_qsl(exchange.query.encode("ascii"), keep_blank_values=True))
+    except (UnicodeError, ValueError):
+        raise bad("The part of the address after '?' is not URL-encoded ASCII.") from None

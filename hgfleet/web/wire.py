@@ -84,15 +84,14 @@ def header_arguments(headers: Mapping[str, str]) -> str:
     return "".join(chunks)
 
 
-def parse(query: str, header: str, body: bytes = b"") -> Arguments:
-    """Merge the arguments of the query string, of the headers or of the body; the later win.
+def parse(query: str, header: str) -> Arguments:
+    """Merge the arguments of the query string and of the headers; the later win.
 
     Raises BadRequestError for text that is not URL-encoded ASCII.
     """
     try:
         arguments = parse_qs(query.encode("ascii"), keep_blank_values=True)
-        rest = body or header.encode("ascii")
-        arguments.update(parse_qs(rest, keep_blank_values=True))
+        arguments.update(parse_qs(header.encode("ascii"), keep_blank_values=True))
     except (UnicodeError, ValueError) as error:
         raise BadRequestError("the arguments are not URL-encoded ASCII") from error
     return arguments

@@ -16,9 +16,8 @@ def test_arguments_spread_over_headers_are_joined_in_order_up_to_a_gap() -> None
     assert header_arguments({"HTTP_X_HGARG_2": "x"}) == ""
 
 
-def test_arguments_of_headers_and_of_the_body_win_over_the_query() -> None:
+def test_arguments_of_headers_win_over_the_query() -> None:
     assert parse("cmd=lookup&key=a", "key=b+c%2Fd") == {b"cmd": [b"lookup"], b"key": [b"b c/d"]}
-    assert parse("key=a", "key=b", b"key=c")[b"key"] == [b"c"]
 
 
 @pytest.mark.parametrize(("query", "header"), [("key=\xe9", ""), ("", "key=\xff")])
@@ -66,7 +65,7 @@ def test_arguments_that_are_not_ascii_are_refused(query: str, header: str) -> No
 def test_arguments_that_would_make_hgweb_fail_are_refused_with_a_reason(
     command: str, arguments: dict[bytes, list[bytes]]
 ) -> None:
-    with pytest.raises(BadRequestError, match=r"\w+: |\w+ needs the argument |\w+ has no argument |\w+ has the argument "):
+    with pytest.raises(BadRequestError, match=r"\w+: |\w+ (needs the|has no|has the) argument "):
         check(command, arguments)
 
 

@@ -119,6 +119,27 @@ def test_arguments_may_come_in_the_body_of_a_post(site: Site, web: Application) 
     assert reply.body == b"1"
 
 
+def test_arguments_in_a_body_share_the_stored_answer_of_those_in_headers(
+    site: Site, web: Application
+) -> None:
+    arguments = "namespace=bookmarks"
+    in_headers = ask(web, PROJECT, "cmd=listkeys", headers={"X-HgArg-1": arguments})
+    headers = {"X-HgArgs-Post": str(len(arguments)), "X-HgArg-1": "namespace=phases"}
+    in_body = ask(
+        web, PROJECT, "cmd=listkeys", method="POST", headers=headers, body=arguments.encode()
+    )
+    assert in_body == in_headers
+    assert (last(site)["cache"], last(site)["method"]) == ("hit", "POST")
+
+
+def test_clients_are_told_to_send_arguments_in_a_body_and_of_no_stream(web: Application) -> None:
+    told = ask(web, PROJECT, "cmd=capabilities").text.split()
+    assert "httppostargs" in told
+    assert not [one for one in told if one.startswith("stream")]
+    (bundle2,) = (one for one in told if one.startswith("bundle2="))
+    assert "stream" not in bundle2
+
+
 def test_private_and_unknown_repositories_get_the_same_answer(web: Application) -> None:
     for suffix, query in (("", ""), ("", "cmd=heads"), ("/json-log", ""), ("/", "cmd=unbundle")):
         unknown = ask(web, "/team/missing" + suffix, query)

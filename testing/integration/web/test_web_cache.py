@@ -176,7 +176,7 @@ def test_idle_repositories_that_have_changed_are_released(
 def test_an_answer_is_stored_only_if_the_state_was_settled_when_it_was_read(
     site: Site, web: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """hgweb may read before a second change that leaves the same stat behind."""
+    """A worker may read before a second change that leaves the same stat behind."""
     newest = web._repositories.fingerprint("team/project").changed_ns
     clock = SimpleNamespace(time_ns=lambda: newest)
     monkeypatch.setattr(fingerprint, "time", clock)

@@ -155,3 +155,46 @@ def test_a_clone_comes_out_of_a_bundle_and_the_log_proves_it(
     assert not any(line["full"] for line in sent)
     assert sum(line["bytes"] for line in sent) < 1000
     assert {line["status"] for line in site.log()} == {200}
+
+
+def test_a_stream_clone_needs_no_lock_of_the_repository(
+    site: Site, client: Client, wait_for: WaitFor
+) -> None:
+    """Web workers cannot lock a repository, since they cannot write to it."""
+    (site.path("team/project") / ".hg/hgrc").write_text("[ui]\ntimeout = 0\n")
+    (site.path("team/project") / ".hg/store/lock").symlink_to(f"{socket.gethostname()}:1")
+    with gunicorn(site, wait_for) as url:
+        client.hg("clone", "--stream", f"{url}/team/project", "project")
+    heads = client.hg("-R", "project", "log", "-T", "{node}\n")
+    assert heads == site.hg("team/project", "log", "-T", "{node}\n")
+
+
+def add_heads(site: Site, count: int, label: str) -> None:
+    """Add changesets on the first one."""
+    script = f"""
+from mercurial import hg, initialization, metadata, ui
+initialization.init()
+repo = hg.repository(ui.ui.load(), {str(site.path("team/project"))!r}.encode())
+base, null = repo[0].node(), repo.nullid
+with repo.lock(), repo.transaction(b"test") as tr:
+    for number in range({count}):
+        text = b"{label} %d" % number
+        repo.changelog.add(
+            null, metadata.ChangingFiles(), text, tr, base, null, b"test", b"0 0"
+        )
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, env=site.environment)
+
+
+def test_a_repository_of_ten_thousand_heads_is_cloned_and_pulled(
+    site: Site, client: Client, wait_for: WaitFor
+) -> None:
+    add_heads(site, 10_000, "first")
+    with gunicorn(site, wait_for) as url:
+        client.hg("clone", "-q", "-U", f"{url}/team/project", "project")
+        add_heads(site, 10, "later")
+        client.hg("-R", "project", "pull", "-q")
+    found = client.hg("-R", "project", "log", "-T", "{node}\n").split()
+    assert len(found) == 10_012
+    assert set(found) == set(site.hg("team/project", "log", "-T", "{node}\n").split())
+    assert {line["status"] for line in site.log()} == {200}
