@@ -14,6 +14,7 @@ request              inputs and arguments of such a request, checked before hgwe
 wire                 commands of the wire protocol and their arguments (pure)
 repositories         hgweb objects, one per repository, never shared by two threads at a time
 hgweb                hgweb itself, adapted and configured
+archives             paths that an archive must not or cannot hold (pure)
 execution            one run of hgweb, collected or passed on
 cache                complete answers, keyed by everything they depend on, bounded in bytes
 responses            sending and logging of responses

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import re
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from mercurial import error, extensions, initialization, templater, wireprotov1server
+from mercurial import error, extensions, initialization, scmutil, templater, wireprotov1server
 from mercurial import ui as ui_module
-from mercurial.hgweb import hgweb_mod_inner
+from mercurial.hgweb import hgweb_mod_inner, webcommands, webutil
 from mercurial.hgweb import request as request_module
+from mercurial.hgweb.common import ErrorResponse
 
-from hgfleet.web import search
+from hgfleet.web import archives, search
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -66,6 +68,24 @@ def _escaping(original: Callable[..., Any], loader: Any, name: bytes) -> Any:
 
 
 extensions.wrapfunction(templater.loader, "load", _escaping)
+
+
+def _audited(original: Callable[..., Any], web: Any) -> Any:
+    """Refuse an archive with paths that it must not or cannot hold, before its first byte."""
+    kind = web.req.qsparams.get(b"type")
+    if kind in webutil.archivespecs and kind in web.configlist(b"web", b"allow-archive"):
+        context = webutil.changectx(web.repo, web.req)
+        paths = context.manifest().keys()
+        if file := web.req.qsparams.get(b"file"):
+            matches = scmutil.match(context, [b"path:" + file], default=b"path")
+            paths = [path for path in paths if matches(path)]
+        form = webutil.archivespecs[kind][1].decode("ascii")
+        if refusal := archives.problem(paths, form):
+            raise ErrorResponse(HTTPStatus.FORBIDDEN.value, refusal.encode("ascii"))
+    return original(web)
+
+
+extensions.wrapfunction(webcommands, "archive", _audited)
 
 
 class _Response(request_module.wsgiresponse):  # type: ignore[misc]  # no type hints in core

@@ -37,6 +37,8 @@ _WORKING_COPY = re.compile(rb"f{1,40}|2147483647|wdir")
 
 A changeset whose whole prefix is a few f is still there under a longer one.
 """
+_NO_CHANGESETS: Final = frozenset({b"cmd", b"file", b"revcount", b"style", b"type"})
+"""Parameters of a page that name no changeset."""
 
 
 class Inputs(NamedTuple):
@@ -197,7 +199,12 @@ def _understand_page(
     node = parameters.get(b"node", b"")
     if b"cmd" not in parameters and len(segments) > 1:
         node = segments[1].encode("latin-1") or node
-    words = _WORD.findall(node + b" " + parameters.get(b"rev", b""))
+    named_changesets = [
+        value
+        for name, value in parse_qsl(exchange.query.encode("ascii"), keep_blank_values=True)
+        if name not in _NO_CHANGESETS
+    ]
+    words = _WORD.findall(b" ".join([node, *named_changesets]))
     if any(map(_WORKING_COPY.fullmatch, words)):
         raise not_found()
     # nginx serves the style sheets; hgweb would serve any file of a configured folder.
