@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mercurial import bookmarks, obsolete
+from mercurial import bookmarks, obsolete, repoview
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Counts and digests; equal contents mean that nothing was lost."""
+    """Counts and digests; equal contents mean that nothing was lost.
+
+    `visible` and `served` are digests of the changesets that these views of core leave out.
+    """
 
     changesets: int
     tip: str
     nodes: str
     phases: str
     bookmarks: tuple[tuple[str, str], ...]
-    visible: int
-    markers: int
+    visible: str
+    served: str
+    markers: str
 
     def without_bookmarks(self) -> Contents:
         """Return the contents of the store alone: bookmarks are outside of it."""
@@ -42,6 +49,21 @@ def contents(repository: Any) -> Contents:
         nodes.hexdigest(),
         phases.hexdigest(),
         tuple(sorted((name.decode("latin-1"), node.hex()) for name, node in marks.items())),
-        len(whole.filtered(b"visible")),
-        len(obsolete.makestore(whole.ui, whole)),
+        _digest(_nodes(whole, b"visible")),
+        _digest(_nodes(whole, b"served")),
+        _digest(sorted(repr(marker).encode() for marker in obsolete.makestore(whole.ui, whole))),
     )
+
+
+def _nodes(whole: Any, view: bytes) -> list[bytes]:
+    """Return the changesets that a view leaves out: hidden ones, or all that no client gets."""
+    node = whole.changelog.node
+    return [node(number) for number in sorted(repoview.filterrevs(whole, view))]
+
+
+def _digest(parts: Iterable[bytes]) -> str:
+    """Hash byte strings, each with its length."""
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(b"%d:" % len(part) + part)
+    return found.hexdigest()
