@@ -58,7 +58,12 @@ def _exchange_folders(repository: Path, store: Path, new: Path, before: Contents
     except OSError as problem:
         (new / "lock").unlink()
         raise HostError(f"{store}: cannot be exchanged ({problem.strerror})") from problem
-    after = contents(open_repository(repository))
+    try:
+        after = contents(open_repository(repository))
+    except BaseException:
+        place.rename_exchange(store, new)
+        (new / "lock").unlink()
+        raise
     if after != before:
         place.rename_exchange(store, new)
         (new / "lock").unlink()

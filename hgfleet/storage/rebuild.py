@@ -5,13 +5,15 @@ Runs in a process of its own (`hgfleet.storage.worker`).
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import stat
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from mercurial import error, verify
+from mercurial import error
 
 from hgfleet.core import files
 from hgfleet.core.errors import HostError, TemporaryError
@@ -21,7 +23,7 @@ from hgfleet.storage.opened import create_repository, open_repository, wanted
 from hgfleet.storage.revlogs import DamagedError, RevlogCopier, RewrittenError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     Say = Callable[..., None]
@@ -30,7 +32,10 @@ TRIES: Final = 3
 """Copies that are begun again because revisions were removed from the source meanwhile."""
 
 ROUNDS: Final = 5
-"""Rounds of copying new pushes before the lock is taken for the last one."""
+"""Rounds of copying new pushes before the lock is taken, and tries with little left under it."""
+
+LOCKED_REVISIONS: Final = 500
+"""Revisions to copy under the lock; with more of them, pushes go on for another round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,22 @@ def _text(problem: BaseException) -> str:
     return bytes(str(problem), "utf-8", "replace").decode("utf-8", "replace")
 
 
+class _DamagedCopyError(Exception):
+    """The new store cannot be read or differs, and was not exchanged yet."""
+
+
+@contextlib.contextmanager
+def _damaged_copy() -> Iterator[None]:
+    try:
+        yield
+    except error.LockError:
+        raise
+    except DamagedError as problem:
+        raise _DamagedCopyError(str(problem)) from problem
+    except (error.Error, error.StorageError) as problem:
+        raise _DamagedCopyError(f"Mercurial says: {_text(problem)}") from problem
+
+
 class _Rebuild:
     """The upgrade of one repository."""
 
@@ -85,7 +106,7 @@ class _Rebuild:
         self.repository, self.goal, self.options, self.say = repository, goal, options, say
         self.control = repository / ".hg"
         self.folder = self.control / place.WORK
-        self.copier = RevlogCopier(decision.missing, say)
+        self.copier = RevlogCopier(decision.missing, say, self._save_again)
         self.locked: list[float] = []
         self.measured: list[float] = []
 
@@ -108,6 +129,12 @@ class _Rebuild:
                         "history was removed from it again and again while it was copied"
                     ) from None
                 self.say("again", text="history was removed meanwhile; begins again")
+            except _DamagedCopyError as problem:
+                # A later run would take this copy up, and fail in the same way.
+                place.remove(self.folder)
+                if not resumed or not left:
+                    raise DamagedError(str(problem)) from problem
+                self.say("again", text=f"the copy of a killed run is damaged: {problem}")
         after = place.measure(self.control / "store")[0]
         return {
             "changed": True,
@@ -131,34 +158,110 @@ class _Rebuild:
         return times._asdict()
 
     def _load(self) -> bool:
-        """Take up a new store that a killed run has completed; False if there is none."""
+        """Take up a new store that a killed run has completed; False if there is none.
+
+        The run may have been killed in a transaction. Its changes are rolled back, or the new store
+        is made anew.
+        """
         try:
             found = json.loads((self.folder / place.COMPLETE).read_text("utf-8"))
             if found["goal"] == sorted(self.goal):
                 self.copier.signatures = found["signatures"]
+                self.copier.verified = found["verified"]
+                self.copier.settled = found["settled"]
+                self._recover()
                 return True
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             pass
+        except (DamagedError, error.Error, error.StorageError, OSError) as problem:
+            self.say("again", text=f"the copy of a killed run is damaged: {_text(problem)}")
         place.remove(self.folder)
         return False
+
+    def _recover(self) -> None:
+        """Roll back the transaction of a killed run in the new store. Raises errors of hg."""
+        control = self.folder / ".hg"
+        # No process but an upgrade locks the new store, and this one has the claim.
+        for lock in (control / "wlock", control / "store/lock"):
+            lock.unlink(missing_ok=True)
+        if (control / "store/journal").exists():
+            target = open_repository(self.folder)
+            target.ui.pushbuffer(error=True)
+            target.recover()
+            if said := target.ui.popbuffer().decode("utf-8", "replace").strip():
+                raise DamagedError(said)
+
+    def _save(self) -> None:
+        """Note what the new store has, so that the next run takes it up if this one is killed."""
+        copier = self.copier
+        done = {
+            "goal": sorted(self.goal),
+            "signatures": copier.signatures,
+            "verified": copier.verified,
+            "settled": copier.settled,
+        }
+        files.replace(self.folder / place.COMPLETE, json.dumps(done))
+
+    def _save_again(self) -> None:
+        if (self.folder / place.COMPLETE).exists():
+            self._save()
 
     def _build(self) -> None:
         """Copy everything, catch up once under the lock, and verify the copy."""
         self.say("phase", phase="copy")
-        self.copier.signatures = {}
-        source = open_repository(self.repository)
+        self.copier.signatures, self.copier.verified, self.copier.settled = {}, {}, {}
         self.folder.mkdir(mode=stat.S_IMODE(self.control.stat().st_mode))
-        target = create_repository(self.folder)
-        self.copier.catch_up(source, target, may_tear=True)
-        self._with_lock(lambda source: self.copier.catch_up(source, open_repository(self.folder)))
+        create_repository(self.folder)
+        self._catch_up(compares=False, work=lambda _: None)
         self.say("phase", phase="verify")
         self._verify()
-        done = {"goal": sorted(self.goal), "signatures": self.copier.signatures}
         place.sync(self.folder)
-        files.replace(self.folder / place.COMPLETE, json.dumps(done))
+        self._save()
 
-    def _with_lock(self, work: Callable[[Any], object]) -> None:
-        """Do the work while no other process writes to the repository."""
+    def _verify(self) -> None:
+        self.copier.verify(open_repository(self.repository), open_repository(self.folder))
+
+    def _swap(self) -> None:
+        self.say("phase", phase="swap")
+        self._catch_up(
+            compares=True, work=lambda source: exchange.exchange(self.repository, source)
+        )
+
+    def _catch_up(self, *, compares: bool, work: Callable[[Any], object]) -> None:
+        """Copy new revisions while pushes go on, then the last ones under the lock; do the work.
+
+        While pushes come faster than they are copied, the lock is given back for another round.
+        """
+
+        def finish(source: Any, *, is_last: bool) -> bool:
+            target = open_repository(self.folder)
+            if not is_last and self.copier.pending(source, target) > LOCKED_REVISIONS:
+                return False
+            with _damaged_copy():
+                entries = self.copier.catch_up(source, target)
+                if compares:
+                    self.copier.compare(source, open_repository(self.folder), entries)
+            work(source)
+            return True
+
+        for left in reversed(range(ROUNDS)):
+            for _ in range(ROUNDS):
+                if not self._copy_unlocked(compares=compares):
+                    break
+            if self._with_lock(functools.partial(finish, is_last=not left)):
+                return
+
+    def _copy_unlocked(self, *, compares: bool) -> bool:
+        """Copy new revisions while pushes go on; return whether there were any."""
+        with _damaged_copy():
+            source, target = open_repository(self.repository), open_repository(self.folder)
+            entries = self.copier.catch_up(source, target, may_tear=True)
+            if entries and compares:
+                self.copier.compare(source, open_repository(self.folder), entries, may_tear=True)
+            return bool(entries)
+
+    def _with_lock(self, work: Callable[[Any], bool]) -> bool:
+        """Do the work while no other process writes to the repository; return its result."""
         source = open_repository(self.repository)
         with source.wlock(), source.lock():
             began = time.monotonic()
@@ -166,31 +269,6 @@ class _Rebuild:
                 raise HostError(
                     f"a transaction was interrupted; run `hg recover -R {self.repository}` first"
                 )
-            work(source)
+            done = work(source)
             self.locked.append(time.monotonic() - began)
-
-    def _verify(self) -> None:
-        """Check the hash of every revision of the new store, then run `hg verify` on it."""
-        target = open_repository(self.folder)
-        self.copier.check(target)
-        target.ui.pushbuffer(error=True)
-        failed = verify.verify(target)
-        said = target.ui.popbuffer().decode("utf-8", "replace")
-        if failed:
-            raise DamagedError(
-                f"hg verify finds the repository damaged, so it was left as it is: {said[-800:]}"
-            )
-
-    def _swap(self) -> None:
-        self.say("phase", phase="swap")
-        for _ in range(ROUNDS):
-            # Most new revisions are copied while pushes go on.
-            source, target = open_repository(self.repository), open_repository(self.folder)
-            if not self.copier.catch_up(source, target, may_tear=True):
-                break
-        self._with_lock(self._swap_locked)
-
-    def _swap_locked(self, source: Any) -> None:
-        last = self.copier.catch_up(source, open_repository(self.folder))
-        self.copier.compare(source, open_repository(self.folder), last)
-        exchange.exchange(self.repository, source)
+        return done

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mercurial import error, revlog
+from mercurial import error, revlog, verify
 from mercurial.revlogutils import constants
 
 from hgfleet.core.errors import HgfleetError
@@ -42,13 +42,23 @@ class RewrittenError(Exception):
 class RevlogCopier:
     """Copies the revlogs that changed since the last time, and compares them.
 
-    `signatures` has the signature of each copied revlog by the name of its main file. `missing` are
-    the requirements that the new store gains.
+    By the name of a revlog's main file: `signatures` has the signature of each copied revlog;
+    `verified` the number of revisions in the copy whose content was read and matched its hash;
+    `settled` the number that the original had under its lock, which no aborted push takes away.
+    `missing` are the requirements that the new store gains. `forgotten` is called before files of
+    the copy are deleted, when the three no longer know of them.
     """
 
-    def __init__(self, missing: Collection[str], say: Callable[..., None]) -> None:
+    def __init__(
+        self,
+        missing: Collection[str],
+        say: Callable[..., None],
+        forgotten: Callable[[], None] = lambda: None,
+    ) -> None:
         self.signatures: dict[str, Signature] = {}
-        self._say = say
+        self.verified: dict[str, int] = {}
+        self.settled: dict[str, int] = {}
+        self._say, self._forgotten = say, forgotten
         self._recompress = "revlog-compression-zstd" in missing
         # These two formats allow a delta against other revisions than a parent.
         redelta = {"generaldelta", "sparserevlog"} & set(missing)
@@ -58,51 +68,71 @@ class RevlogCopier:
         self._share = 0.0
         self._said = 0.0
 
+    def _changed(self, source: Any) -> list[tuple[Any, str, Signature]]:
+        """Return the entries to copy, with names and signatures. Raises RewrittenError."""
+        changed = []
+        known = dict(self.signatures)
+        for entry in source.store.walk():
+            if not entry.is_revlog:
+                continue
+            name = _name(entry)
+            found = _signature(source, entry)
+            if known.pop(name, None) != found:
+                changed.append((entry, name, found))
+        if known:
+            # Files of removed history.
+            raise RewrittenError
+        return changed
+
+    def pending(self, source: Any, target: Any) -> int:
+        """Count the revisions that `catch_up` would read from the locked source."""
+        count = 0
+        for entry, name, _ in self._changed(source):
+            old = _revlog(entry.get_revlog_instance(source))
+            new = _revlog(entry.get_revlog_instance(target))
+            count += len(old)
+            if _is_prefix(new, old, self.settled.get(name, 0)):
+                count -= len(new)
+        return count
+
     def catch_up(self, source: Any, target: Any, *, may_tear: bool = False) -> list[Any]:
         """Copy each revlog that changed; return the store entries of these revlogs.
 
         `may_tear`: pushes go on during the copy, so a revlog that cannot be read may be read later.
         Raises RewrittenError.
         """
-        changed, total, done = [], 0, 0
-        known = dict(self.signatures)
-        for entry in source.store.walk():
-            if not entry.is_revlog:
-                continue
-            name = entry.main_file_path().decode("latin-1")
-            found = _signature(source, entry)
-            if known.pop(name, None) != found:
-                changed.append((entry, name, found))
-                total += sum(one[1] for one in found if one)
-        if known:
-            # Files of removed history.
-            raise RewrittenError
+        changed = self._changed(source)
         if not changed:
             return []
+        total, done = sum(_bytes(found) for _, _, found in changed), 0
         with target.wlock(), target.lock(), target.transaction(b"storage-upgrade") as group:
             for entry, name, found in changed:
+                start = 0 if may_tear else self.settled.get(name, 0)
                 try:
-                    self._copy(source, target, entry, group)
-                except (error.StorageError, OSError, ValueError, IndexError, EOFError):
+                    self._copy(source, target, entry, group, start)
+                except _READ_ERRORS:
                     if not may_tear or _signature(source, entry) == found:
                         raise
                     found = [None]
                 self.signatures[name] = found
-                done += sum(one[1] for one in found if one)
+                done += _bytes(found)
                 self._share = done / total if total else 1.0
                 self._tick()
         return [entry for entry, _, _ in changed]
 
-    def _copy(self, source: Any, target: Any, entry: Any, group: Any) -> None:
-        """Give the target's revlog the revisions of the source's."""
+    def _copy(self, source: Any, target: Any, entry: Any, group: Any, start: int) -> None:
+        """Give the target's revlog the revisions of the source's; both are equal up to `start`."""
         old = _revlog(entry.get_revlog_instance(source))
         new = entry.get_revlog_instance(target, writable=True)
         inner = _revlog(new)
-        if len(inner) and _is_prefix(inner, old):
+        if len(inner) and _is_prefix(inner, old, start):
             _append(old, inner, group)
             return
         if len(inner):
             # One push was rolled back and another one came: rare, and the file is small as a rule.
+            for known in (self.signatures, self.verified, self.settled):
+                known.pop(_name(entry), None)
+            self._forgotten()
             _delete_files(target, inner)
             new = entry.get_revlog_instance(target, writable=True)
         old.clone(
@@ -120,25 +150,105 @@ class RevlogCopier:
             self._said = now
             self._say("progress", share=round(self._share, 3))
 
-    def check(self, target: Any) -> None:
-        """Check every revision of a whole store against its hash. Raises StorageError of hg."""
-        for entry in list(target.store.walk()):
-            if entry.is_revlog:
-                self._check_contents(_revlog(entry.get_revlog_instance(target)))
+    def verify(self, source: Any, target: Any) -> None:
+        """Compare a whole store with the original, and run `hg verify` on it.
 
-    def _check_contents(self, new: Any) -> None:
-        for number in range(len(new)):
+        The source was locked when its last revisions were copied. Raises DamagedError, StorageError
+        of hg, and RewrittenError.
+        """
+        entries = [entry for entry in target.store.walk() if entry.is_revlog]
+        for entry in entries:
+            new = _revlog(entry.get_revlog_instance(target))
+            if not _is_prefix(new, _revlog(entry.get_revlog_instance(source))):
+                if _signature(source, entry) != self.signatures.get(_name(entry)):
+                    raise RewrittenError
+                raise _wrong_copy(entry)
+            if entry.is_manifestlog:
+                # Of manifests, hg verify reads the differences alone.
+                self._check_contents(new, 0)
+        checker = _Verifier(target, self._tick)
+        target.ui.pushbuffer(error=True)
+        failed = checker.verify_locked()
+        said = target.ui.popbuffer().decode("utf-8", "replace")
+        if failed:
+            raise DamagedError(
+                f"hg verify finds the repository damaged, so it was left as it is: {said[-800:]}"
+            )
+        for entry in entries:
+            new = _revlog(entry.get_revlog_instance(target))
+            if not checker.has_read(entry):
+                self._check_contents(new, 0)
+            self.verified[_name(entry)] = self.settled[_name(entry)] = len(new)
+
+    def compare(
+        self, source: Any, target: Any, entries: list[Any], *, may_tear: bool = False
+    ) -> None:
+        """Compare some revlogs, and check the hashes of all revisions that were not checked yet.
+
+        `source` is the object that the entries were copied from; `may_tear` as for `catch_up`.
+        Raises DamagedError.
+        """
+        for entry in entries:
+            name = _name(entry)
+            start = 0 if may_tear else self.settled.get(name, 0)
+            try:
+                old = _revlog(entry.get_revlog_instance(source))
+                new = _revlog(entry.get_revlog_instance(target))
+                if not _is_prefix(new, old, start) or (len(old) != len(new) and not may_tear):
+                    raise _wrong_copy(entry)
+                self._check_contents(new, min(self.verified.get(name, 0), len(new)))
+            except (DamagedError, *_READ_ERRORS):
+                if not may_tear or _signature(source, entry) == self.signatures[name]:
+                    raise
+                self.signatures[name] = [None]
+            else:
+                self.verified[name] = len(new)
+
+    def _check_contents(self, new: Any, start: int) -> None:
+        for number in range(start, len(new)):
             _content(new, number)
             self._tick()
 
-    def compare(self, source: Any, target: Any, entries: list[Any]) -> None:
-        """Compare the revisions of some revlogs, and check their hashes. Raises DamagedError."""
-        for entry in entries:
-            old = _revlog(entry.get_revlog_instance(source))
-            new = _revlog(entry.get_revlog_instance(target))
-            if len(old) != len(new) or not _is_prefix(new, old):
-                raise DamagedError(f"{entry.main_file_path()!r} was not copied right")
-            self._check_contents(new)
+
+_READ_ERRORS: Final = (error.StorageError, OSError, ValueError, IndexError, EOFError)
+
+
+class _Verifier(verify.verifier):  # type: ignore[misc]  # no type hints in core
+    """`hg verify`, which reads each revision of the changelog and of the files in manifests."""
+
+    def __init__(self, repository: Any, tick: Callable[[], None]) -> None:
+        super().__init__(repository)
+        self._files: frozenset[bytes] = frozenset()
+        self._tick = tick
+
+    def has_read(self, entry: Any) -> bool:
+        """Whether a revlog is the changelog, a manifest, or a file that `hg verify` read."""
+        return not entry.is_filelog or entry.target_id in self._files
+
+    def verify_locked(self) -> int:
+        """Run `hg verify` with the lock that `mercurial.verify.verify` takes; 0 if all is well."""
+        with self.repo.lock():
+            return self.verify()  # type: ignore[no-any-return]
+
+    def _checkentry(self, *arguments: Any) -> Any:
+        self._tick()
+        return super()._checkentry(*arguments)
+
+    def _verifyfiles(self, filenodes: Any, filelinkrevs: Any) -> Any:
+        self._files = frozenset({*filenodes, *filelinkrevs})
+        return super()._verifyfiles(filenodes, filelinkrevs)
+
+
+def _name(entry: Any) -> str:
+    return entry.main_file_path().decode("latin-1")  # type: ignore[no-any-return]
+
+
+def _bytes(signature: Signature) -> int:
+    return sum(one[1] for one in signature if one)
+
+
+def _wrong_copy(entry: Any) -> DamagedError:
+    return DamagedError(f"{entry.main_file_path()!r} was not copied right")
 
 
 def _append(old: Any, new: Any, group: Any) -> None:
@@ -168,11 +278,13 @@ def _content(one: Any, number: int) -> bytes:
         return bytes(censored.tombstone)
 
 
-def _is_prefix(new: Any, old: Any) -> bool:
-    """Whether the old revlog begins with exactly the revisions of the new one."""
-    if len(new) > len(old):
+def _is_prefix(new: Any, old: Any, start: int = 0) -> bool:
+    """Whether the old revlog begins with exactly the revisions of the new one, equal to `start`."""
+    if not start <= len(new) <= len(old):
         return False
-    return all(_facts(new.index[n]) == _facts(old.index[n]) for n in range(len(new)))
+    # The last revision before `start` costs nothing, and shows most removals of history.
+    numbers = range(max(0, start - 1), len(new))
+    return all(_facts(new.index[n]) == _facts(old.index[n]) for n in numbers)
 
 
 def _facts(entry: Any) -> tuple[Any, ...]:

@@ -29,6 +29,17 @@ publish = no
 
 EVERYTHING = "{node} {p1node} {p2node} {phase} {branch} {bookmarks} {obsolete} {files}\\n"
 
+PUSH = """\
+from mercurial import context, extensions, ui as u
+from mercurial.repo import factory
+ui = u.ui.load(); extensions.loadall(ui)
+repo = factory.repository(ui, {path!r})
+with repo.wlock(), repo.lock(), repo.transaction(b'push'):
+    content = lambda r, c, p: context.memfilectx(r, c, p, b'pushed on %d\\n' % len(repo))
+    parents = [repo.changelog.tip(), repo.nullid]
+    context.memctx(repo, parents, b'pushed', [b'pushed'], content, user=b'pusher').commit()
+"""
+
 
 class StorageSite(site.Site):
     """A host with one repository in the format of long ago."""
@@ -60,6 +71,33 @@ class StorageSite(site.Site):
 
     def upgrade(self, code: int = 0) -> str:
         return self.storage("upgrade", "--no-measure", "--format", "text", code=code)
+
+    def worker(self, hook: str, *, measure: str = "no", keep: str = "") -> tuple[int, str]:
+        """Run the process that upgrades the repository after `hook`; return code and output.
+
+        The hook has `rebuild`, `revlogs`, `place` and `exchange` of hgfleet.storage, `push()`, which
+        adds a changeset by a session of its own, and `kill()`.
+        """
+        head = (
+            "import os, subprocess, sys\n"
+            "from hgfleet.storage import exchange, place, rebuild, revlogs, worker\n"
+            f"def push(argv={self.argv_of_push()!r}):\n"
+            "    subprocess.run(argv, check=True, capture_output=True)\n"
+            "def kill():\n    os.kill(os.getpid(), 9)\n"
+        )
+        arguments = ["upgrade", str(self.repository), measure, keep]
+        done = subprocess.run(
+            [sys.executable, "-c", f"{head}{hook}\nsys.exit(worker.main({arguments!r}))\n"],
+            env=self.environment(),
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    def argv_of_push(self) -> list[str]:
+        """The command of a session that adds a changeset to one file, on the tip."""
+        return [sys.executable, "-c", PUSH.format(path=os.fsencode(self.repository))]
 
     def script(self, text: str, *, hgrc: Path | None = None) -> subprocess.Popen[str]:
         """Run Python with `repo`, the repository as a session has it, and `wait`."""
