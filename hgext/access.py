@@ -57,9 +57,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from mercurial import encoding, error, registrar, wireprotov1server
+from mercurial import encoding, error, registrar, wireprototypes, wireprotov1server
 
 from hgfleet.core.principal import Principal
+from hgfleet.hg.client_stream import ClientStream
 from hgfleet.hg.hooks import OPERATOR, WriteRefusedError, refuse, text, writer
 from hgfleet.hg.opened_place import OpenedPlace
 from hgfleet.registry.model import Repository
@@ -183,7 +184,7 @@ def _refusing_another(base: Any, opened: OpenedPlace) -> Any:
 
 
 def extsetup(_ui: Any) -> None:
-    """Refuse a push before it is stored anywhere.
+    """Refuse a push before its data is read.
 
     Core (wireprotov1server.unbundle, 7.2) writes all data of a client to a temporary file before it
     opens a transaction, so a reader could fill the disk. The table of commands is where a
@@ -196,18 +197,25 @@ def extsetup(_ui: Any) -> None:
 def _refusing_early(original: Any) -> Any:
     def unbundle(repo: Any, proto: Any, *arguments: Any) -> Any:
         answer = ask(repo.ui)
-        if not answer.allowed:
-            tell(repo.ui, answer, b"unbundle")
-            proto = _Refused(proto, repo.ui, answer.message)
-        return original(repo, proto, *arguments)
+        if answer.allowed:
+            return original(repo, proto, *arguments)
+        tell(repo.ui, answer, b"unbundle")
+        if proto.name != wireprototypes.SSHV1:
+            return original(repo, _Refused(proto, repo.ui, answer.message), *arguments)
+        # A client over SSH waits for an empty answer before it sends its data; it prints any other
+        # and gives up. The data of one that does not wait must not be taken for commands.
+        stream = getattr(proto, "_fin", None)
+        if isinstance(stream, ClientStream):
+            stream.end()
+        return wireprototypes.bytesresponse(encoding.strtolocal(answer.message))
 
     return unbundle
 
 
 class _Refused:
-    """The protocol of a client that may not write: its data is read and discarded.
+    """The protocol of a client over HTTP that may not write: its data is read and discarded.
 
-    A client sends all of it before it reads an answer.
+    Such a client sends all of it before it reads an answer.
     """
 
     def __init__(self, proto: Any, ui: Any, message: str) -> None:

@@ -30,6 +30,7 @@ from hgfleet.core.errors import (
 )
 from hgfleet.core.paths import COMPILED, DYNAMIC, HGRC, REPOSITORIES
 from hgfleet.core.principal import Principal
+from hgfleet.hg.session_outcome import outcome
 from hgfleet.registry import user_repositories
 from hgfleet.ssh.original_command import Do, Refuse, Serve, decide
 
@@ -162,6 +163,7 @@ def session(arguments: Sequence[str], environment: Mapping[str, str], log: logfm
                 status = serve(path)
                 seconds = time.monotonic() - start
                 fields["bytes"] = written()
+                fields["reason"], fields["detail"] = outcome.reason, outcome.detail
                 log(logfmt.line("session-end", **fields, status=status, seconds=seconds))
                 return status
             decision = Refuse(

@@ -45,8 +45,7 @@ bob is in none of the groups. He reads who may, and nothing is stored.
   $ hg push
   pushing to ssh://host/server
   searching for changes
-  remote: bob may not push to team/tool: members of maintainers or staff may; ask one of them to push, or an operator to add you
-  abort: push failed on remote
+  abort: unexpected remote reply: bob may not push to team/tool: members of maintainers or staff may; ask one of them to push, or an operator to add you
   [255]
   $ hg log -R ../server -T '{node}\n'
 
@@ -54,16 +53,14 @@ A person without any group is refused too, and so is one whose group only begins
 
   $ as dora ''
   $ hg push -q
-  remote: dora may not push to team/tool: members of maintainers or staff may; ask one of them to push, or an operator to add you
-  abort: push failed on remote
+  abort: unexpected remote reply: dora may not push to team/tool: members of maintainers or staff may; ask one of them to push, or an operator to add you
   [255]
   $ as eve maintainers-emeriti
   $ hg push -q
-  remote: eve may not push to team/tool: members of maintainers or staff may; ask one of them to push, or an operator to add you
-  abort: push failed on remote
+  abort: unexpected remote reply: eve may not push to team/tool: members of maintainers or staff may; ask one of them to push, or an operator to add you
   [255]
 
-What they send is stored nowhere, not even for a moment: this session cannot write a single byte to any file.
+They are refused before they send anything: this session cannot write a single byte to any file.
 
   $ cat > $TESTTMP/thrifty <<EOF
   > #!/bin/sh
@@ -73,8 +70,7 @@ What they send is stored nowhere, not even for a moment: this session cannot wri
   $ chmod +x $TESTTMP/thrifty
   $ printf '[extensions]\nblackbox = !\n' > $TESTTMP/thrifty.rc
   $ hg push -q --config ui.ssh=$TESTTMP/thrifty
-  remote: eve may not push to team/tool: members of maintainers or staff may; ask one of them to push, or an operator to add you
-  abort: push failed on remote
+  abort: unexpected remote reply: eve may not push to team/tool: members of maintainers or staff may; ask one of them to push, or an operator to add you
   [255]
 
 alice pushes.
@@ -96,8 +92,7 @@ A bookmark is a write as well, also when no changeset comes with them.
   pushing to ssh://host/server
   searching for changes
   no changes found
-  remote: bob may not push to team/tool: members of maintainers or staff may; ask one of them to push, or an operator to add you
-  abort: push failed on remote
+  abort: unexpected remote reply: bob may not push to team/tool: members of maintainers or staff may; ask one of them to push, or an operator to add you
   [255]
   $ hg bookmarks -R ../server
   no bookmarks set
@@ -111,8 +106,7 @@ Without a name nothing is written: a web worker, a job, or somebody who runs hg 
 
   $ as '' ''
   $ hg push -q -B stolen
-  remote: nobody may write to team/tool without a name: push over SSH, or set HGFLEET_USER=operator:NAME as an administrator of this host
-  abort: push failed on remote
+  abort: unexpected remote reply: nobody may write to team/tool without a name: push over SSH, or set HGFLEET_USER=operator:NAME as an administrator of this host
   [255]
   $ HGRCPATH=$TESTTMP/server.rc hg -R ../server bookmark stolen
   error: pretxnopen.access hook failed: write refused
@@ -120,16 +114,14 @@ Without a name nothing is written: a web worker, a job, or somebody who runs hg 
   [255]
   $ unset HGFLEET_USER HGFLEET_GROUPS
   $ hg push -q -B stolen
-  remote: nobody may write to team/tool without a name: push over SSH, or set HGFLEET_USER=operator:NAME as an administrator of this host
-  abort: push failed on remote
+  abort: unexpected remote reply: nobody may write to team/tool without a name: push over SSH, or set HGFLEET_USER=operator:NAME as an administrator of this host
   [255]
 
 An operator at a shell of the server may write, under a name, and the log has it.
 
   $ as operator: maintainers
   $ hg push -q -B stolen
-  remote: nobody may write to team/tool without a name: push over SSH, or set HGFLEET_USER=operator:NAME as an administrator of this host
-  abort: push failed on remote
+  abort: unexpected remote reply: nobody may write to team/tool without a name: push over SSH, or set HGFLEET_USER=operator:NAME as an administrator of this host
   [255]
   $ as operator:root ''
   $ hg push -B stolen
@@ -155,8 +147,7 @@ No configuration takes the check out: the generated hgrc is the owner's, yet eve
   $ echo two > file
   $ hg commit -qm two
   $ hg push -q
-  remote: bob may not push to team/tool: members of maintainers or staff may; ask one of them to push, or an operator to add you
-  abort: push failed on remote
+  abort: unexpected remote reply: bob may not push to team/tool: members of maintainers or staff may; ask one of them to push, or an operator to add you
   [255]
 
 Nobody pushes to a repository that is read-only, and who may not read may not push.
@@ -165,21 +156,18 @@ Nobody pushes to a repository that is read-only, and who may not read may not pu
   $ as alice maintainers
   $ write 'path = team/tool' 'read = public' 'push ='
   $ hg push -q
-  remote: alice may not push to team/tool: nobody may, it is read-only; an operator can name groups for it in the registry
-  abort: push failed on remote
+  abort: unexpected remote reply: alice may not push to team/tool: nobody may, it is read-only; an operator can name groups for it in the registry
   [255]
   $ write 'path = team/tool' 'read = staff' 'push = maintainers'
   $ hg push -q
-  remote: alice may not push to team/tool: only members of staff may read it; ask an operator to add you
-  abort: push failed on remote
+  abort: unexpected remote reply: alice may not push to team/tool: only members of staff may read it; ask an operator to add you
   [255]
 
 Who created a repository may push to it, whatever the groups say, and is the only one who reads it when nobody else is named.
 
   $ write 'path = people/dora/x' 'read =' 'push =' 'owner = dora'
   $ hg push -q
-  remote: alice may not push to people/dora/x: only its owner may read it
-  abort: push failed on remote
+  abort: unexpected remote reply: alice may not push to people/dora/x: only its owner may read it
   [255]
   $ as dora ''
   $ hg push -q
@@ -190,13 +178,11 @@ A repository may be read-only for a while; then its owner and everybody else rea
   $ echo three > file
   $ hg commit -qm three
   $ hg push -q
-  remote: dora may not push to people/dora/x now: it is read-only (moving until noon); nothing was changed, push again later
-  abort: push failed on remote
+  abort: unexpected remote reply: dora may not push to people/dora/x now: it is read-only (moving until noon); nothing was changed, push again later
   [255]
   $ as alice maintainers
   $ hg push -q
-  remote: alice may not push to people/dora/x now: it is read-only (moving until noon); nothing was changed, push again later
-  abort: push failed on remote
+  abort: unexpected remote reply: alice may not push to people/dora/x now: it is read-only (moving until noon); nothing was changed, push again later
   [255]
   $ as operator:root ''
   $ hg push -q
@@ -208,8 +194,7 @@ A repository that the registry does not know takes nothing.
   $ echo four > file
   $ hg commit -qm four
   $ hg push -q
-  remote: alice may not push here: this repository is not in the registry; an operator has to declare it and run the play
-  abort: push failed on remote
+  abort: unexpected remote reply: alice may not push here: this repository is not in the registry; an operator has to declare it and run the play
   [255]
 
 The server is whole after all of this.

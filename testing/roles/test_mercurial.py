@@ -124,6 +124,19 @@ def test_sessions_alone_write_what_people_create_and_everybody_reads_it(host: Ho
     assert (folder.user, folder.group, folder.mode) == ("hg", "hg", 0o755)
 
 
+def test_sessions_alone_have_the_folder_of_slots_and_pushed_bundles(host: Host) -> None:
+    folder = host.file("/srv/hg/repos/.sessions")
+    assert (folder.user, folder.group, folder.mode) == ("hg", "hg", 0o700)
+    disks = host.check_output("stat -c %%d /srv/hg/repos /srv/hg/repos/.sessions").split()
+    assert disks[0] == disks[1]
+    for user, may in (("hg", True), ("hgweb", False), ("hgbundles", False), ("nobody", False)):
+        assert host.run(f"runuser -u {user} -- ls {folder.path}").succeeded is may, user
+    shown = host.check_output(f"{HG} config extensions hgfleet.sessions").splitlines()
+    assert "extensions.session_limits=/opt/hgfleet/current/hgext/session_limits.py" in shown
+    assert "extensions.session_limits:required=yes" in shown
+    assert "hgfleet.sessions=/srv/hg/repos/.sessions" in shown
+
+
 def test_all_that_serve_share_the_queue_of_clones_and_nobody_else(host: Host) -> None:
     folder = host.file("/run/hgfleet-admission")
     assert (folder.user, folder.group, folder.mode) == ("hg", "hg", 0o2770)

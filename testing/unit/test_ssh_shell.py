@@ -208,3 +208,54 @@ def test_a_client_that_has_gone_is_no_traceback(site: Site) -> None:
     done = site.run(["sh", "-c", f"{site.path}/ssh host help 2>{site.path}/err | true"], {})
     assert done.returncode == 0
     assert (site.path / "err").read_text() == ""
+
+
+# --- sessions that end early ------------------------------------------------------------------
+
+
+@pytest.fixture
+def limited(site: Site) -> Site:
+    """A repository whose sessions have limits."""
+    (site.path / "sessions").mkdir(mode=0o700)
+    names = ("hardening", "session_limits")
+    extensions = "".join(f"{name} = {TOP}/hgext/{name}.py\n" for name in names)
+    (site.path / "hgrc").write_text(
+        f"[extensions]\n{extensions}[hgfleet]\nsessions = {site.path}/sessions\n"
+    )
+    (site.path / "repos").mkdir()
+    site.hg("init", str(site.path / "repos/hgfleet"))
+    return site
+
+
+def send(site: Site, request: bytes) -> subprocess.CompletedProcess[bytes]:
+    """Send a request to the session, and disconnect."""
+    command = [str(site.path / "ssh"), "host", "hg -R hgfleet serve --stdio"]
+    return subprocess.run(command, input=request, capture_output=True, check=False)
+
+
+def test_a_pusher_who_disconnects_is_no_crash(limited: Site) -> None:
+    done = send(limited, b"unbundle\nheads 10\n666f72636599\nHG20")
+
+    assert done.stderr == b""
+    assert "crash" not in "".join(limited.log)
+    assert " reason=disconnected detail=unbundle status=0 " in limited.log[-1]
+
+
+def test_a_malformed_request_is_one_sentence_and_two_lines_of_the_log(limited: Site) -> None:
+    done = send(limited, b"lookup\nkey x\n")
+
+    assert done.stderr.startswith(b"abort: this request cannot be read: got 'x' for the length")
+    assert done.returncode == 255
+    first, last = limited.log
+    assert "decision=serve" in first
+    assert "event=session-end" in last
+    assert " reason=malformed " in last
+
+
+def test_the_log_tells_operators_where_a_request_failed(limited: Site) -> None:
+    done = send(limited, b"known\n* 0\nnodes 3\nxyz")
+
+    assert done.stderr.startswith(b"abort: the request 'known' cannot be carried out: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert " reason=request-failed " in limited.log[-1]
+    assert ".py:" in limited.log[-1]

@@ -33,7 +33,8 @@ WORLD: Final = r"""
 find /srv/hg/repos /etc/hgfleet /tmp /var/tmp /var/lib/hgfleet/registry.json \
     /var/lib/hgfleet/dynamic "/proc/$sshd/root/tmp" \
     \( -path '*/.hg/cache' -o -path '*/.hg/wcache' -o -name 'systemd-private-*' \
-        -o -path '/var/lib/hgfleet/dynamic/*lock' \) -prune -o \
+        -o -path '/var/lib/hgfleet/dynamic/*lock' -o -path '/srv/hg/repos/.sessions/*.slot' \
+        \) -prune -o \
     ! -type d -printf 'file %M %u %p %s %T@ %l\n' -o -printf 'folder %M %u %p\n' 2>/dev/null |
     sed "s#/proc/[0-9]*/root/tmp#(tmp of sshd)#"
 ss -ltnH | awk '{print "listens", $4}'
