@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.core.errors import AccessDeniedError, UsageError
-from hgfleet.core.names import MAX_PATH_LENGTH
 from hgfleet.registry import permissions
 
 if TYPE_CHECKING:
@@ -120,13 +119,13 @@ def _repository(asked: str, principal: Principal, registry: Registry) -> Decisio
     if repository is not None and permissions.may_read(repository, principal):
         return Serve(repository)
     # One answer for both cases. The likely names come from what the person may read anyway.
-    import difflib
+    from hgfleet.ssh.likely_path import likely
 
-    readable = [
+    readable = (
         r.path for r in registry.repositories.values() if permissions.may_read(r, principal)
-    ]
-    likely = difflib.get_close_matches(path[:MAX_PATH_LENGTH], readable, n=1)
-    hint = f"Did you mean {likely[0]}?" if likely else 'See "ssh hg@HOST repo list".'
+    )
+    found = likely(path, readable)
+    hint = f"Did you mean {found}?" if found else 'See "ssh hg@HOST repo list".'
     return Refuse(
         f"There is no repository '{_shown(path)}' here for {principal.name}. {hint}",
         "no-repository",
