@@ -32,8 +32,8 @@ def problem(paths: Iterable[bytes], kind: str) -> str | None:
             )
         if kind == "zip" and not _is_utf_8(path):
             return (
-                f"This changeset has the path {_shown(path)}, which is not UTF-8, and a zip archive "
-                "holds no such name; request it as tar.gz instead."
+                f"This changeset has the path {_shown(path)}, which is not UTF-8, and a zip "
+                "archive holds no such name; request it as tar.gz instead."
             )
     return None
 

@@ -94,7 +94,7 @@ class Inputs(NamedTuple):
 
 
 def _headers(exchange: Exchange) -> Iterator[tuple[str, str]]:
-    """The headers of Mercurial; arguments out of a body stand in one header, whatever its length.
+    """The headers of Mercurial; arguments out of a body stand in one header of any length.
 
     As in core, they replace those that the client has put into headers.
     """

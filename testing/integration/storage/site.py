@@ -75,8 +75,8 @@ class StorageSite(site.Site):
     def worker(self, hook: str, *, measure: str = "no", keep: str = "") -> tuple[int, str]:
         """Run the process that upgrades the repository after `hook`; return code and output.
 
-        The hook has `rebuild`, `revlogs`, `place` and `exchange` of hgfleet.storage, `push()`, which
-        adds a changeset by a session of its own, and `kill()`.
+        The hook has `rebuild`, `revlogs`, `place` and `exchange` of hgfleet.storage, `push()`,
+        which adds a changeset by a session of its own, and `kill()`.
         """
         head = (
             "import os, subprocess, sys\n"
