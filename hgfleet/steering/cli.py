@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hgfleet.core import logfmt, systemd
 from hgfleet.core.errors import UnavailableError
 from hgfleet.steering import config as settings
-from hgfleet.steering import health, provider_networks
-from hgfleet.steering.networks import Networks
+from hgfleet.steering import health, networks_file, provider_networks
 
 if TYPE_CHECKING:
     from hgfleet.steering.config import Config
@@ -86,12 +85,21 @@ def _probe(options: argparse.Namespace) -> int:
     def say(event: str, **fields: object) -> None:
         print(logfmt.line(f"steering.{event}", **fields), flush=True)
 
+    def keep_table() -> None:
+        try:
+            networks_file.write(options.config, config)
+        except OSError as problem:
+            # Sessions then build the table themselves.
+            say("networks-unwritten", reason=problem)
+
     def refresh() -> None:
         while True:
             provider_networks.refresh(config, say)
+            keep_table()
             if over.wait(provider_networks.INTERVAL):
                 return
 
+    keep_table()
     probe.run(config, say, is_over)
     return 0
 
@@ -128,6 +136,6 @@ def _state(config: Config) -> health.Health:
 
 def _where(options: argparse.Namespace) -> int:
     config = settings.load(options.config)
-    region = Networks([*provider_networks.load(config), *config.networks]).region(options.address)
+    region = networks_file.build(config).region(options.address)
     print(region or "nowhere known")
     return 0 if region else 1

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+    Address = ipaddress.IPv4Address | ipaddress.IPv6Address
     Interval = tuple[int, str | None]
     """An address as a number, and the region from there on up to the next interval."""
 
@@ -61,20 +62,28 @@ class Networks:
     def __init__(self, networks: Iterable[tuple[Network, str]]) -> None:
         """Build the table; see `flatten`."""
         known = list(networks)
-        self._intervals = {version: flatten(known, version) for version in VERSIONS}
-        self._starts = {v: [start for start, _ in found] for v, found in self._intervals.items()}
+        self.intervals = {version: flatten(known, version) for version in VERSIONS}
+        self._starts = {v: [start for start, _ in found] for v, found in self.intervals.items()}
 
     def region(self, address: str) -> str | None:
         """Return the region of an address as text; None for an unknown one, or for no address."""
-        try:
-            parsed = ipaddress.ip_address(address.partition("%")[0])
-        except ValueError:
+        parsed = parse_address(address)
+        if parsed is None:
             return None
-        if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
-            # The address of an IPv4 client at a socket for both versions.
-            parsed = parsed.ipv4_mapped
         found = bisect_right(self._starts[parsed.version], int(parsed)) - 1
-        return self._intervals[parsed.version][found][1] if found >= 0 else None
+        return self.intervals[parsed.version][found][1] if found >= 0 else None
+
+
+def parse_address(text: str) -> Address | None:
+    """Read the address of a client; None for any other text."""
+    try:
+        parsed = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
+        # The address of an IPv4 client at a socket for both versions.
+        return parsed.ipv4_mapped
+    return parsed
 
 
 def parse(pairs: Sequence[tuple[str, str]]) -> list[tuple[Network, str]]:

@@ -70,6 +70,11 @@ def _fetch(config: Config, provider: Provider) -> object:
     return json.loads(text)
 
 
+def paths(config: Config) -> list[Path]:
+    """Return the files that keep the networks of the providers."""
+    return [_path(config.state, provider) for provider in config.providers]
+
+
 def _path(state: Path, provider: Provider) -> Path:
     return state / f"ranges-{provider.name}.json"
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.bundles.manifest import Entry
+from hgfleet.steering import config, networks_file
 from hgfleet.steering.order import Endpoint
 from testing.integration.steering.site import REPOSITORY, SteeredSite
 from testing.integration.support.store import NOW, Store
@@ -105,3 +106,31 @@ def test_a_clone_avoids_an_endpoint_that_is_down(site: SteeredSite) -> None:
     assert "clone bundle" not in said
     assert site.hg("-R", site.root / "clone", "log", "-T", "{desc}") == "x"
     assert store.requests == []
+
+
+def test_a_session_does_not_build_the_table_that_the_prober_keeps(site: SteeredSite) -> None:
+    settings = site.root / "steering.toml"
+    site.steer((NEAR, FAR), networks=NETWORKS)
+    site.publish(*ALL)
+    site.probed("eu", "us")
+    # An extension that notes each table that a session builds.
+    built = site.root / "built"
+    (site.root / "spy.py").write_text(
+        "from hgfleet.steering import networks\n"
+        "flatten = networks.flatten\n"
+        "def noted(*arguments):\n"
+        f"    open({str(built)!r}, 'a').write('built')\n"
+        "    return flatten(*arguments)\n"
+        "networks.flatten = noted\n"
+    )
+    with site.hgrc.open("a") as file:
+        file.write(f"[extensions]\nspy = {site.root / 'spy.py'}\n")
+    assert site.told("192.0.2.9")[0] == US_STREAM.url
+    assert built.exists()
+    built.unlink()
+
+    networks_file.write(settings, config.load(settings))
+
+    assert site.told("192.0.2.9")[0] == US_STREAM.url
+    assert site.told("198.51.100.9")[0] == EU_STREAM.url
+    assert not built.exists()
