@@ -72,12 +72,18 @@ def add_parser(subparsers: Any) -> None:
     upgrade.add_argument(
         "--jobs", type=_count, default=1, metavar="N", help="repositories at the same time (1)"
     )
-    upgrade.add_argument(
+    backups = upgrade.add_mutually_exclusive_group()
+    backups.add_argument(
         "--keep-backup",
         type=float,
         metavar="DAYS",
-        help="leave old stores in .hg/storage-upgrade for so long; a later run removes them "
-        "(default: until their last reader ends)",
+        help="leave old stores in .hg/storage-upgrade for so long; the first run after that "
+        "removes them, no earlier one does (default: until their last reader ends)",
+    )
+    backups.add_argument(
+        "--prune-backups",
+        action="store_true",
+        help="remove old stores before the days of their --keep-backup have passed",
     )
     upgrade.add_argument(
         "--no-measure", action="store_true", help="do not measure bundle and read times"
@@ -212,6 +218,7 @@ def _upgrade(options: argparse.Namespace) -> int:
         jobs=options.jobs,
         measure=not options.no_measure,
         keep_days=options.keep_backup,
+        prune=options.prune_backups,
     )
     outcomes = run.run(candidates)
     for line in table(outcomes, wanted):

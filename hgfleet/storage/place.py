@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import math
 import os
 import shutil
 import tempfile
@@ -13,6 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hgfleet.core import files
 from hgfleet.core.errors import HostError, TemporaryError
 from hgfleet.storage import formats
 
@@ -30,6 +32,9 @@ COMPLETE: Final = "complete"
 
 SINCE: Final = "since"
 """In the folder: when it became the old store (seconds since 1970)."""
+
+KEPT: Final = "kept"
+"""In the folder: the seconds for which the old store stays (`--keep-backup`)."""
 
 FORGOTTEN_SECONDS: Final = 86_400
 """The time after which a reader no longer keeps an old store from its deletion."""
@@ -134,8 +139,42 @@ def remove(folder: Path) -> None:
         _delete(away)
 
 
-def remove_old(control: Path, keep: float | None) -> bool:
-    """Delete the old store of a current repository; False if it has to stay for now."""
+def keep_for(folder: Path, seconds: float | None) -> None:
+    """Note how long the store in the working folder stays once it is the old one.
+
+    Before the exchange, so that a run after a kill knows it too.
+    """
+    if seconds is None:
+        (folder / KEPT).unlink(missing_ok=True)
+    else:
+        files.replace(folder / KEPT, f"{seconds:.0f}\n", mode=0o640)
+
+
+def _kept_seconds(folder: Path) -> float:
+    """Read the note of `keep_for`; a damaged one counts as for ever, until `--prune-backups`."""
+    try:
+        found = float((folder / KEPT).read_text("ascii"))
+    except FileNotFoundError:
+        return 0
+    except ValueError:
+        return math.inf
+    return found if found >= 0 else math.inf
+
+
+def stays(age: float, kept: float, *, is_read: bool, prune: bool) -> bool:
+    """Whether an old store of this age has to stay. All are seconds."""
+    if not prune and age < kept:
+        return True
+    # A dead reader holds no lock; a reader of a day counts as hung.
+    return is_read and age < FORGOTTEN_SECONDS
+
+
+def remove_old(control: Path, keep: float | None, *, prune: bool = False) -> bool:
+    """Delete the old store of a current repository; False if it has to stay for now.
+
+    `keep` seconds, and the seconds that the run noted which made the store: the longer time counts.
+    `prune` ignores both.
+    """
     folder = control / WORK
     old = folder / ".hg/store"
     if old.is_dir():
@@ -143,10 +182,8 @@ def remove_old(control: Path, keep: float | None) -> bool:
         if not since.exists():
             since.touch()
         age = time.time() - since.stat().st_mtime
-        if age < (keep or 0):
-            return False
-        # A dead reader holds no lock; a reader of a day counts as hung.
-        if is_read(old) and age < FORGOTTEN_SECONDS:
+        kept = max(keep or 0, _kept_seconds(folder))
+        if stays(age, kept, is_read=is_read(old), prune=prune):
             return False
     remove(folder)
     return True
@@ -165,10 +202,10 @@ def _delete(folder: Path) -> None:
 
 def measure(store: Path) -> tuple[int, int]:
     """Return bytes and number of the files of a store, without files that vanish meanwhile."""
-    size = files = 0
+    size = count = 0
     for folder, _, names in os.walk(store):
         for name in names:
             with contextlib.suppress(OSError):
                 size += os.lstat(f"{folder}/{name}").st_size
-                files += 1
-    return size, files
+                count += 1
+    return size, count

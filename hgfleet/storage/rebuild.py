@@ -40,10 +40,18 @@ LOCKED_REVISIONS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`keep_seconds` is the time that an old store stays; None: until its last reader ends."""
+    """`keep_seconds` is the time that an old store stays; None: until its last reader ends.
+
+    `prune` removes an old store before the time that an earlier run gave it.
+    """
 
     measure: bool = True
     keep_seconds: float | None = None
+    prune: bool = False
+
+    def remove_old(self, control: Path) -> bool:
+        """Delete the old store of a current repository; False if it has to stay for now."""
+        return place.remove_old(control, self.keep_seconds, prune=self.prune)
 
 
 def upgrade(repository: Path, options: Options, say: Say) -> dict[str, Any]:
@@ -61,7 +69,7 @@ def upgrade(repository: Path, options: Options, say: Say) -> dict[str, Any]:
         if decision.action is formats.Action.REFUSE:
             raise HostError("; ".join(decision.reasons))
         if decision.action is formats.Action.CURRENT:
-            return {"changed": False, "removed": place.remove_old(control, options.keep_seconds)}
+            return {"changed": False, "removed": options.remove_old(control)}
         place.check_exchange(control)
         try:
             figures = _Rebuild(repository, goal, decision, options, say).run()
@@ -69,7 +77,7 @@ def upgrade(repository: Path, options: Options, say: Say) -> dict[str, Any]:
             raise TemporaryError(f"another process keeps it locked: {_text(problem)}") from problem
         except (error.Error, error.StorageError) as problem:
             raise DamagedError(f"Mercurial says: {_text(problem)}") from problem
-        return figures | {"removed": place.remove_old(control, options.keep_seconds)}
+        return figures | {"removed": options.remove_old(control)}
 
 
 def _text(problem: BaseException) -> str:
@@ -223,6 +231,7 @@ class _Rebuild:
 
     def _swap(self) -> None:
         self.say("phase", phase="swap")
+        place.keep_for(self.folder, self.options.keep_seconds)
         self._catch_up(
             compares=True, work=lambda source: exchange.exchange(self.repository, source)
         )

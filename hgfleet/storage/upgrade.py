@@ -125,7 +125,10 @@ class Fleet:
 
 
 class Upgrade:
-    """One run. `keep_days` is the time that an old store stays; None: until its last reader."""
+    """One run. `keep_days` is the time that an old store stays; None: until its last reader.
+
+    `prune` removes old stores before the time that an earlier run gave them.
+    """
 
     def __init__(
         self,
@@ -135,9 +138,11 @@ class Upgrade:
         jobs: int = 1,
         measure: bool = True,
         keep_days: float | None = None,
+        prune: bool = False,
     ) -> None:
         self.fleet, self.report, self.jobs, self.measure = fleet, report, jobs, measure
         self.keep_seconds = None if keep_days is None else keep_days * DAY_SECONDS
+        self.prune = prune
         self._ledger = Ledger()
         self._changed = threading.Condition()
 
@@ -175,7 +180,7 @@ class Upgrade:
             return
         with place.claimed(control):
             place.remove(control / place.AWAY)
-            gone = place.remove_old(control, self.keep_seconds)
+            gone = place.remove_old(control, self.keep_seconds, prune=self.prune)
         text = "its old store is removed" if gone else "its old store stays for now"
         self.report.step("tidied", path, text, removed=gone)
 
@@ -200,8 +205,9 @@ class Upgrade:
     def _work(self, one: Candidate) -> Mapping[str, Any]:
         keep = "" if self.keep_seconds is None else str(self.keep_seconds)
         where = str(self.fleet.root / one.path)
+        prune = ["prune"] if self.prune else []
         with subprocess.Popen(
-            self.fleet.command("upgrade", where, "yes" if self.measure else "no", keep),
+            self.fleet.command("upgrade", where, "yes" if self.measure else "no", keep, *prune),
             env=self.fleet.environment(),
             cwd="/",
             stdin=subprocess.DEVNULL,

@@ -26,16 +26,16 @@ def say(event: str, **fields: Any) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """`wanted`, or `upgrade PATH MEASURE KEEP` with KEEP in seconds, empty for none."""
+    """`wanted`, or `upgrade PATH MEASURE KEEP [prune]` with KEEP in seconds, empty for none."""
     from hgfleet.storage import opened, rebuild
 
     if arguments == ["wanted"]:
         say("done", requirements=sorted(opened.wanted()))
         return 0
-    _, path, measure, keep = arguments
+    _, path, measure, keep, *prune = arguments
     os.nice(NICE)
     try:
-        options = rebuild.Options(measure == "yes", float(keep) if keep else None)
+        options = rebuild.Options(measure == "yes", float(keep) if keep else None, bool(prune))
         say("done", **rebuild.upgrade(Path(path), options, say))
     except HgfleetError as error:
         say("failed", error=str(error), code=error.exit_code)

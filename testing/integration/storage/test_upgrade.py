@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import stat
 from typing import TYPE_CHECKING
 
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.model import Settings, build
+from hgfleet.storage import place
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,3 +94,31 @@ def test_an_interrupted_push_is_cleaned_up_first(site: StorageSite) -> None:
     (site.store / "journal").touch()
     assert "run `hg recover" in site.upgrade(code=71)
     assert not (site.store / "requires").exists()
+
+
+def test_a_later_run_leaves_a_kept_store(site: StorageSite) -> None:
+    site.storage("upgrade", "--no-measure", "--keep-backup", "7")
+    old = site.repository / ".hg" / place.WORK / ".hg/store"
+    before = digest(old)
+    assert "its old store stays for now" in site.upgrade()
+    site.storage("upgrade", "--no-measure", "--keep-backup", "0")
+    assert digest(old) == before
+    said = site.storage("upgrade", "--no-measure", "--prune-backups", "--format", "text")
+    assert "its old store is removed" in said
+    site.assert_modern()
+
+
+def test_a_kept_store_is_removed_after_its_days(site: StorageSite) -> None:
+    site.storage("upgrade", "--no-measure", "--keep-backup", "2")
+    since = site.repository / ".hg" / place.WORK / place.SINCE
+    before = since.stat().st_mtime - 3 * 86_400
+    os.utime(since, (before, before))
+    assert "its old store is removed" in site.upgrade()
+    site.assert_modern()
+
+
+def test_a_store_kept_by_a_killed_run_stays(site: StorageSite) -> None:
+    hook = "place.SINCE = None"  # the first step after the exchange fails
+    code, said = site.worker(hook, keep="3600")
+    assert code == 1, said
+    assert "its old store stays for now" in site.upgrade()
