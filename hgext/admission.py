@@ -19,8 +19,8 @@ This extension limits the number of such answers, for all processes of a host to
   admission-size = 20 MB
 
 ``hgfleet.admission.queue.is_costly`` decides which answers need a slot: clones and pulls of very
-many changesets that the server computes, and streams. A pull from pull bundles on disk needs none.
-Ordinary pulls, pushes and pages never wait.
+many changesets that the server computes, and streams. Of a pull from pull bundles on disk, only the
+changesets that no bundle has are counted. Ordinary pulls, pushes and pages never wait.
 
 ==============================  ==============================================================
 state                           answer
@@ -67,6 +67,8 @@ from mercurial import (
     wireprototypes,
     wireprotov1server,
 )
+
+from hgfleet.admission import prepared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -138,7 +140,9 @@ def _getbundlechunks(
     proto = _asking.get()
     clone = None
     if proto is not None and source == b"serve":
-        clone = _clone(repo, proto, _counts(repo, options))
+        ready = prepared.of(repo)
+        counts = _counts(repo, options) if ready is None else (ready.live, False)
+        clone = _clone(repo, proto, counts)
     if clone is None:
         return answer()
     try:

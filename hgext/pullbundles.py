@@ -9,14 +9,19 @@ pull are always sent live.
 Core has pull bundles too (``.hg/pullbundles.manifest``, ``server.pullbundle``), and this extension
 answers at the same point. But core sends the bundle alone and has the client ask again: 7.2 clients
 then take phases and bookmarks for received. All bookmarks of such a pull are lost, and if the last
-bundle has everything, changesets of a publishing server stay drafts. Hence one answer, with several
-changegroups in it, and files that core does not know of.
+bundle has everything, changesets of a publishing server stay drafts. Hence one answer, and files
+that core does not know of. It has one changegroup, merged from the bundles and the live changesets
+while it is sent (``hgfleet.bundles.changegroup_merge``): `hg incoming` and tools that poll with it
+open the answer as a bundle repository, which takes no second one.
 
 A bundle is passed over and its changesets are sent live when
 
 * its heads are not all visible: stripped, secret or obsolete since it was made;
 * the client did not ask for all of its heads (``hg pull -r``, ``-b``);
-* its file is not there, or not of the size that the manifest gives.
+* its file is not there, or its content is not the one that its name gives (also logged as
+  ``event=pullbundle-corrupt``; the next read by the bundle jobs makes it anew).
+
+The extension ``admission`` counts the live changesets alone.
 
 Each answer is logged with the event ``pullbundles`` (see :hg:`help -e blackbox`) and in the
 system log::
@@ -35,17 +40,34 @@ Enable it on hosts that answer clients::
 
 from __future__ import annotations
 
+import hashlib
 import os
 import syslog
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mercurial import bundle2, exchange, extensions, node, pycompat, registrar, util
+from mercurial import (
+    bundle2,
+    changegroup,
+    discovery,
+    error,
+    exchange,
+    extensions,
+    node,
+    pycompat,
+    registrar,
+    scmutil,
+    util,
+)
 from mercurial import wireprotov1server as server
+from mercurial.interfaces import repository
 from mercurial.utils import urlutil
 
+from hgfleet.admission import prepared
+from hgfleet.admission.prepared import Prepared
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import BinaryIO
 
     from hgfleet.bundles.pullbundle_chain import Link, Segment
@@ -60,54 +82,65 @@ configitem(b"hgfleet", b"pullbundles", default=True)
 FOLDER: Final = b"pullbundles"
 VERSION: Final = b"02"
 """Of the changegroups in the bundles (pullbundle_chain.SPEC)."""
-COPIED: Final = frozenset({b"changegroup", b"hgtagsfnodes", b"cache:rev-branch-cache"})
-"""Parts of a bundle that are sent. Those of the second and third are caches."""
+CACHES: Final = frozenset({b"hgtagsfnodes", b"cache:rev-branch-cache"})
+"""Parts of a bundle that are sent behind its changegroup."""
+HINT: Final = b"try again; `hgfleet bundles verify` on the server finds the corrupt file"
 ASKED: Final = frozenset(
     {"bundlecaps", "cg", "common", "heads", "phases", "bookmarks", "listkeys", "obsmarkers"}
     | {"cbattempted", "remote_sidedata"}
 )
 """Arguments of a pull that this answers; with any other (a stream, a narrow clone) core does."""
 
-OF_A_PULL: Final = ("phases", "bookmarks", "listkeys")
-"""Arguments that a pull has and `hg incoming` has not.
 
-`hg incoming` of 5.9 to 7.2, and tools that poll with it, open the answer as a bundle repository. A
-bundle repository takes one changegroup (NotImplementedError: can't process multiple changegroups).
-"""
+def uisetup(_ui: Any) -> None:
+    """Replace core's search and the answer that follows it (7.2).
 
-
-def extsetup(_ui: Any) -> None:
-    """Replace core's search (7.2); a test fails when core no longer calls it."""
+    Before `extsetup`, so that the wrapper of the extension admission is around that of the answer.
+    """
     extensions.wrapfunction(server, "find_pullbundle", find)
+    extensions.wrapfunction(exchange, "getbundlechunks", _getbundlechunks)
+
+
+def _getbundlechunks(
+    original: Callable[..., Any], repo: Any, source: bytes, *arguments: Any, **options: Any
+) -> Any:
+    answer = prepared.of(repo) if source == b"serve" else None
+    if answer is None:
+        return original(repo, source, *arguments, **options)
+    prepared.put(None)
+    return {b"bundleversion": 2, b"prefercompressed": True}, answer.chunks()
 
 
 def find(
     _original: Callable[..., Any],
     repo: Any,
-    proto: Any,
+    _proto: Any,
     opts: dict[bytes, Any],
     _served_heads: set[bytes],
     heads: set[bytes],
     common: set[bytes],
-) -> Any:
-    """Return a file with the whole answer to a getbundle, or None to have core make it."""
+) -> None:
+    """Prepare the whole answer to a getbundle, or leave it to core to make it.
+
+    Core compresses the answer like its own, so it gets no file from here.
+    """
+    prepared.put(None)
     try:
-        return _find(repo, proto, dict(pycompat.strkwargs(opts)), heads, common)
+        prepared.put(_find(repo, dict(pycompat.strkwargs(opts)), heads, common))
     except Exception as problem:
         # Core can answer without pull bundles.
         repo.ui.log(b"pullbundles", b"%s\n", repr(problem).encode("ascii", "replace"))
-        return None
 
 
 def _find(
-    repo: Any, proto: Any, asked: dict[str, Any], heads: set[bytes], common: set[bytes]
-) -> Any:
+    repo: Any, asked: dict[str, Any], heads: set[bytes], common: set[bytes]
+) -> Prepared | None:
     if not repo.ui.configbool(b"hgfleet", b"pullbundles"):
         return None
     if not heads or not asked.get("cg", True) or any(asked[name] for name in {*asked} - ASKED):
         return None
     capabilities = urlutil.b2_caps_from_bundle_caps(asked.get("bundlecaps") or set())
-    if VERSION not in (capabilities.get(b"changegroup") or ()):
+    if VERSION not in (capabilities.get(b"changegroup") or ()) or not _has_version(repo):
         return None
     # Not by repo.vfs, which goes through no link to a folder.
     folder = Path(os.fsdecode(repo.vfs.join(FOLDER)))
@@ -118,16 +151,19 @@ def _find(
     answer = _Answer(repo, heads, common, folder, text)
     if not answer.segments:
         return None
-    # Counting searches the changelog, so a pull, the usual request, passes without it.
-    if not any(asked.get(name) for name in OF_A_PULL) and answer.changegroups > 1:
-        return None
     bundler = answer.bundler(asked, capabilities)
-    if b"zstd" in server.clientcompressionsupport(proto):
-        # As core's own answers over HTTP; the result of find_pullbundle is sent as it is.
-        level = repo.ui.configint(b"server", b"zstdlevel")
-        bundler.setcompression(b"ZS", {b"level": level})
     _log(repo, answer)
-    return util.chunkbuffer(bundler.getchunks())
+    return Prepared(repo, answer.live, bundler.getchunks)
+
+
+def _has_version(repo: Any) -> bool:
+    """Whether changegroups of the bundles' version have everything of a repository.
+
+    Trees of manifests, for one, have groups of their own in later versions.
+    """
+    return VERSION in changegroup.supportedoutgoingversions(repo) and not (
+        scmutil.istreemanifest(repo) or repository.REPO_FEATURE_SIDE_DATA in repo.features
+    )
 
 
 class _Answer:
@@ -145,34 +181,28 @@ class _Answer:
         # Only visible changesets: core refuses a pull of any other.
         changelog = self._changelog = repo.changelog
         self.segments: list[Segment] = []
-        self._files: dict[str, BinaryIO] = {}
+        self._files: dict[Link, _LinkFile] = {}
         if not all(map(changelog.hasnode, heads)):
             return
         self._common = {one for one in common if changelog.hasnode(one)}
-        has, wants = (
-            changelog.ancestors([changelog.rev(one) for one in nodes], inclusive=True)
-            for nodes in (self._common, heads)
-        )
-        self._has = has
+        has, wants = ({changelog.rev(one) for one in nodes} for nodes in (self._common, heads))
         links = pullbundle_chain.parse(manifest)
-        revisions = {link.name: self._revisions(link) for link in links}
+        revisions = {link: self._revisions(link) for link in links}
 
-        def within(link: Link, ancestors: Any) -> bool:
-            found = revisions[link.name]
-            return found is not None and all(revision in ancestors for revision in found)
+        def within(link: Link, tips: set[int]) -> bool:
+            found = revisions[link]
+            return found is not None and are_ancestors(changelog, found, tips)
 
         self.segments = pullbundle_chain.segments(
             links,
             known=lambda link: within(link, has),
             wanted=lambda link: within(link, wants),
             missing=lambda link: len(
-                changelog.findmissingrevs(
-                    common=[changelog.rev(one) for one in self._common],
-                    heads=revisions[link.name],
-                )
+                changelog.findmissingrevs(common=sorted(has), heads=revisions[link])
             ),
             usable=self._open,
         )
+        self._outgoing = list(self._live_parts()) if self.segments else []
 
     @property
     def links(self) -> list[Link]:
@@ -182,26 +212,22 @@ class _Answer:
     @property
     def live(self) -> int:
         """The number of changesets that no link has, between the segments and behind them."""
-        return sum(self._gaps())
+        return sum(len(outgoing.missing) for outgoing in self._outgoing if outgoing is not None)
 
-    @property
-    def changegroups(self) -> int:
-        """The number of changegroups in the answer: one per link, one per gap."""
-        return len(self.links) + sum(1 for gap in self._gaps() if gap)
+    def _live_parts(self) -> Iterator[Any]:
+        """Yield the changesets of each live part in the place of it, None in that of a link."""
+        has = set(self._common)
+        for segment in self.segments:
+            heads = set(map(node.bin, segment.heads))
+            yield self._missing(heads, has) if segment.link is None else None
+            has |= heads
+        self._sent = has
+        yield self._missing(self._heads, has)
 
-    def _gaps(self) -> list[int]:
-        """Count the changesets of each part that is sent live."""
-        has, gaps = self._common, []
-        for segment in [*self.segments, None]:
-            nodes = set(self._heads) if segment is None else set(map(node.bin, segment.heads))
-            if segment is None or segment.link is None:
-                missing = self._changelog.findmissingrevs(
-                    common=[self._changelog.rev(one) for one in has],
-                    heads=[self._changelog.rev(one) for one in nodes],
-                )
-                gaps.append(len(missing))
-            has = has | nodes
-        return gaps
+    def _missing(self, heads: set[bytes], common: set[bytes]) -> Any:
+        return discovery.outgoing(
+            self._repo, list(common) or [self._repo.nullid], ancestorsof=list(heads)
+        )
 
     def _revisions(self, link: Link) -> list[int] | None:
         """The revisions of a link's heads; None if not all of them are visible."""
@@ -211,67 +237,123 @@ class _Answer:
         return [self._changelog.rev(one) for one in nodes]
 
     def _open(self, link: Link) -> bool:
-        """Open the file of a link; False if it is missing or of another size."""
+        """Open the file of a link; False if it is missing, or its content is corrupt.
+
+        The digest costs a twentieth of the compression of the answer, and no client gets a byte
+        before all digests are right.
+        """
         try:
             file = (self._folder / link.name).open("rb")
         except OSError:
             return False
-        if os.fstat(file.fileno()).st_size != link.size:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != link.sha256:
             file.close()
+            _log_corrupt(self._repo, link, found)
             return False
-        self._files[link.name] = file
+        file.seek(0)
+        self._files[link] = _LinkFile(self._repo.ui, file)
         return True
 
     def bundler(self, asked: dict[str, Any], capabilities: Any) -> Any:
         """Put the parts of the answer together; as exchange.getbundlechunks of core 7.2."""
         bundler = bundle2.bundle20(self._repo.ui, capabilities)
-        has = set(self._common)
-
-        def add(name: bytes, heads: set[bytes], common: set[bytes]) -> None:
-            arguments = {**asked, "heads": list(heads), "common": list(common)}
+        for name in exchange.getbundle2partsorder:
+            if name == b"changegroup":
+                part = bundler.newpart(name, data=self._changegroup(asked.get("bundlecaps")))
+                part.addparam(b"version", VERSION)
+                count = self.live + sum(link.changesets for link in self.links)
+                part.addparam(b"nbchanges", b"%d" % count, mandatory=False)
+                for link in self.links:
+                    bundler.addpart(_Caches(self._files[link]))
+                continue
+            # Caches too are sent for live changesets; the bundles have their own.
+            arguments = {**asked, "heads": list(self._heads), "common": list(self._sent)}
             exchange.getbundle2partsmapping[name](
                 bundler, self._repo, b"serve", b2caps=capabilities, **arguments
             )
-
-        for name in exchange.getbundle2partsorder:
-            if name == b"changegroup":
-                for segment in self.segments:
-                    heads = set(map(node.bin, segment.heads))
-                    if segment.link is None:
-                        add(name, heads, has)
-                    else:
-                        file = self._files[segment.link.name]
-                        bundler.addpart(_Copied(self._repo.ui, file))
-                    has |= heads
-            # Caches too are sent for live changesets; the bundles have their own.
-            add(name, self._heads, has)
         return bundler
 
+    def _changegroup(self, bundlecaps: Any) -> Iterator[bytes]:
+        """Merge the changegroups of the links with the live ones."""
+        from hgfleet.bundles import changegroup_merge
 
-class _Copied:
-    """The parts of a bundle on disk, in the role of one part of the bundle that is sent."""
+        changegroups = []
+        for segment, outgoing in zip([*self.segments, None], self._outgoing, strict=True):
+            if segment is not None and segment.link is not None:
+                read = self._files[segment.link].changegroup().read
+                name = f"pull bundle {segment.link.name}"
+            elif outgoing.missing:
+                stream = changegroup.makestream(
+                    self._repo, outgoing, VERSION, b"serve", bundlecaps=bundlecaps
+                )
+                read = util.chunkbuffer(stream).read
+                name = "live changesets"
+            else:
+                continue
+            changegroups.append(changegroup_merge.Changegroup(name, read))
+        try:
+            yield from changegroup_merge.merge(changegroups)
+        except changegroup_merge.CorruptChangegroupError as problem:
+            raise error.Abort(str(problem).encode("ascii", "replace"), hint=HINT) from problem
 
-    type = b"changegroup"
+
+def are_ancestors(changelog: Any, revisions: Iterable[int], tips: set[int]) -> bool:
+    """Whether all revisions are among the tips, or ancestors of a tip.
+
+    Old heads that were never merged are among the tips of each pull, so the search goes no further
+    back than the newest heads of a link.
+    """
+    rest = set(revisions) - tips
+    if not rest:
+        return True
+    if not tips or max(rest) > max(tips):
+        return False
+    return rest <= set(changelog.reachableroots(min(rest), list(tips), list(rest)))
+
+
+class _LinkFile:
+    """The bundle of a link, read once: first its changegroup, then the parts behind it."""
 
     def __init__(self, ui: Any, file: BinaryIO) -> None:
-        self.id: int | None = None
         self._ui, self._file = ui, file
+        self._parts: Iterator[Any] = iter(())
+
+    def changegroup(self) -> Any:
+        """Return the part with the changegroup."""
+        self._parts = bundle2.getunbundler(self._ui, self._file).iterparts()
+        for part in self._parts:
+            if part.type == b"changegroup" and part.params.get(b"version") == VERSION:
+                return part
+        raise error.Abort(b"a pull bundle has no changegroup of version %s" % VERSION, hint=HINT)
+
+    def caches(self) -> Iterator[Any]:
+        """Yield the other parts that are sent."""
+        with self._file:
+            yield from (part for part in self._parts if part.type in CACHES)
+
+
+class _Caches:
+    """The caches of a link, in the role of one part of the bundle that is sent."""
+
+    type = b"cache"
+
+    def __init__(self, link: _LinkFile) -> None:
+        self.id: int | None = None
+        self._link = link
 
     def getchunks(self, ui: Any) -> Iterator[bytes]:
         """Read the parts one after the other and send each again."""
-        with self._file:
-            for part in bundle2.getunbundler(self._ui, self._file).iterparts():
-                if part.type not in COPIED:
-                    continue
-                copy = bundle2.bundlepart(
-                    part.type,
-                    part.mandatoryparams,
-                    part.advisoryparams,
-                    util.filechunkiter(part, size=2**16),
-                    mandatory=part.mandatory,
-                )
-                copy.id = self.id
-                yield from copy.getchunks(ui)
+        for part in self._link.caches():
+            copy = bundle2.bundlepart(
+                part.type,
+                part.mandatoryparams,
+                part.advisoryparams,
+                util.filechunkiter(part, size=2**16),
+                mandatory=part.mandatory,
+            )
+            copy.id = self.id
+            yield from copy.getchunks(ui)
 
 
 def _log(repo: Any, answer: _Answer) -> None:
@@ -289,3 +371,16 @@ def _log(repo: Any, answer: _Answer) -> None:
     repo.ui.log(b"pullbundles", b"%s\n", line.encode("ascii"))
     # The identifier is that of the program.
     syslog.syslog(syslog.LOG_INFO, line)
+
+
+def _log_corrupt(repo: Any, link: Link, found: str) -> None:
+    from hgfleet.core import logfmt
+
+    line = logfmt.line(
+        "pullbundle-corrupt",
+        repository=os.fsdecode(repo.ui.config(b"hgfleet", b"path") or repo.root),
+        file=link.name,
+        sha256=found,
+    )
+    repo.ui.log(b"pullbundles", b"%s\n", line.encode("ascii"))
+    syslog.syslog(syslog.LOG_WARNING, line)

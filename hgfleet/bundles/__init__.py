@@ -26,31 +26,32 @@ repositories.
 The state is in the objects and the manifests (with those of the retention time) alone; the scratch
 folder can be deleted at any time.
 
-| module             | contents                                                           |
-| ------------------ | ------------------------------------------------------------------ |
-| `config`           | settings, `bundles.toml`                                           |
-| `cli`, `explain`   | the commands                                                       |
-| `kinds`            | kinds of bundles, and the keys of their objects                    |
-| `manifest`         | manifests, on disk and their history                               |
-| `plan`             | the decision about the clone bundles of a repository (pure)        |
-| `prune`            | the decision which objects to delete (pure)                        |
-| `demand`           | the cost of clones and pulls, from the logs (pure)                 |
-| `budget`           | limits on processors, memory and scratch space                     |
-| `pages`            | `index.html` and `bundles.json` (pure)                             |
-| `job`              | one run: settings, options, limits, manifests                      |
-| `stores`, `reader` | the stores during a run; their objects as clients see them         |
-| `scratch`          | the scratch folder: locks, snapshots, working folders              |
-| `state_cache`      | answers of hg, kept with the fingerprint of the repository         |
-| `check_times`      | the checks that only some runs make                                |
-| `repository`       | hg: state, snapshot, bundle, clone                                 |
-| `workspace`        | the snapshot and working folder of one repository                  |
-| `planner`          | looks at a repository and plans                                    |
-| `generate`         | generation and upload                                              |
-| `verify`           | verification through the public URL                                |
-| `published`        | published bundles: health, reads, pruning, pages                   |
-| `republish`        | manifests from the objects in the stores                           |
-| `pullbundle_chain` | the chain of pull bundles (pure)                                   |
-| `pullbundle_store` | pull bundles on disk                                               |
-| `update`           | the steps for one repository                                       |
-| `pipeline`         | runs over all repositories                                         |
+| module              | contents                                                           |
+| ------------------- | ------------------------------------------------------------------ |
+| `config`            | settings, `bundles.toml`                                           |
+| `cli`, `explain`    | the commands                                                       |
+| `kinds`             | kinds of bundles, and the keys of their objects                    |
+| `manifest`          | manifests, on disk and their history                               |
+| `plan`              | the decision about the clone bundles of a repository (pure)        |
+| `prune`             | the decision which objects to delete (pure)                        |
+| `demand`            | the cost of clones and pulls, from the logs (pure)                 |
+| `budget`            | limits on processors, memory and scratch space                     |
+| `pages`             | `index.html` and `bundles.json` (pure)                             |
+| `job`               | one run: settings, options, limits, manifests                      |
+| `stores`, `reader`  | the stores during a run; their objects as clients see them         |
+| `scratch`           | the scratch folder: locks, snapshots, working folders              |
+| `state_cache`       | answers of hg, kept with the fingerprint of the repository         |
+| `check_times`       | the checks that only some runs make                                |
+| `repository`        | hg: state, snapshot, bundle, clone                                 |
+| `workspace`         | the snapshot and working folder of one repository                  |
+| `planner`           | looks at a repository and plans                                    |
+| `generate`          | generation and upload                                              |
+| `verify`            | verification through the public URL                                |
+| `published`         | published bundles: health, reads, pruning, pages                   |
+| `republish`         | manifests from the objects in the stores                           |
+| `pullbundle_chain`  | the chain of pull bundles (pure)                                   |
+| `pullbundle_store`  | pull bundles on disk                                               |
+| `changegroup_merge` | one changegroup of several, for an answer to a pull                |
+| `update`            | the steps for one repository                                       |
+| `pipeline`          | runs over all repositories                                         |
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.bundles import reader as http_reader
+from testing.bench import repos
+from testing.integration.bundles.pullbundle_host import SIZE, Host
 from testing.integration.bundles.site import BundleSite
 from testing.integration.support.store import Store, write_keys
 
@@ -64,3 +67,25 @@ def closed(tmp_path: Path) -> Iterator[BundleSite]:
 def short_tail(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the probe see a few bytes only: bundles here are tiny, and hg checks all the others."""
     monkeypatch.setattr(http_reader, "TAIL", 8)
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """240 changesets with branches, merges, tags and bookmarks in a chain, and 9 more."""
+    made = Host(tmp_path_factory.mktemp("template"))
+    made.config.scratch.mkdir()
+    made.config.pull_bundles.mkdir()
+    made.source.parent.mkdir()
+    repos.generate(made.source, SIZE, seed=7)
+    assert made.run().error is None
+    repos.append(made.source, 9, seed=8)
+    made.hg("-R", made.source, "bookmark", "-r", "tip", "newest")
+    return made.root
+
+
+@pytest.fixture
+def host(template: Path, tmp_path: Path) -> Host:
+    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
+    made = Host(tmp_path)
+    made.serve()
+    return made

@@ -5,153 +5,21 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import replace
-from datetime import timedelta
-from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hgfleet.bundles import repository as hg_side
-from hgfleet.bundles.config import Config
-from hgfleet.bundles.job import Options, Outcome
 from hgfleet.bundles.pipeline import Pipeline
-from hgfleet.bundles.plan import Refresh
-from hgfleet.bundles.pullbundle_chain import Chain, Limits
 from hgfleet.bundles.pullbundle_store import PullbundleStore
 from hgfleet.core.report import Report
 from hgfleet.hg import fingerprint
 from hgfleet.hg.command_server import Hg
-from hgfleet.objectstore.settings import Store
-from hgfleet.registry.model import Repository
 from testing.bench import repos
-from testing.integration.support import site
+from testing.integration.bundles.pullbundle_host import SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-EVERYTHING = (
-    "{node} {phase} {branch} [{bookmarks}] [{tags}] {extras} {parents % '{node} '}{file_mods}\n"
-)
-SIZE = repos.Size(changesets=240, files=20)
-
-
-HGRC = f"""\
-[extensions]
-pullbundles = {site.HGEXT}/pullbundles.py
-blackbox =
-strip =
-[blackbox]
-track = pullbundles
-[trusted]
-users = *
-[ui]
-username = t
-[experimental]
-evolution = all
-"""
-
-
-class Host(site.Site):
-    """A host with one private repository, whose pulls are answered with the extension."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(root, HGRC)
-        self.source = self.path("project")
-        self.live_hgrc = root / "live.hgrc"
-        self.live_hgrc.write_text(f"%include {self.hgrc}\n[hgfleet]\npullbundles = no\n")
-        self.config = Config(
-            stores=(Store("main", "http://unused", "bundles", "http://unused/bundles"),),
-            refresh=Refresh(share=0.01, age=timedelta(days=7)),
-            retention=timedelta(days=7),
-            repositories=self.repos,
-            manifests=root / "manifests",
-            pull=Limits(least=100, step=10),
-            pull_bundles=root / "pullbundles",
-            access_log=root / "access.log",
-            scratch=root / "scratch",
-            hg=site.program(),
-            hgrc=self.hgrc,
-        )
-        self.repository = Repository("project", "", ("staff",), (), True, ())
-        self.said = StringIO()
-
-    def serve(self) -> None:
-        """Link the folder, as `hgfleet registry apply` does."""
-        (self.source / ".hg/pullbundles").symlink_to(self.config.pull_bundles / "project")
-
-    def pipeline(self, **more: Any) -> Pipeline:
-        self.said = StringIO()
-        return Pipeline(self.config, Report("text", self.said), None, Options(**more))
-
-    def run(self, **more: Any) -> Outcome:
-        everything = more.pop("everything", False)
-        (outcome,) = self.pipeline(**more).run([self.repository], everything=everything)
-        return outcome
-
-    def chain(self) -> Chain:
-        return Pipeline(self.config, Report("text", self.said)).pullbundles.chain(self.repository)
-
-    def files(self) -> set[str]:
-        return {path.name for path in (self.config.pull_bundles / "project").iterdir()}
-
-    def log(self) -> str:
-        """Return the log since the last call: answers from disk."""
-        file = self.source / ".hg/blackbox.log"
-        text = file.read_text() if file.exists() else ""
-        file.unlink(missing_ok=True)
-        return text
-
-    def content(self, clone: Path) -> list[str]:
-        return sorted(self.hg("-R", clone, "log", "--hidden", "-T", EVERYTHING).splitlines())
-
-    def pull(self, name: str, *arguments: str, have: Iterable[str] = (), live: bool) -> Path:
-        """Make a clone that has only `have`, and pull into it, all `live` or not."""
-        clone = self.root / name
-        shutil.rmtree(clone, ignore_errors=True)
-        self.hg("init", clone)
-        revisions = [word for one in have for word in ("--rev", one)]
-        if revisions:
-            self.hg("-R", clone, "pull", "-q", *revisions, self.source)
-        ssh = self.ssh(self.live_hgrc if live else self.hgrc)
-        done = self.start("-R", clone, "pull", *ssh, *arguments, self.url("project"))
-        assert done.returncode in {0, 1}, done.stderr
-        return clone
-
-    def compare(self, *arguments: str, have: Iterable[str] = ()) -> str:
-        """Pull live and with pull bundles; return the log of the latter."""
-        live = self.pull("live", *arguments, have=have, live=True)
-        assert "event=pullbundle" not in self.log()
-        clone = self.pull("clone", *arguments, have=have, live=False)
-        assert self.content(clone) == self.content(live)
-        assert self.hg("-R", clone, "verify", "-q") == ""
-        return self.log()
-
-    def last(self) -> int:
-        """The number of the newest revision."""
-        return int(self.hg("-R", self.source, "log", "-r", "tip", "-T", "{rev}"))
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """240 changesets with branches, merges, tags and bookmarks in a chain, and 9 more."""
-    made = Host(tmp_path_factory.mktemp("template"))
-    made.config.scratch.mkdir()
-    made.config.pull_bundles.mkdir()
-    made.source.parent.mkdir()
-    repos.generate(made.source, SIZE, seed=7)
-    assert made.run().error is None
-    repos.append(made.source, 9, seed=8)
-    made.hg("-R", made.source, "bookmark", "-r", "tip", "newest")
-    return made.root
-
-
-@pytest.fixture
-def host(template: Path, tmp_path: Path) -> Host:
-    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
-    made = Host(tmp_path)
-    made.serve()
-    return made
+    from testing.integration.bundles.pullbundle_host import Host
 
 
 def test_a_pull_from_any_point_gives_what_it_gave_live(host: Host) -> None:
@@ -160,28 +28,6 @@ def test_a_pull_from_any_point_gives_what_it_gave_live(host: Host) -> None:
     assert f"links=8 from_disk={total - 9} live=9 " in host.compare()
     for have in (20, 125, total - 40):
         assert "event=pullbundle repository=" in host.compare(have=[str(have)]), have
-
-
-@pytest.mark.parametrize("have", [None, 20, 125, 225])
-def test_incoming_shows_each_changeset_and_its_bundle_can_be_applied(
-    host: Host, have: int | None
-) -> None:
-    """`hg incoming` opens the answer as a bundle repository, which takes one changegroup only."""
-    clone, bundle = host.root / "clone", host.root / "incoming.hg"
-    host.hg("init", clone)
-    if have is not None:
-        host.hg("-R", clone, "pull", "-q", "-r", str(have), host.source)
-    missing = host.hg("-R", host.source, "log", "-T", "{node}\n").splitlines()
-    for node in host.hg("-R", clone, "log", "-T", "{node}\n").splitlines():
-        missing.remove(node)
-    words = ("-R", clone, "incoming", "-q", *host.ssh(), "-T", "{node}\n")
-    assert sorted(host.hg(*words, host.url("project")).splitlines()) == sorted(missing)
-    shown = host.hg(*words, "--bundle", bundle, host.url("project"))
-    assert sorted(shown.splitlines()) == sorted(missing)
-    host.hg("-R", clone, "unbundle", "-q", bundle)
-    assert host.hg("-R", clone, "verify", "-q") == ""
-    nodes = host.hg("-R", clone, "log", "-T", "{node}\n").splitlines()
-    assert set(missing) <= set(nodes)
 
 
 def test_a_pull_gets_no_more_than_it_asked_for(host: Host) -> None:
