@@ -127,6 +127,10 @@ def bounded(
     except MemoryError as end:
         _note(ui, "memory", stream.command)
         raise error.Abort(_memory_sentence(ui)) from end
+    except ConnectionError:
+        # The answer had no reader; core ends quietly.
+        _note(ui, "disconnected", stream.command)
+        raise
     except (error.Error, OSError):
         raise
     except Exception as problem:

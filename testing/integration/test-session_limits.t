@@ -41,11 +41,19 @@ Clones and pushes go on as ever, and nothing is left of the pushed data.
   $ ls $TESTTMP/sessions
   alice.0.slot
 
-Data is received in the folder of sessions, and not in the temporary folder.
+Data is received in the folder of sessions, and not in the temporary folder; the repository is locked afterwards.
 
   $ python -c 'import os; open("random", "wb").write(os.urandom(300000))'
   $ hg commit -qAm random
-  $ TMPDIR=$TESTTMP/nowhere hg push -q
+  $ mkdir $TESTTMP/temporary
+  $ printf "[hooks]\npretxnopen.look = ls $TESTTMP/sessions $TESTTMP/temporary\n" >> $TESTTMP/more.rc
+  $ TMPDIR=$TESTTMP/temporary hg push 2>&1 | grep -v 'changes\|manifests\|pushing'
+  remote: */sessions: (glob)
+  remote: alice.0.push
+  remote: alice.0.slot
+  remote: 
+  remote: */temporary: (glob)
+  $ limit
 
 A push that is too large ends with the bytes that it may have.
 
@@ -119,6 +127,18 @@ A session has so much memory. This request needs more.
   $ echo heads | serve
   abort: this request needs more memory than the 256 MiB that a session may take; push or pull fewer changesets at a time (--rev), or smaller files
   [255]
+
+Pushed data takes no memory, whatever the size of its pieces.
+
+  $ limit 'session-memory = 192 MB' 'push-size = 1 GB'
+  $ as alice maintainers
+  $ (printf 'unbundle\nheads 10\n666f726365268435456\n'; head -c 268435456 /dev/zero | tr '\0' x; echo 0) | serve
+  0
+  abort: stream: not a Mercurial bundle
+  0
+  1
+  0 (no-eol)
+  $ as bob sandbox
 
 A person has so many sessions. Here one is open already, as long as a lock is held.
 

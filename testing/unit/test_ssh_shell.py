@@ -259,3 +259,19 @@ def test_the_log_tells_operators_where_a_request_failed(limited: Site) -> None:
     assert len(done.stderr.splitlines()) == 1
     assert " reason=request-failed " in limited.log[-1]
     assert ".py:" in limited.log[-1]
+
+
+def test_a_client_that_disconnects_before_the_answer_is_no_crash(limited: Site) -> None:
+    command = [str(limited.path / "ssh"), "host", "hg -R hgfleet serve --stdio"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as session:
+        assert session.stdin is not None
+        assert session.stdout is not None
+        session.stdout.close()
+        session.stdin.write(b"hello\n")
+        session.stdin.close()
+        session.wait()
+
+    assert "crash" not in "".join(limited.log)
+    assert " reason=disconnected detail=hello " in limited.log[-1]
