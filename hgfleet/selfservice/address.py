@@ -21,11 +21,16 @@ _URL: Final = re.compile(
 
 def configured(hgrc: str) -> str:
     """Return the address in the text of the host's hgrc, without a path; UNKNOWN without one."""
+    return setting(hgrc, "ssh-url").rstrip("/") or UNKNOWN
+
+
+def setting(hgrc: str, wanted: str) -> str:
+    """Return the value of a setting in the text of the host's hgrc; "" without one."""
     for line in hgrc.splitlines():
         name, _, value = line.partition("=")
-        if name.strip() == "ssh-url" and value.strip():
-            return value.strip().rstrip("/")
-    return UNKNOWN
+        if name.strip() == wanted and value.strip():
+            return value.strip()
+    return ""
 
 
 def addressed(text: str, url: str) -> str:

@@ -35,7 +35,7 @@ def help_(context: Context, call: Call) -> str:
     return (
         f"You are {context.principal.name}. This is a Mercurial server{hint}\n\n{lines}\n"
         '"ssh hg@HOST help COMMAND" says more about one of them. There is no shell here, and '
-        "nothing is\nforwarded.\n"
+        "nothing is\nforwarded. Not offered: lfs, largefiles, narrow.\n"
     )
 
 

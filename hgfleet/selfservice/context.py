@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hgfleet.auth import token_file
 from hgfleet.core.paths import MANIFESTS
-from hgfleet.registry import user_repositories
+from hgfleet.registry import repository_sizes, user_repositories
 from hgfleet.registry.compiled import load_compiled
 from hgfleet.selfservice import address
 
@@ -59,11 +59,19 @@ class Context:
     @cached_property
     def url(self) -> str:
         """The address that people use, without the path."""
+        return address.configured(self._configuration)
+
+    @cached_property
+    def _configuration(self) -> str:
         try:
-            text = Path(self.hgrc).read_text("utf-8")
+            return Path(self.hgrc).read_text("utf-8")
         except OSError:
-            text = ""
-        return address.configured(text)
+            return ""
+
+    @cached_property
+    def size_quota(self) -> int:
+        """Bytes that the repositories of one person may have together; 0: no limit."""
+        return repository_sizes.parse_size(address.setting(self._configuration, "owner-quota"))
 
     @property
     def uid(self) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.core.errors import RegistryError
-from hgfleet.registry import permissions
-from hgfleet.selfservice import rules
+from hgfleet.registry import permissions, repository_sizes
+from hgfleet.selfservice import repositories, rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,19 @@ def whoami(context: Context, _call: Call) -> str:
         f"may push:  {_listed(pushable)}\n"
         f"may read:  {_listed([r.path for r in readable])}\n"
         f"create at: {_places(context)}\n"
+        f"{_size(context)}"
     )
+
+
+def _size(context: Context) -> str:
+    """The line about the size quota, where there is one."""
+    if not context.size_quota:
+        return ""
+    try:
+        used = repository_sizes.mebibytes(repositories.used(context))
+    except RegistryError:
+        return ""
+    return f"size:      {used} of {repository_sizes.mebibytes(context.size_quota)} used\n"
 
 
 def _places(context: Context) -> str:

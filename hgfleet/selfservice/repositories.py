@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 
 from hgfleet.core.errors import AccessDeniedError
 from hgfleet.hg import push_spool
-from hgfleet.registry import dynamic_update, permissions, user_repositories
+from hgfleet.registry import (
+    dynamic_update,
+    permissions,
+    repository_sizes,
+    user_repositories,
+)
 from hgfleet.registry.compiled import load_compiled
 
 if TYPE_CHECKING:
@@ -89,13 +94,23 @@ def program() -> str:
 
 def size(place: Path) -> int:
     """Bytes of the repository's store."""
-    total = 0
-    for folder, _, files in os.walk(place / ".hg/store"):
-        for name in files:
-            # A transaction of this moment may remove a listed file.
-            with contextlib.suppress(OSError):
-                total += os.lstat(f"{folder}/{name}").st_size
-    return total
+    return repository_sizes.measured(place)
+
+
+def used(context: Context) -> int:
+    """Bytes of all repositories of the person, archived ones too."""
+    owned = repository_sizes.owned(context.dynamic, context.principal.name)
+    return repository_sizes.total(Path(context.root), owned)
+
+
+def check_size(context: Context, source: Path) -> None:
+    """Refuse a copy that takes the repositories of the person above the quota."""
+    if context.size_quota:
+        refusal = repository_sizes.refusal(
+            context.principal.name, used(context), size(source), context.size_quota
+        )
+        if refusal is not None:
+            raise AccessDeniedError(f"{refusal[0].upper()}{refusal[1:]}.")
 
 
 # --- changes by the owner -------------------------------------------------------------------

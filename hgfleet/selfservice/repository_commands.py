@@ -122,6 +122,7 @@ def fork(context: Context, call: Call) -> str:
     source = repositories.find(context, call.arguments[0])
     path = call.arguments[1]
     entry = _new_entry(context, path, call, source)
+    repositories.check_size(context, context.place(source.path))
     creation.create(context, path, entry, source)
     return _made(context, path, entry, f"Forked {source.path} as {path}.")
 

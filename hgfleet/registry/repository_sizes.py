@@ -1,0 +1,106 @@
+"""Sizes of user repositories, remembered beside each, and the quota of all of one owner.
+
+A push adds the bytes that it wrote to the remembered size of its repository (`hgext/owner_quota`),
+so no push walks through a store. A size that is missing or older than RECOUNT_S is measured anew:
+a kill between a push and its note, or a storage upgrade, is forgotten by then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.core import files
+from hgfleet.registry import user_repositories
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+NAME: Final = "hgfleet-size"
+"""In .hg: bytes of the store, in decimal."""
+
+RECOUNT_S: Final = 7 * 86_400
+
+_UNITS: Final = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
+def parse_size(text: str) -> int:
+    """Read a size in Mercurial's notation, such as "5 GB"; 0, no limit, for anything else."""
+    found = re.fullmatch(r"\s*([0-9]+)\s*([kmgtb]?)b?\s*", text, re.IGNORECASE)
+    return int(found[1]) * _UNITS[found[2].lower()] if found else 0
+
+
+def mebibytes(size: int) -> str:
+    """Return a number of bytes as people read it."""
+    return f"{size / 2**20:,.1f} MiB"
+
+
+def refusal(owner: str, used: int, growth: int, allowed: int) -> str | None:
+    """Return the refusal of a change that adds so many bytes, None if it may be made.
+
+    A change that adds none is never refused: it is how an owner gets below the quota.
+    """
+    if allowed <= 0 or growth <= 0 or used + growth <= allowed:
+        return None
+    return (
+        f"the repositories of {owner} would have {mebibytes(used + growth)}, and the limit is "
+        f"{mebibytes(allowed)} (used: {mebibytes(used)}); archive and delete one, or ask an "
+        "operator for more; nothing was changed"
+    )
+
+
+def owned(dynamic: str | Path, owner: str) -> list[str]:
+    """Return the repositories of an owner, archived ones too. Raises RegistryError."""
+    found = user_repositories.load(dynamic)
+    # Entries are checked on demand, and those of other owners need not be.
+    return [
+        path
+        for path, value in found.raw.items()
+        if isinstance(value, dict) and value.get("owner") == owner and path in found.repositories
+    ]
+
+
+def total(root: Path, paths: Iterable[str]) -> int:
+    """Return the bytes of these repositories."""
+    return sum(remembered(root / path) for path in paths)
+
+
+def remembered(place: Path) -> int:
+    """Return the size of a repository, measured only where it is not known; 0 without one."""
+    known = noted(place)
+    if known is None:
+        known = measured(place)
+        remember(place, known)
+    return known
+
+
+def noted(place: Path) -> int | None:
+    """Return the size that was noted lately."""
+    note = place / ".hg" / NAME
+    try:
+        if time.time() - note.stat().st_mtime >= RECOUNT_S:
+            return None
+        return int(note.read_text("ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def remember(place: Path, size: int) -> None:
+    """Note the size of a repository; a full disk is not a reason to fail."""
+    with contextlib.suppress(OSError):
+        files.replace(place / ".hg" / NAME, f"{size}\n")
+
+
+def measured(place: Path) -> int:
+    """Return the bytes of the repository's store, from a walk through it."""
+    size = 0
+    for folder, _, names in os.walk(place / ".hg/store"):
+        for name in names:
+            # A transaction of this moment may remove a listed file.
+            with contextlib.suppress(OSError):
+                size += os.lstat(f"{folder}/{name}").st_size
+    return size

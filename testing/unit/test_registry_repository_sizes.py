@@ -1,0 +1,83 @@
+"""Remembered sizes of repositories, and the decision about a push that adds to them."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet.registry import repository_sizes
+from hgfleet.registry.user_repositories import Entry
+from testing.unit.user_repository_file import BOB, written
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("used", "growth", "allowed", "is_refused"),
+    [
+        (0, 5, 10, False),
+        (5, 5, 10, False),
+        (5, 6, 10, True),
+        (20, 0, 10, False),
+        (20, -5, 10, False),
+        (20, 5, 0, False),
+    ],
+)
+def test_a_push_above_the_limit_is_refused(
+    used: int, growth: int, allowed: int, is_refused: bool
+) -> None:
+    assert (repository_sizes.refusal("bob", used, growth, allowed) is not None) is is_refused
+
+
+def test_a_refusal_has_the_sizes_and_the_way_out() -> None:
+    said = repository_sizes.refusal("bob", 3 * MIB, 4 * MIB, 5 * MIB)
+    assert said == (
+        "the repositories of bob would have 7.0 MiB, and the limit is 5.0 MiB (used: 3.0 MiB); "
+        "archive and delete one, or ask an operator for more; nothing was changed"
+    )
+    # A reply to a push has 255 bytes, and names of people at most 32.
+    longest = repository_sizes.refusal("b" * 32, 10**15, 10**15, 10**15)
+    assert longest is not None
+    assert len(longest) <= 255
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("5 GB", 5 * 2**30), ("20mb", 20 * MIB), ("1k", 1024), ("7", 7), ("0", 0), ("much", 0)],
+)
+def test_sizes_are_read_as_mercurial_reads_them(text: str, size: int) -> None:
+    assert repository_sizes.parse_size(text) == size
+
+
+def test_a_size_is_measured_once_and_again_when_it_is_old_or_damaged(tmp_path: Path) -> None:
+    store = tmp_path / ".hg/store"
+    store.mkdir(parents=True)
+    (store / "file").write_bytes(b"x" * 100)
+    assert repository_sizes.remembered(tmp_path) == 100
+    (store / "file").write_bytes(b"x" * 300)
+    assert repository_sizes.remembered(tmp_path) == 100
+    note = tmp_path / ".hg" / repository_sizes.NAME
+    old = time.time() - repository_sizes.RECOUNT_S - 1
+    os.utime(note, (old, old))
+    assert repository_sizes.remembered(tmp_path) == 300
+    note.write_text("half a")
+    assert repository_sizes.remembered(tmp_path) == 300
+    assert repository_sizes.remembered(tmp_path / "none") == 0
+
+
+def test_archived_repositories_of_the_owner_count(tmp_path: Path) -> None:
+    (tmp_path / "dynamic").mkdir()
+    made = "2026-11-21T00:00:00Z"
+    file = written(
+        tmp_path / "dynamic/registry.json",
+        people__bob__x=BOB,
+        people__bob__y=Entry("bob", "", made, archived=made),
+        people__carol__z=Entry("carol", "", made),
+    )
+    assert repository_sizes.owned(file, "bob") == ["people/bob/x", "people/bob/y"]
