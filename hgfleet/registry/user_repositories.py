@@ -171,7 +171,18 @@ class _OnDemand(Mapping[str, _T]):
         return iter(self._keys)
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        iter(self)
+        return len(self._keys or ())
+
+    def take_over(self, other: _OnDemand[_T], changed: set[str]) -> None:
+        """Take over the values that another mapping has made, except those of the changed keys."""
+        # A copy in one step: other threads may make values of it meanwhile.
+        self._made = dict(other._made)
+        for key in changed:
+            self._made.pop(key, None)
+        if other._keys is not None:
+            added = [key for key in changed if key in self]
+            self._keys = sorted([key for key in other._keys if key not in changed] + added)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,8 +294,14 @@ def load_effective(
         return static
 
 
-def merged(static: Registry, dynamic: Dynamic) -> Registry:
-    """Add the entries in service to the static registry, which wins; no entry raises an error."""
+def merged(
+    static: Registry, dynamic: Dynamic, before: tuple[Dynamic, Registry] | None = None
+) -> Registry:
+    """Add the entries in service to the static registry, which wins; no entry raises an error.
+
+    `before` is an earlier dynamic registry and what became of it with the same static one: entries
+    that have not changed since are not made again.
+    """
     if not dynamic.raw:
         return static
 
@@ -296,8 +313,17 @@ def merged(static: Registry, dynamic: Dynamic) -> Registry:
             return None
         return effective(path, entry, static)
 
+    repositories = _OnDemand({**dynamic.raw, **dict.fromkeys(static.repositories)}, repository)
+    if before is not None and isinstance(before[1].repositories, _OnDemand):
+        former = before[0].raw
+        changed = {
+            path
+            for path in dynamic.raw.keys() | former.keys()
+            if path not in static.repositories and dynamic.raw.get(path) != former.get(path)
+        }
+        repositories.take_over(before[1].repositories, changed)
     return model.Registry(
-        repositories=_OnDemand({**dynamic.raw, **dict.fromkeys(static.repositories)}, repository),
+        repositories=repositories,
         namespaces=static.namespaces,
         defaults=static.defaults,
         read_only=static.read_only,

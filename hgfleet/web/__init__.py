@@ -19,6 +19,7 @@ execution            one run of hgweb, collected or passed on
 cache                complete answers, keyed by everything they depend on, bounded in bytes
 responses            sending and logging of responses
 headers              response headers and entity tags
+catalogue            the repositories in the order of the index, made once per registry (pure)
 listing              the index of a folder and /api/repositories
 pages                HTML and JSON of the index, error pages
 health               the answer to /healthz

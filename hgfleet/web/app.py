@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from hgfleet.core.principal import Principal
     from hgfleet.registry.model import Registry
+    from hgfleet.web.catalogue import Catalogue
     from hgfleet.web.exchange import Environ, StartResponse
 
 LONGEST_PATH: Final = 4096
@@ -70,7 +71,7 @@ class Application:
         self._listing = listing.Listing(
             settings,
             self._responses,
-            self._repositories.fingerprint,
+            self._repositories.changed,
             has_sign_in=self._sign_in.is_on,
         )
         self._requests = RepositoryRequests(settings, self._repositories, self._responses)
@@ -137,12 +138,13 @@ class Application:
                 "This server does not know its repositories yet; try again in a minute."
             )
         # The public answer first: a public repository is served without a look at the client.
-        route = routing.resolve(path, registry)
+        catalogue = self._registry.catalogue(registry)
+        route = routing.resolve(path, registry, None, catalogue.is_folder)
         principal = None
         if not isinstance(route, routing.InRepository):
             principal = self._sign_in.principal(exchange)
             if principal is not None:
-                route = routing.resolve(path, registry, principal)
+                route = routing.resolve(path, registry, principal, catalogue.is_folder)
         if isinstance(route, routing.InRepository):
             raw = str(exchange.environ.get("RAW_URI", path))
             if raw.startswith("/") and not routing.is_canonical(raw, route):
@@ -156,12 +158,12 @@ class Application:
             raise self._sign_in.refused(exchange)
         if exchange.method not in ("GET", "HEAD"):
             raise method_not_allowed()
-        return self._page(exchange, registry, route, principal)
+        return self._page(exchange, catalogue, route, principal)
 
     def _page(
         self,
         exchange: Exchange,
-        registry: Registry,
+        catalogue: Catalogue,
         route: routing.Index | None,
         principal: Principal | None,
     ) -> Iterable[bytes]:
@@ -171,9 +173,9 @@ class Application:
             exchange.entry["command"] = "robots"
             return self._responses.send(exchange, HTTPStatus.OK, (headers.PLAIN_TEXT,), _ROBOTS)
         if isinstance(route, routing.Index):
-            return self._listing.index(exchange, registry, route.folder, principal)
+            return self._listing.index(exchange, catalogue, route.folder, principal)
         if listing.is_api(path):
-            return self._listing.api(exchange, registry, principal)
+            return self._listing.api(exchange, catalogue, principal)
         if path == "/login" and principal is not None:
             exchange.entry["command"] = "login"
             home = f"{exchange.base_url(self._settings.public_url)}/"

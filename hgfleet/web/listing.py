@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qs
 
-from hgfleet.hg.fingerprint import CHANGELOG
-from hgfleet.registry.permissions import may_read
+from hgfleet.web import catalogue as catalogues
 from hgfleet.web import headers, pages
 from hgfleet.web.exchange import not_found
 
@@ -14,14 +14,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from hgfleet.core.principal import Principal
-    from hgfleet.hg.fingerprint import Fingerprint
-    from hgfleet.registry.model import Registry
+    from hgfleet.web.catalogue import Catalogue, Page
     from hgfleet.web.exchange import Exchange
     from hgfleet.web.headers import Headers
     from hgfleet.web.responses import Responses
     from hgfleet.web.settings import Settings
 
 API: Final = "/api/repositories"
+
+PAGE: Final = 200
+"""Repositories on a page for people."""
+
+API_PAGE: Final = 1000
+"""Repositories in one answer for programs."""
 
 
 class Listing:
@@ -31,31 +36,33 @@ class Listing:
         self,
         settings: Settings,
         responses: Responses,
-        fingerprint: Callable[[str], Fingerprint],
+        changed: Callable[[str], int | None],
         *,
         has_sign_in: bool,
     ) -> None:
-        """`fingerprint` reads the fingerprint of a repository, given its path."""
+        """`changed` reads the time of the last change of a repository, given its path."""
         self._settings = settings
         self._responses = responses
-        self._fingerprint = fingerprint
+        self._changed = changed
         self._has_sign_in = has_sign_in
         # With sign-in, the same address lists other repositories for each person.
         self._vary: Headers = (headers.DEPENDS_ON_WHO,) if has_sign_in else ()
 
     def index(
-        self, exchange: Exchange, registry: Registry, folder: str, principal: Principal | None
+        self, exchange: Exchange, catalogue: Catalogue, folder: str, principal: Principal | None
     ) -> Iterable[bytes]:
-        """Send the index of a folder, "" for the top."""
+        """Send a page of the index of a folder, "" for the top; raises RefusedError."""
         exchange.entry["command"] = "index"
+        page = _page(exchange, catalogue, folder, principal, PAGE)
         body = pages.index_html(
             self._settings.title,
             exchange.base_url(self._settings.public_url),
             self._settings.ssh_url,
             folder,
-            registry,
-            self._rows(registry, folder, principal),
+            catalogue.registry,
+            self._rows(page),
             principal.name if principal else "" if self._has_sign_in else None,
+            pages.Paging(page.number, page.count, page.total),
         )
         final = (
             headers.HTML,
@@ -67,28 +74,52 @@ class Listing:
         return self._responses.send(exchange, HTTPStatus.OK, final, body, headers.etag(body))
 
     def api(
-        self, exchange: Exchange, registry: Registry, principal: Principal | None
+        self, exchange: Exchange, catalogue: Catalogue, principal: Principal | None
     ) -> Iterable[bytes]:
         """Send the same list as JSON; raises RefusedError for a folder without any."""
         exchange.entry["command"] = "api"
         folder = exchange.path.removeprefix(API).strip("/")
-        listed = self._rows(registry, folder, principal)
-        if folder and not listed:
+        page = _page(exchange, catalogue, folder, principal, API_PAGE)
+        if folder and not page.total:
             raise not_found()
         base_url = exchange.base_url(self._settings.public_url)
-        body = pages.index_json(base_url, self._settings.ssh_url, registry, listed)
+        following = None
+        if page.number < page.count:
+            # A folder with a repository in it has no character to escape.
+            place = f"{API}/{folder}" if folder else API
+            following = f"{base_url}{place}?page={page.number + 1}"
+        body = pages.index_json(
+            base_url, self._settings.ssh_url, catalogue.registry, self._rows(page), following
+        )
         final = (headers.JSON, headers.REVALIDATE, *self._vary)
         return self._responses.send(exchange, HTTPStatus.OK, final, body, headers.etag(body))
 
-    def _rows(
-        self, registry: Registry, folder: str, principal: Principal | None
-    ) -> list[pages.Row]:
-        changed: dict[str, int | None] = {}
-        for path, repository in registry.repositories.items():
-            if may_read(repository, principal):
-                changelog = self._fingerprint(path).signatures[CHANGELOG]
-                changed[path] = changelog[2] // 1_000_000_000 if changelog else None
-        return pages.rows(registry, folder, changed, principal)
+    def _rows(self, page: Page) -> list[pages.Row]:
+        return [
+            pages.Row(
+                path=one.repository.path,
+                description=one.repository.description,
+                namespace=one.namespace,
+                changed=self._changed(one.repository.path),
+            )
+            for one in page.entries
+        ]
+
+
+def _page(
+    exchange: Exchange,
+    catalogue: Catalogue,
+    folder: str,
+    principal: Principal | None,
+    size: int,
+) -> Page:
+    """The page that the query names; raises RefusedError if there is none."""
+    named = parse_qs(exchange.query, keep_blank_values=True).get("page")
+    number = catalogues.page_number(named[0] if named else None)
+    page = catalogues.page_of(catalogue.listed(folder, principal), size, number)
+    if page is None:
+        raise not_found()
+    return page
 
 
 def is_api(path: str) -> bool:

@@ -15,12 +15,9 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from hgfleet.registry.permissions import may_read
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from hgfleet.core.principal import Principal
     from hgfleet.registry.model import Registry
 
 _STYLE: Final = """
@@ -67,39 +64,13 @@ class Row:
     changed: int | None
 
 
-def rows(
-    registry: Registry,
-    folder: str,
-    changed: dict[str, int | None],
-    principal: Principal | None = None,
-) -> list[Row]:
-    """Repositories of a folder ("" for all) that a person may read, by namespace and path.
+@dataclass(frozen=True, slots=True)
+class Paging:
+    """The place of a page among others, and the number of repositories on all of them."""
 
-    Without a person, the public ones.
-    """
-    prefix = folder + "/" if folder else ""
-    found = [
-        Row(
-            path=path,
-            description=repository.description,
-            namespace=namespace_of(path, registry.namespaces),
-            changed=changed.get(path),
-        )
-        for path, repository in registry.repositories.items()
-        if path.startswith(prefix) and may_read(repository, principal)
-    ]
-    return sorted(found, key=lambda row: (row.namespace, row.path))
-
-
-def namespace_of(path: str, namespaces: Iterable[str]) -> str:
-    """The longest declared namespace that the path lies in, or ""."""
-    names = set(namespaces)
-    segments = path.split("/")
-    for count in range(len(segments) - 1, 0, -1):
-        name = "/".join(segments[:count])
-        if name in names:
-            return name
-    return ""
+    number: int = 1
+    count: int = 1
+    total: int = 0
 
 
 def index_html(
@@ -110,6 +81,7 @@ def index_html(
     registry: Registry,
     listed: Sequence[Row],
     reader: str | None = None,
+    paging: Paging = Paging(),
 ) -> bytes:
     """Render the index of a folder for people.
 
@@ -147,7 +119,9 @@ def index_html(
     if namespace is not None:
         parts.append("</ul>")
     json_url = "/api/repositories" + ("/" + quote(folder) if folder else "")
-    count = "1 repository" if len(listed) == 1 else f"{len(listed)} repositories"
+    total = max(len(listed), paging.total)
+    count = "1 repository" if total == 1 else f"{total} repositories"
+    parts.append(_links(paging))
     who = ""
     if reader:
         who = f" As {escape(reader)} may read them."
@@ -158,8 +132,17 @@ def index_html(
     return _page(page_title, "\n".join(parts))
 
 
-def index_json(base_url: str, ssh_url: str, registry: Registry, listed: Sequence[Row]) -> bytes:
-    """Render the same for programs; times are RFC 3339 in UTC, null before the first push."""
+def index_json(
+    base_url: str,
+    ssh_url: str,
+    registry: Registry,
+    listed: Sequence[Row],
+    following: str | None = None,
+) -> bytes:
+    """Render the same for programs; times are RFC 3339 in UTC, null before the first push.
+
+    `following` is the address of the next page, if there is one.
+    """
     namespaces = sorted({row.namespace for row in listed if row.namespace})
     document = {
         "namespaces": [
@@ -177,6 +160,7 @@ def index_json(base_url: str, ssh_url: str, registry: Registry, listed: Sequence
             }
             for row in listed
         ],
+        **({"next": following} if following else {}),
     }
     return json.dumps(document, indent=1, ensure_ascii=False).encode() + b"\n"
 
@@ -188,6 +172,18 @@ def error_html(title: str, heading: str, sentence: str) -> bytes:
         f'<footer><a href="/">{escape(title)}</a></footer>'
     )
     return _page(heading, body)
+
+
+def _links(paging: Paging) -> str:
+    """Render the links between the pages of an index, "" for a single page."""
+    if paging.count == 1:
+        return ""
+    links = [f"Page {paging.number} of {paging.count}"]
+    if paging.number > 1:
+        links.insert(0, f'<a href="?page={paging.number - 1}" rel="prev">Previous</a>')
+    if paging.number < paging.count:
+        links.append(f'<a href="?page={paging.number + 1}" rel="next">Next</a>')
+    return f"<nav>{' &middot; '.join(links)}</nav>"
 
 
 def _crumbs(title: str, folder: str) -> str:

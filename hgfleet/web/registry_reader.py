@@ -9,16 +9,16 @@ import threading
 from typing import TYPE_CHECKING
 
 from hgfleet.core.errors import RegistryError
-from hgfleet.registry import user_repositories
+from hgfleet.registry.effective import EffectiveRegistry, stamp_of
+from hgfleet.web.catalogue import Catalogue
 from hgfleet.web.journal import report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from hgfleet.registry.effective import Stamp
     from hgfleet.registry.model import Registry
-
-    Stamp = tuple[int, ...]
 
 
 class RegistryReader:
@@ -29,21 +29,31 @@ class RegistryReader:
         self._compiled = compiled
         self._dynamic = dynamic
         self._changed = changed
+        self._effective = EffectiveRegistry(compiled, dynamic)
         self._registry: Registry | None = None
+        self._catalogue: Catalogue | None = None
         self._stamp: Stamp | None = None
         self._lock = threading.Lock()
 
     def current(self) -> Registry | None:
         """The registry as its files are now, else the last good one; None if there was none."""
-        stamp = _stamp(self._compiled)
+        stamp = stamp_of(self._compiled)
         if not stamp:
             return self._registry
-        stamp += _stamp(self._dynamic)
+        stamp += stamp_of(self._dynamic)
         if stamp != self._stamp:
             with self._lock:
                 if stamp != self._stamp:
                     self._load(stamp)
         return self._registry
+
+    def catalogue(self, registry: Registry) -> Catalogue:
+        """The catalogue of a registry that `current` returned."""
+        found = self._catalogue
+        if found is None or found.registry is not registry:
+            # Another thread has read a newer one meanwhile.
+            found = Catalogue(registry, found)
+        return found
 
     def load(self) -> None:
         """Read the registry at the start, so that the journal tells why there is none."""
@@ -52,21 +62,12 @@ class RegistryReader:
 
     def _load(self, stamp: Stamp | None) -> None:
         try:
-            registry = user_repositories.load_effective(
-                self._compiled, self._dynamic, lambda problem: report("registry", problem)
-            )
+            registry = self._effective.read(lambda problem: report("registry", problem))
         except RegistryError as problem:
             report("registry", str(problem))
         else:
+            # One change costs as much as it changed: both take over everything else.
+            self._catalogue = Catalogue(registry, self._catalogue)
             self._registry = registry
             self._changed(registry)
         self._stamp = stamp
-
-
-def _stamp(file: Path) -> Stamp:
-    """The part of a file's stat that changes with its content; empty for a missing file."""
-    try:
-        found = file.stat()
-    except OSError:
-        return ()
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

@@ -80,6 +80,14 @@ class Repositories:
             watched = self._files[path] = files.paths(self._root / path / ".hg")
         return files.read_repository(watched)
 
+    def changed(self, path: str) -> int | None:
+        """The time of the last push in seconds since the epoch, None before the first one."""
+        try:
+            found = (self._root / path / ".hg" / files.WATCHED[files.CHANGELOG]).stat()
+            return found.st_mtime_ns // 1_000_000_000
+        except OSError:
+            return None
+
     def is_readable(self, path: str) -> bool:
         """Whether this process can read the repository at all."""
         return os.access(self._root / path / ".hg" / "requires", os.R_OK) and os.access(

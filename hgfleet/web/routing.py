@@ -9,6 +9,8 @@ from hgfleet.core.names import MAX_SEGMENTS
 from hgfleet.registry.permissions import may_read
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hgfleet.core.principal import Principal
     from hgfleet.registry.model import Registry, Repository
 
@@ -29,13 +31,17 @@ class Index:
 
 
 def resolve(
-    path: str, registry: Registry, principal: Principal | None = None
+    path: str,
+    registry: Registry,
+    principal: Principal | None,
+    is_folder: Callable[[str, Principal | None], bool],
 ) -> InRepository | Index | None:
     """Decide on whole segments, for a person or (None) for the public; None is "not found".
 
     Nothing is normalised: a path with empty, `.` or `..` segments before the end of a repository's
     name names no repository. A repository that this person may not read is "not found", and so is a
     folder that has only such ones: neither the answer nor its time tells that they exist.
+    `is_folder` says whether a repository that the person may read lies below a folder.
     """
     if not path.startswith("/"):
         return None
@@ -52,12 +58,7 @@ def resolve(
     folder = path[1:].removesuffix("/")
     if not folder:
         return Index("") if path == "/" else None
-    below = folder + "/"
-    has_any = any(
-        name.startswith(below) and may_read(repository, principal)
-        for name, repository in registry.repositories.items()
-    )
-    return Index(folder) if has_any and not is_hidden else None
+    return Index(folder) if not is_hidden and is_folder(folder, principal) else None
 
 
 def is_canonical(raw_path: str, route: InRepository) -> bool:

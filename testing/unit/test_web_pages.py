@@ -7,6 +7,7 @@ import re
 
 from hgfleet.registry.model import Namespace, Registry, Repository
 from hgfleet.web import pages
+from hgfleet.web.catalogue import Catalogue
 
 EVIL = '<script>alert("&")</script>'
 REGISTRY = Registry(
@@ -25,8 +26,20 @@ BASE = "https://hg.example.org"
 SSH = "ssh://hg@hg.example.org"
 
 
+def rows(folder: str, changed: dict[str, int]) -> list[pages.Row]:
+    return [
+        pages.Row(
+            one.repository.path,
+            one.repository.description,
+            one.namespace,
+            changed.get(one.repository.path),
+        )
+        for one in Catalogue(REGISTRY).listed(folder)
+    ]
+
+
 def html(folder: str = "") -> str:
-    listed = pages.rows(REGISTRY, folder, {"alpha": 1_700_000_000})
+    listed = rows(folder, {"alpha": 1_700_000_000})
     return pages.index_html(EVIL, BASE, SSH, folder, REGISTRY, listed).decode()
 
 
@@ -67,7 +80,7 @@ def test_an_empty_service_says_so() -> None:
 
 
 def test_json_says_the_same_to_programs() -> None:
-    listed = pages.rows(REGISTRY, "", {"alpha": 1_700_000_000, "zeta": None})
+    listed = rows("", {"alpha": 1_700_000_000})
     document = json.loads(pages.index_json(BASE, SSH, REGISTRY, listed))
     assert [entry["path"] for entry in document["repositories"]] == [
         "alpha",
@@ -85,8 +98,18 @@ def test_json_says_the_same_to_programs() -> None:
     assert document["namespaces"] == [{"path": "sandbox", "description": EVIL}]
 
 
-def test_the_longest_declared_namespace_counts() -> None:
-    assert pages.namespace_of("a/b/c", ["a", "a/b"]) == "a/b"
-    assert pages.namespace_of("a/b/c", ["a"]) == "a"
-    assert pages.namespace_of("a", ["a"]) == ""
-    assert pages.namespace_of("ab/c", ["a"]) == ""
+def test_pages_of_an_index_link_to_their_neighbours() -> None:
+    listed = rows("", {})
+
+    def nav(paging: pages.Paging) -> str:
+        page = pages.index_html("T", BASE, SSH, "", REGISTRY, listed, paging=paging).decode()
+        assert "450 repositories." in page
+        return page.partition("<nav>")[2].partition("</nav>")[0]
+
+    assert nav(pages.Paging(1, 1, 450)) == ""
+    first, middle, last = (nav(pages.Paging(number, 3, 450)) for number in (1, 2, 3))
+    assert re.findall(r'href="([^"]*)"', first) == ["?page=2"]
+    assert re.findall(r'href="([^"]*)"', middle) == ["?page=1", "?page=3"]
+    assert re.findall(r'href="([^"]*)"', last) == ["?page=2"]
+    document = json.loads(pages.index_json(BASE, SSH, REGISTRY, listed, f"{BASE}/x?page=2"))
+    assert document["next"] == f"{BASE}/x?page=2"

@@ -4,6 +4,7 @@ import pytest
 
 from hgfleet.core.principal import Principal
 from hgfleet.registry.model import Registry, Repository
+from hgfleet.web.catalogue import Catalogue
 from hgfleet.web.routing import Index, InRepository, is_canonical, resolve
 
 
@@ -26,6 +27,7 @@ REGISTRY = Registry(
         )
     }
 )
+CATALOGUE = Catalogue(REGISTRY)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +45,7 @@ REGISTRY = Registry(
 def test_a_path_leads_into_the_repository_whose_segments_it_begins_with(
     path: str, name: str, rest: str
 ) -> None:
-    found = resolve(path, REGISTRY)
+    found = resolve(path, REGISTRY, None, CATALOGUE.is_folder)
     assert isinstance(found, InRepository)
     assert (found.repository.path, found.rest) == (name, rest)
 
@@ -53,7 +55,7 @@ def test_a_path_leads_into_the_repository_whose_segments_it_begins_with(
     [("/", ""), ("/sandbox", "sandbox"), ("/sandbox/", "sandbox"), ("/a/b/c", "a/b/c")],
 )
 def test_a_folder_with_public_repositories_is_an_index(path: str, folder: str) -> None:
-    assert resolve(path, REGISTRY) == Index(folder)
+    assert resolve(path, REGISTRY, None, CATALOGUE.is_folder) == Index(folder)
 
 
 @pytest.mark.parametrize(
@@ -80,13 +82,13 @@ def test_a_folder_with_public_repositories_is_an_index(path: str, folder: str) -
     ],
 )
 def test_anything_else_is_not_found(path: str) -> None:
-    assert resolve(path, REGISTRY) is None
+    assert resolve(path, REGISTRY, None, CATALOGUE.is_folder) is None
 
 
 @pytest.mark.parametrize("path", ["/secret", "/secret/log", "/staff", "/staff/", "/team/closed"])
 def test_a_private_repository_does_not_exist_for_others(path: str) -> None:
-    assert resolve(path, REGISTRY) is None
-    assert resolve("/team", REGISTRY) == Index("team")
+    assert resolve(path, REGISTRY, None, CATALOGUE.is_folder) is None
+    assert resolve("/team", REGISTRY, None, CATALOGUE.is_folder) == Index("team")
 
 
 def test_a_private_repository_exists_for_its_groups() -> None:
@@ -94,12 +96,14 @@ def test_a_private_repository_exists_for_its_groups() -> None:
     other = Principal("bob", frozenset({"others"}))
 
     for path in ("/secret", "/secret/log", "/team/closed"):
-        found = resolve(path, REGISTRY, staff)
+        found = resolve(path, REGISTRY, staff, CATALOGUE.is_folder)
         assert isinstance(found, InRepository), path
-        assert resolve(path, REGISTRY, other) is None, path
-    assert resolve("/staff/", REGISTRY, staff) == Index("staff")
-    assert resolve("/staff/", REGISTRY, other) is None
-    assert resolve("/hgfleet", REGISTRY, other) == resolve("/hgfleet", REGISTRY)
+        assert resolve(path, REGISTRY, other, CATALOGUE.is_folder) is None, path
+    assert resolve("/staff/", REGISTRY, staff, CATALOGUE.is_folder) == Index("staff")
+    assert resolve("/staff/", REGISTRY, other, CATALOGUE.is_folder) is None
+    assert resolve("/hgfleet", REGISTRY, other, CATALOGUE.is_folder) == resolve(
+        "/hgfleet", REGISTRY, None, CATALOGUE.is_folder
+    )
 
 
 @pytest.mark.parametrize(

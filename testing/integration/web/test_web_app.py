@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hgfleet.registry import dynamic_update, user_repositories
+from hgfleet.web import listing
 from testing.integration.web.support import PROJECT, Site, ask, last, settle
 
 if TYPE_CHECKING:
@@ -336,3 +338,47 @@ def test_a_client_that_goes_away_is_logged_and_the_next_one_served(
 
 def test_robots_are_kept_off_expensive_pages(web: Application) -> None:
     assert "Disallow: /*/annotate" in ask(web, "/robots.txt").text
+
+
+def test_the_index_reads_the_repositories_of_one_page_only(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.public += [f"many/r{number:05}" for number in range(10_000)]
+    site.write_registry()
+    web = site.application()
+    looked: list[str] = []
+    changed = web._repositories.changed
+
+    def counting(path: str) -> int | None:
+        looked.append(path)
+        return changed(path)
+
+    monkeypatch.setattr(web._listing, "_changed", counting)
+    spent = []
+    for _ in range(5):
+        looked.clear()
+        started = time.thread_time()
+        page = ask(web, "/").text
+        spent.append(time.thread_time() - started)
+        assert len(looked) == listing.PAGE
+    print("CPU seconds:", spent)
+    assert min(spent) <= 0.1, spent
+    assert "10001 repositories." in page
+    found, number = re.findall(r'<li><a href="/([^"]*)">', page), 1
+    while 'rel="next"' in page:
+        number += 1
+        page = ask(web, "/", f"page={number}").text
+        found += re.findall(r'<li><a href="/([^"]*)">', page)
+    assert found == sorted(site.public)
+    for wrong in ("0", "-1", "x", "", str(number + 1), "9" * 50, "%00"):
+        assert ask(web, "/", f"page={wrong}").status == 404
+
+    url, named = "/api/repositories", []
+    while url:
+        path, _, query = url.partition("?")
+        document = json.loads(ask(web, path, query).text)
+        assert len(document["repositories"]) <= listing.API_PAGE
+        named += [one["path"] for one in document["repositories"]]
+        url = document.get("next", "").removeprefix("https://hg.example.org")
+    assert named == found
+    assert ask(web, "/missing").status == 404
