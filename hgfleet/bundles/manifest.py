@@ -122,6 +122,10 @@ def _entry(line: str) -> Entry | None:
         return None
 
 
+_HAD_USER_REPOSITORIES: Final = ".user-repositories"
+"""A run found a dynamic registry, so a missing one is lost."""
+
+
 @dataclass(frozen=True, slots=True)
 class Manifests:
     """The folder of manifests of all repositories."""
@@ -164,6 +168,15 @@ class Manifests:
         path.parent.mkdir(parents=True, exist_ok=True)
         files.replace(path, new)
         return True
+
+    def had_user_repositories(self) -> bool:
+        """Whether an earlier run found a dynamic registry."""
+        return (self.root / _HAD_USER_REPOSITORIES).exists()
+
+    def note_user_repositories(self) -> None:
+        """Note that there is a dynamic registry."""
+        if self.root.is_dir():
+            (self.root / _HAD_USER_REPOSITORIES).touch(mode=0o640)
 
     def all(self) -> set[str]:
         """Return the paths of all repositories that have, or lately had, published bundles."""

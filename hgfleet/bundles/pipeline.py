@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from hgfleet.core.report import Report
     from hgfleet.objectstore.bucket import Bucket
     from hgfleet.registry.model import Registry
+    from hgfleet.registry.user_repositories import Dynamic
 
     Work = Callable[[Repository, Mapping[str, StoreListing]], Outcome]
 
@@ -78,7 +79,7 @@ class Pipeline:
         """
         static = load_compiled(self.config.registry)
         try:
-            entries = user_repositories.load(self.config.dynamic)
+            entries = self._user_repositories()
             deleted = purged(self.config.dynamic)
         except RegistryError as problem:
             self.report.step("registry", "-", f"left out: {problem}", error=problem)
@@ -90,6 +91,19 @@ class Pipeline:
             served.repositories, (one.path for one in archived)
         )
         return served, archived
+
+    def _user_repositories(self) -> Dynamic:
+        """Read the dynamic registry; raises RegistryError also where it is lost with its folder.
+
+        The note is beside the manifests, which are what an empty registry would withdraw.
+        """
+        entries = user_repositories.load(self.config.dynamic)
+        exists = self.config.dynamic.exists()
+        if not exists and self.manifests.had_user_repositories():
+            raise user_repositories.lost(self.config.dynamic)
+        if exists and not self.job.options.dry_run:
+            self.manifests.note_user_repositories()
+        return entries
 
     def plan(self, repository: Repository, *, remember: bool = False) -> tuple[Plan, State]:
         """Decide about the clone bundles of a repository; see `Planner.plan`."""

@@ -19,6 +19,7 @@ from hgfleet.core.errors import HostError, TemporaryError
 from hgfleet.core.paths import DYNAMIC
 from hgfleet.registry.user_repositories import (
     FORMAT,
+    SEEN,
     Dynamic,
     Entry,
     dynamic_of,
@@ -111,12 +112,18 @@ def locked(path: Path | str = DYNAMIC, wait: float = LOCK_WAIT_S) -> Iterator[in
         os.close(descriptor)
 
 
+def _note_seen(folder: int) -> None:
+    """Note that the file exists, after its first write: a kill in between is no loss."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    os.close(os.open(SEEN, flags, 0o640, dir_fd=folder))
+
+
 @contextlib.contextmanager
 def update(path: Path | str = DYNAMIC, *, wait: float = LOCK_WAIT_S) -> Iterator[Update]:
     """Change the file: read it under the lock, and replace it when the block ends without an error.
 
     Killed at any point, it leaves the old file or the new one. Raises RegistryError if the file is
-    damaged (it is not overwritten: an operator repairs it), TemporaryError if it stays locked.
+    damaged or lost (it is not overwritten: an operator repairs it), TemporaryError if it stays locked.
     """
     with locked(path, wait) as folder:
         change = Update(load(path))
@@ -124,3 +131,4 @@ def update(path: Path | str = DYNAMIC, *, wait: float = LOCK_WAIT_S) -> Iterator
         if change.is_changed:
             name = os.fspath(path).rpartition("/")[2]
             files.replace_at(folder, name, change.render())
+            _note_seen(folder)

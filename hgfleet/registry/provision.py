@@ -322,12 +322,24 @@ class _Run:
             if state == "there":
                 with self.folder(path) as descriptor:
                     self.configure(repository, descriptor)
+                    self.unmark(path, descriptor)
                 return
         if isinstance(state, Obstacle):
             self.say(str(state))
         else:
             # Its session was killed before the repository was there, or a disk was replaced.
             self.create(repository)
+
+    def unmark(self, path: str, descriptor: int) -> None:
+        """Remove the mark of an unregistered repository, which a killed session left."""
+        control = os.open(".hg", OPEN_FOLDER, dir_fd=descriptor)
+        try:
+            if exists(user_repositories.UNREGISTERED, control):
+                self.change(f"{path}: .hg/{user_repositories.UNREGISTERED} removed")
+                if self.write:
+                    os.unlink(user_repositories.UNREGISTERED, dir_fd=control)
+        finally:
+            os.close(control)
 
     def show(self, name: str, before: str, after: str) -> None:
         if self.diff:

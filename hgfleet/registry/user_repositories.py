@@ -50,6 +50,12 @@ MAX_SIZE: Final = 32 * 1024 * 1024
 MAX_DESCRIPTION: Final = 200
 """Characters, as in registry.yml."""
 
+UNREGISTERED: Final = "hgfleet-unregistered"
+"""In .hg: the repository was made, and is not in the registry yet."""
+
+SEEN: Final = ".registry-seen"
+"""Beside the file: it existed, so that a lost one is not taken for an empty one."""
+
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _T = TypeVar("_T")
 
@@ -238,13 +244,30 @@ def now() -> str:
 
 
 def load(path: Path | str = DYNAMIC) -> Dynamic:
-    """Read the file; no file is no entries.
+    """Read the file; no file is no entries, unless there was one before.
 
     Sessions may write to its folder, and root reads it too: so a link is not followed, a pipe not
     waited for, and a file of more than MAX_SIZE not read. Raises RegistryError.
     """
     content = read_content(path)
-    return parse(content, str(path)) if content is not None else NOTHING
+    if content is not None:
+        return parse(content, str(path))
+    if os.path.lexists(seen(path)):
+        raise lost(path)
+    return NOTHING
+
+
+def seen(path: Path | str) -> str:
+    """Return the path of the note that the file existed."""
+    return f"{os.fspath(path).rpartition('/')[0]}/{SEEN}"
+
+
+def lost(path: Path | str) -> RegistryError:
+    """Return the error for a file that existed and is missing."""
+    return RegistryError(
+        f"{path}: missing, and it existed before; restore it from a backup, or, if no user "
+        f'repository is left, write {{"format": {FORMAT}, "repositories": {{}}}} to it'
+    )
 
 
 def read_content(path: Path | str) -> bytes | None:

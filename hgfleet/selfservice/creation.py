@@ -13,7 +13,9 @@ after registration  the repository, maybe marked  finds that the name is not ava
 ==================  ============================  =========================================
 
 The mark distinguishes such remains from a repository that the inventory once declared: that one is
-kept, and creating its name again does not give it to a new owner.
+kept, and creating its name again does not give it to a new owner. The mark also has the state of
+the repository before its registration. A repository that was written to since was registered, so
+its history is kept, marked or not; `hgfleet registry apply` removes a mark that a kill left there.
 
 All this runs as the user hg, whose files they are. A session that makes a repository holds a lock
 on `.NAME.making`; moving and registering happen under the lock of the dynamic registry, which
@@ -44,8 +46,13 @@ if TYPE_CHECKING:
     from hgfleet.registry.user_repositories import Entry
     from hgfleet.selfservice.context import Context
 
-MARK: Final = "hgfleet-unregistered"
-"""In .hg: this repository is not in the registry yet."""
+MARK: Final = user_repositories.UNREGISTERED
+
+_STATE: Final = (
+    *("store/00changelog.i", "store/00changelog.d", "store/00manifest.i", "store/phaseroots"),
+    *("store/obsstore", "bookmarks"),
+)
+"""Files of .hg of which at least one changes with every push."""
 
 PROGRESS_S: Final = 2.0
 """How often a long copy says how far it is."""
@@ -66,7 +73,7 @@ def create(context: Context, path: str, entry: Entry, source: Repository | None 
             _hg(context, claim, "init", "--", str(new))
         else:
             _copy(context, claim, context.place(source.path), new)
-        (new / ".hg" / MARK).touch()
+        (new / ".hg" / MARK).write_text(state(new), "ascii")
         with dynamic_update.update(context.dynamic) as entries:
             # Another session may have taken the name, or the last of the quota, meanwhile.
             static = load_compiled(context.registry)
@@ -78,7 +85,8 @@ def create(context: Context, path: str, entry: Entry, source: Repository | None 
             new.rename(place)
             sync(place.parent)
             entries[path] = entry
-        (place / ".hg" / MARK).unlink()
+        # `registry apply` may have removed it already.
+        (place / ".hg" / MARK).unlink(missing_ok=True)
     repositories.notify_bundle_jobs(context, path)
 
 
@@ -121,9 +129,30 @@ def _busy(path: str) -> TemporaryError:
     return TemporaryError(f"Another session creates {path} at this moment: try again in a minute.")
 
 
+def state(repository: Path) -> str:
+    """Return the sizes and modification times of the files that define the history."""
+    found = []
+    for name in _STATE:
+        try:
+            status = (repository / ".hg" / name).stat()
+        except FileNotFoundError:
+            found.append("-")
+        else:
+            found.append(f"{status.st_size}:{status.st_mtime_ns}")
+    return " ".join(found) + "\n"
+
+
+def _is_remains(place: Path) -> bool:
+    """Whether this is a marked repository to which nothing was written since its creation."""
+    try:
+        return (place / ".hg" / MARK).read_text("ascii") == state(place)
+    except (OSError, UnicodeError):
+        return False
+
+
 def _clear(place: Path, path: str) -> None:
     """Remove the remains of an unregistered repository; refuse a place with anything else."""
-    if (place / ".hg" / MARK).exists():
+    if _is_remains(place):
         remains = place.with_name(f".{place.name}.remains")
         shutil.rmtree(remains, ignore_errors=True)
         place.rename(remains)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -177,3 +178,29 @@ def test_prune_deletes_orphans_of_killed_runs_and_makes_nothing(site: BundleSite
     assert {*site.store.content} == {site.store.key(entry), "index.html"}
     assert site.published("project") == (entry,)
     assert not left.exists()
+
+
+def test_a_lost_dynamic_registry_withdraws_nothing(site: BundleSite) -> None:
+    site.repository("people/bob/x", commits=3)
+    project = site.repository("project")
+    static = build(
+        {"project": ("", Settings())}, {"people": Namespace("people")}, Settings(bundles=("zstd",))
+    )
+    site.config.registry.write_text(dump_compiled(static))
+    site.config.dynamic.parent.mkdir()
+    with dynamic_update.update(site.config.dynamic) as entries:
+        entries["people/bob/x"] = user_repositories.Entry("bob", "", "2026-11-20T00:00:00Z")
+    known, archived = site.pipeline().known()
+    site.run(*known.repositories.values(), *archived, everything=True)
+    site.pipeline().known()
+    published = site.published("people/bob/x")
+    assert published
+    # The file alone, then the folder with it.
+    for loss in (site.config.dynamic.unlink, lambda: shutil.rmtree(site.config.dynamic.parent)):
+        loss()
+        pipeline = site.pipeline(NOW + timedelta(days=30))
+        known, archived = pipeline.known()
+        assert "missing, and it existed before" in site.said.getvalue()
+        pipeline.run([project, *archived], everything=True)
+        assert site.published("people/bob/x") == published
+        assert site.store.content

@@ -11,6 +11,7 @@ import pytest
 from hgfleet.registry import dynamic_update
 from hgfleet.registry.model import Settings
 from hgfleet.selfservice import creation
+from testing.integration.selfservice.test_archive import apply
 from testing.integration.selfservice.site import BOB, CAROL, SelfserviceSite
 
 
@@ -150,6 +151,63 @@ def test_after_a_killed_creation_the_next_one_succeeds(
     assert "owner = carol\n" in (site.repos / "open/x/.hg/hgrc").read_text()
     assert site.hg("-R", str(site.repos / "open/x"), "verify", "-q") == ""
     assert site.remains() == []
+
+
+KILL_AT_A_WRITE = """\
+import os, signal, sys
+left = [{number}]
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+def audit(event, arguments):
+    path = str(arguments[0]) if arguments else ""
+    writes = event in ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.symlink")
+    writes = writes or event == "open" and arguments[2] & WRITING and not path.endswith("/log")
+    if writes:
+        left[0] -= 1
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(audit)
+"""
+
+
+@pytest.mark.parametrize("number", range(2, 15, 2))
+def test_no_kill_lets_a_later_creation_delete_a_history(site: SelfserviceSite, number: int) -> None:
+    killed = site.ssh_command("bob", "repo create open/x", KILL_AT_A_WRITE.format(number=number))
+    assert killed.returncode in (0, -signal.SIGKILL), killed.stderr
+    if "open/x" not in site.entries:
+        site.ok("carol", "repo create open/x")
+        assert site.remains() == []
+        return
+    site.add("open/x", "file")
+    # The dynamic registry is from a backup of before.
+    site.dynamic.write_text('{"format": 1, "repositories": {}}')
+    refused = site.ssh_command("carol", "repo create open/x")
+    assert refused.stderr == "The name open/x is not available: choose another one.\n"
+    assert site.hg("-R", str(site.repos / "open/x"), "log", "-T", "x") == "x"
+
+
+def test_the_mark_of_a_registered_repository_is_removed_by_registry_apply(
+    site: SelfserviceSite,
+) -> None:
+    kill = (
+        "import os, signal; from pathlib import Path; "
+        "Path.unlink = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL); "
+    )
+    site.ssh_command("bob", "repo create open/x", kill)
+    mark = site.repos / "open/x/.hg" / creation.MARK
+    assert mark.exists()
+    assert "open/x" in site.entries
+    assert f"open/x: .hg/{creation.MARK} removed" in apply(site, site.declare())
+    assert not mark.exists()
+
+
+def test_a_lost_dynamic_registry_is_not_begun_anew(site: SelfserviceSite) -> None:
+    site.ok("bob", "repo create open/x")
+    site.dynamic.unlink()
+    refused = site.ssh_command("bob", "repo create open/y")
+    assert refused.returncode != 0
+    assert not site.dynamic.exists()
+    site.dynamic.write_text('{"format": 1, "repositories": {}}')
+    site.ok("bob", "repo create open/y")
 
 
 def test_an_hg_that_outlives_its_session_keeps_the_next_one_away(site: SelfserviceSite) -> None:
