@@ -309,7 +309,11 @@ def are_ancestors(changelog: Any, revisions: Iterable[int], tips: set[int]) -> b
         return True
     if not tips or max(rest) > max(tips):
         return False
-    return rest <= set(changelog.reachableroots(min(rest), list(tips), list(rest)))
+    while rest and tips:
+        # The search ends at each revision that it finds; those behind it are in the next one.
+        tips = set(changelog.reachableroots(min(rest), list(tips), list(rest)))
+        rest -= tips
+    return not rest
 
 
 class _LinkFile:
