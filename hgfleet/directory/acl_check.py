@@ -7,8 +7,9 @@ have to allow and to deny there (entries need not exist):
       "entry": "uid=example,ou=people,dc=example,dc=org",
       "allowed": ["sshPublicKey/read"], "denied": ["mail/read", "uid/write"]}]
 
-`who` is a DN or `anonymous`. slapacl(8) answers, one process for each pair of who and entry, from
-the configuration that the running server uses; a few run at a time.
+`who` is a DN or `anonymous`, `from` the address of the client, where rules depend on it. slapacl(8)
+answers, one process for each pair of who and entry, from the configuration that the running server
+uses; a few run at a time.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class Check:
     entry: str
     allowed: tuple[str, ...]
     denied: tuple[str, ...]
+    address: str = ""
 
     @property
     def questions(self) -> tuple[str, ...]:
@@ -70,14 +72,17 @@ def parse_suite(text: str) -> list[Check]:
 
 
 def _check(item: Any) -> Check:
-    names = {"who", "entry", "allowed", "denied"}
+    names = {"who", "from", "entry", "allowed", "denied"}
     if not isinstance(item, dict) or not {"who", "entry"} <= set(item) <= names:
-        raise UsageError(f"Got {item!r}, expected a check with who, entry, allowed and denied.")
+        raise UsageError(
+            f"Got {item!r}, expected a check with who, from, entry, allowed and denied."
+        )
     check = Check(
         str(item["who"]),
         str(item["entry"]),
         tuple(map(str, item.get("allowed", ()))),
         tuple(map(str, item.get("denied", ()))),
+        str(item.get("from", "")),
     )
     wrong = [question for question in check.questions if not _QUESTION.fullmatch(question)]
     if wrong or not check.questions:
@@ -88,6 +93,8 @@ def _check(item: Any) -> Check:
 def command(check: Check) -> list[str]:
     """Return slapacl's command line: -u because the entries are examples."""
     who = [] if check.who == "anonymous" else ["-D", check.who]
+    if check.address:
+        who += ["-o", f"peername=IP={check.address}:1024"]
     return ["slapacl", "-F", CONFIGURATION, "-u", "-b", check.entry, *who, *check.questions]
 
 

@@ -151,7 +151,7 @@ def test_a_password_does_not_enable_a_disabled_person(operator: Operator) -> Non
     entry = operator.entry()
     assert "pwdAccountLockedTime: 000001010000Z" in entry
     stored = next(line for line in entry.splitlines() if line.startswith("userPassword:: "))
-    assert base64.b64decode(stored.split()[1]).startswith(b"{SSHA}")
+    assert base64.b64decode(stored.split()[1]).startswith(b"{ARGON2}")
 
 
 def test_a_dry_run_changes_nothing(operator: Operator, somebody: Person) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from testinfra.host import Host
+
+    from testing.conftest import WaitFor
 
 
 @pytest.fixture
@@ -261,6 +264,84 @@ RULES = {
     "a person reads no own password": (ANYBODY, ANYBODY, "userPassword/read", False),
     "a person changes the own password": (ANYBODY, ANYBODY, "userPassword/write", True),
 }
+
+
+def test_passwords_are_compared_for_clients_of_the_inventory_alone(host: Host, suffix: str) -> None:
+    asked = (
+        "runuser -u openldap -- slapacl -F /etc/ldap/slapd.d -u -o peername=%s -b %s"
+        " userPassword/auth"
+    )
+    address = host.check_output("hostname --ip-address").split()[0]
+    clients = {
+        f"IP={address}:1024": "ALLOWED",
+        "IP=127.0.0.1:1024": "ALLOWED",
+        "PATH=/run/slapd/ldapi": "ALLOWED",
+        "IP=203.0.113.9:1024": "DENIED",
+        "IP=[2001:db8::9]:1024": "DENIED",
+    }
+    for peer, answer in clients.items():
+        for entry in (ANYBODY, KEYS, WEB):
+            told = host.run(asked, peer, entry.format(suffix=suffix))
+            assert told.stderr.rstrip().endswith(answer), (peer, entry, told.stderr)
+
+
+def test_packets_of_others_are_refused_where_the_kernel_can(host: Host) -> None:
+    shown = host.check_output("systemctl show slapd.service -p IPAddressDeny -p IPAddressAllow")
+    assert "IPAddressDeny=::/0 0.0.0.0/0" in shown or "IPAddressDeny=0.0.0.0/0 ::/0" in shown
+    assert "127.0.0.0/8" in shown
+
+
+@pytest.fixture
+def chooser(host: Host, suffix: str) -> Iterator[tuple[str, str]]:
+    """The DN and password of a person who exists for one test."""
+    dn, password = f"uid=role-chooser,ou=people,{suffix}", "correct-horse-battery"
+    change(
+        host,
+        f"dn: {dn}\nchangetype: add\nobjectClass: inetOrgPerson\nuid: role-chooser\ncn: Test\n"
+        f"sn: Test\nuserPassword: {password}\n",
+    )
+    yield dn, password
+    change(host, f"dn: {dn}\nchangetype: delete\n")
+
+
+LDAP = "LDAPTLS_CACERT=/etc/hgfleet/tls/ca.pem {command} -x -H ldaps://localhost -D %s -w %s"
+
+
+@pytest.mark.disruptive
+def test_people_choose_long_passwords_and_need_the_old_one(
+    host: Host, chooser: tuple[str, str]
+) -> None:
+    dn, old = chooser
+    new = "another-horse-battery"
+    passwd = LDAP.format(command="ldappasswd")
+    without = host.run(f"{passwd} -s %s", dn, old, new)
+    assert without.rc != 0
+    assert "Must supply old password" in without.stdout + without.stderr
+    short = host.run(f"{passwd} -a %s -s a", dn, old, old)
+    assert short.rc != 0
+    assert "Password fails quality checking policy" in short.stdout + short.stderr
+    assert host.run(f"{passwd} -a %s -s %s", dn, old, old, new).rc == 0
+    assert host.run(LDAP.format(command="ldapwhoami"), dn, new).rc == 0
+    (entry,) = search(host, dn, "base", "(objectClass=*)", "userPassword")
+    assert entry["userPassword"][0].startswith("{ARGON2}")
+
+
+@pytest.mark.disruptive
+def test_a_hash_from_before_argon2_is_still_right(host: Host, chooser: tuple[str, str]) -> None:
+    dn, _ = chooser
+    old = host.check_output("slappasswd -h {SSHA} -s a-password-of-before")
+    change(host, f"dn: {dn}\nchangetype: modify\nreplace: userPassword\nuserPassword: {old}\n")
+    whoami = LDAP.format(command="ldapwhoami")
+    assert host.run(whoami, dn, "a-password-of-before").rc == 0
+
+
+def test_a_wrong_password_is_in_the_log(host: Host, suffix: str, wait_for: WaitFor) -> None:
+    dn = f"uid=role-{uuid.uuid4().hex},ou=people,{suffix}"
+    tried = host.run(LDAP.format(command="ldapwhoami"), dn, "wrong")
+    assert tried.rc == 49, tried.stderr
+    journal = "journalctl --unit slapd.service --output cat --since -5min"
+    wait_for("the bind is in the log", lambda: f'BIND dn="{dn}"' in host.check_output(journal))
+    wait_for("its result is in the log", lambda: "err=49" in host.check_output(journal))
 
 
 @pytest.mark.parametrize(("who", "entry", "what", "allowed"), RULES.values(), ids=RULES)

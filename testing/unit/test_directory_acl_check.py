@@ -54,6 +54,12 @@ def test_a_suite_that_checks_nothing_or_something_else_is_refused(text: str) -> 
         acl_check.parse_suite(text)
 
 
+def test_a_client_has_an_address_where_rules_depend_on_it() -> None:
+    check = {"who": "anonymous", "from": "192.0.2.7", "entry": ANYBODY, "denied": ["uid/read"]}
+    (read,) = acl_check.parse_suite(json.dumps([check]))
+    assert acl_check.command(read)[-3:] == ["-o", "peername=IP=192.0.2.7:1024", "uid/read"]
+
+
 def test_anonymous_is_somebody_without_a_name() -> None:
     asked = acl_check.command(Check("anonymous", ANYBODY, (), ("uid/read",)))
     assert "-D" not in asked

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import importlib.util
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from ansible.errors import AnsibleFilterError
 
 from hgfleet.directory import publickey
 from hgfleet.directory.filters import DISABLED
+from hgfleet.directory.people import MIN_PASSWORD
 
 PLUGIN = Path(__file__).resolve().parents[2] / "ansible/plugins/filter/directory.py"
 _spec = importlib.util.spec_from_file_location("filter_directory", PLUGIN)
@@ -233,3 +236,38 @@ def test_only_people_without_a_password_who_are_enabled_get_their_first() -> Non
         {"dn": "uid=new,ou=people,dc=x", "password": "first"},
         {"dn": "uid=without,ou=people,dc=x", "password": "first"},
     ]
+
+
+def test_a_program_has_a_hash_that_stays_the_same() -> None:
+    made = directory.directory_program_hash("correct horse battery", "keys")
+    assert made == directory.directory_program_hash("correct horse battery", "keys")
+    assert made != directory.directory_program_hash("correct horse battery", "web")
+    stored = base64.b64decode(made.removeprefix("{SSHA}"))
+    digest, salt = stored[:20], stored[20:]
+    assert len(salt) == 8
+    assert hashlib.sha1(b"correct horse battery" + salt, usedforsecurity=False).digest() == digest
+
+
+def test_clients_of_the_directory_are_addresses_and_networks() -> None:
+    clients = ["192.0.2.7", "198.51.100.0/24", "2001:db8::/32", "::1"]
+    assert directory.directory_client_problems(clients) == []
+    assert directory.directory_peers(clients) == [
+        "peername.ip=192.0.2.7%255.255.255.255",
+        "peername.ip=198.51.100.0%255.255.255.0",
+        "peername.ipv6=2001:db8::%ffff:ffff::",
+        "peername.ipv6=::1%ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
+    ]
+
+
+@pytest.mark.parametrize("client", ["hg1", "192.0.2.7/24", "192.0.2.0 by * manage", ""])
+def test_other_clients_are_refused_with_the_way_out(client: str) -> None:
+    (problem,) = directory.directory_client_problems(["192.0.2.7", client])
+    assert repr(client) in problem
+    assert "base_address" in problem
+
+
+def test_a_first_password_has_the_length_that_the_server_demands() -> None:
+    people = [{"name": "short", "password": "a" * 11}, {"name": "long", "password": "a" * 12}]
+    (problem,) = directory.directory_problems(people, [])
+    assert "the first password of short has 11 characters, expected at least 12" in problem
+    assert directory.MIN_PASSWORD == MIN_PASSWORD

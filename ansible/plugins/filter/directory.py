@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import ipaddress
 import re
 import shlex
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,9 @@ KEY_TYPES = (
 
 DISABLED = "000001010000Z"
 """pwdAccountLockedTime of a person whom only an operator enables again (slapo-ppolicy)."""
+
+MIN_PASSWORD = 12
+"""Characters of a person's password, as in hgfleet.directory.people and in the server's policy."""
 
 _PERSON = re.compile(r"[a-z][a-z0-9._-]{0,31}")
 _GROUP = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -102,6 +106,12 @@ def directory_problems(people: list[dict[str, Any]], groups: list[dict[str, Any]
                     f"({fingerprint}); a key belongs to one person"
                 )
             seen[fingerprint] = name
+        password = str(person.get("password") or "")
+        if password and len(password) < MIN_PASSWORD:
+            problems.append(
+                f"directory_people: the first password of {name} has {len(password)} characters, "
+                f"expected at least {MIN_PASSWORD}"
+            )
     groups_seen: set[str] = set()
     for group in groups:
         name = str(group.get("name"))
@@ -161,6 +171,41 @@ def directory_first_passwords(
         if person.get("password") and not is_settled:
             first.append({"dn": dn, "password": str(person["password"])})
     return first
+
+
+def directory_program_hash(password: str, dn: str) -> str:
+    """Return the hash ({SSHA}) that is stored for the account of a program.
+
+    The salt follows from account and password, so that a run can tell whether they have changed.
+    Such a password is long and random: a slow hash would cost each login and protect nothing.
+    """
+    salt = hashlib.sha256(f"{dn}\0{password}".encode()).digest()[:8]
+    digest = hashlib.sha1(password.encode() + salt, usedforsecurity=False).digest()
+    return "{SSHA}" + base64.b64encode(digest + salt).decode("ascii")
+
+
+def directory_client_problems(clients: Iterable[object]) -> list[str]:
+    """Return what is wrong with `directory_clients`, a sentence each."""
+    problems = []
+    for client in clients:
+        try:
+            ipaddress.ip_network(str(client))
+        except ValueError:
+            problems.append(
+                f"directory_clients has {str(client)!r}, expected an address or a network such as "
+                "192.0.2.0/24: give that host a base_address, or list the addresses yourself"
+            )
+    return problems
+
+
+def directory_peers(clients: Iterable[object]) -> list[str]:
+    """Return the `peername` of slapd's access rules for each address or network."""
+    networks = [ipaddress.ip_network(str(client)) for client in clients]
+    return [
+        f"peername.ip{'' if network.version == 4 else 'v6'}={network.network_address}"
+        f"%{network.netmask}"
+        for network in networks
+    ]
 
 
 def directory_group_entries(groups: list[dict[str, Any]], suffix: str) -> dict[str, Entry]:
@@ -237,6 +282,9 @@ class FilterModule:
             "directory_problems": directory_problems,
             "directory_people_entries": directory_people_entries,
             "directory_first_passwords": directory_first_passwords,
+            "directory_program_hash": directory_program_hash,
+            "directory_client_problems": directory_client_problems,
+            "directory_peers": directory_peers,
             "directory_group_entries": directory_group_entries,
             "ldap_changes": ldap_changes,
             "directory_follows": directory_follows,
