@@ -11,8 +11,8 @@ import pytest
 from hgfleet.registry import dynamic_update
 from hgfleet.registry.model import Settings
 from hgfleet.selfservice import creation
-from testing.integration.selfservice.test_archive import apply
 from testing.integration.selfservice.site import BOB, CAROL, SelfserviceSite
+from testing.integration.selfservice.test_archive import apply
 
 
 def test_a_created_repository_is_registered_configured_and_can_be_pushed_to(
