@@ -123,7 +123,7 @@ def update(path: Path | str = DYNAMIC, *, wait: float = LOCK_WAIT_S) -> Iterator
     """Change the file: read it under the lock, and replace it when the block ends without an error.
 
     Killed at any point, it leaves the old file or the new one. Raises RegistryError if the file is
-    damaged or lost (it is not overwritten: an operator repairs it), TemporaryError if it stays
+    damaged or lost (it is not overwritten: an operator repairs it), and TemporaryError if it stays
     locked.
     """
     with locked(path, wait) as folder:

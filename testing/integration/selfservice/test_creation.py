@@ -161,7 +161,7 @@ def audit(event, arguments):
     path = str(arguments[0]) if arguments else ""
     writes = event in ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.symlink")
     writes = writes or event == "open" and arguments[2] & WRITING and not path.endswith("/log")
-    if writes:
+    if writes and "__pycache__" not in path:
         left[0] -= 1
         if not left[0]:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -169,7 +169,7 @@ sys.addaudithook(audit)
 """
 
 
-@pytest.mark.parametrize("number", range(2, 15, 2))
+@pytest.mark.parametrize("number", (1, 8, *range(16, 23)))
 def test_no_kill_lets_a_later_creation_delete_a_history(site: SelfserviceSite, number: int) -> None:
     killed = site.ssh_command("bob", "repo create open/x", KILL_AT_A_WRITE.format(number=number))
     assert killed.returncode in (0, -signal.SIGKILL), killed.stderr
