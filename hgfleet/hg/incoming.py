@@ -6,11 +6,12 @@ into memory, and fails with an exception of Python where a number is none.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
 MIB: Final = 2**20
 
@@ -33,6 +34,16 @@ MAX_ARGUMENT: Final = {
     b"caps": 65536,
 }
 """Bytes of arguments that are shorter in every request of an hg client."""
+
+_NODE_LISTS: Final = frozenset({b"nodes", b"heads", b"common"})
+_NODE: Final = rb"[0-9a-fA-F]{40}"
+# `heads` of a push may be the words "force" or "hashed", in hex like the names.
+_NODES: Final = re.compile(rb"(?:(?:%s|666f726365|686173686564)(?: (?!\Z)|\Z))*" % _NODE)
+_PUSHED: Final = {
+    b"phases": ("a phase", re.compile(_NODE), re.compile(rb"[0-9]{1,3}")),
+    b"bookmarks": ("a bookmark", re.compile(rb".*", re.DOTALL), re.compile(rb"(%s)?" % _NODE)),
+}
+"""Of a namespace of `pushkey`: its name for people, and the form of keys and of values."""
 
 _MAX_DIGITS: Final = 12
 _SHOWN: Final = 40
@@ -57,7 +68,7 @@ def malformed(what: str) -> SessionEndError:
     """Return the end of a session whose client does not keep to the wire protocol."""
     return SessionEndError(
         "malformed",
-        f"this request cannot be read: {what}; clients of Mercurial since 3.5 keep to its protocol",
+        f"this request cannot be read: {what}; if your client is Mercurial, tell the operators",
     )
 
 
@@ -100,7 +111,13 @@ def read_arguments(
                 "ask for less at a time, such as with --rev",
             )
         room -= size
-        return take(size)
+        data = take(size)
+        if name in _NODE_LISTS and not _NODES.fullmatch(data):
+            raise malformed(
+                f"got {shown(data)} for the argument {shown(name)}, expected the full names of "
+                "changesets"
+            )
+        return data
 
     found: dict[bytes, bytes | dict[bytes, bytes]] = {}
     for _ in keys:
@@ -119,7 +136,22 @@ def read_arguments(
                 raise malformed(f"got the argument {shown(star)} twice")
             stars[star] = value(star, length)
         found[name] = stars
+    _check_pushed(found)
     return found
+
+
+def _check_pushed(found: Mapping[bytes, bytes | Mapping[bytes, bytes]]) -> None:
+    """Raise SessionEndError for arguments of `pushkey` that core fails on."""
+    namespace, key, old, new = (found.get(n) for n in (b"namespace", b"key", b"old", b"new"))
+    if not (isinstance(namespace, bytes) and namespace in _PUSHED):
+        return
+    what, keys, values = _PUSHED[namespace]
+    for value, form in ((key, keys), (old, values), (new, values)):
+        if isinstance(value, bytes) and not form.fullmatch(value):
+            raise malformed(
+                f"got {shown(value)} for {what}, expected the full name of a changeset, and for a "
+                "phase its number"
+            )
 
 
 def _names(keys: Collection[bytes]) -> str:

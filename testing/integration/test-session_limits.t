@@ -110,7 +110,7 @@ Arguments are refused before they are read.
   abort: the argument 'nodes' has 8000000000 bytes, and 8388608 are allowed here; ask for less at a time, such as with --rev
   [255]
   $ printf 'known\n* 0\nnodes -1\n' | serve
-  abort: this request cannot be read: got '-1' for the length of the argument 'nodes', expected a number; clients of Mercurial since 3.5 keep to its protocol
+  abort: this request cannot be read: got '-1' for the length of the argument 'nodes', expected a number; if your client is Mercurial, tell the operators
   [255]
 
 A session has so much memory. This request needs more.

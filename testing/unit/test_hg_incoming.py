@@ -32,9 +32,9 @@ def read(spec: bytes, data: bytes) -> tuple[dict[bytes, bytes | dict[bytes, byte
 
 
 def test_arguments_are_read_as_clients_write_them() -> None:
-    found, client = read(b"nodes *", b"* 2\na 1\nxbb 2\nyznodes 3\nabcheads\n")
+    found, client = read(b"key *", b"* 2\na 1\nxbb 2\nyzkey 3\nabcheads\n")
 
-    assert found == {b"*": {b"a": b"x", b"bb": b"yz"}, b"nodes": b"abc"}
+    assert found == {b"*": {b"a": b"x", b"bb": b"yz"}, b"key": b"abc"}
     assert client.data == b"heads\n"
 
 
@@ -98,6 +98,66 @@ def test_ten_thousand_heads_are_an_ordinary_request() -> None:
     heads = b" ".join([b"0" * 40] * 10_000)
     data = b"* 2\nheads %d\n%scommon %d\n%s" % (len(heads), heads, len(heads), heads)
     assert read(b"*", data)[0] == {b"*": {b"heads": heads, b"common": heads}}
+
+
+NODE = b"0123456789abcdefABCDEF00" + b"0" * 16
+
+
+@pytest.mark.parametrize("name", [b"nodes", b"heads", b"common"])
+@pytest.mark.parametrize(
+    "nodes", [b"x", b"0", b"00", NODE[:39], NODE + b"0", NODE + b"  " + NODE, NODE + b"\n", b" "]
+)
+def test_a_list_of_changesets_has_whole_names(name: bytes, nodes: bytes) -> None:
+    for spec, data in ((name, b""), (b"*", b"* 1\n")):
+        with pytest.raises(SessionEndError, match="expected the full names of changesets"):
+            read(spec, data + b"%s %d\n%s" % (name, len(nodes), nodes))
+
+
+@pytest.mark.parametrize("nodes", [b"", NODE, NODE + b" " + NODE, b"force".hex().encode()])
+def test_lists_that_clients_write_are_read(nodes: bytes) -> None:
+    assert read(b"heads", b"heads %d\n%s" % (len(nodes), nodes))[0] == {b"heads": nodes}
+    hashed = b"hashed".hex().encode() + b" " + NODE
+    assert read(b"heads", b"heads %d\n%s" % (len(hashed), hashed))[0] == {b"heads": hashed}
+
+
+def pushkey(namespace: bytes, key: bytes, old: bytes, new: bytes) -> dict[bytes, bytes]:
+    values = zip((b"namespace", b"key", b"old", b"new"), (namespace, key, old, new), strict=True)
+    text = b"".join(b"%s %d\n%s" % (name, len(value), value) for name, value in values)
+    return read(b"namespace key old new", text)[0]  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (b"phases", NODE, b"1", b"0"),
+        (b"bookmarks", b"@", b"", NODE),
+        (b"bookmarks", b"a name", NODE, b""),
+        (b"obsolete", b"dump0", b"", b"00000text"),
+        (b"none", b"x", b"", b""),
+    ],
+)
+def test_keys_that_clients_push_are_read(values: tuple[bytes, bytes, bytes, bytes]) -> None:
+    assert pushkey(*values)[b"new"] == values[3]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (b"phases", b"x", b"1", b"0"),
+        (b"phases", NODE, b"", b"0"),
+        (b"phases", NODE, b"1", b"-1"),
+        (b"phases", NODE, b"1", b"1" * 50),
+        (b"bookmarks", b"@", b"zz", NODE),
+        (b"bookmarks", b"@", b"", b"\xff" * 20),
+        (b"bookmarks", b"@", b"", b"tip"),
+    ],
+)
+def test_a_malformed_key_is_refused_with_what_is_expected(
+    values: tuple[bytes, bytes, bytes, bytes],
+) -> None:
+    with pytest.raises(SessionEndError, match=r"for a (phase|bookmark)") as raised:
+        pushkey(*values)
+    assert raised.value.reason == "malformed"
 
 
 def test_pieces_of_a_bundle_end_with_an_empty_one() -> None:

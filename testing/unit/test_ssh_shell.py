@@ -253,9 +253,9 @@ def test_a_malformed_request_is_one_sentence_and_two_lines_of_the_log(limited: S
 
 
 def test_the_log_tells_operators_where_a_request_failed(limited: Site) -> None:
-    done = send(limited, b"known\n* 0\nnodes 3\nxyz")
+    done = send(limited, b"batch\ncmds 1\n;* 0\n")
 
-    assert done.stderr.startswith(b"abort: the request 'known' cannot be carried out: ")
+    assert done.stderr.startswith(b"abort: the request 'batch' cannot be carried out: ")
     assert len(done.stderr.splitlines()) == 1
     assert " reason=request-failed " in limited.log[-1]
     assert ".py:" in limited.log[-1]
