@@ -52,10 +52,10 @@ class Catalogue:
 
     def __init__(self, registry: Registry, before: Catalogue | None = None) -> None:
         """Take over from the catalogue before the entries of repositories that are the same."""
+        self.registry: Registry = registry
         known: Mapping[str, Entry] = {}
         if before is not None and before.registry.namespaces == registry.namespaces:
             known = before.by_path
-        self.registry = registry
         self.by_path: dict[str, Entry] = {}
         for path, repository in registry.repositories.items():
             entry = known.get(path)

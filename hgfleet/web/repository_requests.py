@@ -85,6 +85,7 @@ class RepositoryRequests:
         else:
             # Such an answer may depend on the client (the order of clone bundles).
             environ["REMOTE_ADDR"] = exchange.client
+            environ["HTTP_USER_AGENT"] = str(exchange.environ.get("HTTP_USER_AGENT", ""))[:256]
             # hgext/admission.py watches whether a client that waits for its turn is still there.
             environ["hgfleet.connection"] = exchange.environ.get("gunicorn.socket")
             environ["hgfleet.entry"] = exchange.entry

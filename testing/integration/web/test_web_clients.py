@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import http.server
 import os
 import re
@@ -10,17 +11,20 @@ import socket
 import subprocess
 import sys
 import threading
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from testing.integration.web.support import HG, Site
+from testing.integration.web.support import HG, HGRC, Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from testing.conftest import WaitFor
+
+ROOT = Path(__file__).parents[3]
 
 
 @contextlib.contextmanager
@@ -198,3 +202,30 @@ def test_a_repository_of_ten_thousand_heads_is_cloned_and_pulled(
     assert len(found) == 10_012
     assert set(found) == set(site.hg("team/project", "log", "-T", "{node}\n").split())
     assert {line["status"] for line in site.log()} == {200}
+
+
+def test_an_old_client_is_not_told_of_a_bundle_that_it_cannot_apply(
+    site: Site, wait_for: WaitFor
+) -> None:
+    hgrc = site.folder / "server.rc"
+    hgrc.write_text(
+        f"{HGRC}[extensions]\nclonebundles_steer = {ROOT / 'hgext/clonebundles_steer.py'}\n"
+        f"[hgfleet]\nsteering = {site.folder / 'missing.toml'}\n"
+    )
+    site = replace(site, environment={**site.environment, "HGRCPATH": str(hgrc)})
+    stream = "https://b/s BUNDLESPEC=none-v2;stream=v2;requirements%3Drevlog-compression-zstd"
+    other = "https://b/z BUNDLESPEC=zstd-v2"
+    manifest = site.path("team/project") / ".hg/clonebundles.manifest"
+    manifest.write_text(f"{stream}\n{other}\n")
+    with gunicorn(site, wait_for) as url:
+
+        def told(agent: str, command: str) -> list[str]:
+            connection = http.client.HTTPConnection(url.removeprefix("http://"))
+            path = f"/team/project?cmd={command}"
+            connection.request("GET", path, headers={"User-Agent": agent})
+            with contextlib.closing(connection):
+                return connection.getresponse().read().decode().splitlines()
+
+        for command in ("clonebundles", "clonebundles_manifest"):
+            assert told("mercurial/proto-1.0 (Mercurial 4.9)", command) == [other]
+            assert told("mercurial/proto-1.0 (Mercurial 5.0.2)", command) == [stream, other]
