@@ -76,6 +76,7 @@ class Schedule:
     def __init__(self, config: Config) -> None:
         self.clones = CheckTimes(config.scratch / scratch.CLONE_CHECKS, config.verify_age)
         self.reads = CheckTimes(config.scratch / scratch.READ_CHECKS, config.read_age)
+        self.pull_reads = CheckTimes(config.scratch / scratch.PULL_CHECKS, config.read_age)
         self.read_slots = threading.Semaphore(0)
 
     def allow_reads(self, repositories: int) -> None:

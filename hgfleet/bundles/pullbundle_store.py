@@ -229,16 +229,43 @@ class PullbundleStore:
                     dry_run=self._job.options.dry_run,
                 )
 
+    def delete_corrupt(self, repository: Repository) -> None:
+        """Read the whole chain, where that is due, and delete the files that differ from it.
+
+        The plan finds them missing and makes them anew; the server passes over them meanwhile.
+        """
+        times, name = self._job.schedule.pull_reads, files.file_name(repository.path)
+        chain = self.chain(repository)
+        if self._job.options.dry_run or not chain or not times.due(name, self._job.options.now):
+            return
+        for file, found in self._corrupt(repository, chain).items():
+            (self.folder(repository) / file).unlink(missing_ok=True)
+            self._job.report.step(
+                "pull-corrupt",
+                repository.path,
+                f"deleted the pull bundle {file}: got sha256 {found or 'nothing'}",
+                key=file,
+                sha256=found,
+            )
+        times.done(name, self._job.options.now)
+
     def verify(self, repository: Repository) -> None:
-        """Compare each file with its name. Raises VerificationError for the first that differs."""
-        for link in self.chain(repository):
-            if link.on_disk:
-                path = self.folder(repository) / link.name
-                if (found := hg_side.digest(path)) != link.sha256:
-                    raise VerificationError(
-                        f"{path}: got sha256 {found or 'nothing'}; delete the file and "
-                        "`hgfleet bundles run` makes it again"
-                    )
+        """Compare each file with its name. Raises VerificationError if one differs.
+
+        The next run deletes and makes anew all that differ.
+        """
+        for file, found in self._corrupt(repository, self.chain(repository)).items():
+            self._job.schedule.pull_reads.request(files.file_name(repository.path))
+            raise VerificationError(
+                f"{self.folder(repository) / file}: got sha256 {found or 'nothing'}; "
+                "`hgfleet bundles run` makes it again"
+            )
+
+    def _corrupt(self, repository: Repository, chain: Chain) -> dict[str, str]:
+        """Return the sha256 of each file whose name has another one."""
+        names = {link.name: link.sha256 for link in chain if link.on_disk}
+        found = {name: hg_side.digest(self.folder(repository) / name) for name in names}
+        return {name: got for name, got in found.items() if got != names[name]}
 
     def repositories(self) -> set[str]:
         """Return the paths of all repositories with a folder."""

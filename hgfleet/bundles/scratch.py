@@ -25,9 +25,10 @@ SNAPSHOTS: Final = "snapshots"
 STATES: Final = "known"
 CLONE_CHECKS: Final = "checked"
 READ_CHECKS: Final = "read"
+PULL_CHECKS: Final = "pull-read"
 LOCKS: Final = "locks"
 
-_FILES: Final = (STATES, CLONE_CHECKS, READ_CHECKS)
+_FILES: Final = (STATES, CLONE_CHECKS, READ_CHECKS, PULL_CHECKS)
 """Folders with a small file for each repository."""
 
 

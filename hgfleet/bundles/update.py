@@ -49,6 +49,7 @@ class Updater:
     def update(self, repository: Repository, listing: Listing) -> Outcome:
         """Do everything that a repository needs. Raises HgfleetError."""
         job = self._job
+        self._pullbundles.delete_corrupt(repository)
         dead = self._published.dead(repository, listing)
         result = self._published.read(repository, dead)
         dead |= {entry.url: problem for entry, problem in result.wrong.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -100,12 +101,40 @@ def test_files_that_are_gone_or_not_whole_are_passed_over(host: Host) -> None:
     assert "live=0 " in said
     (folder / "manifest").write_text("rubbish\n")
     assert host.compare() == ""
-    # A flipped bit is found by `verify`, as it looks at the content.
     assert host.run().error is None
+    assert "links=8 " in host.compare()
+
+
+@pytest.mark.parametrize("number", [0, 4, 7])
+def test_a_corrupt_file_is_passed_over_and_made_anew(host: Host, number: int) -> None:
+    folder, damaged = host.config.pull_bundles / "project", host.chain()[number]
+    file, now = folder / damaged.name, datetime.now(UTC)
+    assert host.run(now=now).error is None
+    whole = file.read_bytes()
+    middle = len(whole) // 2
+    file.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
+    said = host.compare()
+    assert f"event=pullbundle-corrupt repository={host.source} file={damaged.name} " in said
+    assert "links=7 " in said or number == 7
+    # No client sees it, so the next read is early enough.
+    assert host.run(now=now).error is None
+    assert host.run(now=now + host.config.read_age).error is None
+    assert f"deleted the pull bundle {damaged.name}: " in host.said.getvalue()
+    assert "event=pullbundle-corrupt" not in host.compare()
+    assert host.pipeline().verify(host.repository).error is None
+
+
+def test_a_corrupt_file_that_verify_finds_is_made_anew_by_the_next_run(host: Host) -> None:
     (damaged, *_) = host.chain()
-    whole = (folder / damaged.name).read_bytes()
-    (folder / damaged.name).write_bytes(whole[:50] + bytes([whole[50] ^ 1]) + whole[51:])
+    file = host.config.pull_bundles / "project" / damaged.name
+    whole = file.read_bytes()
+    file.write_bytes(whole[:50] + bytes([whole[50] ^ 1]) + whole[51:])
     assert "got sha256" in str(host.pipeline().verify(host.repository).error)
+    assert host.run(dry_run=True).error is None
+    assert file.exists()
+    assert host.run().error is None
+    assert host.pipeline().verify(host.repository).error is None
+    assert "links=8 " in host.compare()
 
 
 @pytest.mark.parametrize("step", ["generate_link", "apply_link", "_publish"])
