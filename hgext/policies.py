@@ -121,7 +121,7 @@ def check(ui: Any, repo: Any, **_kwargs: object) -> None:
         if OPERATOR.fullmatch(principal.name):
             fields["decision"] = "bypass"
         else:
-            heads_before = repo.unfiltered().hgfleet_heads_before
+            heads_before = getattr(repo.unfiltered(), "hgfleet_heads_before", None)
             push = RepositoryPush(repo, transaction, principal, heads_before)
             findings = evaluate.evaluate([*_policies(ui), Names({})], push)
             refused = evaluate.refusal(findings, principal.name, path)

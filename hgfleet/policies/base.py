@@ -111,8 +111,8 @@ class Push(Protocol):
     def added_heads(self) -> Sequence[Changeset]:
         """Those of the added changesets that no other of them descends from."""
 
-    def manifest(self, changeset: Changeset) -> Iterable[str]:
-        """Return all paths of a changeset; there may be 100,000 of them."""
+    def manifest_text(self, changeset: Changeset) -> bytes:
+        """Return the manifest of a changeset as it is stored; 100,000 files are 8 MB."""
 
     def branch_heads(self, branch: str) -> Sequence[str]:
         """Return the open, visible heads of a branch afterwards."""

@@ -172,11 +172,9 @@ class RepositoryPush:
         stored = int(_STORED(log).size(rev))
         return stored if stored <= limit else int(log.size(rev))
 
-    def manifest(self, changeset: Changeset) -> Iterator[str]:
+    def manifest_text(self, changeset: Changeset) -> bytes:
         """See `base.Push`."""
-        text = self._text(self._manifest_rev(self._rev(changeset)))
-        for line in text.split(b"\n")[:-1]:
-            yield _path(line[: line.index(b"\0")])
+        return self._text(self._manifest_rev(self._rev(changeset)))
 
     def branch_heads(self, branch: str) -> Sequence[str]:
         """See `base.Push`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from hgfleet.core.principal import Principal
 from hgfleet.policies import bounded, evaluate
 from hgfleet.policies.base import Bookmark, Changeset, Entry, Policy, Push
 from hgfleet.policies.catalog import POLICIES
-from hgfleet.policies.content import collisions
+from hgfleet.policies.content import MAX_SEARCHES, candidates, collisions
 from hgfleet.policies.evaluate import MAX_SHOWN, Finding
 from hgfleet.policies.rule import Rule
 
@@ -58,14 +59,20 @@ class Made:
         assert limit > 0
         return self.sizes[entry.path]
 
-    def manifest(self, changeset: Changeset) -> Iterable[str]:
-        return self.manifests[changeset.node]
+    def manifest_text(self, changeset: Changeset) -> bytes:
+        return manifest(*self.manifests[changeset.node])
 
     def branch_heads(self, branch: str) -> Sequence[str]:
         return self.heads[branch]
 
     def heads_before(self, branch: str) -> int:
         return self.before[branch]
+
+
+def manifest(*paths: str) -> bytes:
+    """Return the text of a manifest with these paths."""
+    encoded = sorted(path.encode("utf-8", "surrogateescape") for path in paths)
+    return b"".join(path + b"\0" + b"0" * 40 + b"\n" for path in encoded)
 
 
 def changeset(node: str = "a" * 40, **fields: object) -> Changeset:
@@ -191,6 +198,33 @@ def test_what_a_repository_cannot_have(name: str, entry: Entry, word: str) -> No
 )
 def test_collisions(arrived: list[str], others: list[str], expected: int) -> None:
     assert len(list(collisions(arrived, [*arrived, *others]))) == expected
+
+
+def test_of_a_large_manifest_few_paths_are_looked_at() -> None:
+    names = [f"directory-{n % 500}/File-{n}" for n in range(100_000)]
+    text = manifest(*names, "DIRECTORY-1/x", "größe", "readme", "README/a", "README/b")
+    arrived = ["directory-1/file-501", "Readme", "directory-2/new"]
+    text += manifest(*arrived)
+    assert sorted(candidates(arrived, text)) == sorted(
+        [*arrived, "directory-1/File-501", "readme", "README/a", "größe"]
+    )
+
+
+def test_the_paths_that_are_looked_at_have_every_collision() -> None:
+    randomness = random.Random(5)
+    names = ["a", "A", "b", "ä", "Ä", "ss", "ß", "\u212a", "k", "\udcff", "x.y"]
+    for _ in range(3000):
+        paths = {"/".join(randomness.choices(names, k=randomness.randint(1, 3))) for _ in range(12)}
+        arrived = randomness.sample(sorted(paths), 3)
+        present = sorted(paths, key=lambda path: path.encode("utf-8", "surrogateescape"))
+        expected = {path for path, _ in collisions(arrived, present)}
+        few = list(candidates(arrived, manifest(*present)))
+        assert {path for path, _ in collisions(arrived, few)} == expected, (arrived, present)
+
+
+def test_many_arrived_paths_are_compared_with_all() -> None:
+    arrived = [f"file-{n}" for n in range(MAX_SEARCHES)]
+    assert len(list(candidates(arrived, manifest(*arrived, "other")))) == len(arrived) + 1
 
 
 def test_a_path_that_is_gone_from_the_head_collides_with_nothing() -> None:
