@@ -156,22 +156,26 @@ def _choose(ui: Any, loaded: Loaded, lines: list[bytes], client: str) -> list[by
 
     config = loaded.config
     names = [endpoint.name for endpoint in config.endpoints]
-    try:
-        state = health.parse(config.health.read_text("utf-8"))
-    except OSError:
-        state = None
-    is_current = state is not None and state.is_current(time.time())
-    down = state.down(names) if state is not None and is_current else names
-    dead = state.dead if state is not None else {}
-    read = state.read if state is not None else frozenset()
     inline = [line for line in lines if line.startswith(INLINE)]
     known = [
         order.Line(entry.url, entry.kind, line)
         for line in lines
         for entry in parse(line.decode("utf-8", "replace"))
     ]
+    urls = [
+        url for one in known for url in (one.url, *order.copies(one.url, config.endpoints))
+    ]
+    try:
+        state = health.parse(config.health.read_text("utf-8"))
+        found = health.look_up(health.objects_file(config.health), urls)
+    except OSError:
+        state, found = None, health.Findings()
+    is_current = state is not None and state.is_current(time.time())
+    down = state.down(names) if state is not None and is_current else names
     region = loaded.networks.region(client)
-    chosen = order.steer(known, config.endpoints, region=region, down=down, dead=dead, read=read)
+    chosen = order.steer(
+        known, config.endpoints, region=region, down=down, dead=found.dead, read=found.read
+    )
     ui.log(
         b"clonebundles_steer",
         b"client=%s region=%s first=%s entries=%d of %d probed=%s\n",

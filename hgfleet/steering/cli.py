@@ -106,24 +106,25 @@ def _probe(options: argparse.Namespace) -> int:
 
 def _status(options: argparse.Namespace) -> int:
     config = settings.load(options.config)
-    state = _state(config)
+    state, found = _state(config)
     down = state.down([endpoint.name for endpoint in config.endpoints])
     for endpoint in config.endpoints:
         condition = state.endpoints.get(endpoint.name, health.Condition())
         place = "CDN" if endpoint.is_cdn else endpoint.region or "no region"
         state_text = f"DOWN: {condition.problem}" if endpoint.name in down else "up"
         if endpoint.origin:
-            read = sum(endpoint.has(url) for url in state.read)
+            read = sum(endpoint.has(url) for url in found.read)
             state_text += f", {read} copies of {endpoint.origin} read and advertised"
         print(f"{endpoint.name} ({place}): {state_text}\n    {endpoint.url}")
-    for url, problem in state.dead.items():
+    for url, problem in found.dead.items():
         print(f"DEAD: {url}: {problem}")
-    return 1 if down or state.dead else 0
+    return 1 if down or found.dead else 0
 
 
-def _state(config: Config) -> health.Health:
+def _state(config: Config) -> tuple[health.Health, health.Findings]:
     try:
         state = health.parse(config.health.read_text("utf-8"))
+        found = health.parse_findings(health.objects_file(config.health).read_bytes())
     except OSError:
         state = None
     if state is None or not state.is_current(time.time()):
@@ -131,7 +132,7 @@ def _state(config: Config) -> health.Health:
             f"{config.health}: nothing recent: no prober is running, and clients learn of no "
             "bundles; `systemctl status hgfleet-steering` says why"
         )
-    return state
+    return state, found
 
 
 def _where(options: argparse.Namespace) -> int:

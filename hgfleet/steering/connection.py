@@ -27,6 +27,7 @@ class Connection:
     endpoint: Endpoint
     config: Config
     _connection: http.client.HTTPConnection | None = None
+    _context: tuple[tuple[int, ...], ssl.SSLContext] | None = None
     _deadline: float = 0.0
 
     def start(self) -> None:
@@ -95,8 +96,22 @@ class Connection:
         assert parts.hostname is not None
         if parts.scheme == "http":
             return http.client.HTTPConnection(parts.hostname, parts.port)
-        context = ssl.create_default_context(cafile=str(self.config.ca))
-        return http.client.HTTPSConnection(parts.hostname, parts.port, context=context)
+        return http.client.HTTPSConnection(parts.hostname, parts.port, context=self._trust())
+
+    def _trust(self) -> ssl.SSLContext:
+        """Return the settings of TLS, read again where the file of certificates has changed.
+
+        Reading a system's certificates takes some 20 ms of CPU, more than all else of a connection.
+        """
+        try:
+            found = self.config.ca.stat()
+            stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
+            if self._context is None or self._context[0] != stamp:
+                context = ssl.create_default_context(cafile=str(self.config.ca))
+                self._context = (stamp, context)
+        except OSError as error:
+            raise EndpointError(f"cannot read the certificates: {error}") from error
+        return self._context[1]
 
 
 def _reason(error: Exception) -> str:

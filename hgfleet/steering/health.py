@@ -5,26 +5,35 @@ an endpoint down, because a client that is sent to a dead endpoint loses its clo
 probes in a row bring it up again, so an endpoint that answers every other time stays down. An
 answer that is too slow is a failed probe: 1 B/s is as dead as silence.
 
-The state is a file that the prober replaces after each round. An old file means that no prober is
-running; its content counts for `MAX_AGE_SECONDS` only.
+The state is two files. The prober replaces the first, the conditions of the endpoints, after each
+round; an old one means that no prober is running, and counts for `MAX_AGE_SECONDS` only. The second
+has a line for each object of which a client must know more than its manifest says: dead ones, and
+copies that were read. It is sorted by URL, so that a request for a manifest finds its few objects
+among tens of thousands by bisection. The prober replaces it only when a finding changes, and before
+the first file.
 """
 
 from __future__ import annotations
 
 import json
+import mmap
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
+    from pathlib import Path
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 GOOD_IN_A_ROW: Final = 3
 """Good probes in a row before a failed endpoint is advertised again."""
 
 MAX_AGE_SECONDS: Final = 15.0
 """The age beyond which a state counts for nothing: after the end of the prober, clients must not be
 sent to an endpoint that died later."""
+
+_DEAD: Final = b"dead "
+_READ: Final = b"read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +57,13 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The conditions of all endpoints by name, and the URLs of dead objects with the reasons.
+    """The conditions of all endpoints by name.
 
-    `read` are the URLs of copies (`Endpoint.origin`) whose content was read and is right; manifests
-    do not name them. `written` is the time of the clock in seconds since 1970.
+    `written` is the time of the clock in seconds since 1970.
     """
 
     written: float
     endpoints: Mapping[str, Condition] = field(default_factory=dict)
-    dead: Mapping[str, str] = field(default_factory=dict)
-    read: frozenset[str] = frozenset()
 
     def down(self, names: Collection[str]) -> frozenset[str]:
         """Return the endpoints that must not be advertised, those without a probe included."""
@@ -68,8 +74,25 @@ class Health:
         return abs(now - self.written) <= MAX_AGE_SECONDS
 
 
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """The URLs of dead objects with the reasons, and those of copies that may be advertised.
+
+    `read` are the URLs of copies (`Endpoint.origin`) whose content was read and is right; manifests
+    do not name them. An object in both is dead.
+    """
+
+    dead: Mapping[str, str] = field(default_factory=dict)
+    read: Collection[str] = frozenset()
+
+
+def objects_file(health: Path) -> Path:
+    """Return the path of the findings about objects, beside the state of the endpoints."""
+    return health.with_suffix(".objects")
+
+
 def dump(health: Health) -> str:
-    """Render the state as JSON."""
+    """Render the state of the endpoints as JSON."""
     return json.dumps(
         {
             "format": FORMAT,
@@ -78,15 +101,13 @@ def dump(health: Health) -> str:
                 name: {"up": one.is_up, "good": one.good, "problem": one.problem}
                 for name, one in sorted(health.endpoints.items())
             },
-            "dead": dict(sorted(health.dead.items())),
-            "read": sorted(health.read),
         },
         indent=1,
     )
 
 
 def parse(text: str) -> Health | None:
-    """Read the state back; None for anything else."""
+    """Read the state of the endpoints back; None for anything else."""
     try:
         data: Any = json.loads(text)
         if data["format"] != FORMAT:
@@ -97,8 +118,61 @@ def parse(text: str) -> Health | None:
                 name: Condition(one["up"] is True, int(one["good"]), str(one["problem"]))
                 for name, one in data["endpoints"].items()
             },
-            dead={str(url): str(problem) for url, problem in data["dead"].items()},
-            read=frozenset(str(url) for url in data["read"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
+
+
+def dump_findings(findings: Findings) -> bytes:
+    """Render the findings: `URL dead REASON` or `URL read`, sorted by the bytes of the URL."""
+    lines = {url.encode("utf-8"): _READ for url in findings.read}
+    for url, reason in findings.dead.items():
+        # A URL has no blanks, or its manifest would have been read otherwise.
+        lines[url.encode("utf-8")] = _DEAD + " ".join(reason.split()).encode("utf-8")
+    return b"".join(b"%s %s\n" % (url, lines[url]) for url in sorted(lines))
+
+
+def parse_findings(data: bytes) -> Findings:
+    """Read all findings back."""
+    return _findings(line.partition(b" ")[::2] for line in data.splitlines())
+
+
+def look_up(path: Path, urls: Iterable[str]) -> Findings:
+    """Return the findings about these objects only; raises OSError where there is no file."""
+    with path.open("rb") as file:
+        if not file.seek(0, 2):
+            return Findings()
+        # The prober replaces the file by a rename and never writes to it, so the map stays valid.
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as lines:
+            sought = {url.encode("utf-8") for url in urls}
+            found = ((url, bisect(lines, url)) for url in sought)
+            return _findings((url, state) for url, state in found if state is not None)
+
+
+def bisect(lines: bytes | mmap.mmap, url: bytes) -> bytes | None:
+    """Return what sorted lines say of a URL; None without a line of it."""
+    low, high = 0, len(lines)
+    while low < high:
+        start = max(low, lines.rfind(b"\n", low, (low + high) // 2) + 1)
+        end = lines.find(b"\n", start)
+        end = len(lines) if end < 0 else end
+        key, _, state = lines[start:end].partition(b" ")
+        if key == url:
+            return state
+        if key < url:
+            low = end + 1
+        else:
+            high = start
+    return None
+
+
+def _findings(found: Iterable[tuple[bytes, ...]]) -> Findings:
+    dead, read = {}, set()
+    for url, state in found:
+        if state == _READ:
+            read.add(url.decode("utf-8", "replace"))
+        else:
+            # A damaged line is a reason to leave the object out.
+            reason = state.removeprefix(_DEAD).decode("utf-8", "replace")
+            dead[url.decode("utf-8", "replace")] = reason
+    return Findings(dead, frozenset(read))

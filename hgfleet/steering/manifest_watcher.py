@@ -1,54 +1,152 @@
-"""The entries of all manifests on this host, read again only where a manifest has changed."""
+"""The entries of all manifests on this host, and what has changed among them since the last look.
+
+A manifest is replaced by a rename, which changes the time of its folder. So a look at tens of
+thousands of manifests reads the times of their folders, and only the folders that changed.
+"""
 
 from __future__ import annotations
 
 import os
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hgfleet.bundles.manifest import SUFFIX, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from hgfleet.bundles.manifest import Entry
+
+SETTLED_SECONDS: Final = 2
+"""A folder changed in this time is read again: a second change may not show in its time."""
+
+FULL: Final = 20
+"""Looks in which every folder is read once, so that a manifest edited in place is noticed."""
+
+Stamp = tuple[int, int, int]
+
+
+class Changes(NamedTuple):
+    """The entries that are published since the last look, and those that are no longer."""
+
+    added: list[Entry]
+    removed: list[Entry]
+
+
+@dataclass
+class _Folder:
+    """A folder as it was last read: its manifests by name, and the folders in it."""
+
+    stamp: Stamp
+    is_settled: bool
+    turn: int
+    manifests: dict[str, tuple[Stamp, tuple[Entry, ...]]] = field(default_factory=dict)
+    below: list[str] = field(default_factory=list)
 
 
 class ManifestWatcher:
     """The folder of manifests, and the entries of each as they were last read."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._known: dict[Path, tuple[tuple[int, int, int], tuple[Entry, ...]]] = {}
+        self._folder = str(folder)
+        self._folders: dict[str, _Folder] = {}
+        self._named: dict[str, list[Entry]] = {}
+        """By URL: the entry of each manifest that names it; the last one counts."""
+        self._before: dict[str, Entry | None] = {}
+        """The entries before this look, of the URLs that it found in other manifests."""
+        self._look = 0
 
     def entries(self) -> list[Entry]:
-        """Return the entries that are published now, each URL once."""
-        known = {}
-        for path in self._files():
-            try:
-                found = path.stat()
-                stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
-                before = self._known.get(path)
-                if before is not None and before[0] == stamp:
-                    known[path] = before
-                else:
-                    known[path] = (stamp, parse(path.read_text("utf-8", "replace")))
-            except FileNotFoundError:
-                continue  # withdrawn in this moment
-        self._known = known
-        unique = {entry.url: entry for _, entries in known.values() for entry in entries}
-        return list(unique.values())
+        """Return the entries of the last look, each URL once."""
+        return [entries[-1] for entries in self._named.values()]
 
-    def _files(self) -> Iterator[Path]:
-        for place, folders, names in os.walk(self._folder, onerror=_raise):
-            # Replaced manifests are in a hidden folder; unfinished ones are hidden files.
-            folders[:] = [name for name in folders if not name.startswith(".")]
-            for name in names:
-                if name.endswith(SUFFIX) and not name.startswith("."):
-                    yield Path(place, name)
+    def changes(self) -> Changes:
+        """Look at the manifests again."""
+        self._look += 1
+        self._before = {}
+        before, self._folders = self._folders, {}
+        waiting = [self._folder]
+        while waiting:
+            path = waiting.pop()
+            known = before.get(path)
+            folder = self._read(path, known)
+            if folder is None:
+                continue
+            before.pop(path, None)
+            self._folders[path] = folder
+            waiting += folder.below
+        for gone in before.values():
+            for _, entries in gone.manifests.values():
+                self._withdraw(entries)
+        changes = Changes([], [])
+        for url, old in self._before.items():
+            now = self._current(url)
+            if now != old:
+                changes.added.extend([now] if now else [])
+                changes.removed.extend([old] if old else [])
+        return changes
+
+    def _read(self, path: str, known: _Folder | None) -> _Folder | None:
+        """Return a folder as it is now; None if it is gone.
+
+        A folder that cannot be read is an error: its entries would be advertised without any probe.
+        """
+        try:
+            stamp = _stamp(os.stat(path))
+            is_due = known is not None and (self._look + known.turn) % FULL == 0
+            if known and known.is_settled and known.stamp == stamp and not is_due:
+                return known
+            with os.scandir(path) as scan:
+                # Replaced manifests are in a hidden folder; unfinished ones are hidden files.
+                found = [one for one in scan if not one.name.startswith(".")]
+        except FileNotFoundError:
+            return None
+        is_settled = time.time_ns() - stamp[2] > SETTLED_SECONDS * 10**9
+        folder = _Folder(stamp, is_settled, known.turn if known else len(self._folders))
+        for one in found:
+            if one.is_dir(follow_symlinks=False):
+                folder.below.append(one.path)
+            elif one.name.endswith(SUFFIX):
+                self._read_manifest(one, folder, known)
+        for name, (_, entries) in known.manifests.items() if known else ():
+            if name not in folder.manifests:
+                self._withdraw(entries)
+        return folder
+
+    def _read_manifest(
+        self, found: os.DirEntry[str], folder: _Folder, known: _Folder | None
+    ) -> None:
+        before = known.manifests.get(found.name) if known else None
+        try:
+            stamp = _stamp(found.stat())
+            if before is not None and before[0] == stamp:
+                folder.manifests[found.name] = before
+                return
+            entries = parse(Path(found.path).read_text("utf-8", "replace"))
+        except FileNotFoundError:
+            return  # withdrawn in this moment
+        folder.manifests[found.name] = (stamp, entries)
+        for entry in entries:
+            self._remember(entry.url)
+            self._named.setdefault(entry.url, []).append(entry)
+        self._withdraw(before[1] if before else ())
+
+    def _withdraw(self, entries: tuple[Entry, ...]) -> None:
+        for entry in entries:
+            self._remember(entry.url)
+            named = self._named[entry.url]
+            named.remove(entry)
+            if not named:
+                del self._named[entry.url]
+
+    def _remember(self, url: str) -> None:
+        if url not in self._before:
+            self._before[url] = self._current(url)
+
+    def _current(self, url: str) -> Entry | None:
+        named = self._named.get(url)
+        return named[-1] if named else None
 
 
-def _raise(error: OSError) -> None:
-    """Stop at a folder that cannot be read: its entries would be advertised without any probe."""
-    if not isinstance(error, FileNotFoundError):
-        raise error
+def _stamp(found: os.stat_result) -> Stamp:
+    return (found.st_ino, found.st_size, found.st_mtime_ns)

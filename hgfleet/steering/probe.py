@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from hgfleet.core import files
 from hgfleet.steering import health
-from hgfleet.steering.health import Condition, Health
+from hgfleet.steering.health import Condition, Findings, Health
 from hgfleet.steering.manifest_watcher import ManifestWatcher
 from hgfleet.steering.order import Endpoint, copies, endpoint_of
 from hgfleet.steering.prober import Prober
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from hgfleet.bundles.manifest import Entry
@@ -26,25 +26,39 @@ def run(config: Config, say: Callable[..., None], is_over: Callable[[float], boo
     """Probe until `is_over(seconds to wait)` is true; call `say(event, **fields)` for changes."""
     probers = [Prober(endpoint, config) for endpoint in config.endpoints]
     manifests = ManifestWatcher(config.manifests)
+    written: tuple[int, ...] | None = None
     with ThreadPoolExecutor(max(1, len(probers)), "probe") as pool:
         while True:
             started = time.monotonic()
-            shares = share(manifests.entries(), config.endpoints)
-            before = [(prober.condition, prober.dead) for prober in probers]
-            list(pool.map(Prober.round, probers, shares))
+            added, removed = manifests.changes()
+            shares = zip(
+                share(added, config.endpoints), share(removed, config.endpoints), strict=True
+            )
+            before = [(prober.condition, dict(prober.objects.dead)) for prober in probers]
+            for prober, (new, old) in zip(probers, shares, strict=True):
+                prober.change(new, old)
+            list(pool.map(Prober.round, probers))
             for prober, (condition, dead) in zip(probers, before, strict=True):
                 _tell_changes(prober, condition, dead, say)
-            write(
-                config.health,
-                Health(
-                    time.time(),
-                    {prober.endpoint.name: prober.condition for prober in probers},
-                    {url: why for prober in probers for url, why in prober.dead.items()},
-                    frozenset(u for p in probers if p.endpoint.origin for u in p.read),
-                ),
-            )
+            versions = tuple(prober.objects.version for prober in probers)
+            if versions != written:
+                write_findings(config.health, findings(probers))
+                written = versions
+            conditions = {prober.endpoint.name: prober.condition for prober in probers}
+            write(config.health, Health(time.time(), conditions))
             if is_over(max(0.0, config.interval_seconds - (time.monotonic() - started))):
                 return
+
+
+def findings(probers: Iterable[Prober]) -> Findings:
+    """Return what all probers found out about objects; only copies count as read."""
+    dead: dict[str, str] = {}
+    read: set[str] = set()
+    for prober in probers:
+        dead |= prober.objects.dead
+        if prober.endpoint.origin:
+            read |= prober.objects.read
+    return Findings(dead, read)
 
 
 def share(entries: Sequence[Entry], endpoints: Sequence[Endpoint]) -> list[list[Entry]]:
@@ -69,12 +83,17 @@ def _tell_changes(
             endpoint=name,
             reason=now.problem or None,
         )
-    for url in prober.dead.keys() - was_dead.keys():
-        say("object-dead", endpoint=name, url=url, reason=prober.dead[url])
-    for url in was_dead.keys() - prober.dead.keys():
+    for url in prober.objects.dead.keys() - was_dead.keys():
+        say("object-dead", endpoint=name, url=url, reason=prober.objects.dead[url])
+    for url in was_dead.keys() - prober.objects.dead.keys():
         say("object-back", endpoint=name, url=url)
 
 
 def write(path: Path, state: Health) -> None:
-    """Replace the health file atomically."""
+    """Replace the state of the endpoints atomically."""
     files.replace(path, health.dump(state), durable=False)
+
+
+def write_findings(path: Path, found: Findings) -> None:
+    """Replace the findings about objects atomically, beside the state of the endpoints."""
+    files.replace(health.objects_file(path), health.dump_findings(found), durable=False)

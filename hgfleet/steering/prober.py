@@ -2,11 +2,13 @@
 
 An error of the endpoint (no connection, too slow, 5xx, 403 for every object) is told apart from an
 error of one object (missing, another length, another content, 403 while other objects answer). Each
-round requests the headers of some objects and reads on in one of them:
+round requests the headers of the objects that are due and reads on in some:
 
 - An endpoint that answers and then sends a byte a second counts as down, like a silent one.
 - Every object is read whole in the course of time, at `read_rate`, and its sha256 is compared. A
   store with a corrupt disk or cache answers with the same headers as before.
+- An object that was read whole has answered. Headers are requested of the others, within a bounded
+  number of requests in a round.
 - An object with new headers is dead until it has been read again, before all others.
 - A copy (`Endpoint.origin`) is advertised only after it has been read; it is read first, too.
 """
@@ -24,22 +26,23 @@ from hgfleet.objectstore import presign
 from hgfleet.steering.connection import Connection, EndpointError
 from hgfleet.steering.health import Condition
 from hgfleet.steering.selection import (
+    NEW,
     OTHERS,
+    PASS,
     REFUSED,
-    ROUNDS,
+    REQUESTS,
     ObjectError,
+    Objects,
     ObjectState,
     Validators,
-    batch,
     classify,
     is_closed,
-    next_to_read,
-    witnesses,
+    wrong_length,
 )
 
 if TYPE_CHECKING:
     import http.client
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable
 
     from hgfleet.bundles.manifest import Entry
     from hgfleet.steering.config import Config
@@ -56,93 +59,114 @@ MORE: Final = 1024 * 1024
 class PartialRead:
     """An object that is being read, piece by piece."""
 
-    entry: Entry
+    state: ObjectState
+    is_urgent: bool
     seen: Validators | None = None
     size: int = 0
     digest: Any = field(default_factory=hashlib.sha256)
 
+    @property
+    def entry(self) -> Entry:
+        """The manifest's entry of the object."""
+        return self.state.entry
+
 
 @dataclass
 class Prober:
-    """One endpoint and its objects between rounds.
-
-    `dead` has the URLs of objects that must not be advertised, with the reasons; `read` the URLs of
-    objects whose content was compared and is right.
-    """
+    """One endpoint and its objects between rounds."""
 
     endpoint: Endpoint
     config: Config
     condition: Condition = field(default_factory=Condition)
-    dead: dict[str, str] = field(default_factory=dict)
-    read: frozenset[str] = frozenset()
-    _known: dict[Entry, ObjectState] = field(default_factory=dict)
-    """By the whole entry: a new publication of the same URL begins with a new state."""
+    objects: Objects = field(default_factory=Objects)
     _readings: dict[bool, PartialRead] = field(default_factory=dict)
     """The urgent read (True), and the other one, which goes on afterwards."""
     _number: int = 0
+    _requests: int = 0
+    """Requests of this round."""
+    _signer: tuple[tuple[int, ...], presign.Signer] | None = None
 
     def __post_init__(self) -> None:
         self._connection = Connection(self.endpoint, self.config)
 
-    def round(self, objects: Sequence[Entry]) -> None:
+    def change(self, added: Iterable[Entry], removed: Iterable[Entry]) -> None:
+        """Take over a change of the manifests."""
+        for entry in removed:
+            self.objects.remove(entry)
+        for entry in added:
+            # A copy is advertised only after it has been read.
+            self.objects.add(entry, is_urgent=bool(self.endpoint.origin))
+
+    def round(self) -> None:
         """Probe once: headers of new objects and of those that are due, and some content."""
         self._number += 1
-        self._known = {
-            entry: self._known.get(entry) or ObjectState(is_urgent=bool(self.endpoint.origin))
-            for entry in objects
-        }
+        self._requests = 0
         try:
-            self._ask(time.monotonic() + self.config.interval_seconds)
+            due = self.objects.batch(self._number, is_up=self.condition.is_up)
+            self._ask(due, time.monotonic() + self.config.interval_seconds)
             self._read(time.monotonic() + self.config.interval_seconds / 2)
-            if not objects:
-                self._ask_without_objects()
+            if not self._requests:
+                self._ask_any()
         except EndpointError as problem:
             self._connection.close()
             self.condition = self.condition.after(str(problem))
         else:
             self.condition = self.condition.after(None)
-        known = self._known.items()
-        self.dead = {
-            e.url: one.headers or one.content for e, one in known if one.headers or one.content
-        }
-        self.read = frozenset(e.url for e, one in known if one.compared and not one.content)
 
     def _url(self, entry: Entry, method: str) -> str:
         """Return the URL that a client gets, signed where needed; it must not reach a log."""
         if not entry.private:
             return entry.url
         try:
-            return presign.load(self.config.signing).sign(entry.url, datetime.now(UTC), method)
+            return self._keys().sign(entry.url, datetime.now(UTC), method)
         except ConfigurationError as error:
             raise EndpointError(str(error)) from error
 
-    def _ask(self, until: float) -> None:
-        """Request the headers of this round's objects, and of some others if all get a 403."""
-        answers: dict[Entry, str] = {}
-        for entry in batch(self._known):
-            answers[entry] = self._object(entry, self._known[entry])
-            if time.monotonic() > until:
-                break  # the next round begins with the others
-        for entry in witnesses(self._known, answers):
-            if not is_closed(answers.values()):
-                break
-            answers[entry] = self._object(entry, self._known[entry])
-            if time.monotonic() > until:
-                break
-        for entry in answers:
-            self._known[entry].asked = self._number
+    def _keys(self) -> presign.Signer:
+        """Return the keys of private stores, read again where the file has changed."""
+        try:
+            found = self.config.signing.stat()
+            stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
+        except OSError:
+            stamp = ()
+        if self._signer is None or not stamp or self._signer[0] != stamp:
+            self._signer = (stamp, presign.load(self.config.signing))
+        return self._signer[1]
+
+    def _ask(self, asked: Collection[ObjectState], until: float) -> None:
+        """Request the headers of these objects, and of some others if all get a 403."""
+        answers: dict[ObjectState, str] = {}
+        try:
+            for state in asked:
+                answers[state] = self._object(state)
+                if time.monotonic() > until:
+                    break  # the next round begins with the others
+            others = self.objects.witnesses(answers) if is_closed(answers.values()) else ()
+            for state in others:
+                answers[state] = self._object(state)
+                if not answers[state] or time.monotonic() > until:
+                    break
+        finally:
+            # Those before an error of the endpoint answered, and the next round begins after them.
+            for state in answers:
+                self.objects.answered(state, self._number)
+                self.objects.judge(state)
         self._record(answers.items())
 
-    def _record(self, answers: Collection[tuple[Entry, str]]) -> None:
+    def _record(self, answers: Collection[tuple[ObjectState, str]]) -> None:
         """Record the problem of each object. Raises EndpointError if all of them are refused."""
         if is_closed([problem for _, problem in answers]):
             raise EndpointError(f"{REFUSED}, and no other object answers")
-        for entry, problem in answers:
-            self._known[entry].headers = problem
+        for state, problem in answers:
+            if state.headers != problem:
+                state.headers = problem
+                self.objects.judge(state)
 
-    def _object(self, entry: Entry, known: ObjectState) -> str:
+    def _object(self, state: ObjectState) -> str:
         """Request the headers of an object; return the problem, or ""."""
+        entry = state.entry
         self._connection.start()
+        self._requests += 1
         answer = self._connection.request("HEAD", self._url(entry, "HEAD"), {})
         self._connection.read(answer, 0)
         try:
@@ -150,55 +174,72 @@ class Prober:
         except ObjectError as problem:
             return str(problem)
         seen = _validators(answer)
-        if known.seen not in (None, seen):
-            known.is_urgent, known.content = True, "it was replaced, and has not been read since"
-        known.seen = seen
+        if state.seen not in (None, seen):
+            state.is_urgent, state.content = True, "it was replaced, and has not been read since"
+        state.seen = seen
         return ""
 
     def _read(self, until: float) -> None:
         """Read on where the last round ended, at least a piece."""
-        total = sum(entry.size for entry in self._known)
         rate = self.config.read_rate * self.config.interval_seconds
-        left = int(min(rate, -(-total // ROUNDS)))
-        answers: list[tuple[Entry, str]] = []
+        left = int(min(rate, -(-self.objects.total // PASS)))
+        answers: list[tuple[ObjectState, str]] = []
         most = PIECE
-        while (reading := self._reading(answers)) is not None:
-            known = self._known[reading.entry]
+        while (reading := self._reading()) is not None:
+            is_urgent = reading.is_urgent
             is_late = time.monotonic() >= until
-            if most == MORE and (is_late or (left <= 0 and not known.is_urgent)):
+            is_enough = self._requests >= REQUESTS + (NEW if is_urgent else 0)
+            if most == MORE and (is_late or is_enough or (left <= 0 and not is_urgent)):
                 break
             if most == PIECE and len(answers) > (1 if is_late else OTHERS):
                 break
-            wanted = most if known.is_urgent else min(most, max(left, PIECE))
+            wanted = most if is_urgent else min(most, max(left, PIECE))
             try:
                 got = self._piece(reading, min(wanted, reading.entry.size - reading.size))
             except ObjectError as problem:
-                answers.append((reading.entry, str(problem)))
+                reading.state.failed = self._number
+                answers.append((reading.state, str(problem)))
                 continue
             except EndpointError:
                 if most == PIECE:
                     raise
                 break  # one piece came in time; the next round reads the rest
-            answers.append((reading.entry, ""))
-            left -= 0 if known.is_urgent else got
+            answers.append((reading.state, ""))
+            left -= 0 if is_urgent else got
             most = MORE
+        if is_closed([problem for _, problem in answers]):
+            answers += self._witness([state for state, _ in answers], until)
         self._record(answers)
 
-    def _reading(self, answers: Collection[tuple[Entry, str]]) -> PartialRead | None:
+    def _witness(self, refused: list[ObjectState], until: float) -> list[tuple[ObjectState, str]]:
+        """Request a byte of other objects, until one is served."""
+        answers: list[tuple[ObjectState, str]] = []
+        for state in self.objects.witnesses(refused):
+            try:
+                self._piece(PartialRead(state, state.is_urgent), min(1, state.entry.size))
+            except ObjectError as problem:
+                answers.append((state, str(problem)))
+            else:
+                return [*answers, (state, "")]
+            if time.monotonic() > until:
+                break
+        return answers
+
+    def _reading(self) -> PartialRead | None:
         """Return the object to read on, except those that failed in this round."""
-        failed = {entry for entry, problem in answers if problem}
-        able = {entry: one for entry, one in self._known.items() if entry not in failed}
-        self._readings = {
-            is_urgent: reading
-            for is_urgent, reading in self._readings.items()
-            if (known := able.get(reading.entry)) is not None
-            and not known.headers
-            and known.is_urgent == is_urgent
-        }
-        entry = next_to_read(able, self._number)
-        if entry is None:
+        state = self.objects.next_to_read(self._number)
+        if state is None:
             return None
-        return self._readings.setdefault(able[entry].is_urgent, PartialRead(entry))
+        reading = self._readings.get(state.is_urgent)
+        if reading is None or not self._is_valid(reading):
+            reading = self._readings[state.is_urgent] = PartialRead(state, state.is_urgent)
+        return reading
+
+    def _is_valid(self, reading: PartialRead) -> bool:
+        """Whether a read can go on: of a published object that answers, with the same urgency."""
+        state = reading.state
+        can_go_on = state.is_readable and state.failed < self._number
+        return can_go_on and self.objects.holds(state) and state.is_urgent == reading.is_urgent
 
     def _piece(self, reading: PartialRead, size: int) -> int:
         """Read some bytes and return their number; compare the digest after the last ones."""
@@ -207,6 +248,8 @@ class Prober:
         got = self._connection.read(answer, size)
         if len(got) != size:
             raise EndpointError("a range was cut off")
+        state = reading.state
+        state.served = self._number
         seen = _validators(answer)
         if reading.seen not in (None, seen):
             # The object was replaced during the read, which begins again.
@@ -216,10 +259,12 @@ class Prober:
         reading.size += size
         reading.digest.update(got)
         if reading.size == entry.size:
-            known = self._known[entry]
             is_right = reading.digest.hexdigest() == entry.sha256
-            known.content = "" if is_right else "its content is not what was published"
-            known.compared, known.is_urgent = self._number, False
+            state.content = "" if is_right else "its content is not what was published"
+            state.compared, state.is_urgent = self._number, False
+            # A whole read is an answer, so no request for the headers is due.
+            self.objects.answered(state, self._number)
+            self.objects.judge(state)
             self._end(reading)
         return size
 
@@ -227,23 +272,34 @@ class Prober:
         """Request the next bytes of an object. Raises ObjectError and EndpointError."""
         entry, last = reading.entry, reading.size + size - 1
         self._connection.start()
+        self._requests += 1
         headers = {"Range": f"bytes={reading.size}-{last}"}
-        if self.endpoint.origin and self._known[entry].content:
+        if self.endpoint.origin and reading.state.content:
             # The cache has a corrupt copy: it may request the object from its origin again.
             headers["Cache-Control"] = "no-cache"
         answer = self._connection.request("GET", self._url(entry, "GET"), headers)
         if answer.status in (403, 404, 410, 416):
             self._connection.read(answer, 0)
             raise ObjectError(f"the answer is {answer.status}")
+        if answer.status == 200:
+            raise EndpointError("the answer to a range is 200")
         if answer.status != 206:
-            raise EndpointError(f"the answer to a range is {answer.status}")
+            raise EndpointError(f"the answer is {answer.status}")
+        whole = answer.headers.get("Content-Range", "").rpartition("/")[2]
+        if whole.isdecimal() and int(whole) != entry.size:
+            self._connection.read(answer, 0)
+            raise ObjectError(wrong_length(int(whole), entry.size))
         return answer
 
     def _end(self, reading: PartialRead) -> None:
         self._readings = {k: one for k, one in self._readings.items() if one is not reading}
 
-    def _ask_without_objects(self) -> None:
-        """Request the endpoint itself, where no manifest names an object there."""
+    def _ask_any(self) -> None:
+        """Request one object where none has its turn, or the endpoint itself where it has none."""
+        state = self.objects.oldest()
+        if state is not None:
+            self._ask([state], time.monotonic())
+            return
         self._connection.start()
         answer = self._connection.request("HEAD", f"{self.endpoint.url}/", {})
         self._connection.read(answer, 0)

@@ -1,25 +1,41 @@
 """Selection of the objects that one round of probes requests and reads. Pure.
 
-Each object has a state between rounds; the round number is the clock.
+Each object has a state between rounds; the round number is the clock. A round costs as much as the
+objects that it touches: whose turn it is stands in a rotation and in a heap, which change with the
+states of those objects alone.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import heapq
+from collections import OrderedDict
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.steering.connection import EndpointError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator
 
     from hgfleet.bundles.manifest import Entry
 
-ROUNDS: Final = 3
-"""Rounds in which every object is requested once, and read once if all of them are small."""
+ROUNDS: Final = 6
+"""Rounds after which an object that gave no answer since is requested."""
 
-MOST: Final = 200
-"""Objects requested in one round at one endpoint; about 2 ms each within a region."""
+PASS: Final = ROUNDS - 1
+"""Rounds in which every object is read once, if all of them are small.
+
+A whole read is an answer too. It comes before the request that would be due otherwise.
+"""
+
+REQUESTS: Final = 72
+"""Requests of one round at one endpoint while all is well: 24 a second in rounds of 3 s."""
+
+DUE: Final = REQUESTS // 2
+"""Objects whose headers are requested in one round, because they gave no answer for `ROUNDS`."""
+
+NEW: Final = 100
+"""New objects whose headers are requested in one round, and urgent requests for content."""
 
 OTHERS: Final = 10
 """Further objects requested after a 403 for all objects of a round."""
@@ -44,22 +60,177 @@ class Validators:
     modified: str
 
 
-@dataclass
+@dataclass(eq=False, slots=True)
 class ObjectState:
     """The state of one object between rounds.
 
-    `asked` is the last round in which the object answered a request for its headers, `compared` the
-    last round that read the end of its content; 0 before the first. `headers` and `content` are the
-    problems of either, or "".
+    `asked` is the last round in which the object answered a request for its headers or was read to
+    its end, `compared` the last round that read the end of its content, `served` the last one that
+    got any of it, `failed` the last one that got none; 0 before the first. `headers` and `content`
+    are the problems of headers and content, or "".
     """
 
+    entry: Entry
     is_urgent: bool = False
     """To be read before all objects that are not urgent."""
     seen: Validators | None = None
     asked: int = 0
     compared: int = 0
+    served: int = 0
+    failed: int = 0
     headers: str = ""
     content: str = ""
+    placed: tuple[bool, int, int] | None = None
+    """The place in the heap of `Objects`, None without one."""
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether the object answers; another one cannot be read."""
+        return bool(self.asked) and not self.headers
+
+    @property
+    def place(self) -> tuple[bool, int, int]:
+        """The place in the order of reading: urgent ones, then the longest unread, the smallest."""
+        return (not self.is_urgent, self.compared, self.entry.size)
+
+
+@dataclass
+class Objects:
+    """The objects of one endpoint by URL, and the turn of each.
+
+    `dead` has the URLs of objects that must not be advertised, with the reasons; `read` the URLs of
+    objects whose content was compared and is right. `version` grows with each change of these.
+    `total` is the size of all objects in bytes.
+    """
+
+    dead: dict[str, str] = field(default_factory=dict)
+    read: set[str] = field(default_factory=set)
+    version: int = 0
+    total: int = 0
+    _states: dict[str, ObjectState] = field(default_factory=dict)
+    _new: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    _asked: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    """The others, those with the oldest answer first."""
+    _to_read: list[tuple[tuple[bool, int, int], str]] = field(default_factory=list)
+    """A heap. An object whose place has changed is in it once more; the old place counts no more."""
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def __iter__(self) -> Iterator[ObjectState]:
+        return iter(self._states.values())
+
+    def holds(self, state: ObjectState) -> bool:
+        """Whether this is the state of an object, and not of an earlier publication."""
+        return self._states.get(state.entry.url) is state
+
+    def add(self, entry: Entry, *, is_urgent: bool = False) -> ObjectState:
+        """Add a published object; one that was published before begins anew."""
+        self.remove(entry)
+        state = self._states[entry.url] = ObjectState(entry, is_urgent)
+        self._new[entry.url] = None
+        self.total += entry.size
+        return state
+
+    def remove(self, entry: Entry) -> None:
+        """Forget an object."""
+        state = self._states.pop(entry.url, None)
+        if state is not None:
+            self._new.pop(entry.url, None)
+            self._asked.pop(entry.url, None)
+            self.total -= state.entry.size
+            self._find(entry.url, "", is_read=False)
+
+    def answered(self, state: ObjectState, number: int) -> None:
+        """Move an object to the end of the rotation, in the round `number`."""
+        url = state.entry.url
+        state.asked = number
+        self._new.pop(url, None)
+        self._asked[url] = None
+        self._asked.move_to_end(url)
+
+    def judge(self, state: ObjectState) -> None:
+        """Take over a changed state: the findings, and the place in the order of reading."""
+        is_read = bool(state.compared) and not state.content
+        self._find(state.entry.url, state.headers or state.content, is_read=is_read)
+        if state.is_readable and state.placed != state.place:
+            state.placed = state.place
+            heapq.heappush(self._to_read, (state.place, state.entry.url))
+        if len(self._to_read) > 2 * len(self._states) + REQUESTS:
+            for one in self._states.values():
+                one.placed = one.place if one.is_readable else None
+            placed = ((one.placed, one.entry.url) for one in self._states.values())
+            self._to_read = [(place, url) for place, url in placed if place is not None]
+            heapq.heapify(self._to_read)
+
+    def _find(self, url: str, problem: str, *, is_read: bool) -> None:
+        if self.dead.get(url, "") != problem or (url in self.read) != is_read:
+            self.version += 1
+        if problem:
+            self.dead[url] = problem
+        else:
+            self.dead.pop(url, None)
+        (self.read.add if is_read else self.read.discard)(url)
+
+    def batch(self, number: int, *, is_up: bool) -> list[ObjectState]:
+        """Return the objects to request in the round `number`: new ones, and those that are due.
+
+        While the endpoint is down, the oldest are due in any case: one of them may answer.
+        """
+        due = []
+        for url in self._asked:
+            state = self._states[url]
+            is_idle = state.asked <= number - ROUNDS
+            if len(due) == DUE or not (is_idle or (not is_up and len(due) * ROUNDS < len(self))):
+                break
+            due.append(state)
+        new = [self._states[url] for url, _ in zip(self._new, range(NEW), strict=False)]
+        return new + due
+
+    def oldest(self) -> ObjectState | None:
+        """Return the object with the oldest answer, of those that ever gave one."""
+        return next((self._states[url] for url in self._asked), None)
+
+    def witnesses(self, asked: Collection[ObjectState]) -> list[ObjectState]:
+        """Return the objects to request after a 403 for all of `asked`.
+
+        Objects that answered well come first, the latest of them before the others: objects that
+        are missing together were uploaded together, and are requested in the same rounds. The one
+        that gave content last comes before all.
+        """
+        known = {*asked}
+        others = [one for one in self._states.values() if one not in known]
+        last = max(others, key=lambda one: one.served, default=None)
+
+        def order(one: ObjectState) -> tuple[bool, bool, int]:
+            return (one is not last or not one.served, bool(one.headers), -one.asked)
+
+        return heapq.nsmallest(OTHERS, others, key=order)
+
+    def next_to_read(self, number: int) -> ObjectState | None:
+        """Return the object to read next: the smallest urgent one, else the longest unread one.
+
+        An object that does not answer cannot be read. An object that was compared in this round,
+        which is `number`, or that failed in it, is read again in a later one.
+        """
+        aside = []
+        found = None
+        while self._to_read and found is None:
+            place, url = self._to_read[0]
+            state = self._states.get(url)
+            if state is None or not state.is_readable or state.place != place:
+                heapq.heappop(self._to_read)
+                if state is not None and state.placed == place:
+                    state.placed = None
+            elif state.compared < number and state.failed < number:
+                found = state
+            elif state.compared >= number and not state.is_urgent:
+                break  # and so were all after it
+            else:
+                aside.append(heapq.heappop(self._to_read))
+        for one in aside:
+            heapq.heappush(self._to_read, one)
+        return found
 
 
 def classify(status: int, length: int, expected: int) -> None:
@@ -72,7 +243,12 @@ def classify(status: int, length: int, expected: int) -> None:
     if status not in (200, 206):
         raise EndpointError(f"the answer is {status}")
     if length != expected:
-        raise ObjectError(f"it has {length:,} bytes instead of {expected:,}")
+        raise ObjectError(wrong_length(length, expected))
+
+
+def wrong_length(length: int, expected: int) -> str:
+    """Return the problem of an object with another length than its manifest says."""
+    return f"it has {length:,} bytes instead of {expected:,}"
 
 
 def is_closed(answers: Collection[str]) -> bool:
@@ -81,36 +257,3 @@ def is_closed(answers: Collection[str]) -> bool:
     As long as one object of the endpoint answers well (""), a 403 is an error of the object.
     """
     return REFUSED in answers and "" not in answers
-
-
-def witnesses(known: Mapping[Entry, ObjectState], asked: Collection[Entry]) -> list[Entry]:
-    """Return the objects to request after a 403 for all of `asked`.
-
-    Objects that answered well come first, the latest of them before the others: objects that are
-    missing together were uploaded together, and are requested in the same rounds.
-    """
-    others = [entry for entry in known if entry not in asked]
-    return sorted(others, key=lambda e: (bool(known[e].headers), -known[e].asked))[:OTHERS]
-
-
-def batch(known: Mapping[Entry, ObjectState]) -> list[Entry]:
-    """Return the objects of one round: the new ones, and a third of the others, oldest first.
-
-    At most `MOST` of each.
-    """
-    new = [entry for entry, one in known.items() if not one.asked]
-    old = sorted((e for e, one in known.items() if one.asked), key=lambda e: known[e].asked)
-    return new[:MOST] + old[: min(MOST, -(-len(old) // ROUNDS))]
-
-
-def next_to_read(known: Mapping[Entry, ObjectState], number: int) -> Entry | None:
-    """Return the object to read next: the smallest urgent one, else the longest unread one.
-
-    An object that does not answer cannot be read. An object that was compared in this round, which
-    is `number`, is read again in a later one.
-    """
-    return min(
-        (e for e, one in known.items() if one.asked and not one.headers and one.compared < number),
-        key=lambda e: (not known[e].is_urgent, known[e].compared, e.size),
-        default=None,
-    )

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 REPOSITORY: Final = "e2e/steering"
 NOTICED_S: Final = 15
 """Seconds after which no client is sent to a store that is gone; the bar of the service."""
+OBJECTS_NOTICED_S: Final = 45
+"""Seconds after which no client is sent to a missing or wrong object: six rounds, and some."""
 BACK_S: Final = 60
 COUNT: Final = 9
 """Three kinds of bundles, in two stores and in the cache of one of them."""
@@ -205,7 +207,7 @@ def test_nobody_is_sent_to_objects_that_are_gone_or_wrong(
         now = cluster.manifest(REPOSITORY)
         return [] if set(now) & wrong else now
 
-    assert wait_until("nobody is told of them", left, NOTICED_S) == [
+    assert wait_until("nobody is told of them", left, OBJECTS_NOTICED_S) == [
         url for url in told if url not in wrong
     ]
     with logins.turn(alone=False):
@@ -224,5 +226,9 @@ def test_a_copy_that_is_wrong_is_not_handed_out_and_mends_itself(
 
     cache_turned(edge, copy.partition("/bundles/")[2])
 
-    wait_until("nobody is told of it", lambda: copy not in cluster.manifest(REPOSITORY), NOTICED_S)
+    wait_until(
+        "nobody is told of it",
+        lambda: copy not in cluster.manifest(REPOSITORY),
+        OBJECTS_NOTICED_S,
+    )
     wait_until("the cache has fetched it again", lambda: all_are_told(cluster) == told, BACK_S)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 SERVICE = "hgfleet-steering.service"
 HEALTH = "/run/hgfleet-steering/health.json"
+OBJECTS = "/run/hgfleet-steering/health.objects"
 HG = "/opt/hgfleet/current/bin/hg"
 
 
@@ -42,7 +43,7 @@ def test_every_endpoint_is_probed_all_the_time(host: Host, settings: dict[str, A
 
 @pytest.mark.parametrize("user", ["hg", "hgweb"])
 def test_who_answers_clients_can_read_what_steering_needs(host: Host, user: str) -> None:
-    for file in (HEALTH, "/etc/hgfleet/steering.toml"):
+    for file in (HEALTH, OBJECTS, "/etc/hgfleet/steering.toml"):
         assert host.run("runuser -u %s -- test -r %s", user, file).rc == 0
         assert host.run("runuser -u %s -- test -w %s", user, file).rc != 0
 

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from hgfleet.steering import health
-from hgfleet.steering.health import Condition, Health
+from hgfleet.steering.health import Condition, Findings, Health
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def after(*problems: str | None) -> Condition:
@@ -30,12 +35,39 @@ def test_an_endpoint_that_answers_every_other_time_stays_out() -> None:
 
 
 def test_a_state_survives_being_written() -> None:
-    state = Health(5.5, {"eu": after(None), "us": after("403")}, {"https://x/y": "404"})
+    state = Health(5.5, {"eu": after(None), "us": after("403")})
     assert health.parse(health.dump(state)) == state
 
 
+def test_findings_survive_being_written() -> None:
+    found = Findings({"https://x/y": "404", "https://x/ä": "a\nb"}, {"https://x/z", "https://x/y"})
+    # An object that is dead is not advertised, read or not.
+    said = Findings({"https://x/y": "404", "https://x/ä": "a b"}, frozenset({"https://x/z"}))
+    assert health.parse_findings(health.dump_findings(found)) == said
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 1000])
+def test_each_finding_is_found_and_no_other(tmp_path: Path, count: int) -> None:
+    dead = {f"https://x/{'y' * (number % 9)}{number}": f"why {number}" for number in range(count)}
+    path = tmp_path / "objects"
+    path.write_bytes(health.dump_findings(Findings(dead, {"https://x/read"})))
+    for url, reason in dead.items():
+        assert health.look_up(path, [url]).dead == {url: reason}
+    others = ["", "https://x/", "https://x/0 dead", "https://x/reader", "zzz", "https://x/rea"]
+    assert health.look_up(path, others) == Findings()
+    assert health.look_up(path, ["https://x/read", *others]).read == {"https://x/read"}
+
+
+def test_without_findings_no_object_is_dead(tmp_path: Path) -> None:
+    path = tmp_path / "objects"
+    with pytest.raises(FileNotFoundError):
+        health.look_up(path, ["https://x/y"])
+    path.write_bytes(b"")
+    assert health.look_up(path, ["https://x/y"]) == Findings()
+
+
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", "{}", '{"format": 2}', '{"format": 1, "written": "x"}', "[" * 100_000]
+    "text", ["", "{", "[]", "{}", '{"format": 3}', '{"format": 1, "written": "x"}', "[" * 100_000]
 )
 def test_a_damaged_state_is_none(text: str) -> None:
     assert health.parse(text) is None

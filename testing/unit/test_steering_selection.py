@@ -7,7 +7,7 @@ import pytest
 from hgfleet.bundles.manifest import Entry
 from hgfleet.steering import selection
 from hgfleet.steering.connection import EndpointError
-from hgfleet.steering.selection import ObjectState
+from hgfleet.steering.selection import Objects
 
 GONE = "the answer is 404"
 
@@ -61,20 +61,128 @@ def test_any_other_answer_is_the_endpoints(status: int) -> None:
         selection.classify(status, 5, 5)
 
 
-def test_who_answered_well_a_moment_ago_is_asked_whose_a_403_is() -> None:
-    refused, old, late, dead, new = (
-        Entry(name, "zstd-v2", "", 1, 1, datetime(2026, 11, 20, tzinfo=UTC)) for name in "roldn"
-    )
-    known = {
-        refused: ObjectState(asked=7),
-        old: ObjectState(asked=5),
-        dead: ObjectState(asked=6, headers=GONE),
-        new: ObjectState(),
-        late: ObjectState(asked=6),
-    }
-    assert selection.witnesses(known, {refused}) == [late, old, new, dead]
-    assert selection.witnesses({refused: ObjectState(asked=7)}, {refused}) == []
-    many = {Entry(str(n), "", "", 1, 1, refused.made): ObjectState(asked=n) for n in range(50)}
-    assert [e.url for e in selection.witnesses(many, ())] == [
-        str(49 - n) for n in range(selection.OTHERS)
-    ]
+def entry(name: str, size: int = 1) -> Entry:
+    return Entry(name, "zstd-v2", "", size, 1, datetime(2026, 11, 20, tzinfo=UTC))
+
+
+def objects(count: int, asked: int = 0) -> Objects:
+    made = Objects()
+    for number in range(count):
+        state = made.add(entry(f"u{number}"))
+        if asked:
+            made.answered(state, asked)
+            made.judge(state)
+    return made
+
+
+def test_objects_that_answered_well_a_moment_ago_are_witnesses_of_a_403() -> None:
+    known = Objects()
+    states = {name: known.add(entry(name)) for name in ("refused", "old", "dead", "new", "late")}
+    for name, asked in (("refused", 7), ("old", 5), ("dead", 6), ("late", 6)):
+        known.answered(states[name], asked)
+    states["dead"].headers = GONE
+    order = [states[name] for name in ("late", "old", "new", "dead")]
+    assert known.witnesses([states["refused"]]) == order
+    # The object that gave content last comes before all.
+    states["old"].served = 3
+    order = [states[name] for name in ("old", "late", "new", "dead")]
+    assert known.witnesses([states["refused"]]) == order
+    assert len(objects(50, asked=1).witnesses([])) == selection.OTHERS
+
+
+@pytest.mark.parametrize("count", [1, 7, 200])
+def test_every_object_has_its_turn(count: int) -> None:
+    known = objects(count, asked=1)
+    for number in range(2, 2 + 2 * selection.ROUNDS):
+        due = known.batch(number, is_up=True)
+        assert len(due) <= selection.DUE
+        for state in due:
+            known.answered(state, number)
+    assert min(state.asked for state in known) > 1
+
+
+def test_an_object_that_answered_lately_is_not_due() -> None:
+    known = objects(4, asked=1)
+    assert known.batch(selection.ROUNDS, is_up=True) == []
+    assert len(known.batch(selection.ROUNDS + 1, is_up=True)) == 4
+    # While the endpoint is down, some are requested in each round: one may answer.
+    assert len(known.batch(2, is_up=False)) == 1
+    new = known.add(entry("new"))
+    assert known.batch(2, is_up=True) == [new]
+
+
+def test_new_objects_leave_room_for_those_that_are_due() -> None:
+    known = objects(selection.DUE, asked=1)
+    for number in range(2 * selection.NEW):
+        known.add(entry(f"new{number}"))
+    batch = known.batch(1 + selection.ROUNDS, is_up=True)
+    assert len([one for one in batch if not one.asked]) == selection.NEW
+    assert len([one for one in batch if one.asked]) == selection.DUE
+
+
+def test_urgent_objects_are_read_first_and_then_those_that_wait_longest() -> None:
+    known = Objects()
+    for name, size, compared, is_urgent, headers in (
+        ("s", 1, 3, False, ""),
+        ("l", 9, 2, True, ""),
+        ("o", 5, 2, False, ""),
+        ("g", 5, 0, True, GONE),
+        ("f", 4, 0, False, ""),
+    ):
+        state = known.add(entry(name, size), is_urgent=is_urgent)
+        state.compared, state.headers = compared, headers
+        known.answered(state, 1)
+        known.judge(state)
+        state.failed = 5 if name == "f" else 0
+    known.add(entry("u", 5), is_urgent=True)
+    order = []
+    while (found := known.next_to_read(5)) is not None:
+        order.append(found.entry.url)
+        found.compared, found.is_urgent = 5, False
+        known.judge(found)
+    assert order == ["l", "o", "s"]
+    # An object that failed in this round is read in the next one.
+    found = known.next_to_read(6)
+    assert found is not None
+    assert found.entry.url == "f"
+
+
+def test_the_order_of_reading_stays_small_and_right_through_many_changes() -> None:
+    known = objects(20, asked=1)
+    for number in range(2, 300):
+        state = known.next_to_read(number)
+        assert state is not None
+        assert state.compared == min(one.compared for one in known if one.is_readable)
+        state.compared = number
+        known.judge(state)
+        flipped = next(one for one in known if one.entry.url == f"u{number % 20}")
+        flipped.headers = "" if flipped.headers else GONE
+        known.judge(flipped)
+        if number % 7 == 0:
+            again = known.add(flipped.entry)
+            known.answered(again, number)
+            known.judge(again)
+        if not any(one.is_readable for one in known):
+            break
+    assert len(known._to_read) <= 2 * len(known) + selection.REQUESTS
+    assert known.dead.keys() == {one.entry.url for one in known if one.headers}
+
+
+def test_findings_change_their_version_and_nothing_else_does() -> None:
+    known = Objects()
+    state = known.add(entry("u", 7))
+    known.answered(state, 1)
+    known.judge(state)
+    assert (known.version, known.total) == (0, 7)
+    state.compared = 1
+    known.judge(state)
+    assert (known.version, known.read) == (1, {"u"})
+    state.compared = 2
+    known.judge(state)
+    assert known.version == 1
+    state.headers = GONE
+    known.judge(state)
+    assert (known.version, known.dead) == (2, {"u": GONE})
+    known.remove(state.entry)
+    assert (known.version, known.dead, known.read, known.total) == (3, {}, set(), 0)
+    assert not known.holds(state)

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.steering import probe
-from hgfleet.steering.health import Condition, Health
+from hgfleet.steering.health import Condition, Findings, Health
 from testing.integration.support import site
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ class SteeredSite(site.Site):
     ) -> None:
         """Write the state of a prober: these endpoints are up, these objects are dead."""
         conditions = {name: Condition().after(None) for name in up}
-        state = Health(time.time() - age, conditions, dict(dead or {}), frozenset([read]))
-        probe.write(self.health, state)
+        probe.write_findings(self.health, Findings(dict(dead or {}), {read} if read else set()))
+        probe.write(self.health, Health(time.time() - age, conditions))
 
     def publish(self, *lines: Entry | bytes) -> None:
         """Replace the manifest."""

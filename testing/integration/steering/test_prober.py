@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -9,11 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.bundles.manifest import Entry, Manifests
-from hgfleet.steering import health, probe, selection
+from hgfleet.steering import health, manifest_watcher, probe, selection
 from hgfleet.steering.manifest_watcher import ManifestWatcher
 from hgfleet.steering.order import Endpoint
 from hgfleet.steering.prober import Prober
-from hgfleet.steering.selection import ObjectState
 from testing.integration.support.store import NOW, Store, write_keys
 
 if TYPE_CHECKING:
@@ -30,15 +31,24 @@ def prober(config: Config) -> Prober:
     return Prober(config.endpoints[0], config)
 
 
+def probe_round(prober: Prober, entries: list[Entry]) -> None:
+    """Probe once, while these entries are published."""
+    known = [state.entry for state in prober.objects]
+    prober.change(
+        [one for one in entries if one not in known], [one for one in known if one not in entries]
+    )
+    prober.round()
+
+
 def test_an_endpoint_that_answers_is_up_after_one_round(store: Store, prober: Prober) -> None:
-    prober.round([store.put("a", CONTENT), store.put("b", CONTENT)])
+    probe_round(prober, [store.put("a", CONTENT), store.put("b", CONTENT)])
     assert prober.condition.is_up
-    assert prober.dead == {}
+    assert prober.objects.dead == {}
     assert {"HEAD a", "HEAD b"} <= set(store.asked())
     assert len(store.asked("GET")) == 1
-    assert prober.read == set()
-    prober.round([store.put("a", CONTENT), store.put("b", CONTENT)])
-    assert prober.read == {f"{store.url}/a"}
+    assert prober.objects.read == set()
+    probe_round(prober, [store.put("a", CONTENT), store.put("b", CONTENT)])
+    assert prober.objects.read == {f"{store.url}/a"}
 
 
 @pytest.mark.parametrize(
@@ -53,23 +63,23 @@ def test_a_fault_takes_the_endpoint_out_at_once_and_good_rounds_bring_it_back(
     store: Store, prober: Prober, fault: str, problem: str
 ) -> None:
     entries = [store.put("a", CONTENT)]
-    prober.round(entries)
+    probe_round(prober, entries)
     store.fault = fault
-    prober.round(entries)
+    probe_round(prober, entries)
     assert not prober.condition.is_up
     assert problem in prober.condition.problem
     store.fault = ""
     for _ in range(health.GOOD_IN_A_ROW):
         assert not prober.condition.is_up
-        prober.round(entries)
+        probe_round(prober, entries)
     assert prober.condition.is_up
 
 
 def test_an_endpoint_that_is_gone_is_down(store: Store, prober: Prober) -> None:
     entries = [store.put("a", CONTENT)]
-    prober.round(entries)
+    probe_round(prober, entries)
     store.stop()
-    prober.round(entries)
+    probe_round(prober, entries)
     assert not prober.condition.is_up
 
 
@@ -77,24 +87,61 @@ def test_an_object_that_is_gone_is_dead_and_its_endpoint_is_not(
     store: Store, prober: Prober
 ) -> None:
     entries = [store.put("a", CONTENT), store.put("b", CONTENT)]
-    prober.round(entries)
+    probe_round(prober, entries)
     del store.content["a"]
     for _ in range(selection.ROUNDS):
-        prober.round(entries)
+        probe_round(prober, entries)
     assert prober.condition.is_up
-    assert prober.dead == {entries[0].url: "the answer is 404"}
+    assert prober.objects.dead == {entries[0].url: "the answer is 404"}
     # It is there again, or named no longer: either way nothing is dead.
     store.content["a"] = CONTENT
     for _ in range(selection.ROUNDS):
-        prober.round(entries)
-    assert prober.dead == {}
+        probe_round(prober, entries)
+    assert prober.objects.dead == {}
+
+
+def test_an_object_that_was_read_whole_is_not_requested_once_more(
+    store: Store, prober: Prober
+) -> None:
+    """Small objects get one request for each `PASS` rounds, and the endpoint one in each round."""
+    prober.config = replace(prober.config, interval_seconds=60.0)
+    entries = [store.put(str(number), b"x") for number in range(20)]
+    rounds(prober, entries, 2 * selection.ROUNDS)
+    store.requests.clear()
+    passes = 4
+    rounds(prober, entries, passes * selection.PASS)
+    assert store.asked("HEAD") == []
+    assert 1 <= len(store.requests) / passes <= 1.5 * len(entries)
+    assert {key for _, key, _ in store.requests} == {str(number) for number in range(20)}
+
+
+def test_a_round_has_a_bounded_number_of_requests(store: Store, prober: Prober) -> None:
+    prober.config = replace(prober.config, interval_seconds=60.0)
+    entries = [store.put(str(number), b"x") for number in range(500)]
+    rounds(prober, entries, 8)
+    for _ in range(selection.ROUNDS):
+        store.requests.clear()
+        prober.round()
+        assert 1 <= len(store.requests) <= selection.REQUESTS
+
+
+def test_an_object_that_was_cut_is_dead_when_it_is_read(store: Store, prober: Prober) -> None:
+    """The read comes first, so its answer has to tell; the endpoint has nothing wrong."""
+    prober.config = replace(prober.config, interval_seconds=60.0)
+    entries = [store.put(name, CONTENT) for name in "ab"]
+    rounds(prober, entries)
+    store.content["a"] = CONTENT[:-1]
+    for _ in range(selection.PASS):
+        probe_round(prober, entries)
+        assert prober.condition.is_up
+    assert prober.objects.dead == {entries[0].url: "it has 99,999 bytes instead of 100,000"}
 
 
 def test_an_object_of_another_length_is_dead(store: Store, prober: Prober) -> None:
     entry = store.put("a", CONTENT)
     store.content["a"] = CONTENT[:-1]
-    prober.round([entry])
-    assert prober.dead == {entry.url: "it has 99,999 bytes instead of 100,000"}
+    probe_round(prober, [entry])
+    assert prober.objects.dead == {entry.url: "it has 99,999 bytes instead of 100,000"}
 
 
 @pytest.mark.parametrize("methods", [("HEAD", "GET"), ("GET",)])
@@ -111,13 +158,13 @@ def test_a_403_is_the_objects_as_long_as_another_one_answers(
     store.refused = {f"{m} {number}" for m in methods for number in range(gone)}
     seen: dict[str, str] = {}
     for _ in range(2 * count):
-        prober.round(entries)
+        probe_round(prober, entries)
         assert prober.condition.is_up, prober.condition
-        seen |= prober.dead
+        seen |= prober.objects.dead
     assert seen == {entry.url: "the answer is 403" for entry in entries[:gone]}
     store.refused = set()
-    rounds(prober, entries)
-    assert prober.dead == {}
+    rounds(prober, entries, 2 * selection.ROUNDS)
+    assert prober.objects.dead == {}
 
 
 @pytest.mark.parametrize("methods", [("HEAD", "GET"), ("GET",)])
@@ -133,18 +180,18 @@ def test_a_403_of_everything_is_the_endpoints_and_no_objects(
     store.refused = everything | gone
     store.requests.clear()
     for _ in range(4):
-        prober.round(entries)
+        probe_round(prober, entries)
         assert prober.condition.problem == "the answer is 403, and no other object answers"
         # One that was gone before is still, the others have nothing wrong.
-        assert prober.dead == {entries[0].url: "the answer is 403"}
+        assert prober.objects.dead == {entries[0].url: "the answer is 403"}
     # A store that is closed is not asked for everything again and again.
-    assert len(store.requests) <= 4 * (count / selection.ROUNDS + 2 * selection.OTHERS + 2)
+    assert len(store.requests) <= 4 * (count / selection.ROUNDS + 2 * selection.OTHERS + 2) + count
     store.refused = gone
     for _ in range(health.GOOD_IN_A_ROW):
         assert not prober.condition.is_up
-        prober.round(entries)
+        probe_round(prober, entries)
     assert prober.condition.is_up
-    assert prober.dead == {entries[0].url: "the answer is 403"}
+    assert prober.objects.dead == {entries[0].url: "the answer is 403"}
 
 
 @pytest.mark.parametrize("left", [0, 20, 39])
@@ -155,16 +202,16 @@ def test_an_endpoint_that_lost_all_but_one_object_is_soon_up_for_that_one(
     prober.config = replace(prober.config, interval_seconds=5.0)
     entries = [store.put(str(number), CONTENT) for number in range(40)]
     rounds(prober, entries)
-    store.refused = {f"HEAD {n}" for n in range(40) if n != left}
-    rounds(prober, entries, selection.ROUNDS + health.GOOD_IN_A_ROW)
+    store.refused = {f"{m} {n}" for m in ("HEAD", "GET") for n in range(40) if n != left}
+    rounds(prober, entries, 2 * selection.ROUNDS + health.GOOD_IN_A_ROW)
     assert prober.condition.is_up
-    assert set(prober.dead) == {one.url for one in entries if one != entries[left]}
+    assert set(prober.objects.dead) == {one.url for one in entries if one != entries[left]}
 
 
 def rounds(prober: Prober, entries: list[Entry], count: int = 4) -> None:
     """Enough for a pass through two objects, a piece of 64 KiB a round."""
     for _ in range(count):
-        prober.round(entries)
+        probe_round(prober, entries)
 
 
 def test_a_corrupt_object_is_found_by_reading_and_so_is_its_repair(
@@ -173,14 +220,14 @@ def test_a_corrupt_object_is_found_by_reading_and_so_is_its_repair(
     """Length, entity tag and time are what they were: a disk or a cache did it."""
     entries = [store.put("a", CONTENT), store.put("b", CONTENT)]
     rounds(prober, entries)
-    assert prober.read == {one.url for one in entries}
+    assert prober.objects.read == {one.url for one in entries}
     store.content["b"] = CONTENT[:-1] + b"y"
     rounds(prober, entries)
     assert prober.condition.is_up
-    assert prober.dead == {entries[1].url: "its content is not what was published"}
+    assert prober.objects.dead == {entries[1].url: "its content is not what was published"}
     store.content["b"] = CONTENT
     rounds(prober, entries)
-    assert prober.dead == {}
+    assert prober.objects.dead == {}
 
 
 def test_an_object_that_was_replaced_is_dead_until_it_has_been_read(
@@ -190,25 +237,25 @@ def test_an_object_that_was_replaced_is_dead_until_it_has_been_read(
     rounds(prober, entries)
     store.etag, store.content["b"] = '"2"', b"y" * len(CONTENT)
     rounds(prober, entries)
-    assert prober.dead == {entries[1].url: "its content is not what was published"}
-    assert prober.read == {entries[0].url}
+    assert prober.objects.dead == {entries[1].url: "its content is not what was published"}
+    assert prober.objects.read == {entries[0].url}
     store.fault, store.etag = "slow", '"3"'
     rounds(prober, entries)
-    assert set(prober.dead.values()) == {"it was replaced, and has not been read since"}
+    assert set(prober.objects.dead.values()) == {"it was replaced, and has not been read since"}
     # The right bytes are there again, or the bundle jobs verified what is there: either will do.
     store.fault, store.content["b"] = "", CONTENT
     rounds(prober, entries)
-    assert prober.dead == {}
+    assert prober.objects.dead == {}
 
 
 def test_an_object_that_is_replaced_while_it_is_read_is_read_from_the_beginning(
     store: Store, prober: Prober
 ) -> None:
     entry = store.put("a", CONTENT)
-    prober.round([entry])
+    probe_round(prober, [entry])
     store.etag = '"2"'
-    rounds(prober, [entry], 2)
-    assert prober.read == {entry.url}
+    rounds(prober, [entry], 3)
+    assert prober.objects.read == {entry.url}
 
 
 def test_a_copy_counts_from_when_it_has_been_read(store: Store, config: Config) -> None:
@@ -220,14 +267,14 @@ def test_a_copy_counts_from_when_it_has_been_read(store: Store, config: Config) 
     assert at_edge == [replace(entry, url=f"{store.url}/a")]
     prober = Prober(edge, config)
     store.content["a"] = CONTENT[:-1] + b"y"
-    prober.round(at_edge)
+    probe_round(prober, at_edge)
     assert prober.condition.is_up
-    assert prober.read == set()
-    assert prober.dead == {at_edge[0].url: "its content is not what was published"}
+    assert prober.objects.read == set()
+    assert prober.objects.dead == {at_edge[0].url: "its content is not what was published"}
     assert store.refreshed == 0
     store.content["a"] = CONTENT
     rounds(prober, at_edge)
-    assert prober.read == {at_edge[0].url}
+    assert prober.objects.read == {at_edge[0].url}
     # A cache is asked to fetch again what was wrong, and nothing else.
     assert store.refreshed == 2
 
@@ -238,68 +285,75 @@ def test_a_slow_endpoint_delays_no_round_and_has_all_its_objects_asked_for(
     """A round of all endpoints lasts as long as the slowest one's, and health must be current."""
     store.delay = 0.05
     entries = [store.put(str(number), CONTENT) for number in range(12)]
-    prober.round(entries)
+    probe_round(prober, entries)
     first = set(store.asked("HEAD"))
     assert 0 < len(first) < len(entries)
     for _ in range(2 * len(entries)):
-        prober.round(entries)
+        probe_round(prober, entries)
     assert prober.condition.is_up
     assert set(store.asked("HEAD")) > first
     assert len(set(store.asked("HEAD"))) == len(entries)
 
 
 def test_without_objects_any_answer_will_do(store: Store, prober: Prober) -> None:
-    prober.round([])
+    probe_round(prober, [])
     assert prober.condition.is_up
     store.fault = "503"
-    prober.round([])
+    probe_round(prober, [])
     assert not prober.condition.is_up
 
 
-def test_every_object_has_its_turn() -> None:
-    entries = [Entry(f"u{n}", "zstd-v2", "", 1, 1, NOW) for n in range(1000)]
-    for objects in (entries[:1], entries[:7], entries[:600]):
-        known = {entry: ObjectState(asked=1) for entry in objects}
-        for turn in range(2, 2 + selection.ROUNDS):
-            for entry in selection.batch(known):
-                known[entry].asked = turn
-        assert min(one.asked for one in known.values()) > 1
-    # What has never been asked for does not wait for that.
-    known = {entry: ObjectState(asked=entry is not entries[-1]) for entry in entries}
-    asked = selection.batch(known)
-    assert asked[0] == entries[-1]
-    assert len(asked) == 1 + selection.MOST
-
-
-def test_urgent_objects_are_read_first_and_then_those_that_wait_longest() -> None:
-    small, large, other, gone, unseen = (
-        Entry(name, "zstd-v2", "", size, 1, NOW)
-        for name, size in (("s", 1), ("l", 9), ("o", 5), ("g", 5), ("u", 5))
-    )
-    known = {
-        small: ObjectState(asked=1, compared=3),
-        large: ObjectState(asked=1, compared=2, is_urgent=True),
-        other: ObjectState(asked=1, compared=2),
-        gone: ObjectState(asked=1, is_urgent=True, headers="the answer is 404"),
-        unseen: ObjectState(is_urgent=True),
-    }
-    order = []
-    while (entry := selection.next_to_read(known, 5)) is not None:
-        order.append(entry)
-        known[entry].compared, known[entry].is_urgent = 5, False
-    assert order == [large, other, small]
-
-
 def test_manifests_that_change_or_go_are_noticed(config: Config, store: Store) -> None:
-    manifests, entries = Manifests(config.manifests), ManifestWatcher(config.manifests).entries
+    manifests, watcher = Manifests(config.manifests), ManifestWatcher(config.manifests)
+    assert watcher.changes() == ([], [])
     first, second = store.put("a", CONTENT), store.put("b", CONTENT)
     manifests.publish("team/project", [first], NOW)
-    assert entries() == [first]
-    manifests.publish("team/project", [second], NOW)
+    assert watcher.changes() == ([first], [])
+    assert watcher.changes() == ([], [])
+    # What stays in a manifest is no change, also where another repository names it from now on.
+    manifests.publish("team/project", [second, first], NOW)
+    assert watcher.changes() == ([second], [])
+    manifests.publish("team/other", [first], NOW)
     # The replaced one is kept for the pruning of objects, and is not published.
-    assert entries() == [second]
+    manifests.publish("team/project", [second], NOW)
+    assert watcher.changes() == ([], [])
+    assert {one.url for one in watcher.entries()} == {first.url, second.url}
     manifests.path("team/project").unlink()
-    assert entries() == []
+    assert watcher.changes() == ([], [second])
+    shutil.rmtree(config.manifests)
+    assert watcher.changes() == ([], [first])
+
+
+def test_manifests_are_read_only_in_folders_that_changed(
+    config: Config, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifests, watcher = Manifests(config.manifests), ManifestWatcher(config.manifests)
+    entries = [store.put(name, CONTENT) for name in "abc"]
+    for team, entry in zip("xyz", entries, strict=True):
+        manifests.publish(f"{team}/project", [entry], NOW)
+        os.utime(config.manifests / team, (1_700_000_000, 1_700_000_000))
+    os.utime(config.manifests, (1_700_000_000, 1_700_000_000))
+    assert len(watcher.changes().added) == len(entries)
+    scanned: list[str] = []
+    scan = os.scandir
+
+    def count(path: str) -> object:
+        scanned.append(path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", count)
+    looks = 3
+    for _ in range(looks):
+        assert watcher.changes() == ([], [])
+    assert len(scanned) < looks
+    manifests.publish("y/project", entries[:1], NOW)
+    assert watcher.changes() == ([], [entries[1]])
+    # A manifest that was edited in place changes no folder; its turn comes.
+    path = manifests.path("z/project")
+    path.write_text(path.read_text().replace("changesets=3", "changesets=44"))
+    os.utime(config.manifests / "z", (1_700_000_000, 1_700_000_000))
+    found = [watcher.changes() for _ in range(manifest_watcher.FULL)]
+    assert [replace(entries[2], changesets=44)] in [one.added for one in found]
 
 
 def test_a_run_writes_its_state_and_reports_changes(config: Config, store: Store) -> None:
@@ -335,25 +389,25 @@ def test_objects_of_a_private_store_are_asked_for_with_a_signature(
     prober = Prober(Endpoint("closed", closed.url), config)
 
     # Without a key no client is sent there; the extension could not sign either.
-    prober.round(entries)
+    probe_round(prober, entries)
     assert not prober.condition.is_up
     assert "cannot read the keys" in prober.condition.problem
     assert closed.requests == []
 
     write_keys(config.signing, closed.reader)
     for _ in range(health.GOOD_IN_A_ROW):
-        prober.round(entries)
+        probe_round(prober, entries)
     assert prober.condition.is_up
-    assert prober.dead == {}
+    assert prober.objects.dead == {}
     assert {status for _, _, status in closed.requests} == {200}
 
     # A key that may not list gets 403 for what is gone: that is no reason to leave the others.
     closed.refused = {"HEAD a", "GET a"}
     for _ in range(selection.ROUNDS):
-        prober.round(entries)
+        probe_round(prober, entries)
     assert prober.condition.is_up
-    assert list(prober.dead) == [entries[0].url]
+    assert list(prober.objects.dead) == [entries[0].url]
     write_keys(config.signing, replace(closed.reader, secret_key="other"))
-    prober.round(entries)
+    probe_round(prober, entries)
     assert not prober.condition.is_up
     assert "the answer is 403" in prober.condition.problem
