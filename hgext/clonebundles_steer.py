@@ -162,9 +162,7 @@ def _choose(ui: Any, loaded: Loaded, lines: list[bytes], client: str) -> list[by
         for line in lines
         for entry in parse(line.decode("utf-8", "replace"))
     ]
-    urls = [
-        url for one in known for url in (one.url, *order.copies(one.url, config.endpoints))
-    ]
+    urls = [url for one in known for url in (one.url, *order.copies(one.url, config.endpoints))]
     try:
         state = health.parse(config.health.read_text("utf-8"))
         found = health.look_up(health.objects_file(config.health), urls)

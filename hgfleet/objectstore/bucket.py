@@ -18,18 +18,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core.errors import HgfleetError, TemporaryError, UnavailableError
+from hgfleet.objectstore.parts import MAX_PARTS, PART, PARTS_IN_FLIGHT, Part, reusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
+    from typing import BinaryIO
 
     from hgfleet.objectstore.settings import Credentials, Store
-
-PART: Final = 64 * 1024 * 1024
-"""Bytes of one part of a multipart upload, and the largest upload in one request. A part is held
-in memory; S3 takes at most 10,000 of them, so larger bundles get larger parts."""
-
-MAX_PARTS: Final = 10_000
 
 CONNECTIONS: Final = 32
 """Connections to keep open to a store: an upload and a check for each thread."""
@@ -55,24 +51,6 @@ def pause(attempt: int, chance: float) -> float:
 
 
 _chance = random.SystemRandom().random
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A part of a multipart upload; `sha256` is in base64, as in S3."""
-
-    number: int
-    etag: str
-    sha256: str
-    size: int
-
-
-def reusable(parts: Iterable[Part], number: int, data: bytes, sha256: str) -> Part | None:
-    """Find the part of an unfinished upload that has this very content."""
-    for part in parts:
-        if part.number == number and part.size == len(data) and part.sha256 == sha256:
-            return part
-    return None
 
 
 class StoreError(HgfleetError):
@@ -226,24 +204,14 @@ class Bucket:
             upload = begun["UploadId"]
         where = {"Bucket": self._name, "Key": key, "UploadId": upload}
         parts = []
+        left = path.stat().st_size
         with path.open("rb") as file:
-            for number, data in enumerate(iter(lambda: file.read(size), b""), start=1):
-                checksum = base64.b64encode(hashlib.sha256(data).digest()).decode()
-                part = reusable(there, number, data, checksum)
-                if part is None:
-                    sent = self._request(
-                        f"upload part {number} of {key}",
-                        functools.partial(
-                            self._client.upload_part,
-                            **where,
-                            PartNumber=number,
-                            Body=data,
-                            ChecksumSHA256=checksum,
-                        ),
-                    )
-                    part = Part(number, sent["ETag"], checksum, len(data))
+            while left > 0:
+                length = min(size, left)
+                left -= length
+                part = self._part(file, length, len(parts) + 1, where, there)
                 parts.append(
-                    {"PartNumber": number, "ETag": part.etag, "ChecksumSHA256": part.sha256}
+                    {"PartNumber": part.number, "ETag": part.etag, "ChecksumSHA256": part.sha256}
                 )
         created = self._create(
             key,
@@ -255,6 +223,33 @@ class Bucket:
             with contextlib.suppress(HgfleetError):
                 self.abort(Upload(key, upload, datetime.now(UTC)))
         return created
+
+    def _part(
+        self,
+        file: BinaryIO,
+        length: int,
+        number: int,
+        where: Mapping[str, str],
+        there: Iterable[Part],
+    ) -> Part:
+        """Upload the next bytes of a file as a part, unless the store has that part already."""
+        with PARTS_IN_FLIGHT.holding(length):
+            data = file.read(length)
+            checksum = base64.b64encode(hashlib.sha256(data).digest()).decode()
+            part = reusable(there, number, data, checksum)
+            if part is not None:
+                return part
+            sent = self._request(
+                f"upload part {number} of {where['Key']}",
+                functools.partial(
+                    self._client.upload_part,
+                    **where,
+                    PartNumber=number,
+                    Body=data,
+                    ChecksumSHA256=checksum,
+                ),
+            )
+            return Part(number, sent["ETag"], checksum, len(data))
 
     def _begun(self, key: str) -> tuple[str | None, tuple[Part, ...]]:
         """Find the newest unfinished upload of this key, and its parts."""

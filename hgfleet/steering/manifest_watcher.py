@@ -92,7 +92,7 @@ class ManifestWatcher:
         A folder that cannot be read is an error: its entries would be advertised without any probe.
         """
         try:
-            stamp = _stamp(os.stat(path))
+            stamp = _stamp(Path(path).stat())
             is_due = known is not None and (self._look + known.turn) % FULL == 0
             if known and known.is_settled and known.stamp == stamp and not is_due:
                 return known

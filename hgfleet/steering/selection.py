@@ -112,7 +112,7 @@ class Objects:
     _asked: OrderedDict[str, None] = field(default_factory=OrderedDict)
     """The others, those with the oldest answer first."""
     _to_read: list[tuple[tuple[bool, int, int], str]] = field(default_factory=list)
-    """A heap. An object whose place has changed is in it once more; the old place counts no more."""
+    """A heap. An object whose place has changed is in it twice; only the new place counts."""
 
     def __len__(self) -> int:
         return len(self._states)

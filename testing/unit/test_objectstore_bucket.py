@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
@@ -16,13 +19,15 @@ from hgfleet.objectstore.bucket import (
     CACHE_CONTROL,
     Bucket,
     MismatchError,
-    Part,
     StoreError,
     Upload,
     pause,
-    reusable,
 )
+from hgfleet.objectstore.parts import BytesGate, Part, reusable
 from hgfleet.objectstore.settings import Credentials, Store
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
 
 KEY = f"team/project/{'a' * 40}.{'b' * 16}.zstd-v2.hg"
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -45,6 +50,7 @@ class FakeClient:
         self.headers: dict[str, dict[str, Any]] = {}
         self.failures: list[Exception] = []
         self.sent: list[str] = []
+        self.numbers = itertools.count()
 
     def _asked(self, what: str) -> None:
         self.sent.append(what)
@@ -77,7 +83,7 @@ class FakeClient:
 
     def create_multipart_upload(self, **headers: Any) -> Any:
         self._asked("begin")
-        name = f"upload-{len(self.parts)}"
+        name = f"upload-{next(self.numbers)}"
         self.parts[name], self.headers[name] = {}, headers
         return {"UploadId": name}
 
@@ -282,6 +288,60 @@ class TestParts:
         assert client.sent == ["head", "begin", "part 1", "part 2", "part 3", "complete"]
         assert client.objects[KEY]["Body"] == bundle.read_bytes()
         assert client.objects[KEY]["CacheControl"] == CACHE_CONTROL
+
+    def test_parts_of_parallel_uploads_are_bounded_together(
+        self, bucket: Bucket, client: FakeClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Eight uploads at once, and room for two parts: the others wait, and all arrive."""
+        uploads, room = 8, 2
+
+        class Gate(BytesGate):
+            def holding(self, size: int) -> AbstractContextManager[None]:
+                with lock:
+                    asked.append(size)
+                    if len(asked) == uploads:
+                        all_asked.set()
+                return super().holding(size)
+
+        monkeypatch.setattr(module, "PARTS_IN_FLIGHT", Gate(room * 100))
+        lock, all_asked = threading.Lock(), threading.Event()
+        asked: list[int] = []
+        now, most = 0, 0
+        upload_part = client.upload_part
+
+        def count(**sent: Any) -> Any:
+            nonlocal now, most
+            with lock:
+                now += len(sent["Body"])
+                most = max(most, now)
+            # The first parts stay in flight until all uploads have asked for room.
+            assert all_asked.wait(60)
+            try:
+                return upload_part(**sent)
+            finally:
+                with lock:
+                    now -= len(sent["Body"])
+
+        monkeypatch.setattr(client, "upload_part", count)
+
+        def one(number: int) -> bool:
+            path = tmp_path / str(number)
+            path.write_bytes(bytes([number]) * 250)
+            sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+            return bucket.upload(f"{KEY}.{number}", path, sha256, {})
+
+        with ThreadPoolExecutor(uploads) as pool:
+            assert all(pool.map(one, range(uploads)))
+        assert len(asked) == 3 * uploads
+        assert most <= room * 100
+
+    def test_a_part_larger_than_all_room_goes_alone(self) -> None:
+        gate = BytesGate(100)
+        with gate.holding(300):
+            assert gate.held == 300
+        with gate.holding(60), gate.holding(40):
+            assert gate.held == 100
+        assert gate.held == 0
 
     def test_a_killed_upload_goes_on_where_it_was(
         self, bucket: Bucket, client: FakeClient, bundle: Path, monkeypatch: pytest.MonkeyPatch
