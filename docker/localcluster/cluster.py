@@ -196,6 +196,7 @@ def up(fresh: bool) -> Settings:
     bootstrap.ensure_controller()
     bootstrap.ensure_engine()
     known = settings.load()
+    remove_foreign(known)
     if fresh and known is not None:
         remove(known, with_snapshots=True)
     present = settled_containers(known) if known is not None else {}
@@ -258,7 +259,11 @@ def start_containers(
         name: [f"127.0.0.1:{cluster.port(port)}:{inside}" for port, inside in host.ports.items()]
         for name, host in hosts.items()
     }
-    extra = {"cluster_images": dict(chosen), "cluster_published": published}
+    extra = {
+        "cluster_images": dict(chosen),
+        "cluster_published": published,
+        "cluster_identity": cluster.identity,
+    }
     book = ROOT / "docker/containers.yml"
     inotify.ensure(len(hosts))
     try:
@@ -294,6 +299,37 @@ def remove(cluster: Settings, with_snapshots: bool = False, only: str | None = N
         )
         if with_snapshots:
             snapshots.remove(cluster)
+
+
+def remove_foreign(known: Settings | None) -> None:
+    """Remove the hosts that a deleted checkout at this path left: no key of this one opens them.
+
+    Name and addresses come from the path, so no cluster could start beside them.
+    """
+    name = known.name if known else settings.name_of(str(ROOT))
+    for cluster in (Settings(name, "", 0, ""), Settings(f"{name}-roles", "", 0, "")):
+        listed = run(
+            [
+                "docker", "ps", "--all", "--filter", f"label=hgfleet.cluster={cluster.name}",
+                "--format", '{{.Label "hgfleet.host"}} {{.Label "hgfleet.identity"}}',
+            ],
+            what="Listing the containers",
+        )  # fmt: skip
+        found = {host: label for host, _, label in (x.partition(" ") for x in listed.splitlines())}
+        foreign = settings.foreign_hosts(found, known)
+        if not found and known is None:
+            remove(cluster)  # the network may be left alone
+        if not foreign:
+            continue
+        Step.say(
+            "containers",
+            f"{', '.join(foreign)}: made by another checkout at this path, which is gone; removed",
+        )
+        if len(foreign) == len(found):
+            remove(cluster, with_snapshots=True)
+            continue
+        for host in foreign:
+            remove(cluster, only=host)
 
 
 PEOPLE_KEYS = ("alice", "bob", "carol", "carol-second", "mallory")

@@ -13,7 +13,7 @@ import bootstrap
 from bootstrap import ROOT, STATE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 # Order of the ports in a cluster's block. Append only: people's bookmarks hold the numbers.
@@ -32,11 +32,28 @@ class Settings:
     name: str
     network: str  # the first three numbers of a /24, such as 10.213.7
     first_port: int
-    identity: str  # random; snapshots made with other secrets than this state's must not be used
+    # Random: a label of containers, and in the key of snapshots. Those of a deleted checkout at the
+    # same path have other secrets and must not be used.
+    identity: str
 
     def port(self, name: str) -> int:
         """Return the port on 127.0.0.1 under which `name` is published."""
         return self.first_port + PORT_NAMES.index(name)
+
+
+def name_of(checkout: str) -> str:
+    """Return the name of the cluster of the checkout at a path."""
+    return f"hgfleet-{hashlib.sha256(checkout.encode()).hexdigest()[:6]}"
+
+
+def foreign_hosts(found: Mapping[str, str], known: Settings | None) -> list[str]:
+    """Return the hosts that another checkout at this path made, before it was deleted.
+
+    `found` has the identity of each container under this cluster's name, "" for one from before
+    containers had one; `known` are the settings of this checkout, None before its first `up`.
+    """
+    mine = ("", known.identity) if known else ()
+    return sorted(host for host, identity in found.items() if identity not in mine)
 
 
 def candidate_order(seed: str, count: int) -> list[int]:
@@ -49,7 +66,6 @@ def choose(
     checkout: str, taken_networks: frozenset[str], block_free: Callable[[int], bool]
 ) -> Settings:
     """Choose name, network and ports, given the engine's networks and a test of a block's port."""
-    suffix = hashlib.sha256(checkout.encode()).hexdigest()[:6]
     networks = (f"10.213.{FIRST_NETWORK + i}" for i in candidate_order(checkout, NETWORKS))
     network = next((n for n in networks if n not in taken_networks), None)
     blocks = (FIRST_PORT + i * BLOCK_SIZE for i in candidate_order(checkout, BLOCKS))
@@ -59,7 +75,7 @@ def choose(
             "Every network or port block of local clusters is taken.",
             "Take clusters down: ./cluster down in each.",
         )
-    return Settings(f"hgfleet-{suffix}", network, first_port, "")
+    return Settings(name_of(checkout), network, first_port, "")
 
 
 def is_free(port: int) -> bool:

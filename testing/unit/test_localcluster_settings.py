@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import bootstrap
 import pytest
-from localcluster import settings
+from localcluster import cluster, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,9 +83,9 @@ def test_all_ports_of_a_block_are_below_the_ephemeral_ones() -> None:
 
 
 def test_a_port_is_found_by_its_name() -> None:
-    cluster = settings.Settings("hgfleet-x", "10.213.20", 21000, "")
+    one = settings.Settings("hgfleet-x", "10.213.20", 21000, "")
 
-    assert [cluster.port(name) for name in ("https", "http", "ssh")] == [21000, 21001, 21002]
+    assert [one.port(name) for name in ("https", "http", "ssh")] == [21000, 21001, 21002]
 
 
 @pytest.fixture
@@ -172,3 +172,91 @@ def test_state_folders_are_private(state: Path) -> None:
     assert folder == state / "secrets"
     assert folder.stat().st_mode & 0o777 == 0o700
     assert settings.state_folder("secrets") == folder
+
+
+MINE = settings.Settings("hgfleet-abc", "10.213.7", 21000, "mine")
+
+
+@pytest.mark.parametrize(
+    ("known", "found", "foreign"),
+    [
+        # A checkout without state made none of the containers that have its name.
+        (None, {}, []),
+        (None, {"hg1": "theirs", "ldap1": ""}, ["hg1", "ldap1"]),
+        (MINE, {"hg1": "mine", "ldap1": "mine"}, []),
+        (MINE, {"hg1": "mine", "ldap1": "theirs"}, ["ldap1"]),
+        # A container without the label was made before there was one, perhaps by this checkout.
+        (MINE, {"hg1": "", "ldap1": "theirs"}, ["ldap1"]),
+    ],
+)
+def test_containers_of_another_checkout_at_this_path_are_told_apart(
+    known: settings.Settings | None, found: dict[str, str], foreign: list[str]
+) -> None:
+    assert settings.foreign_hosts(found, known) == foreign
+
+
+def test_the_name_is_known_before_there_are_settings() -> None:
+    assert settings.name_of("/x") == settings.choose("/x", NONE, any_block).name
+    assert settings.name_of("/x") != settings.name_of("/y")
+
+
+class Engine:
+    """The Docker engine as `cluster` uses it: containers by name with their labels, networks."""
+
+    def __init__(self, name: str, **identities: str) -> None:
+        self.containers = {f"{name}-{host}": identity for host, identity in identities.items()}
+        self.name = name
+        self.networks = {name}
+        self.asked: list[str] = []
+
+    def run(self, command: list[str], **_: object) -> str:
+        if command[1] == "ps":
+            if f"label=hgfleet.cluster={self.name}" not in command:
+                return ""
+            is_state = "State" in command[-1]
+            return "".join(
+                f"{container.rpartition('-')[2]} {'running' if is_state else identity}\n"
+                for container, identity in self.containers.items()
+            )
+        assert command[:2] == ["docker", "rm"]
+        for container in command[4:]:
+            del self.containers[container]
+        return ""
+
+    def remove_network(self, command: list[str], **_: object) -> None:
+        assert command[:3] == ["docker", "network", "rm"]
+        self.networks.discard(command[3])
+
+
+@pytest.mark.parametrize("known", [None, MINE])
+def test_hosts_of_a_deleted_checkout_at_this_path_are_removed_with_a_message(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    known: settings.Settings | None,
+) -> None:
+    name = known.name if known else settings.name_of(str(bootstrap.ROOT))
+    engine = Engine(name, hg1="theirs", ldap1="mine" if known else "")
+    monkeypatch.setattr(cluster, "run", engine.run)
+    monkeypatch.setattr(cluster.subprocess, "run", engine.remove_network)
+    monkeypatch.setattr(cluster.snapshots, "remove", lambda _: None)
+
+    cluster.remove_foreign(known)
+
+    # The network stays while a host of this checkout is in it.
+    assert engine.containers == ({f"{name}-ldap1": "mine"} if known else {})
+    assert engine.networks == ({name} if known else set())
+    assert "another checkout at this path" in capsys.readouterr().err
+
+
+def test_a_first_start_on_a_clean_engine_removes_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = Engine("hgfleet-other", hg1="theirs")
+    monkeypatch.setattr(cluster, "run", engine.run)
+    monkeypatch.setattr(cluster.subprocess, "run", engine.remove_network)
+
+    cluster.remove_foreign(None)
+
+    assert engine.containers == {"hgfleet-other-hg1": "theirs"}
+    assert engine.networks == {"hgfleet-other"}
+    assert capsys.readouterr().err == ""
