@@ -10,6 +10,7 @@ process can serve, 503 while it cannot, and 404 while the drain file exists (`he
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
@@ -29,6 +30,7 @@ from hgfleet.web.exchange import (
 )
 from hgfleet.web.journal import report
 from hgfleet.web.registry_reader import RegistryReader
+from hgfleet.web.rendering import Rendering
 from hgfleet.web.repository_requests import RepositoryRequests
 from hgfleet.web.request import is_wire
 from hgfleet.web.responses import Responses
@@ -74,8 +76,6 @@ class Application:
             self._repositories.changed,
             has_sign_in=self._sign_in.is_on,
         )
-        self._requests = RepositoryRequests(settings, self._repositories, self._responses)
-        self._registry = RegistryReader(settings.registry, settings.dynamic, self._use)
         self._process = secrets.token_hex(8)
         self._numbers = itertools.count(1)
         try:
@@ -84,12 +84,14 @@ class Application:
         except Exception:
             # Told, and not fatal: a corrected hgrc is noticed by the next request.
             report("configuration", traceback.format_exc())
+        self._rendering = Rendering(settings, self._repositories)
+        self._requests = RepositoryRequests(
+            settings, self._repositories, self._rendering, self._responses
+        )
+        # Not a method of this object: without a circle, its renderers end as soon as it is gone.
+        changed = functools.partial(_forget_missing, self._repositories, self._readability)
+        self._registry = RegistryReader(settings.registry, settings.dynamic, changed)
         self._registry.load()
-
-    def _use(self, registry: Registry) -> None:
-        """Forget the repositories that are no longer in the registry."""
-        self._repositories.forget_except(registry.repositories)
-        self._readability.forget()
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request; no request of a client makes this raise before its answer begins."""
@@ -185,15 +187,33 @@ class Application:
             raise self._sign_in.not_found()
         raise not_found()
 
+    def can_compute(self) -> bool:
+        """Whether this process can start renderers; without them it answers from memory alone."""
+        return self._rendering.is_alive()
+
+    def health(self) -> health.Health:
+        """The health of this process, looked up now."""
+        found = self._readability.look(self._registry.current())
+        return health.assess(
+            found,
+            is_draining=self._settings.drain.exists(),
+            has_renderers=self.can_compute(),
+            load=self._rendering.load(),
+        )
+
     def _healthz(self, exchange: Exchange) -> Iterable[bytes]:
         exchange.entry["command"] = "healthz"
-        registry = self._registry.current()
-        unreadable = self._readability.unreadable(registry) if registry is not None else ()
-        status, document = health.assess(
-            registry, unreadable, is_draining=self._settings.drain.exists()
-        )
+        status, document = self.health()
         final = (headers.JSON, headers.KEEP_NOWHERE)
         return self._responses.send(exchange, status, final, json.dumps(document).encode() + b"\n")
+
+
+def _forget_missing(
+    known: repositories.Repositories, readability: health.Readability, registry: Registry
+) -> None:
+    """Forget the repositories that are no longer in the registry."""
+    known.forget_except(registry.repositories)
+    readability.forget()
 
 
 def create(environment: Mapping[str, str] | None = None) -> Application:

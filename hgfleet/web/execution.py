@@ -65,6 +65,11 @@ class Execution:
             tag = headers.etag(self._head)
         return cache.Answer(self.status.value, final, parts, has_nonce=bool(nonce), etag=tag)
 
+    def is_page(self) -> bool:
+        """Whether a browser runs scripts in the answer that has begun."""
+        raw = {name.lower(): value for name, value in self._raw_headers}
+        return headers.is_page(raw.get("content-type", ""))
+
     def streamed_headers(self) -> headers.Headers:
         """The headers of an answer that is passed on."""
         final, nonce = self._final_headers()

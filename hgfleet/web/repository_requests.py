@@ -14,10 +14,11 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.web import cache, headers, hgweb
+from hgfleet.web import budgets, cache, headers, hgweb
 from hgfleet.web.exchange import bad, method_not_allowed
 from hgfleet.web.execution import Execution
 from hgfleet.web.journal import report
+from hgfleet.web.renderers import LimitError, RenderingError
 from hgfleet.web.request import Inputs, take_arguments, understand
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from hgfleet.hg.fingerprint import Fingerprint
     from hgfleet.registry.model import Repository
     from hgfleet.web.exchange import Environ, Exchange
+    from hgfleet.web.rendering import Rendering
     from hgfleet.web.repositories import Repositories
     from hgfleet.web.request import Request
     from hgfleet.web.responses import Responses
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from hgfleet.web.settings import Settings
 
 LARGEST_ANSWER: Final = 1024 * 1024
-"""Answers above this are streamed and never stored (bytes)."""
+"""Answers above this are never stored (bytes)."""
 
 LARGEST_DISCARD: Final = 64 * 1024 * 1024
 """How much of a refused push is read before the answer (bytes): a client sends all, then reads.
@@ -49,9 +51,14 @@ class RepositoryRequests:
     """Answers requests into repositories. Safe in threads."""
 
     def __init__(
-        self, settings: Settings, repositories: Repositories, responses: Responses
+        self,
+        settings: Settings,
+        repositories: Repositories,
+        rendering: Rendering,
+        responses: Responses,
     ) -> None:
         self._settings = settings
+        self._rendering = rendering
         self._repositories = repositories
         self._responses = responses
         self.answers = cache.AnswerCache(settings.cache_bytes, LARGEST_ANSWER)
@@ -108,23 +115,30 @@ class RepositoryRequests:
         fingerprint: Fingerprint,
     ) -> cache.Answer | Iterable[bytes]:
         """Run hgweb; return a complete answer, or the body of a response that has begun."""
-        execution = Execution(
-            self._repositories.acquire(path, fingerprint), self._repositories.release
-        )
+        if request.kind is None:
+            execution = Execution(
+                self._repositories.acquire(path, fingerprint), self._repositories.release
+            )
+        else:
+            execution = self._rendering.execution(exchange, request.kind, path, fingerprint)
         try:
             if request.is_archive:
                 if self._responses.write_archive(exchange, execution, environ):
                     return []
-            elif not execution.collect(environ, 0 if request.is_stream else LARGEST_ANSWER):
+            elif not execution.collect(environ, 0 if request.is_stream else budgets.LARGEST_PAGE):
+                if request.kind is not None and execution.is_page():
+                    raise LimitError(f"a page of more than {budgets.LARGEST_PAGE} bytes")
                 return self._responses.stream(exchange, execution)
             answer = self._without_paths(execution.answer())
         except Exception as problem:
             execution.close()
-            if exchange.is_started or not hgweb.is_about_arguments(problem):
+            if exchange.is_started:
+                raise
+            self._rendering.explain(exchange, environ, request.kind, problem)
+            cause = _wrong_arguments(problem)
+            if not cause:
                 raise
             # One line, not a traceback: clients decide how often this is written.
-            where = traceback.extract_tb(problem.__traceback__)[-1]
-            cause = f"{type(problem).__name__}: {problem} ({where.filename}:{where.lineno})"
             report("arguments", cause[:500], exchange.identity)
             raise bad("This request makes no sense for this repository.") from problem
         execution.close()
@@ -149,6 +163,16 @@ class RepositoryRequests:
         exchange.entry["refused"] = "push"
         final = (("Content-Type", "application/hg-error"), headers.KEEP_NOWHERE)
         return self._responses.send(exchange, HTTPStatus.OK, final, sentence.encode())
+
+
+def _wrong_arguments(problem: Exception) -> str:
+    """Describe an exception that the request's arguments caused; "" for every other."""
+    if isinstance(problem, RenderingError):
+        return str(problem) if problem.is_about_arguments else ""
+    if not hgweb.is_about_arguments(problem):
+        return ""
+    where = traceback.extract_tb(problem.__traceback__)[-1]
+    return f"{type(problem).__name__}: {problem} ({where.filename}:{where.lineno})"
 
 
 def _discard(environ: Environ) -> None:

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from hgfleet.hg import wire_commands
 from hgfleet.web import hgweb, wire
+from hgfleet.web.budgets import Kind, kind
 from hgfleet.web.exchange import RefusedError, bad, method_not_allowed, not_found
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ LARGEST_BODY: Final = 4 * 1024 * 1024
 
 MOST_CHANGESETS: Final = 5000
 """The largest `revcount` a page may ask for: rendering 5,000 changesets takes seconds."""
+
+CHEAP: Final = frozenset({"capabilities", "heads", "hello", "known", "listkeys", "protocaps"})
+MOST_CHEAP_COMMANDS: Final = 8
+"""Of a batch that the worker answers itself; hg sends two to four."""
 
 _NUMBERED = re.compile(r"HTTP_X_HG(ARG|PROTO)_[1-9][0-9]{0,3}")
 _WEB_COMMAND = re.compile(r"[a-z0-9_-]{0,64}")
@@ -114,6 +119,8 @@ class Request:
     is_storable: bool = False
     is_stream: bool = False
     is_archive: bool = False
+    kind: Kind | None = None
+    """The class of an answer that a renderer computes; None: the worker itself answers."""
 
 
 def is_wire(query: str) -> bool:
@@ -168,7 +175,19 @@ def understand(exchange: Exchange, route: InRepository, environ: Environ) -> Req
     return Request(
         is_storable=command in wire_commands.REPLAYABLE,
         is_stream=is_stream,
+        kind=None if _is_cheap(command, call.batch) else Kind.WIRE,
     )
+
+
+def _is_cheap(command: str, batch: tuple[str, ...]) -> bool:
+    """Whether the worker answers a wire command itself.
+
+    Streams are bounded by the slots of clones (`hgext/admission.py`); the others are small
+    functions of the heads and of the arguments, and clients send them all the time.
+    """
+    if command == "batch":
+        return len(batch) <= MOST_CHEAP_COMMANDS and CHEAP.issuperset(batch)
+    return command in CHEAP or command in wire_commands.STREAMING
 
 
 def _understand_page(
@@ -193,8 +212,7 @@ def _understand_page(
     exchange.entry["command"] = named or "default"
     if style not in STYLES:
         raise bad("There is no such style.")
-    revcount = parameters.get(b"revcount", b"")
-    if revcount.isdigit() and int(revcount[:20]) > MOST_CHANGESETS:
+    if changesets_asked(parameters.get(b"revcount", b"")) > MOST_CHANGESETS:
         raise bad(f"A page shows at most {MOST_CHANGESETS} changesets.")
     node = parameters.get(b"node", b"")
     if b"cmd" not in parameters and len(segments) > 1:
@@ -216,7 +234,24 @@ def _understand_page(
         or b"rev" in parameters
         or (command == "graph" and style != "json")
     )
-    return Request(is_storable=is_storable, is_archive=command == "archive")
+    is_archive = command == "archive"
+    is_search = b"rev" in parameters
+    return Request(
+        is_storable=is_storable,
+        is_archive=is_archive,
+        kind=kind(command, is_wire=False, is_archive=is_archive, is_search=is_search),
+    )
+
+
+def changesets_asked(value: bytes) -> int:
+    """Read `revcount` as hgweb does, which leaves it to int(): " +5_000" is 5000.
+
+    A value that hgweb ignores counts as 0. Python refuses to read more than 4,300 digits.
+    """
+    try:
+        return int(value)
+    except ValueError:
+        return 0
 
 
 def take_arguments(exchange: Exchange) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hgfleet.web import headers, hgweb, pages
 from hgfleet.web.journal import report
+from hgfleet.web.renderers import LimitError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -176,6 +177,10 @@ class _Stream:
             piece = next(self._pieces)
         except StopIteration:
             self._problem = ""
+            raise
+        except LimitError as problem:
+            # One line, not a traceback: clients decide how often this is written.
+            self._problem = f"the request passed its budget ({problem})"
             raise
         except Exception:
             self._problem = traceback.format_exc()

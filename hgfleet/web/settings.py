@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hgfleet.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+LEAST_CPU_SECONDS: Final = 0.1
+LEAST_MEMORY_BYTES: Final = 32 * 1024 * 1024
+"""With less than these, ordinary pages of a small repository fail."""
+
+_SECONDS = re.compile(r"[0-9]{1,4}(\.[0-9]{1,3})?")
 _URL = re.compile(r"https?://[A-Za-z0-9.\[\]:-]+")
 _SSH_URL = re.compile(r"ssh://[A-Za-z0-9._@\[\]:-]+")
 
@@ -34,6 +39,13 @@ class Settings:
     cache_bytes: int = 64 * 1024 * 1024  # HGFLEET_WEB_CACHE_BYTES, per worker process
     drain: Path = Path("/etc/hgfleet/web.drain")  # HGFLEET_WEB_DRAIN: exists: take no new clients
     auth_socket: Path | None = None  # HGFLEET_WEB_AUTH_SOCKET; unset: no sign-in
+    request_cpu_seconds: float = 2.0  # HGFLEET_WEB_REQUEST_CPU_SECONDS, of one request
+    archive_cpu_seconds: float = 2.0  # HGFLEET_WEB_ARCHIVE_CPU_SECONDS, of one archive
+    # HGFLEET_WEB_REQUEST_MEMORY_BYTES, of one request, beyond what an idle renderer has
+    request_memory_bytes: int = 160 * 1024 * 1024
+    renderers: int = 4  # HGFLEET_WEB_RENDERERS: answers of a process computed at a time
+    waiting: int = 12  # HGFLEET_WEB_WAITING: requests of a process that wait for their turn
+    health_socket: Path | None = None  # HGFLEET_WEB_HEALTH_SOCKET; unset: /healthz of the pool
     auth_calls: int = 4  # HGFLEET_WEB_AUTH_CALLS: questions at a time, of the threads of a process
 
 
@@ -50,18 +62,9 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         raise ConfigurationError(
             f"HGFLEET_WEB_SSH_URL: got {ssh_url!r}, expected ssh://user@host or ssh://user@host:port"
         )
-    cache_bytes = environment.get("HGFLEET_WEB_CACHE_BYTES", str(default.cache_bytes))
-    if not cache_bytes.isdecimal():
-        raise ConfigurationError(
-            f"HGFLEET_WEB_CACHE_BYTES: got {cache_bytes!r}, expected a number of bytes"
-        )
-    auth_calls = environment.get("HGFLEET_WEB_AUTH_CALLS", str(default.auth_calls))
-    if not auth_calls.isdecimal() or int(auth_calls) < 1:
-        raise ConfigurationError(
-            f"HGFLEET_WEB_AUTH_CALLS: got {auth_calls!r}, expected a number of 1 or more"
-        )
     access_log = environment.get("HGFLEET_WEB_ACCESS_LOG", "")
     auth_socket = environment.get("HGFLEET_WEB_AUTH_SOCKET", "")
+    health_socket = environment.get("HGFLEET_WEB_HEALTH_SOCKET", "")
     return Settings(
         registry=Path(environment.get("HGFLEET_WEB_REGISTRY", default.registry)),
         dynamic=Path(environment.get("HGFLEET_WEB_DYNAMIC", default.dynamic)),
@@ -70,8 +73,39 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         public_url=public_url,
         ssh_url=ssh_url,
         title=environment.get("HGFLEET_WEB_TITLE", "") or default.title,
-        cache_bytes=int(cache_bytes),
+        cache_bytes=_number(environment, "HGFLEET_WEB_CACHE_BYTES", default.cache_bytes, 0),
         drain=Path(environment.get("HGFLEET_WEB_DRAIN", default.drain)),
         auth_socket=Path(auth_socket) if auth_socket else None,
-        auth_calls=int(auth_calls),
+        auth_calls=_number(environment, "HGFLEET_WEB_AUTH_CALLS", default.auth_calls),
+        request_cpu_seconds=_seconds(
+            environment, "HGFLEET_WEB_REQUEST_CPU_SECONDS", default.request_cpu_seconds
+        ),
+        archive_cpu_seconds=_seconds(
+            environment, "HGFLEET_WEB_ARCHIVE_CPU_SECONDS", default.archive_cpu_seconds
+        ),
+        request_memory_bytes=_number(
+            environment,
+            "HGFLEET_WEB_REQUEST_MEMORY_BYTES",
+            default.request_memory_bytes,
+            LEAST_MEMORY_BYTES,
+        ),
+        renderers=_number(environment, "HGFLEET_WEB_RENDERERS", default.renderers),
+        waiting=_number(environment, "HGFLEET_WEB_WAITING", default.waiting),
+        health_socket=Path(health_socket) if health_socket else None,
     )
+
+
+def _number(environment: Mapping[str, str], name: str, default: int, least: int = 1) -> int:
+    value = environment.get(name, str(default))
+    if not value.isdecimal() or int(value) < least:
+        raise ConfigurationError(f"{name}: got {value!r}, expected a number of {least} or more")
+    return int(value)
+
+
+def _seconds(environment: Mapping[str, str], name: str, default: float) -> float:
+    value = environment.get(name, str(default))
+    if not _SECONDS.fullmatch(value) or float(value) < LEAST_CPU_SECONDS:
+        raise ConfigurationError(
+            f"{name}: got {value!r}, expected seconds, {LEAST_CPU_SECONDS:g} or more"
+        )
+    return float(value)

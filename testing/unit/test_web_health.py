@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from hgfleet.registry.model import Registry, Repository
 from hgfleet.web import health
 
@@ -9,45 +11,97 @@ PUBLIC = Repository("open/one", "", "public", (), True, ())
 OTHER = Repository("open/two", "", "public", (), True, ())
 PRIVATE = Repository("closed/one", "", ("staff",), (), True, ())
 REGISTRY = Registry({entry.path: entry for entry in (PUBLIC, OTHER, PRIVATE)}, {})
+MANY = Registry(
+    {
+        path: Repository(path, "", "public", (), True, ())
+        for path in (f"open/{number}" for number in range(10_000))
+    },
+    {},
+)
+ALL = health.Found(2, ())
+
+
+@pytest.fixture(autouse=True)
+def always_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "HEALTH_S", 0.0)
 
 
 def test_a_worker_that_serves_is_healthy() -> None:
-    status, document = health.assess(REGISTRY, (), is_draining=False)
+    status, document = health.assess(ALL, is_draining=False)
     assert status == 200
     assert document == {"status": "ok", "repositories": 2, "unreadable": 0}
 
 
 def test_one_unreadable_repository_is_told_and_takes_no_server_out() -> None:
-    status, document = health.assess(REGISTRY, ("open/one",), is_draining=False)
+    status, document = health.assess(health.Found(2, ("open/one",)), is_draining=False)
     assert status == 200
     assert document["unreadable"] == 1
 
 
 def test_a_worker_that_can_read_none_fails_also_while_it_drains() -> None:
     for is_draining in (False, True):
-        unreadable = ("open/one", "open/two")
-        status, document = health.assess(REGISTRY, unreadable, is_draining=is_draining)
+        found = health.Found(2, ("open/one", "open/two"))
+        status, document = health.assess(found, is_draining=is_draining)
         assert status == 503
         assert document["problem"] == "no repository can be read"
 
 
 def test_a_worker_without_a_registry_fails() -> None:
-    status, document = health.assess(None, (), is_draining=True)
+    status, document = health.assess(None, is_draining=True)
     assert status == 503
     assert json.dumps(document) == '{"status": "failing", "problem": "no registry"}'
 
 
+def test_a_worker_that_can_start_no_renderer_fails() -> None:
+    status, document = health.assess(ALL, is_draining=True, has_renderers=False)
+    assert status == 503
+    assert document["problem"] == "no renderer can be started"
+
+
 def test_a_draining_worker_takes_no_new_clients() -> None:
-    status, document = health.assess(REGISTRY, (), is_draining=True)
+    status, document = health.assess(ALL, is_draining=True)
     assert status == 404
     assert document["problem"] == "draining"
 
 
-def test_unreadable_repositories_are_looked_up_again_after_a_change() -> None:
+@pytest.mark.parametrize("waiting", [0, 12])
+def test_an_overloaded_worker_is_healthy_and_says_so(waiting: int) -> None:
+    load = {"running": 4, "waiting": waiting, "slots": 4}
+    status, document = health.assess(ALL, is_draining=False, load=load)
+    assert status == 200
+    assert document["overloaded"] is (waiting > 0)
+    assert document["load"] == load
+
+
+def test_unreadable_repositories_are_looked_up_again_after_a_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(health, "HEALTH_S", 3600.0)
     readable = {"open/one", "open/two"}
     readability = health.Readability(readable.__contains__)
-    assert readability.unreadable(REGISTRY) == ()
+    assert readability.look(REGISTRY) == (2, ())
     readable.clear()
-    assert readability.unreadable(REGISTRY) == ()
+    assert readability.look(REGISTRY) == (2, ())
     readability.forget()
-    assert readability.unreadable(REGISTRY) == ("open/one", "open/two")
+    assert readability.look(REGISTRY) == (2, ("open/one", "open/two"))
+
+
+def test_a_look_reads_few_of_many_repositories_and_each_in_its_turn() -> None:
+    asked: list[str] = []
+
+    def is_readable(path: str) -> bool:
+        asked.append(path)
+        return path != "open/9999"
+
+    readability = health.Readability(is_readable)
+    looks = len(MANY.repositories) // health.SAMPLE
+    found = [readability.look(MANY) for _ in range(looks)]
+    assert found[0] == (10_000, ())
+    assert found[-1] == (10_000, ("open/9999",))
+    assert len(asked) == len(set(asked)) == 10_000
+
+
+def test_a_disk_that_is_gone_shows_at_once() -> None:
+    readability = health.Readability(lambda _: False)
+    found = readability.look(MANY)
+    assert health.assess(found, is_draining=False).status == 503

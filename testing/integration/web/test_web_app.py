@@ -222,11 +222,8 @@ def test_health_is_about_repositories_that_can_be_read(
     monkeypatch.setattr("hgfleet.web.health.HEALTH_S", 0.0)
     site.create("other")
     web = site.application()
-    assert json.loads(ask(web, "/healthz").text) == {
-        "status": "ok",
-        "repositories": 2,
-        "unreadable": 0,
-    }
+    document = json.loads(ask(web, "/healthz").text)
+    assert (document["status"], document["repositories"], document["unreadable"]) == ("ok", 2, 0)
     (site.path("other") / ".hg" / "requires").unlink()
     one = ask(web, "/healthz")
     assert (one.status, json.loads(one.text)["unreadable"]) == (200, 1)

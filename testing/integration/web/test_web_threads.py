@@ -20,7 +20,7 @@ from testing.integration.web.support import ask
 
 folder = Path(sys.argv[2])
 web = Application(Settings(registry=folder / "registry.json", root=folder / "repos",
-                           access_log=folder / "first.log"))
+                           access_log=folder / "first.log", waiting=64))
 requests = [("", "cmd=heads"), ("", "cmd=capabilities"), ("", "cmd=branchmap"), ("/json-log", ""),
             ("/log", ""), ("/json-tags", ""), ("/rev/tip", ""), ("/graph", ""),
             ("", "cmd=listkeys&namespace=phases"), ("/json-manifest/tip", ""), ("/help", ""),

@@ -1,0 +1,274 @@
+"""The processes that run hgweb: a fork server with one thread, and the renderers that it forks.
+
+A renderer answers one request at a time, and the kernel ends it when a request passes its budget:
+SIGPROF after so much processor time, a refused allocation above so much memory. Neither needs the
+interpreter's help, and no other request is in that process.
+
+The fork server is forked from a worker that has no other thread yet and has imported Mercurial, so
+a renderer starts in milliseconds. It ends with its worker: then its end of the control socket
+closes. A renderer ends with its channel.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import gc
+import io
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from mercurial import error
+
+from hgfleet.web import frames, hgweb
+from hgfleet.web.journal import report
+from hgfleet.web.repositories import UnavailableRepositoryError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from hgfleet.web.repositories import Repositories
+
+KILL: Final = b"K"
+SPAWN: Final = b"S"
+
+GROWTH_BYTES: Final = 64 * 1024 * 1024
+"""A renderer that has grown by more after a request ends instead of keeping that memory."""
+
+_NICENESS: Final = 5
+"""Pages that are computed give way to answers from memory, to nginx and to health checks."""
+
+
+def fork_server(repositories: Repositories) -> tuple[socket.socket, int]:
+    """Fork the server of a process without other threads; return its control socket and id."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        theirs.close()
+        return ours, pid
+    try:
+        _become_clean({theirs.fileno()})
+        _serve(theirs, repositories)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(1)
+
+
+def _become_clean(keep: set[int]) -> None:
+    """Drop what a child has of its parent: signal handlers, and the files besides these."""
+    # Objects of the parent are never freed here: their destructors would close numbers of files
+    # that this process uses for others.
+    gc.freeze()
+    signal.set_wakeup_fd(-1)
+    for name in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(name, signal.SIG_DFL)
+    # The end of the worker ends this process too; a terminal's Ctrl-C goes to the worker.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    for number in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
+        if number > 2 and number not in keep:
+            with contextlib.suppress(OSError):
+                os.close(number)
+
+
+def _serve(control: socket.socket, repositories: Repositories) -> NoReturn:
+    """Fork a renderer for each channel that the worker sends, and kill the named ones."""
+    children: set[int] = set()
+    while True:
+        channels = array.array("i")
+        message, rights, _, _ = control.recvmsg(64, socket.CMSG_SPACE(channels.itemsize))
+        for _, _, data in rights:
+            channels.frombytes(data[: len(data) - len(data) % channels.itemsize])
+        if not message:
+            os._exit(0)
+        _reap(children)
+        if message[:1] == KILL and int(message[1:]) in children:
+            os.kill(int(message[1:]), signal.SIGKILL)
+        for number in channels:
+            with contextlib.suppress(Exception):
+                # A changed configuration, once for all renderers to come.
+                repositories.check_configuration()
+                repositories.warm()
+            pid = os.fork()
+            if not pid:
+                channel = socket.socket(fileno=number)
+                _become_clean({number})
+                _Renderer(channel, repositories).run()
+            children.add(pid)
+            os.close(number)
+
+
+def _reap(children: set[int]) -> None:
+    """Forget the ended children, and report those that a limit or a defect ended."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            children.discard(pid)
+            code = os.waitstatus_to_exitcode(status)
+            if code not in (0, -signal.SIGKILL, -signal.SIGPROF):
+                report("renderer", f"process {pid} ended with code {code}")
+
+
+class _Renderer:
+    """The loop of one renderer."""
+
+    def __init__(self, channel: socket.socket, repositories: Repositories) -> None:
+        self._channel = channel
+        self._repositories = repositories
+        self._base = _data_bytes()
+        self._is_told = False
+
+    def run(self) -> NoReturn:
+        """Answer requests until the channel closes; ends the process."""
+        code = 0
+        try:
+            _keep_memory_errors()
+            with contextlib.suppress(OSError):
+                os.nice(_NICENESS)
+            frames.send_json(self._channel, frames.HEAD, {"pid": os.getpid()})
+            while self._answer():
+                pass
+        except frames.ClosedError:
+            pass
+        except BaseException:
+            code = 1
+            with contextlib.suppress(BaseException):
+                sys.excepthook(*sys.exc_info())
+        finally:
+            os._exit(code)
+
+    def _answer(self) -> bool:
+        """Answer one request; False: the memory that it took is worth a new process."""
+        kind, payload = frames.receive(self._channel)
+        if kind != frames.REQUEST:
+            return False
+        request = json.loads(payload)
+        self._limit(float(request["cpu_seconds"]), int(request["memory_bytes"]))
+        ends = False
+        try:
+            self._run(request["path"], _environ(request["environ"], request["body"]))
+        except frames.ClosedError:
+            raise
+        except MemoryError:
+            # Nothing of this request is kept, not even the traceback with its values.
+            ends = True
+            failure: dict[str, object] = {"kind": "limit", "cause": "memory"}
+        except UnavailableRepositoryError as problem:
+            failure = {"kind": "unavailable", "cause": str(problem)}
+        except Exception as problem:
+            failure = _failure(problem)
+        else:
+            failure = {}
+        self._unlimit()
+        ends = ends or _data_bytes() > self._base + GROWTH_BYTES
+        if failure:
+            frames.send_json(self._channel, frames.FAILURE, {**failure, "ends": ends})
+        else:
+            frames.send_json(self._channel, frames.END, {"ends": ends})
+        return not ends
+
+    def _limit(self, cpu_seconds: float, memory_bytes: int) -> None:
+        """Have the kernel end this process above its budget."""
+        try:
+            _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+            resource.setrlimit(resource.RLIMIT_DATA, (self._base + memory_bytes, hard))
+        except (OSError, ValueError) as problem:
+            if not self._is_told:
+                report("renderer", f"no limit of memory per request: {problem}")
+            self._is_told = True
+        # The default action of SIGPROF ends the process.
+        signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
+
+    def _unlimit(self) -> None:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        with contextlib.suppress(OSError, ValueError):
+            _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+            resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+    def _run(self, path: str, environ: dict[str, Any]) -> None:
+        self._repositories.check_configuration()
+        fingerprint = self._repositories.fingerprint(path)
+        served = self._repositories.acquire(path, fingerprint)
+        try:
+            answer = served.application(environ, self._start)
+            try:
+                for piece in hgweb.chunks(answer):
+                    self._send(frames.PIECE, piece)
+            finally:
+                close: Callable[[], object] | None = getattr(answer, "close", None)
+                if close is not None:
+                    close()
+        finally:
+            self._repositories.release(served)
+
+    def _start(
+        self, status: str, headers: Iterable[tuple[str, str]], exc_info: object = None
+    ) -> Callable[[bytes], None]:
+        del exc_info
+        head = {"status": status, "headers": list(headers)}
+        frames.send_json(self._channel, frames.HEAD, head)
+
+        def write(data: bytes) -> None:
+            self._send(frames.WRITTEN, data)
+
+        return write
+
+    def _send(self, kind: bytes, data: bytes) -> None:
+        view = memoryview(data)
+        for start in range(0, len(data), frames.PART):
+            frames.send(self._channel, kind, bytes(view[start : start + frames.PART]))
+
+
+def _environ(values: dict[str, str], body: str) -> dict[str, Any]:
+    return {
+        **values,
+        "wsgi.version": (1, 0),
+        "wsgi.input": io.BytesIO(body.encode("latin-1")),
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": False,
+        "wsgi.multiprocess": True,
+        "wsgi.run_once": False,
+    }
+
+
+def _keep_memory_errors() -> None:
+    """Have core pass on MemoryError, which its storage reports as a corrupt revlog (7.2)."""
+    original = error.StorageError.__init__
+
+    def init(self: Any, *arguments: Any, **options: Any) -> None:
+        handled = sys.exc_info()[1]
+        if isinstance(handled, MemoryError):
+            raise handled
+        original(self, *arguments, **options)
+
+    error.StorageError.__init__ = init
+
+
+def _failure(problem: Exception) -> dict[str, object]:
+    """Describe an exception out of hgweb for the worker."""
+    where = traceback.extract_tb(problem.__traceback__)[-1]
+    if hgweb.is_about_arguments(problem):
+        cause = f"{type(problem).__name__}: {problem} ({where.filename}:{where.lineno})"
+        return {"kind": "arguments", "cause": cause[:500]}
+    return {"kind": "error", "cause": traceback.format_exc()}
+
+
+def _data_bytes() -> int:
+    """The memory of this process that RLIMIT_DATA counts (bytes)."""
+    for line in Path("/proc/self/status").read_text("ascii", "replace").splitlines():
+        if line.startswith("VmData:"):
+            return int(line.split()[1]) * 1024
+    return 0

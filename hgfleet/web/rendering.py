@@ -1,0 +1,115 @@
+"""Answers that renderers compute: a slot, a renderer with a budget, and refusals with reasons."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import time
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+from hgfleet.web import budgets
+from hgfleet.web.exchange import RefusedError, unavailable
+from hgfleet.web.execution import Execution
+from hgfleet.web.renderers import LimitError, NoServerError, Renderers
+from hgfleet.web.repositories import Served
+from hgfleet.web.slots import BusyError, Limits, Slots
+
+if TYPE_CHECKING:
+    from hgfleet.hg.fingerprint import Fingerprint
+    from hgfleet.web.budgets import Kind
+    from hgfleet.web.exchange import Environ, Exchange
+    from hgfleet.web.repositories import Repositories
+    from hgfleet.web.settings import Settings
+    from hgfleet.web.slots import Place
+
+PATIENCE_SECONDS: Final = 20.0
+"""For how long a request waits for a slot; browsers and proxies give up later."""
+
+_LOOK_SECONDS: Final = 0.25
+"""Time between two looks whether a waiting client is still connected."""
+
+
+class Rendering:
+    """The renderers of one worker and their slots. Safe in threads, made before there are any."""
+
+    def __init__(self, settings: Settings, repositories: Repositories) -> None:
+        self._settings = settings
+        self._renderers = Renderers(repositories)
+        self._slots = Slots(Limits(settings.renderers, settings.waiting))
+
+    def is_alive(self) -> bool:
+        """Whether this worker can compute answers."""
+        return self._renderers.check()
+
+    def load(self) -> dict[str, int]:
+        """Return the numbers of running and of waiting requests, and of the slots."""
+        return self._slots.load()
+
+    def execution(
+        self, exchange: Exchange, kind: Kind, path: str, fingerprint: Fingerprint
+    ) -> Execution:
+        """Return a run of hgweb in a renderer; raises RefusedError."""
+        connection = exchange.environ.get("gunicorn.socket")
+        place = self._enter(exchange, kind)
+        try:
+            self._wait(exchange, place, connection)
+            limits = budgets.budget(self._settings, kind)
+            lease = self._renderers.lend(path, limits, connection)
+        except NoServerError as problem:
+            self._slots.leave(place)
+            raise unavailable(
+                "This part of the server is about to be replaced; try again in a minute."
+            ) from problem
+        except BaseException:
+            self._slots.leave(place)
+            raise
+
+        def hand_back(_: Served) -> None:
+            lease.hand_back()
+            self._slots.leave(place)
+
+        return Execution(Served(path, lease, fingerprint, 0), hand_back)
+
+    def explain(
+        self, exchange: Exchange, environ: Environ, kind: Kind | None, problem: Exception
+    ) -> None:
+        """Raise RefusedError for a request that passed its budget."""
+        if kind is None or not isinstance(problem, LimitError):
+            return
+        exchange.entry["refused"] = f"limit ({problem})"[:100]
+        url = f"{exchange.base_url(self._settings.public_url)}{environ['SCRIPT_NAME']}"
+        limits = budgets.budget(self._settings, kind)
+        sentence = budgets.exceeded(limits, url, str(environ["PATH_INFO"]))
+        raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, sentence) from problem
+
+    def _enter(self, exchange: Exchange, kind: Kind) -> Place:
+        try:
+            return self._slots.enter(exchange.client, kind)
+        except BusyError as problem:
+            exchange.entry["refused"] = "share" if problem.is_share else "busy"
+            status = HTTPStatus.TOO_MANY_REQUESTS
+            if not problem.is_share:
+                status = HTTPStatus.SERVICE_UNAVAILABLE
+            raise RefusedError(status, str(problem), (("Retry-After", "10"),)) from problem
+
+    def _wait(self, exchange: Exchange, place: Place, connection: Any) -> None:
+        """Wait for the slot; raises RefusedError after the longest wait."""
+        end = time.monotonic() + PATIENCE_SECONDS
+        while not place.granted.wait(_LOOK_SECONDS):
+            if time.monotonic() > end or _is_gone(connection):
+                exchange.entry["refused"] = "busy"
+                raise RefusedError(
+                    HTTPStatus.SERVICE_UNAVAILABLE,
+                    f"This request waited {PATIENCE_SECONDS:g} s for its turn; try again later.",
+                    (("Retry-After", "30"),),
+                )
+
+
+def _is_gone(connection: Any) -> bool:
+    """Whether the client has closed its connection."""
+    poll = select.poll()
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        poll.register(connection.fileno(), select.POLLRDHUP | select.POLLHUP | select.POLLERR)
+        return bool(poll.poll(0))
+    return False

@@ -1,0 +1,236 @@
+"""Bounds of a request: processor time, memory, slots, and health checks beside all that."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet.web.app import Application
+from hgfleet.web.budgets import Kind
+from testing.integration.web.support import PROJECT, Site, ask, last
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from testing.conftest import WaitFor
+
+DEAR = f"{PROJECT}/annotate/tip/long.txt"
+LINES = 100_000
+"""Annotating so many lines takes seconds on any machine."""
+OTHER_ADDRESS = {"X-Real-IP": "198.51.100.9"}
+
+
+@pytest.fixture(scope="module")
+def large(template: Site, tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """A site with a file of many lines and one of many bytes."""
+    folder = tmp_path_factory.mktemp("large")
+    subprocess.run(["cp", "-a", f"{template.folder}/.", str(folder)], check=True)
+    site = replace(template, folder=folder)
+    site.commit("team/project", "long.txt", "line\n" * LINES)
+    site.commit("team/project", "huge.bin", "\0" * 64 * 2**20)
+    return site
+
+
+def bounded(site: Site, **limits: float) -> Application:
+    """Return an application with these limits."""
+    return Application(replace(site.settings, **limits))  # type: ignore[arg-type]  # numbers all
+
+
+def test_a_page_above_its_processor_time_is_refused_with_the_way_out(large: Site) -> None:
+    web = bounded(large, request_cpu_seconds=0.3)
+    reply = ask(web, DEAR)
+    assert reply.status == 503
+    assert "more than 0.3 s of processor time" in reply.text
+    assert "https://hg.example.org/team/project/raw-file/tip/long.txt" in reply.text
+    assert str(last(large)["refused"]).startswith("limit")
+    assert ask(web, f"{PROJECT}/raw-file/tip/one.txt").text == "content\n"
+
+
+def test_a_page_above_its_memory_is_refused_and_the_rest_goes_on(large: Site) -> None:
+    web = bounded(large, request_cpu_seconds=30, request_memory_bytes=32 * 2**20)
+    for page in ("raw-file/tip/huge.bin", "annotate/tip/huge.bin", "rev/tip"):
+        reply = ask(web, f"{PROJECT}/{page}")
+        assert (page, reply.status) == (page, 503)
+        assert "32 MiB of memory" in reply.text
+    assert ask(web, f"{PROJECT}/raw-file/tip/one.txt").text == "content\n"
+
+
+def test_an_archive_above_its_budget_never_ends_as_if_it_were_complete(large: Site) -> None:
+    web = bounded(large, archive_cpu_seconds=30, request_memory_bytes=32 * 2**20)
+    reply = None
+    with contextlib.suppress(Exception):
+        reply = ask(web, f"{PROJECT}/archive/tip.tar.gz")
+    assert reply is None or reply.status == 503
+
+
+def test_a_page_within_its_budget_is_complete(large: Site) -> None:
+    web = bounded(large, request_cpu_seconds=600, request_memory_bytes=2 * 2**30)
+    assert ask(web, f"{PROJECT}/annotate/0/one.txt").status == 200
+    assert len(ask(web, f"{PROJECT}/raw-file/tip/huge.bin").body) == 64 * 2**20
+    assert ask(web, f"{PROJECT}/raw-file/tip/long.txt").body == b"line\n" * LINES
+
+
+def test_a_renderer_that_ended_while_it_was_idle_costs_no_request(site: Site) -> None:
+    web = site.application()
+    assert ask(web, f"{PROJECT}/log/0").status == 200
+    (idle,) = web._rendering._renderers._idle
+    web._rendering._renderers._control.send(f"K{idle.pid}".encode())
+    assert idle.channel.recv(1) == b"", "the renderer has ended"
+    assert ask(web, f"{PROJECT}/log/1").status == 200
+
+
+def test_an_address_above_its_share_is_told_and_another_one_gets_its_page(site: Site) -> None:
+    web = site.application()
+    slots = web._rendering._slots
+    shares = [slots.enter("192.0.2.7", Kind.DEAR) for _ in range(2 + site.settings.waiting // 2)]
+    reply = ask(web, f"{PROJECT}/rev/tip")
+    assert (reply.status, reply.headers["Retry-After"]) == (429, "10")
+    assert "its share" in reply.text
+    assert last(site)["refused"] == "share"
+    assert ask(web, f"{PROJECT}/shortlog", headers=OTHER_ADDRESS).status == 200
+    for place in shares:
+        slots.leave(place)
+    assert ask(web, f"{PROJECT}/rev/tip").status == 200
+
+
+@pytest.mark.parametrize("count", ["20000", "%2B20000", "20_000", "%2020000", "5001"])
+def test_a_page_has_at_most_so_many_changesets_however_the_number_is_written(
+    site: Site, count: str
+) -> None:
+    reply = ask(site.application(), f"{PROJECT}/log", f"revcount={count}")
+    assert reply.status == 400
+    assert "at most 5000 changesets" in reply.text
+
+
+@dataclass
+class Service:
+    """gunicorn with the hooks of production."""
+
+    port: int
+    health_socket: Path
+    process: subprocess.Popen[bytes]
+
+    def get(self, path: str, address: str = "192.0.2.7") -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        with contextlib.closing(connection):
+            connection.request("GET", path, headers={"X-Real-IP": address})
+            response = connection.getresponse()
+            return response.status, response.read()
+
+    def health(self) -> tuple[int, dict[str, object]]:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(60)
+            connection.connect(str(self.health_socket))
+            connection.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+            response = http.client.HTTPResponse(connection)
+            response.begin()
+            return response.status, json.loads(response.read())
+
+
+@pytest.fixture
+def service(large: Site, tmp_path: Path, wait_for: WaitFor) -> Iterator[Service]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    configuration = tmp_path / "gunicorn.py"
+    configuration.write_text(
+        "from hgfleet.web.server_hooks import on_starting, post_worker_init, pre_fork\n"
+        f"bind = '127.0.0.1:{port}'\nworker_class = 'gthread'\nworkers = 1\nthreads = 8\n"
+        "control_socket_disable = True\nloglevel = 'warning'\n"
+    )
+    environment = {
+        **large.environment,
+        "PYTHONPATH": ":".join(sys.path),
+        "HGFLEET_WEB_REGISTRY": str(large.settings.registry),
+        "HGFLEET_WEB_ROOT": str(large.settings.root),
+        "HGFLEET_WEB_ACCESS_LOG": str(tmp_path / "access.log"),
+        "HGFLEET_WEB_HEALTH_SOCKET": str(tmp_path / "health.socket"),
+        "HGFLEET_WEB_RENDERERS": "4",
+        "HGFLEET_WEB_WAITING": "4",
+        "HGFLEET_WEB_REQUEST_CPU_SECONDS": "0.5",
+    }
+    command = [sys.executable, "-m", "gunicorn", "--config", str(configuration)]
+    process = subprocess.Popen([*command, "hgfleet.web.app:application"], env=environment)
+    made = Service(port, tmp_path / "health.socket", process)
+    try:
+        wait_for("the service is healthy", lambda: made.health()[0] == 200)
+        yield made
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def test_an_overload_by_one_address_leaves_health_and_pages_to_others(service: Service) -> None:
+    seen: list[int] = []
+
+    def read() -> None:
+        seen.append(service.get(DEAR)[0])
+
+    readers = [threading.Thread(target=read) for _ in range(24)]
+    for reader in readers:
+        reader.start()
+    during = 0
+    while any(reader.is_alive() for reader in readers):
+        status, document = service.health()
+        assert status == 200, document
+        assert service.get(f"{PROJECT}/shortlog", "198.51.100.9")[0] == 200
+        during += 1
+    for reader in readers:
+        reader.join()
+    assert during > 0
+    # Each is above its budget, or above the share of its address.
+    assert set(seen) == {429, 503}
+
+
+def test_health_answers_while_every_thread_is_busy(service: Service) -> None:
+    """Eight clients begin a request and do not end it."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(8):
+            held = stack.enter_context(socket.create_connection(("127.0.0.1", service.port)))
+            path = f"{PROJECT}?cmd=known"
+            held.sendall(
+                f"POST {path} HTTP/1.1\r\nHost: x\r\nX-HgArgs-Post: 9\r\n"
+                "Content-Length: 9\r\n\r\n".encode()
+            )
+        assert service.health()[0] == 200
+
+
+def children(process: int) -> list[int]:
+    return [
+        int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    ]
+
+
+def test_a_worker_that_can_start_no_renderer_is_replaced(
+    service: Service, wait_for: WaitFor
+) -> None:
+    (worker,) = children(service.process.pid)
+    (server,) = children(worker)
+    os.kill(server, signal.SIGKILL)
+
+    def is_replaced() -> bool:
+        return service.health()[0] == 200 and worker not in children(service.process.pid)
+
+    wait_for("another worker answers", is_replaced)
+    assert service.get(f"{PROJECT}/shortlog")[0] == 200
+
+
+def test_a_client_that_disconnects_frees_its_slot(service: Service, wait_for: WaitFor) -> None:
+    for _ in range(2):
+        leaving = socket.create_connection(("127.0.0.1", service.port))
+        leaving.sendall(f"GET {DEAR} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        leaving.close()
+    wait_for("both slots are free", lambda: service.health()[1]["load"]["running"] == 0)  # type: ignore[index]  # a document
+    assert service.get(f"{PROJECT}/rev/tip")[0] in (200, 503)
