@@ -8,7 +8,8 @@ to every client:
   reaches. The part is unknown here, as any other that hg does not have.
 
 * Wire commands that are not listed in ``hgfleet.hg.wire_commands`` do not exist. The web part
-  reads the same list, so SSH and HTTPS answer the same commands.
+  reads the same list, so SSH and HTTPS answer the same commands. Of these, ``between`` answers the
+  handshake of a client and nothing else.
 
 * When a request breaks the server, core reports on stderr, which is the client's terminal:
   version, extensions, the place to report the defect. The client of ``hgfleet-shell`` gets one
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mercurial import bundle2, dispatch, extensions, wireprotov1server
+from mercurial import bundle2, dispatch, extensions, wireprototypes, wireprotov1server
 
 from hgfleet.hg import wire_commands
 
@@ -47,6 +48,18 @@ def extsetup(_ui: Any) -> None:
     commands = wireprotov1server.commands
     for name in set(commands) - {command.encode() for command in wire_commands.OPEN}:
         del commands[name]
+    commands[b"between"].func = handshake_only(commands[b"between"].func)
+
+
+def handshake_only(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Answer `between` for the pair of a client's handshake alone."""
+
+    def between(repo: Any, proto: Any, pairs: bytes) -> Any:
+        if pairs != wire_commands.HANDSHAKE_PAIRS:
+            return wireprototypes.ooberror(b"this server compares histories with bundle2 only")
+        return original(repo, proto, pairs)
+
+    return between
 
 
 def quietly(_original: Callable[[Any], bool], _ui: Any) -> bool:

@@ -16,7 +16,6 @@ REPLAYABLE: Final = frozenset(
     {
         "batch",
         "between",
-        "branches",
         "branchmap",
         "capabilities",
         "heads",
@@ -29,6 +28,10 @@ REPLAYABLE: Final = frozenset(
 )
 """Commands whose answer is a small function of the repository's state and their arguments."""
 
+HANDSHAKE_PAIRS: Final = b"-".join([b"0" * 40] * 2)
+"""The only argument of `between` that is answered: a client sends it over SSH to find the end of
+what a login shell prints. Other pairs read the history between their nodes."""
+
 STREAMING: Final = frozenset({"clonebundles", "clonebundles_manifest", "getbundle", "stream_out"})
 """Commands answered anew each time: data, and manifests, which may depend on the client."""
 
@@ -38,6 +41,9 @@ OPEN: Final = READING | PUSHING
 
 CLOSED: Final = frozenset(
     {
+        # For clients older than 1.7 (2010), without bundle2. Each node reads the history up to the
+        # next merge.
+        "branches",
         # For clients older than 2007, without any negotiation.
         "changegroup",
         "changegroupsubset",

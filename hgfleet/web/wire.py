@@ -22,12 +22,10 @@ Arguments = dict[bytes, list[bytes]]
 _NODE = re.compile(rb"[0-9a-f]{40}")
 _NODES_ARGUMENT: Final = {
     "known": (b"nodes", b" "),
-    "branches": (b"nodes", b" "),
 }
 _REQUIRED: Final = {
     "batch": (b"cmds",),
     "between": (b"pairs",),
-    "branches": (b"nodes",),
     "known": (b"nodes",),
     "listkeys": (b"namespace",),
     "lookup": (b"key",),
@@ -38,7 +36,6 @@ ARGUMENTS: Final[Mapping[str, frozenset[bytes]]] = {
     for name, arguments in {
         "batch": "cmds",
         "between": "pairs",
-        "branches": "nodes",
         "branchmap": "",
         "capabilities": "",
         "heads": "",
@@ -56,9 +53,9 @@ commands take any: clients send optional ones, such as `store_fingerprint`, to e
 """
 _ANYWHERE: Final = frozenset({b"cmd", b"access-hidden"})
 """Parameters of the query that are no arguments of a command."""
-_BATCHABLE: Final = frozenset(
-    {"between", "branches", "branchmap", "capabilities", "heads", "known", "listkeys", "lookup"}
-)
+_BATCHABLE: Final = frozenset({"branchmap", "capabilities", "heads", "known", "listkeys", "lookup"})
+MOST_BATCHED: Final = 200
+"""Commands of a batch. hg sends two to four, and a `lookup` for each `--rev` of its user."""
 
 
 class BadRequestError(ValueError):
@@ -129,10 +126,8 @@ def _check_nodes(command: str, arguments: Mapping[bytes, bytes]) -> None:
     if command in _NODES_ARGUMENT:
         name, separator = _NODES_ARGUMENT[command]
         _nodes(command, name, arguments[name], separator)
-    elif command == "between":
-        for pair in arguments[b"pairs"].split(b" "):
-            if len(_nodes(command, b"pairs", pair, b"-")) != 2:
-                raise BadRequestError("between: pairs are two nodes joined by '-'")
+    elif command == "between" and arguments[b"pairs"] != wire_commands.HANDSHAKE_PAIRS:
+        raise BadRequestError("between: this server compares histories with bundle2 only")
 
 
 def _nodes(command: str, name: bytes, value: bytes, separator: bytes = b" ") -> list[bytes]:
@@ -145,7 +140,10 @@ def _nodes(command: str, name: bytes, value: bytes, separator: bytes = b" ") -> 
 def _check_batch(commands: bytes) -> tuple[str, ...]:
     """Check `heads ;known nodes=...`; a batch may hold only commands with short answers."""
     names = []
-    for item in commands.split(b";"):
+    items = commands.split(b";")
+    if len(items) > MOST_BATCHED:
+        raise BadRequestError(f"batch: got {len(items)} commands, expected at most {MOST_BATCHED}")
+    for item in items:
         operation, space, rest = item.partition(b" ")
         name = operation.decode("ascii", "replace")
         if not space or name not in _BATCHABLE | wire_commands.PUSHING:

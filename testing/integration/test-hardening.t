@@ -66,3 +66,22 @@ A closed wire command does not exist. In core its two errors tell whether a path
   $ ask /etc/none/xx server.rc > missing
   $ cmp present missing; uniq present
   0
+
+Clients that know bundle2 send `between` once, to find the end of what a login shell prints. Other
+pairs, and `branches`, would read the whole history for each node.
+
+  $ between() { printf 'between\npairs %d\n%s' ${#1} "$1" | serve $2; }
+  $ null=0000000000000000000000000000000000000000
+  $ between $null-$null server.rc
+  1
+  
+  $ between $null-$null' '$null-$null core.rc
+  2
+  
+  
+  $ between $null-$null' '$null-$null server.rc
+  this server compares histories with bundle2 only
+  -
+  
+  $ printf 'branches\n' | serve server.rc
+  0

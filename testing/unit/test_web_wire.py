@@ -4,7 +4,15 @@ import pytest
 from mercurial import wireprotov1server
 
 from hgfleet.hg import wire_commands
-from hgfleet.web.wire import ARGUMENTS, BadRequestError, Call, check, header_arguments, parse
+from hgfleet.web.wire import (
+    ARGUMENTS,
+    MOST_BATCHED,
+    BadRequestError,
+    Call,
+    check,
+    header_arguments,
+    parse,
+)
 
 NODE = b"0123456789abcdef0123456789abcdef01234567"
 NULL = b"0" * 40
@@ -34,9 +42,9 @@ def test_arguments_that_are_not_ascii_are_refused(query: str, header: str) -> No
         ("known", {b"nodes": [NODE + b" "]}),
         ("known", {b"nodes": [NODE.upper()]}),
         ("known", {b"nodes": [NODE + b"\n"]}),
-        ("branches", {b"nodes": [b"-"]}),
         ("between", {b"pairs": [NODE]}),
-        ("between", {b"pairs": [NODE + b"-" + NODE + b"-" + NODE]}),
+        ("between", {b"pairs": [NODE + b"-" + NULL]}),
+        ("between", {b"pairs": [b" ".join([NULL + b"-" + NULL] * 2)]}),
         ("listkeys", {}),
         ("lookup", {b"cmd": [b"lookup"]}),
         ("getbundle", {b"heads": [b"tip"]}),
@@ -60,6 +68,9 @@ def test_arguments_that_are_not_ascii_are_refused(query: str, header: str) -> No
         ("batch", {b"cmds": [b"known "]}),
         ("batch", {b"cmds": [b"known nodes=zz"]}),
         ("batch", {b"cmds": [b"heads ;\xff\xfe "]}),
+        ("batch", {b"cmds": [b"between pairs=" + NULL + b"-" + NULL]}),
+        ("batch", {b"cmds": [b"branches nodes=" + NODE]}),
+        ("batch", {b"cmds": [b";".join([b"heads "] * (MOST_BATCHED + 1))]}),
     ],
 )
 def test_arguments_that_would_make_hgweb_fail_are_refused_with_a_reason(
@@ -77,7 +88,7 @@ def test_arguments_that_would_make_hgweb_fail_are_refused_with_a_reason(
         ("clonebundles_manifest", {b"store_fingerprint": [b"1"]}),
         ("known", {b"nodes": [b""]}),
         ("known", {b"nodes": [NODE + b" " + NULL]}),
-        ("between", {b"pairs": [NODE + b"-" + NULL]}),
+        ("between", {b"pairs": [NULL + b"-" + NULL]}),
         ("lookup", {b"key": [b"anything at all"]}),
         ("listkeys", {b"namespace": [b"bookmarks"]}),
     ],
