@@ -102,6 +102,19 @@ def test_host_is_healthy(ask: Any) -> None:
     assert health["unreadable"] == 0
 
 
+def test_health_checks_have_a_socket_that_nginx_reaches(host: Host) -> None:
+    health = host.file("/run/hgfleet-web/health.sock")
+    assert health.is_socket
+    assert health.mode == 0o666
+    assert host.run("runuser -u www-data -- test -w /run/hgfleet-web/health.sock").rc == 0
+
+
+def test_the_sandbox_lets_renderers_limit_themselves(host: Host, ask: Any, repository: str) -> None:
+    assert ask(f"/{repository}/shortlog?unstored=yes").status == 200
+    unlimited = "journalctl -u hgfleet-web -b --grep 'no limit of memory' --quiet"
+    assert host.run(unlimited).stdout == ""
+
+
 def test_draining_says_404_and_goes_on_serving(host: Host, ask: Any, repository: str) -> None:
     drain = "/etc/hgfleet/web.drain"
     assert host.run(f"touch {drain}").rc == 0

@@ -27,6 +27,12 @@ def test_every_variable_is_read() -> None:
             "HGFLEET_WEB_DRAIN": "/drain",
             "HGFLEET_WEB_AUTH_SOCKET": "/auth/socket",
             "HGFLEET_WEB_AUTH_CALLS": "2",
+            "HGFLEET_WEB_REQUEST_CPU_SECONDS": "1.5",
+            "HGFLEET_WEB_ARCHIVE_CPU_SECONDS": "20",
+            "HGFLEET_WEB_REQUEST_MEMORY_BYTES": "100000000",
+            "HGFLEET_WEB_RENDERERS": "3",
+            "HGFLEET_WEB_WAITING": "5",
+            "HGFLEET_WEB_HEALTH_SOCKET": "/health",
         }
     )
     assert settings == Settings(
@@ -40,6 +46,12 @@ def test_every_variable_is_read() -> None:
         drain=Path("/drain"),
         auth_socket=Path("/auth/socket"),
         auth_calls=2,
+        request_cpu_seconds=1.5,
+        archive_cpu_seconds=20,
+        request_memory_bytes=100_000_000,
+        renderers=3,
+        waiting=5,
+        health_socket=Path("/health"),
     )
 
 
@@ -52,6 +64,11 @@ def test_every_variable_is_read() -> None:
         ("HGFLEET_WEB_CACHE_BYTES", "64M"),
         ("HGFLEET_WEB_AUTH_CALLS", "0"),
         ("HGFLEET_WEB_AUTH_CALLS", "all"),
+        ("HGFLEET_WEB_REQUEST_CPU_SECONDS", "0"),
+        ("HGFLEET_WEB_REQUEST_CPU_SECONDS", "2s"),
+        ("HGFLEET_WEB_ARCHIVE_CPU_SECONDS", "-1"),
+        ("HGFLEET_WEB_REQUEST_MEMORY_BYTES", "1024"),
+        ("HGFLEET_WEB_RENDERERS", "0"),
     ],
 )
 def test_a_wrong_value_is_named(name: str, value: str) -> None:
