@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from hgfleet.core import files, names
 from hgfleet.core.errors import HostError, TemporaryError
 from hgfleet.core.paths import DYNAMIC
+from hgfleet.registry.renames import Rename, with_rename, without
 from hgfleet.registry.user_repositories import (
     FORMAT,
     SEEN,
@@ -41,20 +42,27 @@ class Update(MutableMapping[str, Entry]):
     def __init__(self, dynamic: Dynamic) -> None:
         self._raw = dict(dynamic.raw)
         self._before = dict(dynamic.raw)
+        self._renamed = self._renamed_before = dict(dynamic.renamed_raw)
 
     @property
     def dynamic(self) -> Dynamic:
         """The entries as they are now, in the midst of the change."""
-        return dynamic_of(MappingProxyType(self._raw))
+        return dynamic_of(MappingProxyType(self._raw), MappingProxyType(self._renamed))
 
     @property
     def is_changed(self) -> bool:
         """Whether the file has to be written."""
-        return self._raw != self._before
+        return self._raw != self._before or self._renamed != self._renamed_before
+
+    def note_rename(self, old: str, rename: Rename) -> None:
+        """Note the new path of a repository."""
+        self._renamed = with_rename(self._renamed, old, rename)
 
     def render(self) -> bytes:
         """Return the file."""
         data = {"format": FORMAT, "repositories": dict(sorted(self._raw.items()))}
+        if self._renamed:
+            data["renamed"] = dict(sorted(self._renamed.items()))
         return (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode("utf-8")
 
     def __getitem__(self, path: str) -> Entry:
@@ -71,9 +79,12 @@ class Update(MutableMapping[str, Entry]):
         # Values that only a later release knows stay.
         before = self._raw.get(path)
         self._raw[path] = {**(before if isinstance(before, dict) else {}), **value}
+        if path in self._renamed:
+            self._renamed = {k: v for k, v in self._renamed.items() if k != path}
 
     def __delitem__(self, path: str) -> None:
         del self._raw[path]
+        self._renamed = without(self._renamed, path)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.dynamic.repositories)

@@ -115,6 +115,8 @@ class Registry:
     defaults: Settings = Settings()
     read_only: str | None = None
     """The reason why every push is refused at the moment."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """The new path of each user repository that had another one."""
 
 
 def build(

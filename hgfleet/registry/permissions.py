@@ -12,7 +12,7 @@ from hgfleet.core.text import alternatives
 
 if TYPE_CHECKING:
     from hgfleet.core.principal import Principal
-    from hgfleet.registry.model import Repository
+    from hgfleet.registry.model import Registry, Repository
 
 
 def owns(repository: Repository, principal: Principal | None) -> bool:
@@ -25,6 +25,16 @@ def may_read(repository: Repository, principal: Principal | None) -> bool:
     if repository.read == "public" or owns(repository, principal):
         return True
     return principal is not None and not principal.groups.isdisjoint(repository.read)
+
+
+def renamed(registry: Registry, path: str, principal: Principal | None) -> str | None:
+    """Return the new path of a repository that had this one, if the person may read it there."""
+    if path in registry.repositories:
+        return None
+    repository = registry.repositories.get(registry.renamed.get(path, ""))
+    if repository is None or not may_read(repository, principal):
+        return None
+    return repository.path
 
 
 def may_push(repository: Repository, principal: Principal) -> bool:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.core import files, paths
 from hgfleet.core.errors import HostError, RegistryError
-from hgfleet.registry import dynamic_update, hgrc, obstacles, owned_files, user_repositories
+from hgfleet.registry import dynamic_update, hgrc, moves, obstacles, owned_files, user_repositories
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.obstacles import Obstacle
 from hgfleet.registry.owned_files import (
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from hgfleet.registry.model import Registry, Repository
+    from hgfleet.registry.user_repositories import Dynamic
 
 DIRECTORY_MODE: Final = 0o2750
 """setgid: the group of the folder lets web workers and bundle jobs read pushed content."""
@@ -296,6 +297,7 @@ class _Run:
         for path, above in user_repositories.shadowed(registry, found).items():
             self.say(f"{path}: created by a person, and {above} of the inventory hides it")
         served = user_repositories.merged(registry, found)
+        self.finish_renames(registry, found)
         for path in sorted(set(found.raw) - set(registry.repositories)):
             if (repository := served.repositories.get(path)) is not None:
                 self.configure_dynamic(repository)
@@ -314,6 +316,24 @@ class _Run:
             for path, entry in found.repositories.items()
             if path in registry.repositories and entry.archived is not None
         ]
+
+    def finish_renames(self, registry: Registry, found: Dynamic) -> None:
+        """Move the folders of repositories whose owners were renaming them when a run was killed.
+
+        The lock of the dynamic registry is held, so no session moves them at the same time.
+        """
+        root = self.target.root
+        for path, entry in found.repositories.items():
+            if entry.moved_from is None or path in registry.repositories:
+                continue
+            with as_owner(self.target.owner):
+                if not moves.is_unfinished(root, path, entry, registry, found.raw):
+                    continue
+                self.change(f"{path}: moved from {entry.moved_from}")
+                if self.write:
+                    self.make_parents(path.rpartition("/")[0])
+                    with moves.at_rest(root / entry.moved_from, path):
+                        (root / entry.moved_from).rename(root / path)
 
     def configure_dynamic(self, repository: Repository) -> None:
         path = repository.path

@@ -27,7 +27,7 @@ import re
 import stat
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -36,6 +36,7 @@ from hgfleet.core.errors import RegistryError
 from hgfleet.core.paths import DYNAMIC
 from hgfleet.registry import model
 from hgfleet.registry.compiled import load_compiled
+from hgfleet.registry.renames import Rename, rename_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,6 +73,8 @@ class Entry:
     forked_from: str | None = None
     archived: str | None = None
     publishing: bool | None = None
+    moved_from: str | None = None
+    """The path at which its folder may still be, after an interrupted rename."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry as the file has it."""
@@ -84,6 +87,7 @@ class Entry:
             "forked_from": self.forked_from,
             "archived": self.archived,
             "publishing": self.publishing,
+            "moved_from": self.moved_from,
         }
 
     @classmethod
@@ -102,14 +106,16 @@ class Entry:
             archived=None if value["archived"] is None else _time("archived", value["archived"]),
             # Entries of earlier releases do not have it.
             publishing=value.get("publishing"),
+            moved_from=value.get("moved_from"),
         )
         if entry.publishing not in (None, True, False):
             raise ValueError(f"publishing: got {entry.publishing!r}, expected true or false")
         if problem := description_problem(entry.description):
             raise ValueError(f"description: expected {problem}")
-        source = entry.forked_from
-        if source is not None and (not isinstance(source, str) or names.path_problem(source)):
-            raise ValueError(f"forked_from: got {source!r}, expected the path of a repository")
+        for name in ("forked_from", "moved_from"):
+            path = getattr(entry, name)
+            if path is not None and (not isinstance(path, str) or names.path_problem(path)):
+                raise ValueError(f"{name}: got {path!r}, expected the path of a repository")
         return entry
 
 
@@ -197,6 +203,8 @@ class Dynamic:
 
     repositories: Mapping[str, Entry]
     raw: Mapping[str, Any]
+    renamed: Mapping[str, Rename] = field(default_factory=dict)
+    renamed_raw: Mapping[str, Any] = field(default_factory=dict)
 
     def problems(self) -> list[str]:
         """Return a sentence for each wrong entry, which is therefore left out."""
@@ -230,9 +238,11 @@ def entry_of(path: str, value: Any) -> Entry | None:
         return None
 
 
-def dynamic_of(raw: Mapping[str, Any]) -> Dynamic:
-    """Return a dynamic registry that makes its entries on demand."""
-    return Dynamic(_OnDemand(raw, entry_of), raw)
+def dynamic_of(
+    raw: Mapping[str, Any], renamed: Mapping[str, Any] = MappingProxyType({})
+) -> Dynamic:
+    """Return a dynamic registry that makes its entries and notes on demand."""
+    return Dynamic(_OnDemand(raw, entry_of), raw, _OnDemand(renamed, rename_of), renamed)
 
 
 NOTHING: Final = dynamic_of(MappingProxyType({}))
@@ -298,7 +308,9 @@ def parse(content: bytes, name: str) -> Dynamic:
             raise TypeError("expected a mapping of repositories")
     except (*_BAD, AttributeError) as error:
         raise RegistryError(f"{name}: not a dynamic registry ({error})") from error
-    return dynamic_of(raw)
+    # Notes about former paths that make no sense are none.
+    renamed = data.get("renamed")
+    return dynamic_of(raw, renamed if isinstance(renamed, dict) else {})
 
 
 def load_effective(
@@ -350,7 +362,13 @@ def merged(
         namespaces=static.namespaces,
         defaults=static.defaults,
         read_only=static.read_only,
+        renamed=_OnDemand(dynamic.renamed_raw, lambda old, _: _new_path(dynamic, old)),
     )
+
+
+def _new_path(dynamic: Dynamic, old: str) -> str | None:
+    note = dynamic.renamed.get(old)
+    return note.to if note else None
 
 
 def effective(path: str, entry: Entry, static: Registry) -> Repository:

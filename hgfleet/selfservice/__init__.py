@@ -11,6 +11,7 @@ repositories         repositories of a person on disk and in the dynamic registr
 creation             new repositories and forks
 address              the address of the service in messages (pure)
 deletion             archived repositories, deleted for good
+renaming             another path for a repository
 context              the session that every command gets
 repo_cli             `hgfleet repo`, for operators
 

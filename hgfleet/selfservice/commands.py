@@ -122,6 +122,16 @@ off   a push publishes its changesets (as in a new repository, unless its namesp
 """,
     ),
     Command(
+        "repo rename",
+        "give a repository that you own another path",
+        repository.rename,
+        ("PATH", "NEW-PATH"),
+        details="""
+It stays in its namespace. A push that is under way ends first. At the old address, people who may
+read it are told the new one; web pages lead there.
+""",
+    ),
+    Command(
         "repo archive",
         "take a repository that you own out of service",
         repository.archive,

@@ -81,7 +81,7 @@ def create(context: Context, path: str, entry: Entry, source: Repository | None 
             repositories.configure_at(
                 context, user_repositories.effective(path, entry, static), new
             )
-            _clear(place, path)
+            clear(place, path)
             new.rename(place)
             sync(place.parent)
             entries[path] = entry
@@ -150,7 +150,7 @@ def _is_remains(place: Path) -> bool:
         return False
 
 
-def _clear(place: Path, path: str) -> None:
+def clear(place: Path, path: str) -> None:
     """Remove the remains of an unregistered repository; refuse a place with anything else."""
     if _is_remains(place):
         remains = place.with_name(f".{place.name}.remains")

@@ -18,6 +18,7 @@ from hgfleet.registry import (
     user_repositories,
 )
 from hgfleet.registry.compiled import load_compiled
+from hgfleet.registry.renames import sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +33,8 @@ def find(context: Context, path: str) -> Repository:
     path = plain(path)
     repository = context.effective.repositories.get(path)
     if repository is None or not permissions.may_read(repository, context.principal):
+        if new := permissions.renamed(context.effective, path, context.principal):
+            raise AccessDeniedError(sentence(path, new))
         raise missing(context, path)
     return repository
 
@@ -119,7 +122,7 @@ def check_size(context: Context, source: Path) -> None:
 def describe(context: Context, path: str, text: str) -> None:
     """Change the description."""
     path = plain(path)
-    with _mine(context, path) as (entries, entry):
+    with mine(context, path) as (entries, entry):
         entries[path] = described = replace(entry, description=text)
         configure(context, path, described)
 
@@ -127,7 +130,7 @@ def describe(context: Context, path: str, text: str) -> None:
 def keep_drafts(context: Context, path: str, kept: bool) -> None:
     """Leave drafts as they are from now on, or have every push publish its changesets."""
     path = plain(path)
-    with _mine(context, path) as (entries, entry):
+    with mine(context, path) as (entries, entry):
         entries[path] = changed = replace(entry, publishing=not kept)
         configure(context, path, changed)
 
@@ -138,7 +141,7 @@ def archive(context: Context, path: str) -> None:
     A push that is under way goes on to its end; its changesets are archived with the rest.
     """
     path = plain(path)
-    with _mine(context, path) as (entries, entry):
+    with mine(context, path) as (entries, entry):
         entries[path] = replace(entry, archived=user_repositories.now())
     notify_bundle_jobs(context, path)
 
@@ -181,7 +184,7 @@ def notify_bundle_jobs(context: Context, path: str) -> None:
 
 
 @contextlib.contextmanager
-def _mine(context: Context, path: str) -> Iterator[tuple[dynamic_update.Update, Entry]]:
+def mine(context: Context, path: str) -> Iterator[tuple[dynamic_update.Update, Entry]]:
     """Change the entry of a repository that the person owns and that is in service."""
     repository = find(context, path)
     with dynamic_update.update(context.dynamic) as entries:

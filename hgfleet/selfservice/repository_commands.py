@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hgfleet.core.errors import UsageError
 from hgfleet.core.text import alternatives
 from hgfleet.registry import permissions, user_repositories
-from hgfleet.selfservice import creation, deletion, repositories, rules
+from hgfleet.selfservice import creation, deletion, renaming, repositories, rules
 from hgfleet.selfservice.argv import quoted
 from hgfleet.selfservice.command import HELP
 
@@ -189,6 +189,17 @@ def archive(context: Context, call: Call) -> str:
         f'"repo restore {path}" brings it back. It keeps its name and counts for your limit\n'
         f'until "repo delete {path} {path}", or until operators delete it,\n'
         f"after {rules.PURGE_AFTER_DAYS} days or more.\n"
+    )
+
+
+def rename(context: Context, call: Call) -> str:
+    """`repo rename`: another path."""
+    old, new = call.arguments
+    new = renaming.rename(context, old, new)
+    return (
+        f"Renamed {repositories.plain(old)} to {new}.\n\n"
+        f"  hg clone {context.url}/{new}\n\n"
+        "Its readers are told so at the old address until you make another repository there.\n"
     )
 
 

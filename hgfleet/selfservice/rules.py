@@ -90,7 +90,8 @@ def check_creation(
             f'You have archived {path}; "repo restore {path}" brings it back, "repo delete '
             f'{path} {path}" frees the name.'
         )
-    if is_taken(path, registry, entries):
+    former = entries.renamed.get(path)
+    if is_taken(path, registry, entries) or (former and former.owner != principal.name):
         raise not_available(path)
     mine = owned(principal.name, namespace, registry, entries)
     if len(mine) >= namespace.quota:

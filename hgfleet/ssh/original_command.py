@@ -118,6 +118,10 @@ def _repository(asked: str, principal: Principal, registry: Registry) -> Decisio
     repository = registry.repositories.get(path)
     if repository is not None and permissions.may_read(repository, principal):
         return Serve(repository)
+    if new := permissions.renamed(registry, path, principal):
+        from hgfleet.registry.renames import sentence
+
+        return Refuse(sentence(path, new), "renamed")
     # One answer for both cases. The likely names come from what the person may read anyway.
     from hgfleet.ssh.likely_path import likely
 

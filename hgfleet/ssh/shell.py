@@ -148,6 +148,8 @@ def session(arguments: Sequence[str], environment: Mapping[str, str], log: logfm
             return _carry_out(call, options, client, log)
         case Serve(repository):
             path = f"{options.root}/{repository.path}"
+            if repository.owner and not os.path.lexists(path):
+                _finish_rename(repository.path, options)
             if os.path.isdir(f"{path}/.hg"):  # noqa: PTH112  (pathlib is slow to import)
                 fields: dict[str, object] = {
                     "user": name,
@@ -184,6 +186,19 @@ def session(arguments: Sequence[str], environment: Mapping[str, str], log: logfm
     )
     _tell(_addressed(f"{decision.message}\n", options.hgrc), sys.stderr)
     return decision.exit_code
+
+
+def _finish_rename(path: str, options: Options) -> None:
+    """Finish a rename that was killed before the folder was at this path."""
+    from hgfleet.selfservice import renaming
+    from hgfleet.selfservice.context import Context
+
+    context = Context(
+        options.principal, options.registry, options.dynamic, options.root, options.hgrc
+    )
+    # While another session is at work on it, it is not on this host yet.
+    with contextlib.suppress(TemporaryError):
+        renaming.finish(context, path)
 
 
 def _addressed(text: str, hgrc: str) -> str:

@@ -212,6 +212,25 @@ def test_an_owner_deletes_an_archived_repository_for_good(
     bob.ssh("repo", "create", path).ok()
 
 
+def test_an_owner_renames_a_repository(
+    cluster: Cluster,
+    bob: Person,
+    carol: Person,
+    path_for: Callable[[Person], str],
+    tmp_path: Path,
+) -> None:
+    old, new, never = path_for(bob), path_for(bob), f"people/bob/u{uuid.uuid4().hex[:12]}"
+    bob.ssh("repo", "create", old, "--read", "private").ok()
+    node = commit_and_push(bob, old, tmp_path)
+
+    bob.ssh("repo", "rename", old, new).ok()
+
+    assert bob.clone(bob.ssh_url(new), tmp_path / "new").heads() == {node}
+    bob.hg("id", bob.ssh_url(old)).refused(f"{old} is now {new}")
+    assert missing(carol, old, tmp_path) == missing(carol, never, tmp_path)
+    assert cluster.get(old).status == 404
+
+
 def test_an_owner_keeps_drafts(
     bob: Person, path_for: Callable[[Person], str], tmp_path: Path
 ) -> None:

@@ -169,7 +169,7 @@ sys.addaudithook(audit)
 """
 
 
-@pytest.mark.parametrize("number", (1, 8, *range(16, 23)))
+@pytest.mark.parametrize("number", [1, 8, *range(16, 23)])
 def test_no_kill_lets_a_later_creation_delete_a_history(site: SelfserviceSite, number: int) -> None:
     killed = site.ssh_command("bob", "repo create open/x", KILL_AT_A_WRITE.format(number=number))
     assert killed.returncode in (0, -signal.SIGKILL), killed.stderr

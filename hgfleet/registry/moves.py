@@ -1,0 +1,69 @@
+"""Moves of user repositories to another path on disk.
+
+The registry names the new path first, with the old one as `moved_from`; then the folder moves. A
+run that finds `moved_from` and the folder still at the old path finishes the move.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.core.errors import TemporaryError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from hgfleet.registry.model import Registry
+    from hgfleet.registry.user_repositories import Entry
+
+LOCK_WAIT_S: Final = 30
+"""Seconds that a move waits for a push."""
+
+
+def is_unfinished(
+    root: Path, path: str, entry: Entry | None, static: Registry, raw: Mapping[str, object]
+) -> bool:
+    """Whether the folder of an entry is still at its old path.
+
+    A repository that has been registered at the old path since is another one.
+    """
+    if entry is None or entry.moved_from is None:
+        return False
+    old = entry.moved_from
+    if old in raw or old in static.repositories:
+        return False
+    return (root / old / ".hg").is_dir() and not os.path.lexists(root / path / ".hg")
+
+
+@contextlib.contextmanager
+def at_rest(place: Path, path: str, wait: int = LOCK_WAIT_S) -> Iterator[None]:
+    """Keep pushes and storage upgrades away from a repository, also when it moves meanwhile.
+
+    Raises TemporaryError if one of them is at work for longer than `wait` seconds.
+    """
+    from mercurial import error, lock, vfs
+
+    control = os.open(place / ".hg", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        try:
+            # hgfleet.storage.place: the claim of an upgrade.
+            fcntl.flock(control, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = lock.lock(vfs.vfs(os.fsencode(place / ".hg/store")), b"lock", wait, desc=b"move")
+        except (BlockingIOError, error.LockError):
+            raise TemporaryError(
+                f"A push to {path} is under way, or an upgrade of its storage: try again in a "
+                "minute; nothing was changed."
+            ) from None
+        try:
+            yield
+        finally:
+            # By the folder, for its path may be another repository's by now.
+            held.held = 0
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink("store/lock", dir_fd=control)
+    finally:
+        os.close(control)

@@ -1,0 +1,76 @@
+"""Former paths of user repositories: notes that lead a reader from an old path to the new one.
+
+The dynamic registry has them beside its repositories, by the old path:
+
+    "renamed": {"people/bob/x": {"to": "people/bob/y", "owner": "bob", "since": "2026-11-21T..."}}
+
+The old path is free for its former owner and not for others, to whose repository the addresses in
+clones would lead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hgfleet.core import names
+
+MOST: Final = 20
+"""Notes of one owner; the oldest goes. They reserve names, and are read by each session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """The new path of a repository, and the person who renamed it."""
+
+    to: str
+    owner: str
+    since: str
+
+
+def rename_of(path: str, value: Any) -> Rename | None:
+    """Return the note as the file says it, or None if it is wrong."""
+    if not isinstance(value, Mapping) or names.path_problem(path):
+        return None
+    to, owner, since = value.get("to"), value.get("owner"), value.get("since")
+    if not (isinstance(to, str) and isinstance(owner, str) and isinstance(since, str)):
+        return None
+    if names.path_problem(to) or not names.is_person(owner):
+        return None
+    return Rename(to, owner, since)
+
+
+def with_rename(notes: Mapping[str, Any], old: str, rename: Rename) -> dict[str, Any]:
+    """Add a note: earlier ones lead to the new path, too, and none leads away from it."""
+    kept = {}
+    for path, value in notes.items():
+        note = rename_of(path, value)
+        if path in (old, rename.to) or note is None:
+            continue
+        kept[path] = {**value, "to": rename.to} if note.to == old else value
+    kept[old] = {"to": rename.to, "owner": rename.owner, "since": rename.since}
+    mine = sorted(
+        (path for path, value in kept.items() if value["owner"] == rename.owner),
+        key=lambda path: (kept[path]["since"], path == old),
+    )
+    for path in mine[:-MOST]:
+        del kept[path]
+    return kept
+
+
+def without(notes: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Remove the notes that lead to a path, which has no repository any more."""
+    return {
+        old: value
+        for old, value in notes.items()
+        if not (isinstance(value, Mapping) and value.get("to") == path)
+    }
+
+
+def sentence(old: str, new: str) -> str:
+    """Return the answer at an old path, for a person who may read the new one."""
+    return (
+        f"{old} is now {new}: ssh://hg@HOST/{new}. In a clone, put that into the section [paths] "
+        "of .hg/hgrc."
+    )
