@@ -203,7 +203,7 @@ class Bucket:
             )
             upload = begun["UploadId"]
         where = {"Bucket": self._name, "Key": key, "UploadId": upload}
-        parts = []
+        parts: list[dict[str, object]] = []
         left = path.stat().st_size
         with path.open("rb") as file:
             while left > 0:

@@ -126,7 +126,7 @@ class Prober:
         """Return the keys of private stores, read again where the file has changed."""
         try:
             found = self.config.signing.stat()
-            stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
+            stamp: tuple[int, ...] = (found.st_ino, found.st_size, found.st_mtime_ns)
         except OSError:
             stamp = ()
         if self._signer is None or not stamp or self._signer[0] != stamp:

@@ -177,7 +177,7 @@ class Objects:
 
         While the endpoint is down, the oldest are due in any case: one of them may answer.
         """
-        due = []
+        due: list[ObjectState] = []
         for url in self._asked:
             state = self._states[url]
             is_idle = state.asked <= number - ROUNDS

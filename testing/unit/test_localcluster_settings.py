@@ -237,8 +237,8 @@ def test_hosts_of_a_deleted_checkout_at_this_path_are_removed_with_a_message(
     name = known.name if known else settings.name_of(str(bootstrap.ROOT))
     engine = Engine(name, hg1="theirs", ldap1="mine" if known else "")
     monkeypatch.setattr(cluster, "run", engine.run)
-    monkeypatch.setattr(cluster.subprocess, "run", engine.remove_network)
-    monkeypatch.setattr(cluster.snapshots, "remove", lambda _: None)
+    monkeypatch.setattr("localcluster.cluster.subprocess.run", engine.remove_network)
+    monkeypatch.setattr("localcluster.cluster.snapshots.remove", lambda _: None)
 
     cluster.remove_foreign(known)
 
@@ -253,7 +253,7 @@ def test_a_first_start_on_a_clean_engine_removes_nothing(
 ) -> None:
     engine = Engine("hgfleet-other", hg1="theirs")
     monkeypatch.setattr(cluster, "run", engine.run)
-    monkeypatch.setattr(cluster.subprocess, "run", engine.remove_network)
+    monkeypatch.setattr("localcluster.cluster.subprocess.run", engine.remove_network)
 
     cluster.remove_foreign(None)
 

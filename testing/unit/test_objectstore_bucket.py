@@ -27,7 +27,7 @@ from hgfleet.objectstore.parts import BytesGate, Part, reusable
 from hgfleet.objectstore.settings import Credentials, Store
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+    from contextlib import _GeneratorContextManager
 
 KEY = f"team/project/{'a' * 40}.{'b' * 16}.zstd-v2.hg"
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -296,7 +296,7 @@ class TestParts:
         uploads, room = 8, 2
 
         class Gate(BytesGate):
-            def holding(self, size: int) -> AbstractContextManager[None]:
+            def holding(self, size: int) -> _GeneratorContextManager[None]:
                 with lock:
                     asked.append(size)
                     if len(asked) == uploads:
