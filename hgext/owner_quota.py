@@ -1,7 +1,7 @@
 """refuse pushes that take the repositories of one owner above a limit of size.
 
 The limit holds for all repositories together that a person created over SSH, archived ones
-included, and for pushes of any user::
+included, and every push to them::
 
   [hgfleet]
   # "0": no limit

@@ -152,6 +152,7 @@ class Application:
             if raw.startswith("/") and not routing.is_canonical(raw, route):
                 raise not_found()
             return self._requests.answer(exchange, route)
+        self._redirect_renamed(exchange, registry, principal)
         if (
             self._sign_in.is_on
             and principal is None
@@ -161,6 +162,20 @@ class Application:
         if exchange.method not in ("GET", "HEAD"):
             raise method_not_allowed()
         return self._page(exchange, catalogue, route, principal)
+
+    def _redirect_renamed(
+        self, exchange: Exchange, registry: Registry, principal: Principal | None
+    ) -> None:
+        """Raise the redirect from a former path of a repository to its new one."""
+        if registry.renamed and exchange.method in ("GET", "HEAD"):
+            raw = str(exchange.environ.get("RAW_URI", exchange.path))
+            location = routing.new_location(exchange.path, raw, registry, principal)
+            if location is not None:
+                raise RefusedError(
+                    HTTPStatus.FOUND,
+                    f"This repository has another name now: {location}",
+                    (("Location", location),),
+                )
 
     def _page(
         self,

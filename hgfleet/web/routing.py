@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hgfleet.core.names import MAX_SEGMENTS
-from hgfleet.registry.permissions import may_read
+from hgfleet.registry.permissions import may_read, renamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,6 +59,25 @@ def resolve(
     if not folder:
         return Index("") if path == "/" else None
     return Index(folder) if not is_hidden and is_folder(folder, principal) else None
+
+
+def new_location(
+    path: str, raw_path: str, registry: Registry, principal: Principal | None = None
+) -> str | None:
+    """Return where a path in a renamed repository is now, for those who may read it there.
+
+    `raw_path` is the path as the client wrote it, with its query; the location has its rest.
+    """
+    segments = path[1:].split("/", MAX_SEGMENTS)
+    for count in range(1, min(len(segments), MAX_SEGMENTS) + 1):
+        old = "/".join(segments[:count])
+        if old in registry.repositories:
+            return None
+        new = renamed(registry, old, principal)
+        rest = raw_path.removeprefix(f"/{old}")
+        if new is not None and rest != raw_path and rest[:1] in ("", "/", "?"):
+            return f"/{new}{rest}" if rest.isascii() and rest.isprintable() else None
+    return None
 
 
 def is_canonical(raw_path: str, route: InRepository) -> bool:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from urllib.parse import unquote
+
 import pytest
 
 from hgfleet.core.principal import Principal
 from hgfleet.registry.model import Registry, Repository
 from hgfleet.web.catalogue import Catalogue
-from hgfleet.web.routing import Index, InRepository, is_canonical, resolve
+from hgfleet.web.routing import Index, InRepository, is_canonical, new_location, resolve
 
 
 def repository(path: str, public: bool = True) -> Repository:
@@ -121,3 +123,40 @@ def test_a_private_repository_exists_for_its_groups() -> None:
 def test_the_name_of_a_repository_has_one_spelling(raw: str, expected: bool) -> None:
     route = InRepository(repository("sandbox/playground"), "")
     assert is_canonical(raw, route) is expected
+
+
+RENAMED = Registry(
+    REGISTRY.repositories,
+    renamed={
+        "team/old": "team/open",
+        "team/hidden": "team/closed",
+        "team/gone": "nowhere",
+        "hgfleet": "team/open",
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("raw", "location"),
+    [
+        ("/team/old", "/team/open"),
+        ("/team/old/log/tip?style=raw", "/team/open/log/tip?style=raw"),
+        ("/team/old?cmd=capabilities", "/team/open?cmd=capabilities"),
+        # Hidden, deleted, taken again, spelled otherwise, never there.
+        ("/team/hidden", None),
+        ("/team/gone", None),
+        ("/hgfleet/x", None),
+        ("/team/%6fld", None),
+        ("/team/old\r\nx: y", None),
+        ("//team/old", None),
+        ("/team/older", None),
+    ],
+)
+def test_a_former_path_leads_its_readers_to_the_new_one(raw: str, location: str | None) -> None:
+    path = unquote(raw.partition("?")[0])
+    assert new_location(path, raw, RENAMED) == location
+
+
+def test_a_former_path_of_a_private_repository_leads_its_groups_alone() -> None:
+    staff = Principal("alice", frozenset({"staff"}))
+    assert new_location("/team/hidden", "/team/hidden", RENAMED, staff) == "/team/closed"
