@@ -26,16 +26,17 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core import names
 from hgfleet.core.errors import RegistryError
 from hgfleet.core.paths import DYNAMIC
 from hgfleet.registry import model
 from hgfleet.registry.compiled import load_compiled
+from hgfleet.registry.on_demand import OnDemand
 from hgfleet.registry.renames import Rename, rename_of
 
 if TYPE_CHECKING:
@@ -58,7 +59,6 @@ SEEN: Final = ".registry-seen"
 """Beside the file: it existed, so that a lost one is not taken for an empty one."""
 
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,46 +157,6 @@ def _groups(name: str, value: object) -> tuple[str, ...]:
 _BAD: Final = (ValueError, TypeError, KeyError, RecursionError)
 
 
-class _OnDemand(Mapping[str, _T]):
-    """A mapping that makes its values on demand and leaves out those that fail, ordered by key."""
-
-    def __init__(self, data: Mapping[str, Any], make: Callable[[str, Any], _T | None]) -> None:
-        self._data = data
-        self._make = make
-        self._made: dict[str, _T | None] = {}
-        self._keys: list[str] | None = None
-
-    def __getitem__(self, key: str) -> _T:
-        if key not in self._made:
-            self._made[key] = self._make(key, self._data[key])
-        value = self._made[key]
-        if value is None:
-            raise KeyError(key)
-        return value
-
-    def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and key in self._data and self.get(key) is not None
-
-    def __iter__(self) -> Iterator[str]:
-        if self._keys is None:
-            self._keys = sorted(key for key in self._data if self.get(key) is not None)
-        return iter(self._keys)
-
-    def __len__(self) -> int:
-        iter(self)
-        return len(self._keys or ())
-
-    def take_over(self, other: _OnDemand[_T], changed: set[str]) -> None:
-        """Take over the values that another mapping has made, except those of the changed keys."""
-        # A copy in one step: other threads may make values of it meanwhile.
-        self._made = dict(other._made)
-        for key in changed:
-            self._made.pop(key, None)
-        if other._keys is not None:
-            added = [key for key in changed if key in self]
-            self._keys = sorted([key for key in other._keys if key not in changed] + added)
-
-
 @dataclass(frozen=True, slots=True)
 class Dynamic:
     """All entries by path, archived ones included; `raw` has each as the file says it."""
@@ -242,7 +202,7 @@ def dynamic_of(
     raw: Mapping[str, Any], renamed: Mapping[str, Any] = MappingProxyType({})
 ) -> Dynamic:
     """Return a dynamic registry that makes its entries and notes on demand."""
-    return Dynamic(_OnDemand(raw, entry_of), raw, _OnDemand(renamed, rename_of), renamed)
+    return Dynamic(OnDemand(raw, entry_of), raw, OnDemand(renamed, rename_of), renamed)
 
 
 NOTHING: Final = dynamic_of(MappingProxyType({}))
@@ -348,8 +308,8 @@ def merged(
             return None
         return effective(path, entry, static)
 
-    repositories = _OnDemand({**dynamic.raw, **dict.fromkeys(static.repositories)}, repository)
-    if before is not None and isinstance(before[1].repositories, _OnDemand):
+    repositories = OnDemand({**dynamic.raw, **dict.fromkeys(static.repositories)}, repository)
+    if before is not None and isinstance(before[1].repositories, OnDemand):
         former = before[0].raw
         changed = {
             path
@@ -362,7 +322,7 @@ def merged(
         namespaces=static.namespaces,
         defaults=static.defaults,
         read_only=static.read_only,
-        renamed=_OnDemand(dynamic.renamed_raw, lambda old, _: _new_path(dynamic, old)),
+        renamed=OnDemand(dynamic.renamed_raw, lambda old, _: _new_path(dynamic, old)),
     )
 
 
