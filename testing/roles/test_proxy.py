@@ -118,6 +118,14 @@ def test_workers_are_not_root(host: Host) -> None:
     assert "haproxy" in owners
 
 
+def test_the_unit_is_confined(host: Host) -> None:
+    report = host.check_output("systemd-analyze security --no-pager haproxy.service")
+    found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", report)
+    assert found, report
+    # It begins as root, reads the key, binds ports below 1024, and becomes another user.
+    assert float(found[1]) <= 2.7, report
+
+
 def test_requests_are_logged_to_the_journal(host: Host) -> None:
     ask(host, "GET", f"{HERE}/healthz?logged=yes")
     lines = host.check_output("journalctl -u haproxy -n 50 --no-pager -o cat")

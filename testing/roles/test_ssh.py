@@ -109,6 +109,17 @@ def test_the_unit_is_confined(host: Host) -> None:
     assert float(exposure[1]) <= 2.2, shown
 
 
+def test_the_administrators_unit_is_confined_as_far_as_their_sessions_bear(host: Host) -> None:
+    shown = host.check_output(
+        "systemctl show ssh.service -p LockPersonality -p RestrictRealtime -p NoNewPrivileges"
+        " -p SystemCallArchitectures"
+    )
+    for line in ("LockPersonality=yes", "RestrictRealtime=yes", "SystemCallArchitectures=native"):
+        assert line in shown, shown
+    # sudo has to work in their sessions.
+    assert "NoNewPrivileges=no" in shown, shown
+
+
 def test_sessions_outlive_the_server(host: Host) -> None:
     assert host.check_output("systemctl show -P KillMode hgfleet-sshd") == "process"
 
