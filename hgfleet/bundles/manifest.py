@@ -122,6 +122,9 @@ def _entry(line: str) -> Entry | None:
         return None
 
 
+_MODE: Final = 0o640
+"""Names of private repositories: hg, the web workers and the prober read them through the group."""
+
 _HAD_USER_REPOSITORIES: Final = ".user-repositories"
 """A run found a dynamic registry, so a missing one is lost."""
 
@@ -164,9 +167,9 @@ class Manifests:
             kept = self._history(repository) / f"{now.strftime(_STAMP)}{SUFFIX}"
             kept.parent.mkdir(parents=True, exist_ok=True)
             # One name for all, so that the next run replaces the file that a killed run left.
-            files.replace(kept, old, temporary=".new")
+            files.replace(kept, old, mode=_MODE, temporary=".new")
         path.parent.mkdir(parents=True, exist_ok=True)
-        files.replace(path, new)
+        files.replace(path, new, mode=_MODE)
         return True
 
     def had_user_repositories(self) -> bool:

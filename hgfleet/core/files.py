@@ -39,11 +39,13 @@ def replace_at(
     mode: int = 0o644,
     durable: bool = True,
     temporary: str | None = None,
+    group: int = -1,
 ) -> None:
     """Replace a file in the folder that the descriptor `folder` has open; see `replace`.
 
-    `mode` is set as given, past the umask. `durable` has content and rename on the disk at the
-    return; files under /run, and those that the next run makes again, do without.
+    `mode` is set as given, past the umask; the group with the id `group` gets the file.
+    `durable` has content and rename on the disk at the return; files under /run, and those that the
+    next run makes again, do without.
     `temporary` is the name of the new file until the rename. The lock or the unit that keeps two
     writers apart is the caller's; a killed writer leaves the temporary file, and the next writer
     removes it. O_EXCL keeps the content out of any file that lies there under that name.
@@ -56,6 +58,8 @@ def replace_at(
     with os.fdopen(descriptor, "wb") as file:
         file.write(content.encode("utf-8") if isinstance(content, str) else content)
         file.flush()
+        if group >= 0:
+            os.fchown(descriptor, -1, group)
         os.fchmod(descriptor, mode)
         if durable:
             os.fsync(descriptor)

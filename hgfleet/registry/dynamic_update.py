@@ -32,6 +32,9 @@ from hgfleet.registry.user_repositories import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+MODE: Final = 0o640
+"""The file names private repositories; all its readers are root or in the group hg."""
+
 LOCK_WAIT_S: Final = 30.0
 """Seconds; longer than any holder keeps it: `registry apply` makes a repository in 0.2 s."""
 
@@ -142,5 +145,5 @@ def update(path: Path | str = DYNAMIC, *, wait: float = LOCK_WAIT_S) -> Iterator
         yield change
         if change.is_changed:
             name = os.fspath(path).rpartition("/")[2]
-            files.replace_at(folder, name, change.render())
+            files.replace_at(folder, name, change.render(), mode=MODE)
             _note_seen(folder)

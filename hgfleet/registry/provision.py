@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 DIRECTORY_MODE: Final = 0o2750
 """setgid: the group of the folder lets web workers and bundle jobs read pushed content."""
 FILE_MODE: Final = 0o640
-COMPILED_MODE: Final = 0o644
+COMPILED_MODE: Final = 0o640
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +274,13 @@ class _Run:
                 self.change(f"{place} written")
                 self.show(str(place), before or "", text)
                 if self.write:
-                    files.replace_at(descriptor, place.name, text, mode=COMPILED_MODE)
+                    files.replace_at(
+                        descriptor,
+                        place.name,
+                        text,
+                        mode=COMPILED_MODE,
+                        group=self.target.owner.gid,
+                    )
         finally:
             os.close(descriptor)
 

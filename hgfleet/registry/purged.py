@@ -38,7 +38,7 @@ def note_purged(path: Path | str, repository: str) -> None:
     since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - PURGED_S))
     lines = [pair for pair in _lines(path) if pair[0] >= since and pair[1] != repository]
     text = "".join(f"{when} {name}\n" for when, name in [*lines, (now(), repository)])
-    files.replace(_file(path), text)
+    files.replace(_file(path), text, mode=0o640)
 
 
 def _lines(path: Path | str) -> list[tuple[str, str]]:

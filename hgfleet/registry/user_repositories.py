@@ -220,11 +220,12 @@ def load(path: Path | str = DYNAMIC) -> Dynamic:
     waited for, and a file of more than MAX_SIZE not read. Raises RegistryError.
     """
     content = read_content(path)
-    if content is not None:
-        return parse(content, str(path))
-    if os.path.lexists(seen(path)):
-        raise lost(path)
-    return NOTHING
+    if content is None and os.path.lexists(seen(path)):
+        # The first change may have written both since.
+        content = read_content(path)
+        if content is None:
+            raise lost(path)
+    return NOTHING if content is None else parse(content, str(path))
 
 
 def seen(path: Path | str) -> str:

@@ -85,7 +85,7 @@ def test_publishing_replaces_the_file_and_keeps_the_old_one(tmp_path: Path) -> N
     assert manifests.publish("team/project", [entry("gzip")], NOW)
     path = tmp_path / "team/project.manifest"
     assert path.read_text() == render([entry("gzip")])
-    assert path.stat().st_mode & 0o777 == 0o644
+    assert path.stat().st_mode & 0o777 == 0o640
     later = NOW + timedelta(hours=1)
     assert manifests.publish("team/project", [entry("zstd")], later)
     assert manifests.read("team/project") == (entry("zstd"),)
@@ -155,3 +155,12 @@ def test_no_repository_can_have_the_name_of_the_history() -> None:
     from hgfleet.core.names import path_problem
 
     assert path_problem(module.HISTORY)
+
+
+def test_manifests_are_closed_to_other_users_of_the_host(tmp_path: Path) -> None:
+    manifests = Manifests(tmp_path)
+    for kind in ("stream", "zstd"):
+        manifests.publish("team/project", [entry(kind)], NOW)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) == 2
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o640}

@@ -107,7 +107,7 @@ def test_the_files_have_the_modes_that_let_the_group_read_and_nobody_else(target
     assert stat.S_IMODE((target.root / "team").stat().st_mode) == 0o2750
     assert stat.S_IMODE((target.root / "team/tool").stat().st_mode) == 0o2750
     assert stat.S_IMODE((target.root / "team/tool/.hg/hgrc").stat().st_mode) == 0o640
-    assert stat.S_IMODE(target.compiled.stat().st_mode) == 0o644
+    assert stat.S_IMODE(target.compiled.stat().st_mode) == 0o640
 
 
 def test_the_umask_of_the_caller_does_not_matter(target: Target) -> None:
@@ -117,7 +117,7 @@ def test_the_umask_of_the_caller_does_not_matter(target: Target) -> None:
         assert os.umask(0o077) == 0o077
     finally:
         os.umask(before)
-    assert stat.S_IMODE(target.compiled.stat().st_mode) == 0o644
+    assert stat.S_IMODE(target.compiled.stat().st_mode) == 0o640
     assert stat.S_IMODE((target.root / "plain/.hg").stat().st_mode) & 0o777 == 0o750
 
 
