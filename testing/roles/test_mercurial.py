@@ -137,6 +137,16 @@ def test_sessions_alone_have_the_folder_of_slots_and_pushed_bundles(host: Host) 
     assert "hgfleet.sessions=/srv/hg/repos/.sessions" in shown
 
 
+def test_names_of_private_repositories_are_closed_to_other_users(host: Host) -> None:
+    for name, user, mode in (
+        ("/var/lib/hgfleet/registry.json", "root", 0o640),
+        ("/etc/hgfleet/registry.yml", "root", 0o640),
+        ("/var/lib/hgfleet/manifests", "hgbundles", 0o2750),
+    ):
+        found = host.file(name)
+        assert (found.user, found.group, found.mode) == (user, "hg", mode), name
+
+
 def test_all_that_serve_share_the_queue_of_clones_and_nobody_else(host: Host) -> None:
     folder = host.file("/run/hgfleet-admission")
     assert (folder.user, folder.group, folder.mode) == ("hg", "hg", 0o2770)

@@ -170,3 +170,8 @@ def test_wrong_settings_are_named_without_the_secret(tmp_path: Path, wrong: str,
 def test_a_missing_file_says_who_writes_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="the role `mercurial` writes them"):
         load(tmp_path / "signing.toml")
+
+
+def test_no_signature_is_dated_ahead() -> None:
+    late = NOW.replace(microsecond=999_999)
+    assert presign(URL, STORE, late, 600, "GET") == presign(URL, STORE, NOW, 600, "GET")
