@@ -208,6 +208,8 @@ class Application:
 
     def health(self) -> health.Health:
         """The health of this process, looked up now."""
+        # Checks come every few seconds, whatever else the worker does.
+        self._rendering.end_idle()
         found = self._readability.look(self._registry.current())
         return health.assess(
             found,

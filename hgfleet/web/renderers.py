@@ -13,6 +13,7 @@ import os
 import select
 import socket
 import threading
+import time
 import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 SILENCE_SECONDS: Final = 60.0
 """The longest time between two frames of a renderer. Its processor time is bounded elsewhere; a
 renderer that is silent for longer waits for a disk."""
+
+
+IDLE_SECONDS: Final = 60.0
+"""An idle renderer ends after that: it holds memory, and the files of a store that an upgrade has
+replaced."""
 
 
 class RenderingError(Exception):
@@ -52,6 +58,7 @@ class _Process:
     channel: socket.socket
     pid: int
     path: str = ""
+    idle_since: float = 0.0
 
 
 class Renderers:
@@ -107,8 +114,18 @@ class Renderers:
 
     def take_back(self, process: _Process) -> None:
         """Keep a renderer for the next request."""
+        process.idle_since = time.monotonic()
         with self._lock:
             self._idle.append(process)
+
+    def end_idle(self) -> None:
+        """End the renderers that have been idle for long."""
+        earliest = time.monotonic() - IDLE_SECONDS
+        with self._lock:
+            ended = [one for one in self._idle if one.idle_since <= earliest]
+            self._idle = [one for one in self._idle if one.idle_since > earliest]
+        for process in ended:
+            process.channel.close()
 
     def close(self) -> None:
         """End the fork server and the idle renderers."""

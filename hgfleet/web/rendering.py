@@ -42,6 +42,10 @@ class Rendering:
         """Whether this worker can compute answers."""
         return self._renderers.check()
 
+    def end_idle(self) -> None:
+        """End the renderers that have been idle for long."""
+        self._renderers.end_idle()
+
     def load(self) -> dict[str, int]:
         """Return the numbers of running and of waiting requests, and of the slots."""
         return self._slots.load()

@@ -91,6 +91,22 @@ def test_a_renderer_that_ended_while_it_was_idle_costs_no_request(site: Site) ->
     assert ask(web, f"{PROJECT}/log/1").status == 200
 
 
+def test_an_idle_renderer_ends_and_frees_the_repositories_that_it_has_open(
+    site: Site, monkeypatch: pytest.MonkeyPatch, wait_for: WaitFor
+) -> None:
+    web = site.application()
+    assert ask(web, f"{PROJECT}/log/0").status == 200
+    (idle,) = web._rendering._renderers._idle
+    assert ask(web, "/healthz").status == 200
+    assert web._rendering._renderers._idle == [idle]
+    monkeypatch.setattr("hgfleet.web.renderers.IDLE_SECONDS", 0.0)
+    assert ask(web, "/healthz").status == 200
+    assert web._rendering._renderers._idle == []
+    server = web._rendering._renderers._pid
+    wait_for("its files are closed", lambda: not running(server))
+    assert ask(web, f"{PROJECT}/log/1").status == 200
+
+
 def test_an_address_above_its_share_is_told_and_another_one_gets_its_page(site: Site) -> None:
     web = site.application()
     slots = web._rendering._slots
@@ -205,6 +221,16 @@ def test_health_answers_while_every_thread_is_busy(service: Service) -> None:
                 "Content-Length: 9\r\n\r\n".encode()
             )
         assert service.health()[0] == 200
+
+
+def running(process: int) -> list[int]:
+    """The children of a process that have not ended; its parent may not have noticed yet."""
+    found = []
+    for child in children(process):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            state = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]
+            found += [child] if state != "Z" else []
+    return found
 
 
 def children(process: int) -> list[int]:
