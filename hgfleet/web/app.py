@@ -208,7 +208,7 @@ class Application:
 
     def health(self) -> health.Health:
         """The health of this process, looked up now."""
-        # Checks come every few seconds, whatever else the worker does.
+        # Checks come every few seconds, with and without other requests.
         self._rendering.end_idle()
         found = self._readability.look(self._registry.current())
         return health.assess(
