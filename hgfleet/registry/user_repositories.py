@@ -298,7 +298,7 @@ def merged(
     `before` is an earlier dynamic registry and what became of it with the same static one: entries
     that have not changed since are not made again.
     """
-    if not dynamic.raw:
+    if not (dynamic.raw or dynamic.renamed_raw):
         return static
 
     def repository(path: str, _value: Any) -> Repository | None:

@@ -168,7 +168,8 @@ class Application:
     ) -> None:
         """Raise the redirect from a former path of a repository to its new one."""
         if registry.renamed and exchange.method in ("GET", "HEAD"):
-            raw = str(exchange.environ.get("RAW_URI", exchange.path))
+            raw = str(exchange.environ.get("RAW_URI", exchange.path)).partition("?")[0]
+            raw += f"?{exchange.query}" if exchange.query else ""
             location = routing.new_location(exchange.path, raw, registry, principal)
             if location is not None:
                 raise RefusedError(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.registry import dynamic_update, user_repositories
+from hgfleet.registry.renames import Rename
 from hgfleet.web import listing
 from testing.integration.web.support import PROJECT, Site, ask, last, settle
 
@@ -57,6 +58,20 @@ def test_each_page_gets_a_nonce_of_its_own_also_out_of_the_store(web: Applicatio
         assert "ETag" not in reply.headers
         assert reply.headers["Content-Length"] == str(len(reply.body))
     assert len(seen) == 3
+
+
+def test_a_renamed_repository_is_found_at_its_former_address_by_its_readers(site: Site) -> None:
+    site.settings.dynamic.parent.mkdir()
+    with dynamic_update.update(site.settings.dynamic) as entries:
+        entries.note_rename("people/bob/x", Rename("team/project", "bob", "2026-11-21T00:00:00Z"))
+        entries.note_rename("people/bob/y", Rename("team/none", "bob", "2026-11-21T00:00:00Z"))
+    web = site.application()
+    moved = ask(web, "/people/bob/x/log", "rev=tip")
+    assert (moved.status, moved.headers["Location"]) == (302, "/team/project/log?rev=tip")
+    wire = ask(web, "/people/bob/x", "cmd=capabilities")
+    assert (wire.status, wire.headers["Location"]) == (302, "/team/project?cmd=capabilities")
+    assert ask(web, "/people/bob/y").status == 404
+    assert ask(web, "/people/bob/x", method="POST").status == 405
 
 
 def test_somebodys_file_cannot_run_as_this_site(site: Site, web: Application) -> None:
