@@ -17,7 +17,7 @@ from hgfleet.core.errors import AccessDeniedError, HostError, UsageError
 from hgfleet.registry import dynamic_update
 from hgfleet.registry.compiled import load_compiled
 from hgfleet.registry.purged import note_purged
-from hgfleet.selfservice import repositories
+from hgfleet.selfservice import renaming, repositories
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,6 +63,7 @@ def withdraw(
 
     `check` gets the entry under the lock and raises an error unless it may go.
     """
+    renaming.finish(context, path)
     purged = Path(context.root) / PURGED
     purged.mkdir(mode=0o700, exist_ok=True)
     away = purged / uuid.uuid4().hex

@@ -216,5 +216,6 @@ def delete(context: Context, call: Call) -> str:
 def restore(context: Context, call: Call) -> str:
     """`repo restore`: in service again."""
     path = call.arguments[0]
+    renaming.finish(context, repositories.plain(path))
     repositories.restore(context, path)
     return f"Restored {path}: it is as it was.\n"

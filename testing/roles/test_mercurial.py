@@ -42,6 +42,12 @@ def test_access_rule_is_loaded_and_required(host: Host) -> None:
     assert "extensions.policies:required=yes" in shown
 
 
+def test_the_size_of_the_repositories_of_one_person_is_limited(host: Host) -> None:
+    shown = host.check_output(f"{HG} config")
+    assert "extensions.owner_quota=/opt/hgfleet/current/hgext/owner_quota.py" in shown
+    assert "hgfleet.owner-quota=" in shown
+
+
 def test_new_repositories_have_the_format_that_an_upgrade_brings(host: Host) -> None:
     with_links = "for name in .hg/requires .hg/store/requires; do cat $name; done"
     made = host.check_output(f"cd $(mktemp -d) && {HG} init . && {with_links}")

@@ -121,6 +121,25 @@ def test_a_push_under_way_ends_before_the_rename(site: SelfserviceSite) -> None:
     site.ok("bob", f"repo rename {OLD} {NEW}")
 
 
+def test_a_deletion_after_a_killed_rename_leaves_no_history(site: SelfserviceSite) -> None:
+    with_history(site)
+    kill = (
+        "import os, signal; from hgfleet.selfservice import repositories; "
+        "repositories.configure_at = lambda *a: os.kill(os.getpid(), signal.SIGKILL); "
+    )
+    site.ssh_command("bob", f"repo rename {OLD} {NEW}", first=kill)
+    assert site.path(OLD).exists()
+    site.ok("bob", f"repo archive {NEW}")
+    site.ok("bob", f"repo restore {NEW}")
+    assert history(site, NEW) == "xxx"
+    site.ok("bob", f"repo rename {NEW} {OLD}")
+    site.ssh_command("bob", f"repo rename {OLD} {NEW}", first=kill)
+    site.ok("bob", f"repo archive {NEW}")
+    site.ok("bob", f"repo delete {NEW} {NEW}")
+    assert not site.path(OLD).exists()
+    assert not site.path(NEW).exists()
+
+
 KILLED_AT = {
     "before it is registered": "renaming.note_purged = lambda *a: kill()",
     "while it is registered": "files.replace_at = lambda *a, **k: kill()",
