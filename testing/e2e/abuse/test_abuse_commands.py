@@ -238,11 +238,17 @@ def test_self_service_takes_no_hostile_words(
 def test_what_is_private_is_answered_as_what_is_not_there(
     bobs: Connection, witness: Witness
 ) -> None:
-    for command in ("repo info {}", "repo archive {}", "repo fork {} " + MINE + "/x"):
+    commands = (
+        "repo info {}",
+        "repo archive {}",
+        "repo fork {} " + MINE + "/x",
+        "repo rename {} " + MINE + "/x",
+    )
+    for command in commands:
         private = bobs.run(command.format("e2e/private")).refused()
         missing = bobs.run(command.format("e2e/pravite")).refused()
 
         assert private.code == missing.code
         assert private.stderr.replace("e2e/private", "e2e/pravite") == missing.stderr
 
-    assert len(witness.lines("hgfleet-shell")) == 6
+    assert len(witness.lines("hgfleet-shell")) == 2 * len(commands)
