@@ -100,7 +100,11 @@ def bounded(
     original: Callable[..., None], ui: Any, repo: Any, fin: Any, fout: Any, *more: Any
 ) -> None:
     """Serve a session within its limits; raise error.Abort with the reason of an early end."""
-    _limit_memory(ui.configbytes(b"hgfleet", b"session-memory"))
+    try:
+        _limit_memory(ui.configbytes(b"hgfleet", b"session-memory"))
+    except OSError as problem:
+        # A system call filter may forbid it. A session without this limit is better than none.
+        _note(ui, "unlimited", f"memory: {problem}")
     stream = PushStream(
         fin.fileno(),
         ui.configint(b"hgfleet", b"session-idle"),

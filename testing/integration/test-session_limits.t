@@ -164,6 +164,17 @@ A silent client is sent away, between two requests and inside of one.
   [255]
   $ kill $holder $other
 
+Without the folder of sessions clones go on, and pushes are refused.
+
+  $ limit "sessions = $TESTTMP/nowhere"
+  $ as alice maintainers
+  $ echo heads | serve
+  41
+  * (glob)
+  $ printf 'unbundle\nheads 10\n666f7263654\nHG200\n' | serve
+  abort: this push cannot be received, because the folder for it is not in order; nothing was changed; tell the operators
+  [255]
+
 A client that disconnects in the middle is no defect.
 
   $ limit
