@@ -128,6 +128,20 @@ A session has so much memory. This request needs more.
   abort: this request needs more memory than the 256 MiB that a session may take; push or pull fewer changesets at a time (--rev), or smaller files
   [255]
 
+Where the system does not let a session set that limit, the session goes on.
+
+  $ cat > $TESTTMP/forbid.py <<EOF
+  > import resource
+  > def forbidden(*limit):
+  >     raise PermissionError(1, 'Operation not permitted')
+  > resource.setrlimit = forbidden
+  > EOF
+  $ limit
+  $ printf "[extensions]\nforbid = $TESTTMP/forbid.py\n" >> $TESTTMP/more.rc
+  $ echo heads | serve
+  41
+  * (glob)
+
 Pushed data takes no memory, whatever the size of its pieces.
 
   $ limit 'session-memory = 192 MB' 'push-size = 1 GB'
