@@ -1,0 +1,408 @@
+"""Anonymous requests against time and memory, on the running cluster.
+
+    eval "$(./cluster env)"
+    python testing/bench/hostile.py --make                  # 100,000 changesets, then all phases
+    python testing/bench/hostile.py --phase alone           # each request alone
+    python testing/bench/hostile.py --phase at-once         # each as 32 in parallel
+    python testing/bench/hostile.py --phase connections     # 300 connections on one page
+    python testing/bench/hostile.py --only revset --seconds 20
+
+Prints a line for each case: status, wall time, and the processor time and peak memory of
+hgfleet-web.service with all of its processes, ended ones included; at the end the pages and clones
+of another client meanwhile.
+
+Bars: no case takes more than 2 s of CPU a request or 200 MB above the idle unit; pages of the other
+client within 1 s (p95), and its clones succeed. Under 300 connections no server of the proxy's
+backends goes DOWN, and a page for the other client takes at most 1 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.client
+import json
+import os
+import ssl
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from testing.bench.hostile_cases import Case, cases  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+CPU_BAR_SECONDS: Final = 2.0
+MEMORY_BAR_BYTES: Final = 200_000_000
+PAGE_BAR_SECONDS: Final = 1.0
+PARALLEL: Final = 32
+CONNECTIONS: Final = 300
+CHANGESETS: Final = 100_000
+
+# Answers a line for each line: CPU in seconds since the unit began, and the peak of memory in bytes
+# since the line before. The cgroup counts ended processes; memory is sampled, as the cgroup may
+# have no memory controller.
+SAMPLER: Final = r"""
+import json, pathlib, subprocess, sys, threading, time
+unit = "hgfleet-web.service"
+shown = subprocess.run(["systemctl", "show", "-P", "ControlGroup", unit], capture_output=True)
+group = pathlib.Path("/sys/fs/cgroup" + shown.stdout.decode().strip())
+peak = 0
+def memory():
+    total = 0
+    for file in [group / "cgroup.procs", *group.glob("*/cgroup.procs")]:
+        try:
+            ids = file.read_text().split()
+        except OSError:
+            continue
+        for one in ids:
+            try:
+                for line in open(f"/proc/{one}/smaps_rollup"):
+                    if line.startswith("Pss:"):
+                        total += int(line.split()[1]) * 1024
+            except OSError:
+                pass
+    return total
+def sample():
+    global peak
+    while True:
+        peak = max(peak, memory())
+        time.sleep(0.1)
+threading.Thread(target=sample, daemon=True).start()
+for _ in sys.stdin:
+    stat = dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
+    now = memory()
+    print(json.dumps({"cpu": int(stat["usage_usec"]) / 1e6, "peak": max(peak, now)}), flush=True)
+    peak = now
+"""
+
+
+@dataclass
+class Site:
+    """The cluster's web part as anonymous clients reach it."""
+
+    url: str
+    ca: str
+    repository: str
+
+    def request(self, case: Case, timeout: float) -> tuple[str, float]:
+        """Send one request and read the answer; return its status, or the error, and seconds."""
+        parts = urlsplit(self.url)
+        assert parts.hostname is not None
+        started = time.perf_counter()
+        context = ssl.create_default_context(cafile=self.ca)
+        connection = http.client.HTTPSConnection(
+            parts.hostname, parts.port, timeout=timeout, context=context
+        )
+        try:
+            method = "POST" if case.body else "GET"
+            target = f"/{self.repository}{case.target}"
+            connection.request(method, target, body=case.body or None, headers=case.headers())
+            answer = connection.getresponse()
+            while answer.read(1 << 20):
+                pass
+            status = str(answer.status)
+        except (OSError, http.client.HTTPException) as error:
+            status = type(error).__name__
+        finally:
+            connection.close()
+        return status, time.perf_counter() - started
+
+
+class Host:
+    """A host of the cluster, through `./cluster exec`."""
+
+    def __init__(self, name: str) -> None:
+        self._command = [str(ROOT / "cluster"), "exec", name, "--"]
+
+    def run(self, *argv: str) -> str:
+        """Run a command; return its output."""
+        done = subprocess.run(
+            [*self._command, *argv], stdin=subprocess.DEVNULL, capture_output=True, check=True
+        )
+        return done.stdout.decode()
+
+    @contextlib.contextmanager
+    def sampler(self) -> Iterator[Sampler]:
+        """Measure the web part's unit."""
+        with subprocess.Popen(
+            [*self._command, "python3", "-c", SAMPLER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            yield Sampler(process)
+            assert process.stdin is not None
+            process.stdin.close()
+
+
+@dataclass
+class Sampler:
+    """The processor time and the memory of the unit."""
+
+    process: subprocess.Popen[str]
+
+    def read(self) -> tuple[float, int]:
+        """Return the CPU in seconds, and the peak of memory in bytes since the last call."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        found = json.loads(self.process.stdout.readline())
+        return float(found["cpu"]), int(found["peak"])
+
+
+@dataclass
+class Neighbour:
+    """Another client: pages all the time, and clones; runs until stopped."""
+
+    site: Site
+    pages: list[float] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    clones: int = 0
+    broken_clones: int = 0
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def look(self) -> None:
+        """Request a page every 0.1 s."""
+        while not self._over.wait(0.1):
+            status, seconds = self.site.request(Case("page", "/shortlog"), 60)
+            self.pages.append(seconds)
+            if status != "200":
+                self.failed.append(status)
+
+    def clone(self) -> None:
+        """Clone again and again."""
+        while not self._over.is_set():
+            with tempfile.TemporaryDirectory(prefix="hgfleet-bench-") as folder:
+                done = subprocess.run(
+                    ["hg", "clone", "-q", "-U", f"{self.site.url}/{self.site.repository}", "c"],
+                    cwd=folder,
+                    env={**os.environ, "HGRCPATH": os.environ.get("HGFLEET_HGRC", "")},
+                    capture_output=True,
+                    check=False,
+                )
+            self.clones += 1
+            self.broken_clones += done.returncode != 0
+            self._over.wait(2)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Neighbour]:
+        """Have the client run meanwhile."""
+        threads = [threading.Thread(target=one, daemon=True) for one in (self.look, self.clone)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield self
+        finally:
+            self._over.set()
+            for thread in threads:
+                thread.join()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One case: `cpu` in seconds a request, `memory` in bytes above the idle unit."""
+
+    name: str
+    statuses: str
+    wall: float
+    cpu: float
+    memory: int
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the case stays below the bars."""
+        return self.cpu <= CPU_BAR_SECONDS and self.memory <= MEMORY_BAR_BYTES
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the value below which this share of them lies; 0 without values."""
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else 0.0
+
+
+def attack(site: Site, sampler: Sampler, case: Case, count: int, timeout: float) -> Outcome:
+    """Send one case `count` times at once."""
+    before, idle = sampler.read()
+    started = time.perf_counter()
+    with ThreadPoolExecutor(count) as pool:
+        answers = list(pool.map(lambda _: site.request(case, timeout), range(count)))
+    wall = time.perf_counter() - started
+    after, peak = sampler.read()
+    statuses = sorted({status for status, _ in answers})
+    return Outcome(
+        case.name, ",".join(statuses), wall, (after - before) / count, max(0, peak - idle)
+    )
+
+
+def phase(
+    site: Site, host: Host, chosen: Sequence[Case], count: int, timeout: float, label: str
+) -> bool:
+    """Run all cases and print the table; return whether all bars were held."""
+    neighbour = Neighbour(site)
+    outcomes = []
+    with host.sampler() as sampler, neighbour.running():
+        time.sleep(2)  # the clients of the neighbour are at work, and count in every case
+        for case in chosen:
+            one = attack(site, sampler, case, count, timeout)
+            outcomes.append(one)
+            mark = "" if one.is_held else "  MISSED"
+            print(
+                f"{one.name[:60]:60} {one.statuses[:16]:16} {one.wall:7.2f} s "
+                f"{one.cpu:6.2f} s CPU {one.memory / 1e6:7.0f} MB{mark}",
+                flush=True,
+            )
+    missed = [one.name for one in outcomes if not one.is_held]
+    p95 = percentile(neighbour.pages, 0.95)
+    bars = [
+        (f"{len(outcomes)} cases below 2 s of CPU and 200 MB", not missed),
+        (f"other client's pages p95 {p95:.2f} s <= 1 s", 0 < p95 <= PAGE_BAR_SECONDS),
+        (f"other client's pages answered, {len(neighbour.failed)} failed", not neighbour.failed),
+        (
+            f"other client's clones: {neighbour.clones}, broken {neighbour.broken_clones}",
+            bool(neighbour.clones) and not neighbour.broken_clones,
+        ),
+    ]
+    if neighbour.pages:
+        print(
+            f"pages of the other client: p50 {statistics.median(neighbour.pages):.2f} s, "
+            f"p95 {p95:.2f} s, slowest {max(neighbour.pages):.2f} s"
+        )
+    return report(label, bars)
+
+
+def report(label: str, bars: Sequence[tuple[str, bool]]) -> bool:
+    """Print the bars of a phase; return whether all were held."""
+    print(f"--- {label}")
+    for text, is_held in bars:
+        print(f"{'held  ' if is_held else 'MISSED'}  {text}")
+    return all(is_held for _, is_held in bars)
+
+
+def downs(proxy: Host) -> int:
+    """Return how often servers of the proxy's backends went DOWN, from HAProxy's statistics."""
+    script = (
+        "import socket; s = socket.socket(socket.AF_UNIX); s.connect('/run/haproxy/admin.sock'); "
+        "s.sendall(b'show stat\\n'); print(s.makefile().read())"
+    )
+    return count_downs(proxy.run("python3", "-c", script))
+
+
+def count_downs(statistics_csv: str) -> int:
+    """Return the sum of the column `chkdown` over all servers."""
+    header, *lines = [line for line in statistics_csv.splitlines() if line.strip()]
+    columns = header.removeprefix("# ").split(",")
+    rows = [dict(zip(columns, line.split(","), strict=False)) for line in lines]
+    servers = [row for row in rows if row.get("svname") not in ("FRONTEND", "BACKEND")]
+    return sum(int(row.get("chkdown") or 0) for row in servers)
+
+
+def connections(site: Site, proxy: Host, other: Host, target: str, seconds: float) -> bool:
+    """Keep 300 connections on one page, and time pages for a client with another address."""
+    before = downs(proxy)
+    over = threading.Event()
+
+    def press() -> None:
+        while not over.is_set():
+            site.request(Case("dearest page", target), 60)
+
+    threads = [threading.Thread(target=press, daemon=True) for _ in range(CONNECTIONS)]
+    for thread in threads:
+        thread.start()
+    pages: list[float] = []
+    failed = 0
+    deadline = time.monotonic() + seconds
+    script = (
+        "import ssl, sys, time, urllib.request as u; t = time.perf_counter(); "
+        "c = ssl._create_unverified_context(); "
+        "u.urlopen(sys.argv[1], context=c, timeout=60).read(); print(time.perf_counter() - t)"
+    )
+    url = f"https://proxy1/{site.repository}/shortlog"
+    while time.monotonic() < deadline:
+        try:
+            pages.append(float(other.run("python3", "-c", script, url)))
+        except subprocess.CalledProcessError:
+            failed += 1
+    over.set()
+    went_down = downs(proxy) - before
+    slowest = max(pages, default=0.0)
+    text = f"other address: {len(pages)} pages, {failed} failed, slowest {slowest:.2f} s <= 1 s"
+    return report(
+        f"{CONNECTIONS} connections on {target}",
+        [
+            (f"servers that went DOWN: {went_down}", went_down == 0),
+            (text, bool(pages) and not failed and slowest <= PAGE_BAR_SECONDS),
+        ],
+    )
+
+
+def make(host: Host, repository: str, changesets: int) -> None:
+    """Give the repository this many changesets, unless it has them."""
+    path = f"/srv/hg/repos/{repository}"
+    as_hg = ("runuser", "-u", "hg", "--", "env", "HGRCPATH=", "/opt/hgfleet/current/bin/hg")
+    there = host.run(*as_hg, "-R", path, "log", "-r", "tip", "-T", "{rev}").strip()
+    if there and int(there) + 1 >= changesets:
+        return
+    if there and int(there) >= 0:
+        raise SystemExit(
+            f"{repository}: {int(there) + 1:,} changesets, expected none or {changesets:,}; "
+            "name an empty one with --repository"
+        )
+    host.run(*as_hg, "-R", path, "debugbuilddag", "--new-file", f"+{changesets}")
+    host.run(*as_hg, "-R", path, "phase", "--public", "-r", "all()")
+
+
+def arguments() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--phase", choices=["alone", "at-once", "connections"])
+    parser.add_argument("--repository", default="e2e/outage", help="default: %(default)s")
+    parser.add_argument("--make", action="store_true", help="make its history first")
+    parser.add_argument("--changesets", type=int, default=CHANGESETS)
+    parser.add_argument("--only", default="", help="cases whose name begins with this")
+    parser.add_argument("--timeout", type=float, default=60, help="seconds for a request")
+    parser.add_argument("--seconds", type=float, default=40, help="of the phase connections")
+    parser.add_argument("--page", default="/graph?revcount=1000", help="of that phase")
+    parser.add_argument("--web", default="hg1", help="host of the web part")
+    parser.add_argument("--proxy", default="proxy1", help="host of the proxy")
+    parser.add_argument("--other", default="ldap1", help="host that is the other address")
+    return parser
+
+
+def main() -> int:
+    """Measure and print; the exit code is 1 if a bar is missed."""
+    options = arguments().parse_args()
+    environment: Any = os.environ
+    if "HGFLEET_HTTP_URL" not in environment:
+        raise SystemExit('no cluster: HGFLEET_HTTP_URL is not set; run: eval "$(./cluster env)"')
+    site = Site(environment["HGFLEET_HTTP_URL"], environment["HGFLEET_CA_CERT"], options.repository)
+    host = Host(options.web)
+    if options.make:
+        make(host, options.repository, options.changesets)
+    chosen = [case for case in cases() if case.name.startswith(options.only)]
+    held = True
+    for name, count in (("alone", 1), ("at-once", PARALLEL)):
+        if options.phase in (None, name):
+            held &= phase(site, host, chosen, count, options.timeout, name)
+    if options.phase in (None, "connections"):
+        proxy, other = Host(options.proxy), Host(options.other)
+        held &= connections(site, proxy, other, options.page, options.seconds)
+    return 0 if held else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
