@@ -172,6 +172,18 @@ def test_the_host_certificate_is_served_and_nothing_in_clear(host: Host, store: 
     assert old.rc != 0
 
 
+def test_a_connection_is_kept_for_the_next_request(host: Host, store: Store) -> None:
+    """Probers ask all the time; a handshake for each request costs more than the answer."""
+    script = (
+        "import http.client, ssl, sys; "
+        "context = ssl.create_default_context(cafile='/etc/hgfleet/tls/ca.pem'); "
+        "one = http.client.HTTPSConnection(sys.argv[1], int(sys.argv[2]), context=context); "
+        "one.request('GET', '/healthz'); one.getresponse().read(); print(one.sock is not None)"
+    )
+    name = host.check_output("hostname")
+    assert host.check_output("python3 -c %s %s %s", script, name, store.port) == "True"
+
+
 def test_everybody_downloads_and_nobody_lists_or_writes(
     store: Store, writer: str, key: str
 ) -> None:
