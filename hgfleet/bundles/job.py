@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -126,11 +125,21 @@ class Job:
         self.gate = Gate(Bounds(config.jobs, config.memory_bytes))
         self.schedule = Schedule(config)
         self.orphans = Orphans()
+        self._reading = threading.Lock()
+        self._demand: Mapping[str, Demand] | None = None
 
-    @functools.cached_property
+    @property
     def demand(self) -> Mapping[str, Demand]:
-        """The cost of clones and pulls in the last day, by repository."""
-        return demand.read((self.config.access_log, self.config.session_log), self.options.now)
+        """The cost of clones and pulls in the last day, by repository.
+
+        The first thread reads the logs, hundreds of MB; the others wait for it. A cached property
+        has no lock since Python 3.12.
+        """
+        with self._reading:
+            if self._demand is None:
+                logs = (self.config.access_log, self.config.session_log)
+                self._demand = demand.read(logs, self.options.now)
+            return self._demand
 
     def source(self, repository: Repository) -> Path:
         """Return the place of a repository on this host."""

@@ -1,13 +1,21 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from hgfleet.bundles import demand
+from hgfleet.bundles.config import Config
 from hgfleet.bundles.demand import Demand, collect
+from hgfleet.bundles.job import Job, Options
+from hgfleet.bundles.plan import Refresh
+from hgfleet.core.report import Report
+from hgfleet.objectstore.settings import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,3 +117,36 @@ def test_a_damaged_or_huge_file_costs_little(
     read = sum(len(one) for one in demand._lines([log], NOW - demand.WINDOW))
     assert read < 2_000_000
     assert demand.read([log], NOW)["team/project"].clones == 1
+
+
+def test_all_threads_of_a_run_read_the_logs_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cached properties have no lock since Python 3.12, so each thread would read for itself."""
+    threads, reads, inside = 6, [], threading.Event()
+    everyone = threading.Barrier(threads)
+    config = Config(
+        stores=(Store("main", "http://unused", "bundles", "http://unused/bundles"),),
+        refresh=Refresh(share=0.01, age=timedelta(days=7)),
+        retention=timedelta(days=7),
+        access_log=tmp_path / "access.log",
+        scratch=tmp_path,
+    )
+    job = Job(config, Options(now=NOW), Report("text", io.StringIO()), {})
+
+    def read(*_arguments: object) -> dict[str, Demand]:
+        reads.append(threading.get_ident())
+        # The other threads have asked by then, or do so in this time.
+        inside.wait(0.2)
+        return {}
+
+    monkeypatch.setattr(demand, "read", read)
+
+    def ask(_number: int) -> object:
+        everyone.wait()
+        return job.demand
+
+    with ThreadPoolExecutor(threads) as pool:
+        found = list(pool.map(ask, range(threads)))
+    assert len(reads) == 1
+    assert all(one is found[0] for one in found)
