@@ -20,7 +20,7 @@ from hgfleet.core.text import size
 from hgfleet.objectstore.bucket import MismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from hgfleet.bundles.job import Job
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class BundleGenerator:
-    """Generates bundles and uploads them; publishes nothing."""
+    """Generates bundles and uploads them; the caller publishes them."""
 
     def __init__(self, job: Job, verifier: Verifier) -> None:
         self._job, self._verifier = job, verifier
@@ -43,18 +43,24 @@ class BundleGenerator:
         decision: Plan,
         seen: State,
         missing: dict[str, HgfleetError],
+        done: Callable[[str, Mapping[str, Entry]], None],
     ) -> Mapping[str, Mapping[str, Entry]]:
         """Generate and copy the bundles of a plan, all kinds at once; return the new entries.
 
-        `missing` gets the errors of stores that do without some bundle.
+        `missing` gets the errors of stores that do without some bundle. `done` is called for each
+        kind that is verified, in the thread of it, while others may take much longer.
         """
         kinds = [kind for kind in decision.kinds if kind in {*decision.build, *decision.copy}]
         with workspace.opened(self._job, repository, seen, len(kinds)) as work:
 
             def make(kind: str) -> Mapping[str, Entry]:
                 if kind in decision.build:
-                    return self._generate(work, kind)
-                return self._copy(work, kind, decision)
+                    new = self._generate(work, kind)
+                else:
+                    new = self._copy(work, kind, decision)
+                if len(kinds) > 1:
+                    done(kind, new)
+                return new
 
             made = each(kinds, make)
             missing.update(work.missing)

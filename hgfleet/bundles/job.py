@@ -16,7 +16,7 @@ from hgfleet.bundles.stores import SiteStores
 from hgfleet.hg.command_server import Hg
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from hgfleet.bundles.config import Config
@@ -88,18 +88,26 @@ class Publisher:
 
     def __init__(self, manifests: Manifests, report: Report) -> None:
         self._manifests, self._report = manifests, report
+        self._changing = threading.RLock()
         self.has_published = False
 
     def publish(self, repository: Repository, entries: Sequence[Entry]) -> bool:
         """Replace the manifest of a repository; return whether it changed."""
-        changed = self._manifests.publish(repository.path, entries, datetime.now(UTC))
-        self.has_published |= changed
+        with self._changing:
+            changed = self._manifests.publish(repository.path, entries, datetime.now(UTC))
+            self.has_published |= changed
         return changed
+
+    def change(
+        self, repository: Repository, new: Callable[[Sequence[Entry]], Sequence[Entry]]
+    ) -> bool:
+        """Replace the manifest by `new` of its entries; kinds are worked on in parallel."""
+        with self._changing:
+            return self.publish(repository, new(self._manifests.read(repository.path)))
 
     def withdraw(self, repository: Repository, dead: Mapping[str, str]) -> None:
         """Take the entries with these URLs out of the manifest; the values are the reasons."""
-        published = self._manifests.read(repository.path)
-        self.publish(repository, [entry for entry in published if entry.url not in dead])
+        self.change(repository, lambda published: [one for one in published if one.url not in dead])
         for url, problem in dead.items():
             self._report.step(
                 "withdrawn",

@@ -8,16 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hgfleet.bundles.job import Outcome
+from hgfleet.bundles.manifest import locate
 from hgfleet.bundles.plan import Action, State, misplaced, order
 from hgfleet.bundles.pullbundle_chain import Move
 from hgfleet.bundles.scratch import remove
 from hgfleet.core.errors import HgfleetError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hgfleet.bundles.generate import BundleGenerator
     from hgfleet.bundles.job import Job
+    from hgfleet.bundles.manifest import Entry
     from hgfleet.bundles.plan import Plan
     from hgfleet.bundles.planner import Planner
     from hgfleet.bundles.published import PublishedBundles
@@ -137,7 +139,11 @@ class Updater:
             case Action.SKIP:
                 return missing
             case Action.GENERATE | Action.COPY:
-                made = self._generator.carry_out(repository, decision, seen, missing)
+
+                def done(kind: str, new: Mapping[str, Entry]) -> None:
+                    self._publish_kind(repository, decision, kind, new)
+
+                made = self._generator.carry_out(repository, decision, seen, missing, done)
                 for kind, new in made.items():
                     entries.setdefault(kind, {}).update(new)
             case Action.WITHDRAW:
@@ -154,6 +160,25 @@ class Updater:
                 entries=len(manifest),
             )
         return missing
+
+    def _publish_kind(
+        self, repository: Repository, decision: Plan, kind: str, new: Mapping[str, Entry]
+    ) -> None:
+        """Publish one kind that is verified, beside the published bundles of the others."""
+        stores = self._job.stores.urls
+
+        def with_new(published: Sequence[Entry]) -> Sequence[Entry]:
+            entries: dict[str, dict[str, Entry]] = {}
+            for entry in published:
+                if place := locate(entry, stores):
+                    entries.setdefault(place[1].kind, {})[place[0]] = entry
+            entries[kind] = {**decision.keep.get(kind, {}), **new}
+            return order(decision.kinds, list(stores), entries)
+
+        if self._job.publisher.change(repository, with_new):
+            self._job.report.step(
+                "published-kind", repository.path, f"published: {kind}, others follow", kind=kind
+            )
 
     def _forget(self, repository: Repository) -> None:
         """Delete scratch files of a repository that has bundles of neither sort any more."""

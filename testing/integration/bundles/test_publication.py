@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles.plan import Action
 from hgfleet.core.errors import UnavailableError
-from testing.integration.support.store import flip_bit
+from hgfleet.hg.command_server import HgError
+from testing.integration.support.store import NOW, flip_bit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from hgfleet.hg.command_server import Hg
     from testing.integration.bundles.site import BundleSite
 
 
@@ -30,6 +34,36 @@ def test_every_kind_is_published_in_the_order_of_the_registry(site: BundleSite) 
     assert again.plan is not None
     assert again.plan.action is Action.KEEP
     assert not list((site.config.scratch / "work").iterdir())
+
+
+def test_a_kind_is_published_although_another_one_fails(
+    site: BundleSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each kind is published as soon as it is verified, beside the old bundles of the others."""
+    project = site.repository("project", kinds=("stream", "zstd"))
+    generate = hg_side.generate
+
+    def failing(hg: Hg, snapshot: Path, kind: str, *more: Any) -> hg_side.Bundle:
+        if kind == "zstd":
+            raise HgError("out of disk")
+        return generate(hg, snapshot, kind, *more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(hg_side, "generate", failing)
+        (outcome,) = site.run(project)
+    assert "out of disk" in str(outcome.error)
+    assert site.kinds_and_stores("project") == [("stream", "main")]
+    (outcome,) = site.run(project)
+    assert outcome.error is None
+    before = site.published("project")
+    assert site.kinds_and_stores("project") == [("stream", "main"), ("zstd", "main")]
+    site.change("project")
+    with monkeypatch.context() as patched:
+        patched.setattr(hg_side, "generate", failing)
+        site.run(project, now=NOW + timedelta(days=8))
+    stream, zstd = site.published("project")
+    assert stream != before[0]
+    assert zstd == before[1]
 
 
 def test_a_client_with_the_published_manifest_clones_from_the_store(site: BundleSite) -> None:
