@@ -14,12 +14,15 @@ the spool cannot be written     nothing but a line in the system log; the timer 
                                 jobs finds the push
 ==============================  ==============================================================
 
-A repository has bundles if it has the link ``.hg/clonebundles.manifest``, which ``hgfleet registry
-apply`` makes. The name comes from the registry too, not from a client::
+A repository has clone bundles if it has the link ``.hg/clonebundles.manifest``, and pull bundles if
+it has the link ``.hg/pullbundles`` and is not small. ``hgfleet registry apply`` makes the links. The
+name comes from the registry too, not from a client::
 
   [hgfleet]
   path = team/tool
   pushed = /var/lib/hgfleet/pushed
+  # a repository with fewer changesets, and without clone bundles, is not noted
+  pushed-changesets = 1000
 
 Enable it for all processes that write on the server::
 
@@ -45,6 +48,7 @@ minimumhgversion = b"7.2"
 configtable: dict[bytes, Any] = {}
 configitem = registrar.configitem(configtable)
 configitem(b"hgfleet", b"pushed", default=b"")
+configitem(b"hgfleet", b"pushed-changesets", default=1000)
 
 NEWS = frozenset({"node", "phases_moved", "new_obsmarkers"})
 """Arguments of core's hook after a transaction that changes the content of bundles (7.2)."""
@@ -59,7 +63,7 @@ def reposetup(_ui: Any, repo: Any) -> None:
 def note(ui: Any, repo: Any, **news: object) -> None:
     """Note the repository (a hook); never fails."""
     spool, path = ui.config(b"hgfleet", b"pushed"), ui.config(b"hgfleet", b"path")
-    if not (spool and path and NEWS & news.keys() and repo.vfs.islink(b"clonebundles.manifest")):
+    if not (spool and path and NEWS & news.keys() and _has_bundles(ui, repo)):
         return
     try:
         push_spool.mark(os.fsdecode(spool), text(path))
@@ -69,3 +73,11 @@ def note(ui: Any, repo: Any, **news: object) -> None:
         line = logfmt.line("pushed", decision="fail", repo=text(path), detail=problem)
         ui.log(b"bundle_trigger", b"%s\n", encoding.strtolocal(line))
         syslog.syslog(syslog.LOG_AUTHPRIV | syslog.LOG_WARNING, line)
+
+
+def _has_bundles(ui: Any, repo: Any) -> bool:
+    """Whether the bundle jobs have work after a push."""
+    if repo.vfs.islink(b"clonebundles.manifest"):
+        return True
+    is_large = len(repo) >= ui.configint(b"hgfleet", b"pushed-changesets")
+    return bool(is_large and repo.vfs.islink(b"pullbundles"))

@@ -56,9 +56,29 @@ A push that is refused is not; a bookmark changes nothing that a bundle holds.
   [1]
   $ ls ../spool
 
+A repository without clone bundles, as those of users, has pull bundles when it is large enough.
+
+  $ rm ../tool/.hg/clonebundles.manifest
+  $ ln -s nowhere ../tool/.hg/pullbundles
+  $ push
+  $ ls ../spool
+  $ cat >> ../server.rc <<EOF
+  > [hgfleet]
+  > pushed-changesets = 4
+  > EOF
+  $ echo 4 > file
+  $ hg commit -qm four
+  $ push
+  $ ls ../spool
+  team+tool
+  $ rm ../spool/* ../tool/.hg/pullbundles
+  $ ln -s nowhere ../tool/.hg/clonebundles.manifest
+
 A repository without bundles is nobody's business.
 
   $ rm ../tool/.hg/clonebundles.manifest
+  $ echo 5 > file
+  $ hg commit -qm five
   $ push
   $ ls ../spool
   $ ln -s nowhere ../tool/.hg/clonebundles.manifest
@@ -66,12 +86,12 @@ A repository without bundles is nobody's business.
 Where the spool cannot be written, or is not there, a push goes on.
 
   $ ln -s /dev/null ../spool/team+tool
-  $ echo 4 > file
-  $ hg commit -qm four
+  $ echo 6 > file
+  $ hg commit -qm six
   $ push
   $ rm -r ../spool
-  $ echo 5 > file
-  $ hg commit -qm five
+  $ echo 7 > file
+  $ hg commit -qm seven
   $ push
   $ hg -R ../tool log -r tip -T '{desc}\n'
-  five
+  seven
