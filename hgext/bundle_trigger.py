@@ -15,8 +15,8 @@ the spool cannot be written     nothing but a line in the system log; the timer 
 ==============================  ==============================================================
 
 A repository has clone bundles if it has the link ``.hg/clonebundles.manifest``, and pull bundles if
-it has the link ``.hg/pullbundles`` and is not small. ``hgfleet registry apply`` makes the links. The
-name comes from the registry too, not from a client::
+it has the link ``.hg/pullbundles`` and is not small. ``hgfleet registry apply`` makes the links.
+The name comes from the registry too, not from a client::
 
   [hgfleet]
   path = team/tool

@@ -60,6 +60,35 @@ def test_a_stale_clone_is_sent_from_disk_what_it_lacks(
     assert clone.hg(*every).ok().stdout == other.hg(*every).ok().stdout
 
 
+@pytest.mark.parametrize("scheme", ["https", "ssh"])
+def test_incoming_is_sent_from_disk_and_its_bundle_can_be_applied(
+    cluster: Cluster,
+    alice: Person,
+    tmp_path: Path,
+    scheme: str,
+    links: list[dict[str, object]],
+) -> None:
+    url = cluster.url(REPOSITORY) if scheme == "https" else alice.ssh_url(REPOSITORY)
+    clone = alice.clone(url, tmp_path / "clone", "--noupdate", "-r", STALE)
+    host = cluster.first("web" if scheme == "https" else "ssh")
+    cursor = host.journal_cursor()
+
+    bundle = tmp_path / "incoming.hg"
+    shown = clone.hg("incoming", "--quiet", "-T", "{node}\n", "--bundle", str(bundle)).ok().stdout
+    clone.hg("unbundle", "--quiet", str(bundle)).ok()
+
+    def is_served() -> bool:
+        event = f"event=pullbundle repository={REPOSITORY} "
+        return any(event in line for line in host.journal_after(cursor))
+
+    wait_until("the server logs that it sent pull bundles", is_served, 10)
+    clone.hg("verify").ok()
+    known = set(clone.hg("log", "-T", "{node}\n").ok().stdout.split())
+    assert links
+    assert shown.split()
+    assert set(shown.split()) <= known
+
+
 def test_pull_bundles_are_readable_by_those_who_serve_and_nobody_else(
     cluster: Cluster, links: list[dict[str, object]]
 ) -> None:
