@@ -196,8 +196,8 @@ class Application:
             return self._listing.api(exchange, catalogue, principal)
         if path == "/login" and principal is not None:
             exchange.entry["command"] = "login"
-            home = f"{exchange.base_url(self._settings.public_url)}/"
-            final = (headers.PLAIN_TEXT, ("Location", home))
+            # Relative, since a client chooses its Host header.
+            final = (headers.PLAIN_TEXT, ("Location", "/"))
             return self._responses.send(exchange, HTTPStatus.SEE_OTHER, final, b"")
         if self._sign_in.is_on and principal is None:
             raise self._sign_in.not_found()

@@ -28,8 +28,11 @@ LONGEST_HEADER: Final = 4096
 
 _CHALLENGE: Final = 'Basic realm="{realm}", charset="UTF-8"'
 _WRONG: Final = "The name or the password is not right, or the token is no longer good."
+NOTHING_PUBLIC: Final = "nothing public at this address"
+"""In the realm, which hg and browsers show beside the question for a name."""
 _ANONYMOUS: Final = (
-    "This address is for those who say who they are: a name, and a password or token."
+    "There is nothing public at this address: check its spelling, or sign in with a name and a "
+    "password or token."
 )
 _UNAVAILABLE: Final = (
     "This server cannot check passwords right now; public repositories are served. "
@@ -46,7 +49,7 @@ class SignIn:
         if settings.auth_socket is not None:
             self._client = AuthClient(str(settings.auth_socket), settings.auth_calls)
         realm = "".join(c for c in settings.title if " " <= c <= "~" and c not in '"\\')
-        self._challenge = _CHALLENGE.format(realm=realm or "Mercurial")
+        self._realm = realm or "Mercurial"
 
     @property
     def is_on(self) -> bool:
@@ -95,9 +98,10 @@ class SignIn:
         """401, with the challenge that makes hg and browsers send credentials."""
         exchange.is_personal = True
         exchange.entry["refused"] = "signin"
-        return RefusedError(
-            HTTPStatus.UNAUTHORIZED, sentence, (("WWW-Authenticate", self._challenge),)
-        )
+        # Also for a wrong password: a client keeps the password of one realm.
+        realm = self._realm if exchange.path == "/login" else f"{self._realm}: {NOTHING_PUBLIC}"
+        challenge = ("WWW-Authenticate", _CHALLENGE.format(realm=realm))
+        return RefusedError(HTTPStatus.UNAUTHORIZED, sentence, (challenge,))
 
     def not_found(self) -> RefusedError:
         """404 for a client without credentials, with the way to sign in."""

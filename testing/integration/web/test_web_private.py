@@ -119,7 +119,10 @@ def test_hg_is_asked_who_it_is_and_a_browser_is_not(fleet: Fleet) -> None:
     for path in (SECRET, MISSING):
         asked = fleet.ask(path, "cmd=capabilities")
         assert asked.status == 401
-        assert asked.headers["WWW-Authenticate"].startswith('Basic realm="Mercurial repositories"')
+        realm = 'Basic realm="Mercurial repositories: nothing public at this address"'
+        assert asked.headers["WWW-Authenticate"].startswith(realm)
+        assert "nothing public at this address" in asked.text
+        assert "check its spelling" in asked.text
         page = fleet.ask(path)
         assert page.status == 404
         assert "/login" in page.text
@@ -176,10 +179,12 @@ def test_a_folder_of_private_ones_is_a_missing_one(fleet: Fleet) -> None:
 
 
 def test_browsers_sign_in_at_login(fleet: Fleet) -> None:
-    assert fleet.ask("/login").status == 401
+    asked = fleet.ask("/login")
+    assert asked.status == 401
+    assert asked.headers["WWW-Authenticate"].startswith('Basic realm="Mercurial repositories",')
     assert fleet.ask("/login", "", ("alice", "wrong")).status == 401
     done = fleet.ask("/login", "", ALICE)
-    assert (done.status, done.headers["Location"]) == (303, "https://hg.example.org/")
+    assert (done.status, done.headers["Location"]) == (303, "/")
     assert "/login" in fleet.ask("/").text
     assert "As alice" in fleet.ask("/", "", ALICE).text
 
