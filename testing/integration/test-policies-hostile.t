@@ -107,9 +107,7 @@ A reason longer than a reply has room for does not break it: it is cut there, an
   $ hg push
   pushing to ssh://host/server
   searching for changes
-  remote: mallory may not push to team/tool now: it is read-only (because because because because because because because because because because because because because because because because because because because because because because because because); nothing was changed, push again later
-  remote: mallory may not push to team/tool now: it is read-only (because because because because because because because because because because because because because because because because because because because because because because because because); no...
-  abort: push failed on remote
+  abort: unexpected remote reply: mallory may not push to team/tool now: it is read-only (because because because because because because because because because because because because because because because because because because because because because because because because); nothing was changed, push again later
   [255]
 
 The server is whole after all of this.
