@@ -263,7 +263,8 @@ def test_a_repository_gets_bundles_from_which_hg_clones(host: Host, trial: Trial
 
     # A client takes the first entry. These settings make hg trust the CA; the repository's own make
     # the far side offer the manifest, as the service does.
-    host.check_output("cp %s %s", trial.manifest, f"{trial.repository}/.hg/clonebundles.manifest")
+    offered = f"{trial.repository}/.hg/clonebundles.manifest"
+    host.check_output("install -o hgbundles %s %s", trial.manifest, offered)
     host.check_output(
         "printf '[extensions]\\nclonebundles =\\n' > %s", f"{trial.repository}/.hg/hgrc"
     )
