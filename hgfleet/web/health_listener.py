@@ -34,7 +34,7 @@ def listen(path: Path) -> socket.socket:
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
     # nginx is another user. The answer is public, and connecting is all that one can do here.
-    umask = os.umask(0)
+    umask = os.umask(0o111)
     try:
         listening.bind(str(path))
     finally:
