@@ -335,6 +335,17 @@ def test_a_hash_from_before_argon2_is_still_right(host: Host, chooser: tuple[str
     assert host.run(whoami, dn, "a-password-of-before").rc == 0
 
 
+def test_a_name_that_was_searched_is_in_no_log(host: Host, suffix: str, wait_for: WaitFor) -> None:
+    """A person may type a password as a name."""
+    name = f"typed-{uuid.uuid4()}"
+    search(host, suffix, "sub", f"(uid={name})", "uid")
+    dn = f"uid=role-{uuid.uuid4().hex},ou=people,{suffix}"
+    assert host.run(LDAP.format(command="ldapwhoami"), dn, "wrong").rc == 49
+    said = "journalctl --unit slapd.service --output cat --since -5min"
+    wait_for("the bind is in the log", lambda: f'BIND dn="{dn}"' in host.check_output(said))
+    assert f"(uid={name})" not in host.check_output(said)
+
+
 def test_a_wrong_password_is_in_the_log(host: Host, suffix: str, wait_for: WaitFor) -> None:
     dn = f"uid=role-{uuid.uuid4().hex},ou=people,{suffix}"
     tried = host.run(LDAP.format(command="ldapwhoami"), dn, "wrong")
