@@ -66,7 +66,9 @@ class Update(MutableMapping[str, Entry]):
         data = {"format": FORMAT, "repositories": dict(sorted(self._raw.items()))}
         if self._renamed:
             data["renamed"] = dict(sorted(self._renamed.items()))
-        return (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode("utf-8")
+        # With `indent`, the encoder of Python runs instead of the one in C: ten times the time.
+        text = json.dumps(data, separators=(",\n", ": "), ensure_ascii=False)
+        return f"{text}\n".encode()
 
     def __getitem__(self, path: str) -> Entry:
         entry = entry_of(path, self._raw[path])

@@ -55,13 +55,7 @@ def refusal(owner: str, used: int, growth: int, allowed: int) -> str | None:
 
 def owned(dynamic: str | Path, owner: str) -> list[str]:
     """Return the repositories of an owner, archived ones too. Raises RegistryError."""
-    found = user_repositories.load(dynamic)
-    # Entries are checked on demand, and those of other owners need not be.
-    return [
-        path
-        for path, value in found.raw.items()
-        if isinstance(value, dict) and value.get("owner") == owner and path in found.repositories
-    ]
+    return user_repositories.load(dynamic).owned_by(owner)
 
 
 def total(root: Path, paths: Iterable[str]) -> int:

@@ -166,6 +166,14 @@ class Dynamic:
     renamed: Mapping[str, Rename] = field(default_factory=dict)
     renamed_raw: Mapping[str, Any] = field(default_factory=dict)
 
+    def owned_by(self, person: str) -> list[str]:
+        """Return the paths of a person's entries; those of other owners are not checked."""
+        return [
+            path
+            for path, value in self.raw.items()
+            if isinstance(value, dict) and value.get("owner") == person and path in self.repositories
+        ]
+
     def problems(self) -> list[str]:
         """Return a sentence for each wrong entry, which is therefore left out."""
         return [
@@ -207,6 +215,13 @@ def dynamic_of(
 
 NOTHING: Final = dynamic_of(MappingProxyType({}))
 
+_parsed: tuple[str, bytes, Dynamic] = ("", b"", NOTHING)
+"""The file that was parsed last: its name, its content, and the result.
+
+A session reads the file up to three times, the last time under the lock. Content that has not
+changed is not parsed again.
+"""
+
 
 def now() -> str:
     """The time as the file has it, in UTC."""
@@ -225,7 +240,17 @@ def load(path: Path | str = DYNAMIC) -> Dynamic:
         content = read_content(path)
         if content is None:
             raise lost(path)
-    return NOTHING if content is None else parse(content, str(path))
+    return NOTHING if content is None else _parse_once(content, str(path))
+
+
+def _parse_once(content: bytes, name: str) -> Dynamic:
+    global _parsed
+    # Read and replaced as a whole: other threads do the same.
+    *known, found = _parsed
+    if known != [name, content]:
+        found = parse(content, name)
+        _parsed = (name, content, found)
+    return found
 
 
 def seen(path: Path | str) -> str:

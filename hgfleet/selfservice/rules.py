@@ -47,11 +47,7 @@ def form(namespace: Namespace, principal: Principal) -> str:
 
 def owned(person: str, namespace: Namespace, registry: Registry, entries: Dynamic) -> list[str]:
     """The repositories of a person that count for the quota of a namespace, archived ones too."""
-    return [
-        path
-        for path, entry in entries.repositories.items()
-        if entry.owner == person and governing(path, registry) == namespace
-    ]
+    return [path for path in entries.owned_by(person) if governing(path, registry) == namespace]
 
 
 def check_creation(

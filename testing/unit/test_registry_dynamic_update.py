@@ -152,3 +152,34 @@ def test_a_host_without_the_folder_is_a_sentence(tmp_path: Path) -> None:
         dynamic_update.update(tmp_path / "x/y.json"),
     ):
         pass
+
+
+def test_a_change_of_a_large_file_costs_one_parsing_and_one_pass_of_the_c_encoder(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session reads the file, reads it again for a command, and once more under the lock."""
+    written(file, people__bob__x=BOB)
+    parsed: list[str] = []
+    parse = user_repositories.parse
+
+    def counted(content: bytes, name: str) -> user_repositories.Dynamic:
+        parsed.append(name)
+        return parse(content, name)
+
+    monkeypatch.setattr(user_repositories, "parse", counted)
+    # The encoder in Python takes ten times as long; the C one ignores it.
+    monkeypatch.setattr(json.encoder, "_make_iterencode", None)
+    for _ in range(2):
+        user_repositories.load(file)
+    written(file, people__bob__y=BOB)
+    assert len(parsed) == 1
+    # A file that has changed is parsed, however short ago that was.
+    assert set(user_repositories.load(file).raw) == {"people/bob/x", "people/bob/y"}
+    assert len(parsed) == 2
+
+
+def test_the_file_has_a_value_in_each_line_whatever_a_description_contains(file: Path) -> None:
+    odd = Entry("bob", '"},\\"{ "},', "2026-11-21T00:00:00Z", push=("staff", "team"))
+    written(file, people__bob__x=odd, people__bob__y=BOB)
+    assert user_repositories.load(file).repositories["people/bob/x"] == odd
+    assert len(file.read_text().splitlines()) > 2 * len(BOB.to_json())

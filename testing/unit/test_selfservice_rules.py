@@ -204,3 +204,18 @@ def test_a_fork_has_at_most_the_readers_of_its_source(
 def test_and_never_more(asked: str, read: tuple[str, ...]) -> None:
     with pytest.raises(AccessDeniedError):
         rules.readers(asked, "public", source(read))
+
+
+def test_a_creation_checks_the_entries_of_its_owner_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    entry_of = user_repositories.entry_of
+
+    def counted(path: str, value: object) -> Entry | None:
+        made.append(path)
+        return entry_of(path, value)
+
+    monkeypatch.setattr(user_repositories, "entry_of", counted)
+    others = {f"people__p{number}__x": Entry(f"p{number}", "", MADE) for number in range(500)}
+    found = entries(people__bob__a=Entry("bob", "", MADE), **others)
+    rules.check_creation("people/bob/b", BOB, STATIC, found)
+    assert made == ["people/bob/a"]
