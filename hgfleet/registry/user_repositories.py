@@ -171,7 +171,9 @@ class Dynamic:
         return [
             path
             for path, value in self.raw.items()
-            if isinstance(value, dict) and value.get("owner") == person and path in self.repositories
+            if isinstance(value, dict)
+            and value.get("owner") == person
+            and path in self.repositories
         ]
 
     def problems(self) -> list[str]:

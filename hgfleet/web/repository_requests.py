@@ -14,7 +14,7 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.web import budgets, cache, headers, hgweb
+from hgfleet.web import budgets, cache, headers, hgweb, slots
 from hgfleet.web.exchange import bad, method_not_allowed
 from hgfleet.web.execution import Execution
 from hgfleet.web.journal import report
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hgfleet.registry.model import Repository
     from hgfleet.web.exchange import Environ, Exchange
     from hgfleet.web.rendering import Rendering
-    from hgfleet.web.repositories import Repositories
+    from hgfleet.web.repositories import Repositories, Served
     from hgfleet.web.request import Request
     from hgfleet.web.responses import Responses
     from hgfleet.web.routing import InRepository
@@ -61,6 +61,7 @@ class RepositoryRequests:
         self._rendering = rendering
         self._repositories = repositories
         self._responses = responses
+        self._streams = slots.Shares(settings.streams)
         self.answers = cache.AnswerCache(settings.cache_bytes, LARGEST_ANSWER)
 
     def answer(self, exchange: Exchange, route: InRepository) -> Iterable[bytes]:
@@ -96,7 +97,11 @@ class RepositoryRequests:
             # hgext/admission.py watches whether a client that waits for its turn is still there.
             environ["hgfleet.connection"] = exchange.environ.get("gunicorn.socket")
             environ["hgfleet.entry"] = exchange.entry
-        done = self._run(exchange, request, environ, path, fingerprint)
+        try:
+            done = self._run(exchange, request, environ, path, fingerprint)
+        except slots.BusyError as problem:
+            exchange.entry["refused"] = "share"
+            return self._refuse(exchange, str(problem))
         if not isinstance(done, cache.Answer):
             return done
         if is_storable and self._is_current(path, fingerprint):
@@ -116,9 +121,7 @@ class RepositoryRequests:
     ) -> cache.Answer | Iterable[bytes]:
         """Run hgweb; return a complete answer, or the body of a response that has begun."""
         if request.kind is None:
-            execution = Execution(
-                self._repositories.acquire(path, fingerprint), self._repositories.release
-            )
+            execution = self._execution(exchange, request, path, fingerprint)
         else:
             execution = self._rendering.execution(exchange, request.kind, path, fingerprint)
         try:
@@ -144,6 +147,28 @@ class RepositoryRequests:
         execution.close()
         return answer
 
+    def _execution(
+        self, exchange: Exchange, request: Request, path: str, fingerprint: Fingerprint
+    ) -> Execution:
+        """Return a run of hgweb in this process; raises BusyError for a stream above the share."""
+        if not request.is_stream:
+            return Execution(
+                self._repositories.acquire(path, fingerprint), self._repositories.release
+            )
+        leave = self._streams.enter(exchange.client)
+
+        def hand_back(served: Served) -> None:
+            try:
+                self._repositories.release(served)
+            finally:
+                leave()
+
+        try:
+            return Execution(self._repositories.acquire(path, fingerprint), hand_back)
+        except BaseException:
+            leave()
+            raise
+
     def _is_current(self, path: str, fingerprint: Fingerprint) -> bool:
         """Whether the repository has certainly not changed since its fingerprint was read."""
         return fingerprint.is_settled() and self._repositories.fingerprint(path) == fingerprint
@@ -156,13 +181,18 @@ class RepositoryRequests:
         return replace(answer, parts=tuple(part.replace(root, b"") for part in answer.parts))
 
     def _refuse_push(self, exchange: Exchange, repository: Repository) -> Iterable[bytes]:
-        """Name the address for pushes, in the form that makes `hg push` print it and fail."""
+        """Name the address for pushes."""
         _discard(exchange.environ)
         where = self._settings.ssh_url
-        sentence = _PUSH_REFUSED + (f": hg push {where}/{repository.path}" if where else "") + "\n"
         exchange.entry["refused"] = "push"
+        return self._refuse(
+            exchange, _PUSH_REFUSED + (f": hg push {where}/{repository.path}" if where else "")
+        )
+
+    def _refuse(self, exchange: Exchange, sentence: str) -> Iterable[bytes]:
+        """Refuse a wire command in the form that makes hg print the sentence and fail."""
         final = (("Content-Type", "application/hg-error"), headers.KEEP_NOWHERE)
-        return self._responses.send(exchange, HTTPStatus.OK, final, sentence.encode())
+        return self._responses.send(exchange, HTTPStatus.OK, final, f"{sentence}\n".encode())
 
 
 def _wrong_arguments(problem: Exception) -> str:

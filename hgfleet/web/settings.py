@@ -45,6 +45,8 @@ class Settings:
     request_memory_bytes: int = 160 * 1024 * 1024
     renderers: int = 4  # HGFLEET_WEB_RENDERERS: answers of a process computed at a time
     waiting: int = 12  # HGFLEET_WEB_WAITING: requests of a process that wait for their turn
+    # HGFLEET_WEB_STREAMS: clones and pulls of one address at a time, of the threads of a process
+    streams: int = 8
     health_socket: Path | None = None  # HGFLEET_WEB_HEALTH_SOCKET; unset: /healthz of the pool
     auth_calls: int = 4  # HGFLEET_WEB_AUTH_CALLS: questions at a time, of the threads of a process
 
@@ -91,6 +93,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         ),
         renderers=_number(environment, "HGFLEET_WEB_RENDERERS", default.renderers),
         waiting=_number(environment, "HGFLEET_WEB_WAITING", default.waiting),
+        streams=_number(environment, "HGFLEET_WEB_STREAMS", default.streams),
         health_socket=Path(health_socket) if health_socket else None,
     )
 

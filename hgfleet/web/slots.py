@@ -11,9 +11,12 @@ from __future__ import annotations
 import ipaddress
 import threading
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hgfleet.web.budgets import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PREFIX_OF_IPV6: Final = 64
 """Bits of an IPv6 address that count as one client: one household or host gets at least a /64."""
@@ -149,6 +152,44 @@ class Slots:
                 for group in _GROUPS[place.kind]
             )
         )
+
+
+class Shares:
+    """The data streams that each address has under way in one process. Safe in threads.
+
+    A stream above the share is refused at once: a request that waits takes a thread, too.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._counts: dict[str, int] = {}
+
+    def enter(self, address: str) -> Callable[[], None]:
+        """Count a stream; return the function that ends it, once. Raises BusyError."""
+        client = client_of(address)
+        with self._lock:
+            count = self._counts.get(client, 0)
+            if count >= self._most:
+                raise BusyError(
+                    f"{count} clones and pulls of your address are under way in this part of the "
+                    "server, which is its share; try again when one of them has ended.",
+                    is_share=True,
+                )
+            self._counts[client] = count + 1
+        has_left = False
+
+        def leave() -> None:
+            nonlocal has_left
+            with self._lock:
+                if has_left:
+                    return
+                has_left = True
+                self._counts[client] -= 1
+                if not self._counts[client]:
+                    del self._counts[client]
+
+        return leave
 
 
 def client_of(address: str) -> str:

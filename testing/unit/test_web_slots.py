@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from hgfleet.web.budgets import Kind
-from hgfleet.web.slots import BusyError, Limits, Place, Slots, client_of
+from hgfleet.web.slots import BusyError, Limits, Place, Shares, Slots, client_of
 
 LIMITS = Limits(slots=4, waiting=4)
 ONE, OTHER, THIRD = "192.0.2.1", "192.0.2.2", "192.0.2.3"
@@ -90,3 +90,24 @@ def test_every_class_runs_with_a_single_slot() -> None:
 )
 def test_a_network_of_ipv6_counts_as_one_client(address: str, expected: str) -> None:
     assert client_of(address) == expected
+
+
+def test_an_address_has_its_share_of_streams_and_another_one_its_own() -> None:
+    shares = Shares(2)
+    leave = shares.enter(ONE)
+    shares.enter(ONE)
+    with pytest.raises(BusyError, match="2 clones and pulls of your address"):
+        shares.enter(ONE)
+    shares.enter(OTHER)
+    leave()
+    leave()
+    shares.enter(ONE)
+    with pytest.raises(BusyError):
+        shares.enter(ONE)
+
+
+def test_an_address_without_streams_takes_no_memory() -> None:
+    shares = Shares(2)
+    for number in range(100):
+        shares.enter(f"192.0.2.{number}")()
+    assert shares._counts == {}

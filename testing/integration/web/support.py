@@ -9,13 +9,17 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from hgfleet.hg.fingerprint import SETTLED_NS
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.model import Registry, Repository
 from hgfleet.web.app import Application
 from hgfleet.web.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 PROJECT = "/team/project"
 HG = Path(sys.executable).with_name("hg")
@@ -117,18 +121,16 @@ class Site:
         return [json.loads(line) for line in (self.folder / "access.log").read_text().splitlines()]
 
 
-def ask(
-    application: Application,
+def environ_of(
     path: str,
     query: str = "",
-    *,
     method: str = "GET",
-    headers: dict[str, str] | None = None,
+    headers: Mapping[str, str] = MappingProxyType({}),
     body: bytes = b"",
     raw: str | None = None,
     scheme: str = "http",
-) -> Reply:
-    """Send one request the way a WSGI server does."""
+) -> dict[str, Any]:
+    """Return the environment of a request, as a WSGI server makes it."""
     environ: dict[str, Any] = {
         "REQUEST_METHOD": method,
         "SCRIPT_NAME": "",
@@ -150,8 +152,24 @@ def ask(
     }
     if body:
         environ["CONTENT_LENGTH"] = str(len(body))
-    for name, value in (headers or {}).items():
+    for name, value in headers.items():
         environ["HTTP_" + name.upper().replace("-", "_")] = value
+    return environ
+
+
+def ask(
+    application: Application,
+    path: str,
+    query: str = "",
+    *,
+    method: str = "GET",
+    headers: dict[str, str] | None = None,
+    body: bytes = b"",
+    raw: str | None = None,
+    scheme: str = "http",
+) -> Reply:
+    """Send one request the way a WSGI server does."""
+    environ = environ_of(path, query, method, headers or {}, body, raw, scheme)
     started: list[tuple[str, list[tuple[str, str]]]] = []
     written: list[bytes] = []
 

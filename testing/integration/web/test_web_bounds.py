@@ -19,7 +19,7 @@ import pytest
 
 from hgfleet.web.app import Application
 from hgfleet.web.budgets import Kind
-from testing.integration.web.support import PROJECT, Site, ask, last
+from testing.integration.web.support import PROJECT, Site, ask, environ_of, last
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,6 +119,38 @@ def test_an_address_above_its_share_is_told_and_another_one_gets_its_page(site: 
     for place in shares:
         slots.leave(place)
     assert ask(web, f"{PROJECT}/rev/tip").status == 200
+
+
+GETBUNDLE = {"X-HgArg-1": "bundlecaps=HG20%2Cbundle2%3DHG20%250Achangegroup%253D01%252C02&cg=1"}
+
+
+def test_an_address_has_so_many_streams_at_a_time_and_another_one_its_own(site: Site) -> None:
+    web = bounded(site, streams=2)
+    environ = environ_of(PROJECT, "cmd=getbundle", headers=GETBUNDLE)
+    # The client of these reads nothing yet.
+    held = [web(dict(environ), lambda *_: None) for _ in range(2)]
+    refused = ask(web, PROJECT, "cmd=getbundle", headers=GETBUNDLE)
+    assert (refused.status, refused.headers["Content-Type"]) == (200, "application/hg-error")
+    assert "2 clones and pulls of your address are under way" in refused.text
+    assert last(site)["refused"] == "share"
+    assert ask(web, PROJECT, "cmd=heads").status == 200
+    other = ask(web, PROJECT, "cmd=getbundle", headers=GETBUNDLE | OTHER_ADDRESS)
+    assert other.headers["Content-Type"] == "application/mercurial-0.1"
+    # One ends, another one's client disconnects.
+    assert b"".join(held[0])
+    held[0].close()  # type: ignore[attr-defined]  # a stream
+    held[1].close()  # type: ignore[attr-defined]  # a stream
+    again = [ask(web, PROJECT, "cmd=getbundle", headers=GETBUNDLE) for _ in range(3)]
+    assert [reply.headers["Content-Type"] for reply in again] == ["application/mercurial-0.1"] * 3
+
+
+def test_a_stream_that_fails_gives_its_place_back(site: Site) -> None:
+    web = bounded(site, streams=1)
+    unknown = {"X-HgArg-1": GETBUNDLE["X-HgArg-1"] + "&heads=" + "1" * 40}
+    for _ in range(3):
+        assert "under way" not in ask(web, PROJECT, "cmd=getbundle", headers=unknown).text
+    reply = ask(web, PROJECT, "cmd=getbundle", headers=GETBUNDLE)
+    assert reply.headers["Content-Type"] == "application/mercurial-0.1"
 
 
 @pytest.mark.parametrize("count", ["20000", "%2B20000", "20_000", "%2020000", "5001"])
