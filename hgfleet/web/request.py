@@ -30,6 +30,12 @@ MOST_CHANGESETS: Final = 5000
 CHEAP: Final = frozenset({"capabilities", "heads", "hello", "known", "listkeys", "protocaps"})
 MOST_CHEAP_COMMANDS: Final = 8
 """Of a batch that the worker answers itself; hg sends two to four."""
+MOST_CHEAP_NODES: Final = 2000
+"""Of `known` where the worker answers itself; a round of hg's discovery asks for some hundreds."""
+MOST_CHEAP_LISTINGS: Final = 2
+"""Of `listkeys` where the worker answers itself: phases and bookmarks."""
+MARKERS: Final = b"obsolete"
+"""The namespace whose listing encodes every obsolescence marker."""
 
 _NUMBERED = re.compile(r"HTTP_X_HG(ARG|PROTO)_[1-9][0-9]{0,3}")
 _WEB_COMMAND = re.compile(r"[a-z0-9_-]{0,64}")
@@ -175,19 +181,27 @@ def understand(exchange: Exchange, route: InRepository, environ: Environ) -> Req
     return Request(
         is_storable=command in wire_commands.REPLAYABLE,
         is_stream=is_stream,
-        kind=None if _is_cheap(command, call.batch) else Kind.WIRE,
+        kind=None if is_cheap(call) else Kind.WIRE,
     )
 
 
-def _is_cheap(command: str, batch: tuple[str, ...]) -> bool:
-    """Whether the worker answers a wire command itself.
+def is_cheap(call: wire.Call) -> bool:
+    """Whether the worker answers a wire command itself, without a deadline.
 
-    Streams are bounded by the slots of clones (`hgext/admission.py`); the others are small
-    functions of the heads and of the arguments, and clients send them all the time.
+    Streams are bounded by the slots of clones (`hgext/admission.py`) and the share of an address;
+    the others are small functions of the heads and of few arguments, and clients send them all the
+    time.
     """
-    if command == "batch":
-        return len(batch) <= MOST_CHEAP_COMMANDS and CHEAP.issuperset(batch)
-    return command in CHEAP or command in wire_commands.STREAMING
+    if call.command in wire_commands.STREAMING:
+        return True
+    commands = call.batch if call.command == "batch" else (call.command,)
+    return (
+        len(commands) <= MOST_CHEAP_COMMANDS
+        and CHEAP.issuperset(commands)
+        and call.nodes <= MOST_CHEAP_NODES
+        and len(call.namespaces) <= MOST_CHEAP_LISTINGS
+        and MARKERS not in call.namespaces
+    )
 
 
 def _understand_page(

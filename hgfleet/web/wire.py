@@ -69,6 +69,10 @@ class Call:
     command: str
     batch: tuple[str, ...] = ()
     details: Mapping[str, int | bool] = field(default_factory=dict)
+    nodes: int = 0
+    """Nodes that `known` looks up, those of all commands of a batch together."""
+    namespaces: tuple[bytes, ...] = ()
+    """Namespaces that `listkeys` lists, once for each command of a batch."""
 
 
 def header_arguments(headers: Mapping[str, str]) -> str:
@@ -105,11 +109,11 @@ def check(command: str, arguments: Arguments) -> Call:
             raise BadRequestError(f"{command} needs the argument {name.decode()}")
     first = {name: values[0] for name, values in arguments.items()}
     if command == "batch":
-        return Call(command, batch=_check_batch(first[b"cmds"]))
+        return _check_batch(first[b"cmds"])
     if command == "getbundle":
         return Call(command, details=_check_getbundle(first))
-    _check_nodes(command, first)
-    return Call(command)
+    nodes = _check_nodes(command, first)
+    return Call(command, nodes=nodes, namespaces=_listed(command, first))
 
 
 def _check_names(command: str, names: Iterable[bytes]) -> None:
@@ -122,12 +126,18 @@ def _shown(name: bytes) -> str:
     return ascii(name[:40].decode("latin-1"))
 
 
-def _check_nodes(command: str, arguments: Mapping[bytes, bytes]) -> None:
+def _check_nodes(command: str, arguments: Mapping[bytes, bytes]) -> int:
+    """Check the nodes of a command, and return their number."""
     if command in _NODES_ARGUMENT:
         name, separator = _NODES_ARGUMENT[command]
-        _nodes(command, name, arguments[name], separator)
-    elif command == "between" and arguments[b"pairs"] != wire_commands.HANDSHAKE_PAIRS:
+        return len(_nodes(command, name, arguments[name], separator))
+    if command == "between" and arguments[b"pairs"] != wire_commands.HANDSHAKE_PAIRS:
         raise BadRequestError("between: this server compares histories with bundle2 only")
+    return 0
+
+
+def _listed(command: str, arguments: Mapping[bytes, bytes]) -> tuple[bytes, ...]:
+    return (arguments[b"namespace"],) if command == "listkeys" else ()
 
 
 def _nodes(command: str, name: bytes, value: bytes, separator: bytes = b" ") -> list[bytes]:
@@ -137,9 +147,11 @@ def _nodes(command: str, name: bytes, value: bytes, separator: bytes = b" ") -> 
     return nodes
 
 
-def _check_batch(commands: bytes) -> tuple[str, ...]:
+def _check_batch(commands: bytes) -> Call:
     """Check `heads ;known nodes=...`; a batch may hold only commands with short answers."""
-    names = []
+    names: list[str] = []
+    nodes = 0
+    namespaces: tuple[bytes, ...] = ()
     items = commands.split(b";")
     if len(items) > MOST_BATCHED:
         raise BadRequestError(f"batch: got {len(items)} commands, expected at most {MOST_BATCHED}")
@@ -160,9 +172,10 @@ def _check_batch(commands: bytes) -> tuple[str, ...]:
             for required in _REQUIRED.get(name, ()):
                 if required not in arguments:
                     raise BadRequestError(f"batch: {name} needs the argument {required.decode()}")
-            _check_nodes(name, arguments)
+            nodes += _check_nodes(name, arguments)
+            namespaces += _listed(name, arguments)
         names.append(name)
-    return tuple(names)
+    return Call("batch", tuple(names), nodes=nodes, namespaces=namespaces)
 
 
 def _unescape(value: bytes) -> bytes:

@@ -4,11 +4,11 @@ import pytest
 from mercurial import wireprotov1server
 
 from hgfleet.hg import wire_commands
+from hgfleet.web.request import is_cheap
 from hgfleet.web.wire import (
     ARGUMENTS,
     MOST_BATCHED,
     BadRequestError,
-    Call,
     check,
     header_arguments,
     parse,
@@ -94,7 +94,8 @@ def test_arguments_that_would_make_hgweb_fail_are_refused_with_a_reason(
     ],
 )
 def test_good_arguments_pass(command: str, arguments: dict[bytes, list[bytes]]) -> None:
-    assert check(command, arguments) == Call(command)
+    call = check(command, arguments)
+    assert (call.command, call.batch, call.details) == (command, (), {})
 
 
 def test_a_batch_names_its_commands_also_a_hidden_push() -> None:
@@ -126,3 +127,28 @@ def test_the_arguments_are_those_of_core() -> None:
     for name, arguments in ARGUMENTS.items():
         declared = wireprotov1server.commands[name.encode()].args.split()
         assert arguments == set(declared) - {b"*"}, name
+
+
+def cheap(command: str, **arguments: bytes) -> bool:
+    return is_cheap(check(command, {name.encode(): [value] for name, value in arguments.items()}))
+
+
+BOOKMARKS = b"listkeys namespace=bookmarks"
+
+
+def test_discovery_and_a_pull_are_answered_by_the_worker_itself() -> None:
+    some = b" ".join([NODE] * 500)
+    assert cheap("known", nodes=some)
+    assert cheap("batch", cmds=b"heads ;known nodes=" + some)
+    assert cheap("batch", cmds=BOOKMARKS + b";listkeys namespace=phases")
+    assert cheap("listkeys", namespace=b"bookmarks")
+
+
+def test_commands_with_many_arguments_get_a_deadline() -> None:
+    half = b" ".join([NODE] * 1200)
+    assert cheap("batch", cmds=b"known nodes=" + half)
+    assert not cheap("known", nodes=half + b" " + half)
+    assert not cheap("batch", cmds=b";".join([b"known nodes=" + half] * 2))
+    assert not cheap("batch", cmds=b";".join([BOOKMARKS] * 3))
+    assert not cheap("listkeys", namespace=b"obsolete")
+    assert not cheap("batch", cmds=b"listkeys namespace=obsolete")

@@ -19,7 +19,8 @@ import pytest
 
 from hgfleet.web.app import Application
 from hgfleet.web.budgets import Kind
-from testing.integration.web.support import PROJECT, Site, ask, environ_of, last
+from hgfleet.web.request import LARGEST_BODY
+from testing.integration.web.support import PROJECT, Reply, Site, ask, environ_of, last
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -151,6 +152,23 @@ def test_a_stream_that_fails_gives_its_place_back(site: Site) -> None:
         assert "under way" not in ask(web, PROJECT, "cmd=getbundle", headers=unknown).text
     reply = ask(web, PROJECT, "cmd=getbundle", headers=GETBUNDLE)
     assert reply.headers["Content-Type"] == "application/mercurial-0.1"
+
+
+def test_a_wire_command_with_many_arguments_runs_under_the_deadline(site: Site) -> None:
+    web = site.application()
+
+    def known(nodes: list[str]) -> Reply:
+        body = f"nodes={'+'.join(nodes)}".encode()
+        more = {"X-HgArgs-Post": str(len(body))}
+        return ask(web, PROJECT, "cmd=known", method="POST", headers=more, body=body)
+
+    tip = site.hg("team/project", "log", "-r", "tip", "-T", "{node}")
+    assert known([tip, "1" * 40] * 100).text == "10" * 100
+    assert web._rendering._renderers._idle == [], "the worker answered itself"
+    # The largest body: 4 MiB.
+    most = [tip, "1" * 40] * (LARGEST_BODY // 41 // 2 - 1)
+    assert known(most).text == "10" * (len(most) // 2)
+    assert len(web._rendering._renderers._idle) == 1, "a renderer answered"
 
 
 @pytest.mark.parametrize("count", ["20000", "%2B20000", "20_000", "%2020000", "5001"])
