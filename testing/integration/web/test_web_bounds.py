@@ -186,6 +186,7 @@ class Service:
 
     port: int
     health_socket: Path
+    log: Path
     process: subprocess.Popen[bytes]
 
     def get(self, path: str, address: str = "192.0.2.7") -> tuple[int, bytes]:
@@ -194,6 +195,15 @@ class Service:
             connection.request("GET", path, headers={"X-Real-IP": address})
             response = connection.getresponse()
             return response.status, response.read()
+
+    def unread(self, client: socket.socket) -> int:
+        """Return the bytes of a client's request that the service has not read."""
+        ports = f":{self.port:04X}", f":{client.getsockname()[1]:04X}"
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            _, local, remote, _, queues, *_ = line.split()
+            if (local[-5:], remote[-5:]) == ports:
+                return int(queues.partition(":")[2], 16)
+        raise AssertionError("the service has no such connection")
 
     def health(self) -> tuple[int, dict[str, object]]:
         with socket.socket(socket.AF_UNIX) as connection:
@@ -206,7 +216,15 @@ class Service:
 
 
 @pytest.fixture
-def service(large: Site, tmp_path: Path, wait_for: WaitFor) -> Iterator[Service]:
+def request_cpu_seconds() -> float:
+    """The budget of a request, which some tests want otherwise."""
+    return 0.5
+
+
+@pytest.fixture
+def service(
+    large: Site, tmp_path: Path, wait_for: WaitFor, request_cpu_seconds: float
+) -> Iterator[Service]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -225,11 +243,11 @@ def service(large: Site, tmp_path: Path, wait_for: WaitFor) -> Iterator[Service]
         "HGFLEET_WEB_HEALTH_SOCKET": str(tmp_path / "health.socket"),
         "HGFLEET_WEB_RENDERERS": "4",
         "HGFLEET_WEB_WAITING": "4",
-        "HGFLEET_WEB_REQUEST_CPU_SECONDS": "0.5",
+        "HGFLEET_WEB_REQUEST_CPU_SECONDS": str(request_cpu_seconds),
     }
     command = [sys.executable, "-m", "gunicorn", "--config", str(configuration)]
     process = subprocess.Popen([*command, "hgfleet.web.app:application"], env=environment)
-    made = Service(port, tmp_path / "health.socket", process)
+    made = Service(port, tmp_path / "health.socket", tmp_path / "access.log", process)
     try:
         wait_for("the service is healthy", lambda: made.health()[0] == 200)
         yield made
@@ -260,17 +278,28 @@ def test_an_overload_by_one_address_leaves_health_and_pages_to_others(service: S
     assert set(seen) == {429, 503}
 
 
-def test_health_answers_while_every_thread_is_busy(service: Service) -> None:
+def test_health_answers_while_every_thread_is_busy(service: Service, wait_for: WaitFor) -> None:
     """Eight clients begin a request and do not end it."""
+    begun = (
+        f"POST {PROJECT}?cmd=known HTTP/1.1\r\nHost: x\r\nX-HgArgs-Post: 6\r\n"
+        "Content-Length: 6\r\n\r\n"
+    )
     with contextlib.ExitStack() as stack:
-        for _ in range(8):
-            held = stack.enter_context(socket.create_connection(("127.0.0.1", service.port)))
-            path = f"{PROJECT}?cmd=known"
-            held.sendall(
-                f"POST {path} HTTP/1.1\r\nHost: x\r\nX-HgArgs-Post: 9\r\n"
-                "Content-Length: 9\r\n\r\n".encode()
-            )
+
+        def connect(request: str) -> socket.socket:
+            made = stack.enter_context(socket.create_connection(("127.0.0.1", service.port), 60))
+            made.sendall(request.encode())
+            return made
+
+        held = [connect(begun) for _ in range(8)]
+        # A thread reads the beginning of a request and then waits for its end.
+        wait_for("each has a thread", lambda: not any(map(service.unread, held)))
+        ninth = connect(f"GET {PROJECT}?cmd=heads HTTP/1.0\r\n\r\n")
+        wait_for("its request has arrived", lambda: service.unread(ninth) > 0)
         assert service.health()[0] == 200
+        assert service.unread(ninth) > 0, "no thread is free"
+        held[0].sendall(b"nodes=")
+        assert ninth.recv(12) == b"HTTP/1.0 200"
 
 
 def running(process: int) -> list[int]:
@@ -303,10 +332,19 @@ def test_a_worker_that_can_start_no_renderer_is_replaced(
     assert service.get(f"{PROJECT}/shortlog")[0] == 200
 
 
+@pytest.mark.parametrize("request_cpu_seconds", [600])
 def test_a_client_that_disconnects_frees_its_slot(service: Service, wait_for: WaitFor) -> None:
+    """The budget is so large that the disconnection alone ends the requests."""
+
+    def reasons() -> list[object]:
+        lines = [json.loads(line) for line in service.log.read_text().splitlines()]
+        return [line.get("refused") for line in lines if line.get("command") == "annotate"]
+
     for _ in range(2):
         leaving = socket.create_connection(("127.0.0.1", service.port))
         leaving.sendall(f"GET {DEAR} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         leaving.close()
+    expected = ["limit (the client disconnected)"] * 2
+    wait_for("both requests are ended", lambda: reasons() == expected)
     wait_for("both slots are free", lambda: service.health()[1]["load"]["running"] == 0)  # type: ignore[index]  # a document
-    assert service.get(f"{PROJECT}/rev/tip")[0] in (200, 503)
+    assert service.get(f"{PROJECT}/shortlog")[0] == 200
