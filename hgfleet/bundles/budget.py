@@ -93,13 +93,13 @@ def admits(bounds: Bounds, running: Iterable[Need], need: Need) -> bool:
     )
 
 
-def room_needed(store: int, kinds: int, stores: int) -> int:
+def room_needed(store: int, kinds: int) -> int:
     """Return the most bytes of scratch that one repository needs while its bundles are made.
 
-    That is the snapshot, each bundle once, and a clone of each bundle for each store; a bundle or a
+    That is the snapshot, each bundle once, and one clone of each bundle at a time; a bundle or a
     clone is hardly larger than the store of the repository.
     """
-    return store * (1 + kinds * (1 + stores)) + MIB
+    return store * (1 + 2 * kinds) + MIB
 
 
 class Gate:

@@ -65,7 +65,7 @@ def _facts(pipeline: Pipeline, repository: Repository, state: State) -> Iterator
         yield "repository", f"{state.changesets:,} changesets, {len(state.heads):,} heads"
         yield "tip", state.tip
         store = hg_side.store_size(pipeline.job.source(repository))
-        room = room_needed(store, len(repository.bundles), len(config.stores))
+        room = room_needed(store, len(repository.bundles))
         where = "in RAM" if room <= config.scratch_ram_bytes else "on disk"
         yield "store", f"{size(store)}; new bundles take up to {size(room)} of scratch, {where}"
         name = file_name(repository.path)

@@ -116,6 +116,8 @@ class BundleGenerator:
                 if isinstance(error, WrongContentError):
                     self._job.schedule.reads.request(file_name(work.repository.path))
                 continue
+            # The content was cloned before its publication.
+            work.trials.of(entry.sha256).is_proved = True
             made = self._distribute(work, key, entry, decision.copy[kind], path)
             path.unlink()
             return made

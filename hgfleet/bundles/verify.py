@@ -1,4 +1,8 @@
-"""Verification of a bundle through its public URL: headers, a range, and a real clone."""
+"""Verification of a bundle through its public URL: headers, a range, and a real clone or a digest.
+
+The same content in several stores is cloned through one of them. Its copies in the others are read
+whole and compared with the digest, which shows that a clone through them has the same result.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ from hgfleet.hg.command_server import HgError
 from hgfleet.objectstore.presign import unsigned
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from hgfleet.bundles.job import Job
@@ -37,8 +42,8 @@ class Verifier:
     ) -> None:
         """Verify an object from outside; `content` is the uploaded file, where there is one.
 
-        A bundle of a large repository is compared by its digest; any other one is cloned. Raises
-        HgfleetError.
+        A bundle of a large repository is compared by its digest. Any other one is cloned, once for
+        each content. Raises HgfleetError.
         """
         started = time.monotonic()
         reader = self._job.stores.reader
@@ -50,8 +55,8 @@ class Verifier:
             reader.check(entry)
             how = "compared"
         else:
-            self._clone(work, kind, entry, work.folder / f"{kind}-{store}-clone")
-            how = "verified by a clone"
+            clone = work.folder / f"{kind}-{store}-clone"
+            how = self._try_content(work, entry, lambda: self._clone(work, kind, entry, clone))
         took = time.monotonic() - started
         self._job.report.step(
             "verified",
@@ -62,6 +67,29 @@ class Verifier:
             url=entry.url,
             duration_s=took,
         )
+
+    def _try_content(self, work: Workspace, entry: Entry, clone: Callable[[], None]) -> str:
+        """Clone a content that no store has proved yet, compare a copy; return what was done.
+
+        A failed clone proves nothing about the content, so the next store makes its own.
+        """
+        trial = work.trials.of(entry.sha256)
+        is_compared = False
+        if not trial.turn.acquire(blocking=False):
+            # Another store has the clone at this moment.
+            self._job.stores.reader.check(entry)
+            is_compared = True
+            trial.turn.acquire()
+        try:
+            if not trial.is_proved:
+                clone()
+                trial.is_proved = True
+                return "verified by a clone"
+        finally:
+            trial.turn.release()
+        if not is_compared:
+            self._job.stores.reader.check(entry)
+        return "compared"
 
     def _clone(self, work: Workspace, kind: str, entry: Entry, clone: Path) -> None:
         """Make a clone, compare its heads, and run `hg verify` on it where that is due."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,13 +23,34 @@ if TYPE_CHECKING:
     from hgfleet.registry.model import Repository
 
 
+@dataclass(slots=True)
+class Trial:
+    """Trial clone of one content: the thread with `turn` makes it, `is_proved` once it is right."""
+
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    is_proved: bool = False
+
+
+class Trials:
+    """Trial clones of one repository, by the sha256 of the bundle."""
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._trials: defaultdict[str, Trial] = defaultdict(Trial)
+
+    def of(self, sha256: str) -> Trial:
+        """Return the trial of a content, the same for all stores."""
+        with self._changing:
+            return self._trials[sha256]
+
+
 @dataclass(frozen=True, slots=True)
 class Workspace:
     """The parts that the threads of one repository share.
 
     `folder` is empty at first, and gone at the end. `snapshot` is the clone that bundles are made
     from, `state` its state, and `store` the size of its store in bytes. `missing` gets the errors
-    of stores that a bundle could not be brought to.
+    of stores that a bundle could not be brought to. `trials` has the contents that were cloned.
     """
 
     repository: Repository
@@ -36,6 +59,7 @@ class Workspace:
     state: State
     store: int
     missing: dict[str, HgfleetError] = field(default_factory=dict)
+    trials: Trials = field(default_factory=Trials)
 
 
 @contextlib.contextmanager
@@ -46,7 +70,7 @@ def opened(job: Job, repository: Repository, seen: State, copies: int) -> Iterat
     next run. `copies` is the number of bundles that will be made or cloned.
     """
     store = hg_side.store_size(job.source(repository))
-    room = room_needed(store, copies, len(job.config.stores))
+    room = room_needed(store, copies)
     in_ram = job.scratch.room.take(room)
     folder = job.scratch.work(repository.path, in_ram=in_ram)
     snapshot = folder / "source" if in_ram else job.scratch.snapshot(repository.path)

@@ -63,7 +63,7 @@ def test_clients_are_told_of_large_windows_alone(kind: str, level: int, window: 
 
 
 def test_room_is_for_the_snapshot_each_bundle_and_a_clone_for_each_store() -> None:
-    assert room_needed(100, kinds=3, stores=2) - MIB == 100 + 3 * 100 + 3 * 2 * 100
+    assert room_needed(100, kinds=3) - MIB == 100 + 3 * 100 + 3 * 100
 
 
 def test_the_gate_lets_in_as_many_as_fit() -> None:

@@ -6,12 +6,32 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import pytest
+
+from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles.plan import Action, Refresh
 from hgfleet.core.errors import UnavailableError
 from testing.integration.support.store import flip_bit
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hgfleet.hg.command_server import Hg
     from testing.integration.bundles.site import BundleSite
+
+
+@pytest.fixture
+def cloned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """URLs through which a trial clone was begun."""
+    found: list[str] = []
+    real = hg_side.clone_through
+
+    def clone(hg: Hg, snapshot: Path, manifest_line: str, target: Path) -> frozenset[str]:
+        found.append(manifest_line.split()[0])
+        return real(hg, snapshot, manifest_line, target)
+
+    monkeypatch.setattr(hg_side, "clone_through", clone)
+    return found
 
 
 def test_every_store_gets_every_bundle_and_kinds_come_first(regions: BundleSite) -> None:
@@ -22,9 +42,9 @@ def test_every_store_gets_every_bundle_and_kinds_come_first(regions: BundleSite)
     assert regions.kinds_and_stores("team/project") == both
     eu, us = regions.stores
     assert eu.content == us.content
-    # Each was cloned from under the URL that is published.
+    # Each was read whole from under the URL that is published.
     for store in regions.stores:
-        assert len(store.asked("GET")) >= 4
+        assert {f"GET {key}" for key in store.content} <= {*store.asked()}
     assert regions.run(project)[0].plan.action is Action.KEEP  # type: ignore[union-attr]
 
 
@@ -100,3 +120,51 @@ def test_a_new_store_gets_a_copy_of_the_published_bundles(regions: BundleSite) -
     assert outcome.plan.action is Action.COPY
     first, second = regions.published("project")
     assert first.changesets == second.changesets == 2
+
+
+def test_one_content_is_cloned_once_and_its_copies_are_compared(
+    regions: BundleSite, cloned: list[str]
+) -> None:
+    project = regions.repository("project", kinds=("zstd", "stream"))
+    (outcome,) = regions.run(project)
+    assert (outcome.error, outcome.missing) == (None, {})
+    assert len(regions.published("project")) == 4
+    keys = [url.rpartition("/")[2] for url in cloned]
+    assert len(keys) == len({*keys}) == 2
+    said = regions.said.getvalue()
+    assert (said.count("verified by a clone"), said.count("compared from")) == (2, 2)
+    cloned.clear()
+    assert regions.pipeline().verify(project).error is None
+    assert len(cloned) == 2
+
+
+def test_a_content_is_cloned_through_another_store_if_the_first_clone_fails(
+    regions: BundleSite, cloned: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = regions.repository("project")
+    begun = hg_side.clone_through
+
+    def clone(hg: Hg, snapshot: Path, manifest_line: str, target: Path) -> frozenset[str]:
+        heads = begun(hg, snapshot, manifest_line, target)
+        return frozenset() if len(cloned) == 1 else heads
+
+    monkeypatch.setattr(hg_side, "clone_through", clone)
+    (outcome,) = regions.run(project)
+    assert outcome.error is None
+    assert len(cloned) == 2
+    assert len(outcome.missing) == len(regions.published("project")) == 1
+    assert cloned[1] == regions.published("project")[0].url
+
+
+def test_a_copy_of_a_published_bundle_is_compared_and_not_cloned(
+    regions: BundleSite, cloned: list[str]
+) -> None:
+    project = regions.repository("project")
+    both = regions.config
+    regions.config = replace(both, stores=both.stores[:1])
+    regions.run(project)
+    assert len(cloned) == 1
+    regions.config = both
+    assert regions.run(project)[0].missing == {}
+    assert len(regions.published("project")) == 2
+    assert len(cloned) == 1
