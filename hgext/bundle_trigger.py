@@ -8,6 +8,7 @@ its bundles are stale. It costs the push the creation of an empty file, and neve
 state                           result
 ==============================  ==============================================================
 the registry gives it bundles   noted
+its bundles begin at a size     noted if the store has that size, or bundles are published
 it has no bundles               nothing
 no spool                        nothing: this host has no bundle jobs
 the spool cannot be written     nothing but a line in the system log; the timer of the bundle
@@ -23,6 +24,8 @@ The name comes from the registry too, not from a client::
   pushed = /var/lib/hgfleet/pushed
   # a repository with fewer changesets, and without clone bundles, is not noted
   pushed-changesets = 1000
+  # bytes of the store from which on it gets clone bundles; without it at any size
+  bundles-from = 10485760
 
 Enable it for all processes that write on the server::
 
@@ -41,6 +44,7 @@ from mercurial import encoding, registrar
 from hgfleet.core import logfmt
 from hgfleet.hg import push_spool
 from hgfleet.hg.hooks import text
+from hgfleet.hg.store_size import reaches
 
 testedwith = b"7.2"
 minimumhgversion = b"7.2"
@@ -49,6 +53,7 @@ configtable: dict[bytes, Any] = {}
 configitem = registrar.configitem(configtable)
 configitem(b"hgfleet", b"pushed", default=b"")
 configitem(b"hgfleet", b"pushed-changesets", default=1000)
+configitem(b"hgfleet", b"bundles-from", default=0)
 
 NEWS = frozenset({"node", "phases_moved", "new_obsmarkers"})
 """Arguments of core's hook after a transaction that changes the content of bundles (7.2)."""
@@ -78,6 +83,9 @@ def note(ui: Any, repo: Any, **news: object) -> None:
 def _has_bundles(ui: Any, repo: Any) -> bool:
     """Whether the bundle jobs have work after a push."""
     if repo.vfs.islink(b"clonebundles.manifest"):
-        return True
+        least = ui.configbytes(b"hgfleet", b"bundles-from")
+        # Published bundles may have become stale, or have to go.
+        if repo.vfs.exists(b"clonebundles.manifest") or reaches(os.fsdecode(repo.spath), least):
+            return True
     is_large = len(repo) >= ui.configint(b"hgfleet", b"pushed-changesets")
     return bool(is_large and repo.vfs.islink(b"pullbundles"))

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.bundles.manifest import locate
+from hgfleet.core.text import binary_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -135,15 +136,17 @@ def plan(
     demand: Demand | None = None,
     foreign: bool = False,
     force: bool = False,
+    is_small: bool = False,
 ) -> Plan:
     """Decide what to do for a repository.
 
     `dead` has the URLs of published entries that do not answer as they should, with the reasons;
     such an entry is replaced. `demand` is that of the last day. `foreign` says that the manifest
     has lines which are not among the published entries; they go. `force` replaces everything.
+    `is_small` says that the store is below the size from which on the repository gets bundles.
     """
     path, dead = repository.path, dead or {}
-    early = _without_bundles(repository, state, stores, bool(published) or foreign)
+    early = _without_bundles(repository, state, stores, bool(published) or foreign, is_small)
     if early is not None:
         return early
     usable, problems = _sort(path, state, repository.bundles, published, stores.urls, dead)
@@ -203,7 +206,7 @@ def _reasons_to_keep(
 
 
 def _without_bundles(
-    repository: Repository, state: State, stores: Stores, published: bool
+    repository: Repository, state: State, stores: Stores, published: bool, is_small: bool
 ) -> Plan | None:
     """Return the plan of a repository that gets no bundles now, None for any other one."""
     if stores.urls and repository.bundles and not state.exists:
@@ -214,6 +217,9 @@ def _without_bundles(
         reason = f"{which}: it gets no bundles"
     elif not repository.bundles:
         reason = "the registry gives it no bundles"
+    elif is_small:
+        least = binary_size(repository.bundles_from)
+        reason = f"smaller than {least}, from which on it gets bundles"
     elif not state.heads:
         reason = "empty: there is nothing to bundle"
     else:

@@ -11,7 +11,7 @@ from hgfleet.bundles.plan import Plan, State, plan
 from hgfleet.bundles.pullbundle_chain import heads_to_look_up
 from hgfleet.bundles.state_cache import StateCache
 from hgfleet.core.files import file_name
-from hgfleet.hg import fingerprint
+from hgfleet.hg import fingerprint, store_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +39,10 @@ class Planner:
         job, path = self._job, repository.path
         published, stores = job.manifests.read(path), job.stores.of(repository)
         state = State()
-        if (stores.urls and repository.bundles) or self._pullbundles.wanted(repository):
+        is_small = self._is_small(repository)
+        if (stores.urls and repository.bundles and not is_small) or self._pullbundles.wanted(
+            repository
+        ):
             state = self._look(repository, self._tips(repository), remember)
         decision = plan(
             repository,
@@ -52,8 +55,16 @@ class Planner:
             demand=job.demand.get(path),
             foreign=render(published) != job.manifests.read_text(path),
             force=job.options.force,
+            is_small=is_small,
         )
         return decision, state
+
+    def _is_small(self, repository: Repository) -> bool:
+        """Whether the store is below the size from which on the registry gives it bundles."""
+        least = repository.bundles_from if repository.bundles else 0
+        store = self._job.source(repository) / ".hg/store"
+        # A repository that is missing on this host is no small one: its bundles stay.
+        return least > 0 and store.is_dir() and not store_size.reaches(str(store), least)
 
     def plan_pullbundles(self, repository: Repository, decision: Plan, state: State) -> ChainPlan:
         """Decide about the pull bundles; `decision` and `state` are from `plan`."""

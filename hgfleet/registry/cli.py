@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core import paths
 from hgfleet.core.errors import UsageError
+from hgfleet.core.text import binary_size
 from hgfleet.registry import user_repositories
 from hgfleet.registry.compiled import dump_compiled
 
@@ -168,7 +169,7 @@ def details(repository: Repository) -> list[str]:
         ("push", ", ".join(repository.push) or "nobody"),
         ("read-only", repository.read_only),
         ("phases", "publishing" if repository.publishing else "draft"),
-        ("bundles", ", ".join(repository.bundles) or "none"),
+        ("bundles", _bundles(repository)),
     ]
     for name, options in repository.policies.items():
         text = json.dumps(options, ensure_ascii=False) if options else ""
@@ -179,6 +180,13 @@ def details(repository: Repository) -> list[str]:
         who = ", ".join(rule.push) or "nobody"
         rows.append(("rule", " ".join(word for word in (on, touching, "only:", who) if word)))
     return [f"{name + ':':13}{value}" for name, value in rows if value is not None]
+
+
+def _bundles(repository: Repository) -> str:
+    kinds = ", ".join(repository.bundles)
+    if kinds and repository.bundles_from:
+        kinds += f" from {binary_size(repository.bundles_from)} on"
+    return kinds or "none"
 
 
 def _row(repository: Repository) -> tuple[Any, ...]:

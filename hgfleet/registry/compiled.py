@@ -61,6 +61,7 @@ def _settings_json(settings: Settings) -> dict[str, Any]:
         "policies": settings.policies,
         "rules": [rule.to_json() for rule in settings.rules] or None,
         "read_only": settings.read_only,
+        "bundles_from": settings.bundles_from,
     }
     return {name: value for name, value in data.items() if value is not None}
 
@@ -76,6 +77,7 @@ def _repository_json(repository: Repository) -> dict[str, Any]:
         "rules": [rule.to_json() for rule in repository.rules] or None,
         "read_only": repository.read_only,
         "owner": repository.owner,
+        "bundles_from": repository.bundles_from or None,
     }
     return {name: value for name, value in data.items() if value is not None}
 
@@ -175,6 +177,7 @@ def _repository(path: str, value: dict[str, Any]) -> Repository:
         rules=tuple(Rule.from_json(rule) for rule in value.get("rules", ())),
         read_only=_reason_or_none(value.get("read_only")),
         owner=_reason_or_none(value.get("owner")),
+        bundles_from=_bytes_or_none(value.get("bundles_from")) or 0,
     )
 
 
@@ -201,6 +204,7 @@ def _settings(value: dict[str, Any]) -> Settings:
         policies=_mapping(value["policies"]) if "policies" in value else None,
         rules=tuple(Rule.from_json(rule) for rule in value.get("rules", ())),
         read_only=_reason_or_none(value.get("read_only")),
+        bundles_from=_bytes_or_none(value.get("bundles_from")),
     )
 
 
@@ -224,6 +228,12 @@ def _mapping(value: object) -> Mapping[str, Any]:
 def _reason_or_none(value: object) -> str | None:
     if value is not None and not isinstance(value, str):
         raise TypeError(f"got {value!r} where text belongs")
+    return value
+
+
+def _bytes_or_none(value: object) -> int | None:
+    if value is not None and (not isinstance(value, int) or value < 0):
+        raise TypeError(f"got {value!r} where a number of bytes belongs")
     return value
 
 

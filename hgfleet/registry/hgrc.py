@@ -24,15 +24,17 @@ def render(repository: Repository) -> str:
     Paths, groups, reasons and descriptions were checked to be single-line printable text, so
     nothing in them can begin a line, a section or an include.
     """
-    protection = ""
+    more_items = ""
     if repository.owner is not None:
-        protection += f"owner = {repository.owner}\n"
+        more_items += f"owner = {repository.owner}\n"
     if repository.read_only is not None:
-        protection += f"read-only = {repository.read_only}\n"
+        more_items += f"read-only = {repository.read_only}\n"
+    if repository.bundles and repository.bundles_from:
+        more_items += f"bundles-from = {repository.bundles_from}\n"
     if repository.policies:
-        protection += f"policies = {_json(dict(repository.policies))}\n"
+        more_items += f"policies = {_json(dict(repository.policies))}\n"
     if repository.rules:
-        protection += f"rules = {_json([rule.to_json() for rule in repository.rules])}\n"
+        more_items += f"rules = {_json([rule.to_json() for rule in repository.rules])}\n"
     read = "public" if repository.read == "public" else " ".join(repository.read)
     return f"""\
 # Written by hgfleet from the entry of this repository in the registry. Changes here are
@@ -50,7 +52,7 @@ contact = {", ".join(repository.push) or "nobody"}
 path = {repository.path}
 read = {read}
 push = {" ".join(repository.push)}
-{protection}""".replace(" \n", "\n")
+{more_items}""".replace(" \n", "\n")
 
 
 def _json(value: object) -> str:

@@ -30,6 +30,10 @@ _T = TypeVar("_T")
 BUNDLE_KINDS: Final = ("stream", "zstd", "gzip")
 """Kinds of clone bundles, in the order a manifest has them unless the registry says otherwise."""
 
+USER_BUNDLES_FROM: Final = 10 * 2**20
+"""Bytes of the store from which on a user repository gets clone bundles, unless the registry says
+otherwise: bundles of a smaller one cost the bundle jobs more than they save clones of it."""
+
 QUOTA: Final = 20
 """Repositories that one person may own below a namespace, unless the namespace says otherwise."""
 
@@ -49,6 +53,7 @@ class Settings:
     policies: Mapping[str, Mapping[str, Any] | None] | None = None
     rules: tuple[Rule, ...] = ()
     read_only: str | None = None
+    bundles_from: int | None = None
 
 
 MAX_FILE_BYTES: Final = 100 * 2**20
@@ -86,7 +91,8 @@ class Repository:
     `read` is "public" or the groups that may read (none: its owner alone); `push` the groups that
     may push (none: only an owner may); `bundles` the kinds of clone bundles in manifest order;
     `read_only` the reason why pushes are refused at the moment; `owner` the person who created it,
-    None for one of the inventory.
+    None for one of the inventory. With a store of less than `bundles_from` bytes it gets no clone
+    bundles; 0 for bundles at any size.
     """
 
     path: str
@@ -99,6 +105,7 @@ class Repository:
     rules: tuple[Rule, ...] = ()
     read_only: str | None = None
     owner: str | None = None
+    bundles_from: int = 0
 
     @property
     def is_public(self) -> bool:
@@ -168,6 +175,7 @@ def effective(
     chain += [registry.defaults, BUILT_IN]
     read: Read = _first([settings.read for settings in chain])
     outermost_first = chain[::-1]
+    least = USER_BUNDLES_FROM if owner is not None else 0
     reasons = [registry.read_only, *(settings.read_only for settings in outermost_first)]
     return Repository(
         path=path,
@@ -180,6 +188,7 @@ def effective(
         rules=tuple(rule for settings in outermost_first for rule in settings.rules),
         read_only=next((reason for reason in reasons if reason), None),
         owner=owner,
+        bundles_from=_first([*(settings.bundles_from for settings in chain), least]),
     )
 
 

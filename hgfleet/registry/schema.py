@@ -38,7 +38,7 @@ MAX_RULES: Final = 100
 """Rules of one entry: each is compared with every changeset of a push."""
 
 _TOP_FIELDS = ("version", "read-only", "defaults", "namespaces", "repositories")
-_SETTING_FIELDS = ("read", "push", "publishing", "bundles", "policies", "rules")
+_SETTING_FIELDS = ("read", "push", "publishing", "bundles", "bundles-from", "policies", "rules")
 _ENTRY_FIELDS = ("description", *_SETTING_FIELDS, "read-only")
 _NAMESPACE_FIELDS = (*_ENTRY_FIELDS, "create", "personal", "quota")
 _RULE_FIELDS = ("branches", "paths", "push")
@@ -210,6 +210,9 @@ class _Checker(Values):
             publishing = self.boolean(node)
         if (node := fields.get("bundles")) is not None:
             bundles = self.bundles(node)
+        bundles_from: object = None
+        if (node := fields.get("bundles-from")) is not None:
+            bundles_from = self.option(node, "size")
         return Settings(
             read,
             push,
@@ -218,6 +221,7 @@ class _Checker(Values):
             self.policies(fields["policies"]) if "policies" in fields else None,
             self.rules(fields["rules"]) if "rules" in fields else (),
             self.reason(fields["read-only"]) if "read-only" in fields else None,
+            bundles_from if isinstance(bundles_from, int) else None,
         )
 
     def policies(self, node: Node) -> dict[str, dict[str, Any] | None]:

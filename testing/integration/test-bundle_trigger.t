@@ -74,6 +74,38 @@ A repository without clone bundles, as those of users, has pull bundles when it 
   $ rm ../spool/* ../tool/.hg/pullbundles
   $ ln -s nowhere ../tool/.hg/clonebundles.manifest
 
+One whose bundles begin at a size is noted by the push that reaches it, and once it has bundles.
+
+  $ rm ../tool/.hg/clonebundles.manifest
+  $ ln -s $TESTTMP/manifest ../tool/.hg/clonebundles.manifest
+  $ cat >> ../tool/.hg/hgrc <<EOF
+  > [hgfleet]
+  > bundles-from = 40000
+  > EOF
+  $ echo small > file
+  $ hg commit -qm small
+  $ push
+  $ ls ../spool
+  $ python3 -c 'import random; print(random.Random(7).randbytes(50000).hex())' > large
+  $ hg commit -qAm large
+  $ push
+  $ ls ../spool
+  team+tool
+  $ rm ../spool/*
+  $ sed -i 's/^bundles-from = .*/bundles-from = 1 GB/' ../tool/.hg/hgrc
+  $ echo smaller > file
+  $ hg commit -qm smaller
+  $ push
+  $ ls ../spool
+  $ touch ../manifest
+  $ echo published > file
+  $ hg commit -qm published
+  $ push
+  $ ls ../spool
+  team+tool
+  $ rm ../spool/* ../manifest ../tool/.hg/hgrc ../tool/.hg/clonebundles.manifest
+  $ ln -s nowhere ../tool/.hg/clonebundles.manifest
+
 A repository without bundles is nobody's business.
 
   $ rm ../tool/.hg/clonebundles.manifest

@@ -23,13 +23,15 @@ def entry(fields: str) -> str:
 
 def test_the_compiled_form_says_the_same_and_is_stable() -> None:
     loaded = parse(
-        HEAD + "namespaces: {n: {description: Näme}}\n"
+        HEAD + "namespaces: {n: {description: Näme, bundles-from: 5MiB}}\n"
         "repositories: {n/a: {description: 'Ä → b', push: [x, y]}, b: {description: B, read: [x]}}"
     )
     text = dump_compiled(loaded)
     again = parse_compiled(text)
     assert dict(again.repositories) == dict(loaded.repositories)
     assert again.namespaces["n"].description == "Näme"
+    assert again.namespaces["n"].settings.bundles_from == 5 * 2**20
+    assert again.repositories["n/a"].bundles_from == 5 * 2**20
     assert dump_compiled(again) == text
 
 

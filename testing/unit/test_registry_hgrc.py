@@ -47,6 +47,12 @@ def test_the_hgrc_says_what_the_registry_says() -> None:
     }
 
 
+def test_the_hgrc_says_from_which_size_on_there_are_bundles() -> None:
+    sized = replace(parse(TWO).repositories["team/tool"], bundles_from=1000)
+    assert read_back(hgrc(sized))["hgfleet"]["bundles-from"] == "1000"
+    assert "bundles-from" not in hgrc(replace(sized, bundles=()))
+
+
 def test_the_hgrc_has_policies_and_rules_on_a_line_each() -> None:
     hint = 'begin with "Bug 1" \\ äöü 日本 ; # %include'
     text = f"""

@@ -10,7 +10,7 @@ import pytest
 from hgfleet.policies.rule import Rule
 from hgfleet.registry import model
 from hgfleet.registry.compiled import dump_compiled, parse_compiled
-from hgfleet.registry.model import BUNDLE_KINDS
+from hgfleet.registry.model import BUNDLE_KINDS, Settings, effective
 from hgfleet.registry.schema import parse
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -168,6 +168,7 @@ repositories:
         owner="bob",
         read="public",
         bundles=BUNDLE_KINDS,
+        bundles_from=10 * 2**20,
     )
     assert (made.push, made.publishing, made.read_only) == ((), False, "on holidays")
     assert made.rules == (Rule(("ops",), paths=("keys",)),)
@@ -176,6 +177,23 @@ repositories:
 def test_an_empty_list_is_a_value_and_not_inherited() -> None:
     text = HEAD + "defaults: {push: [staff]}\nrepositories: {a: {description: A, push: []}}"
     assert parse(text).repositories["a"].push == ()
+
+
+def test_user_repositories_get_bundles_from_a_size_on_unless_the_registry_says_otherwise() -> None:
+    registry = parse("""
+version: 1
+namespaces:
+  a: {bundles-from: 5MiB}
+  a/none: {bundles: []}
+repositories:
+  a/x: {description: X}
+  b: {description: B}
+""")
+    assert [one.bundles_from for one in registry.repositories.values()] == [5 * 2**20, 0]
+    for path, least in (("a/bob/x", 5 * 2**20), ("c/bob/x", 10 * 2**20)):
+        found = effective(path, Settings(), registry, owner="bob")
+        assert (found.bundles, found.bundles_from) == (BUNDLE_KINDS, least)
+    assert effective("a/none/x", Settings(), registry, owner="bob").bundles == ()
 
 
 def test_what_is_not_public_may_have_bundles_too() -> None:

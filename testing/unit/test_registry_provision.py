@@ -241,6 +241,7 @@ def test_what_people_created_follows_its_namespace(created: Target) -> None:
         "read = staff",
         "push = friends",
         "owner = bob",
+        "bundles-from = 10485760",
         'policies = {"file-size": {"max": 104857600}, "no-symlinks": {}}',
     ]
     assert run(created, OPEN) == ["0"]

@@ -208,6 +208,8 @@ def test_a_byte_order_mark_is_no_problem(tmp_path: Path) -> None:
             entry("bundles: [zst]"),
             "3:33: got 'zst', expected stream, zstd, gzip; did you mean 'zst",
         ),
+        (entry("bundles-from: 0"), "3:37: got the number 0, expected a size"),
+        (entry("bundles-from: [1]"), "3:37: got a list, expected a size"),
         (entry("bundles: [bzip2]"), "3:33: got 'bzip2', expected stream, zstd, gzip"),
         (entry("bundles: [zstd, zstd]"), "3:39: got 'zstd' again, expected every name once"),
         (entry("bundles: [gzip, zstd]"), "3:33: got 'gzip' as the first of several, expected it"),
