@@ -29,7 +29,8 @@ class State:
     `heads` are all heads that a client can pull (topological, not secret); empty for an empty
     repository. `tip` is the newest of them, `changesets` the number of changesets up to it.
     `covered` gives, for those tips of published bundles that the repository still has, the number
-    of changesets up to them. `exists` is False where the registry is ahead of the disk.
+    of changesets up to them. `exists` is False where the registry is ahead of the disk. `is_small`:
+    the store is below the size from which on the registry gives the repository clone bundles.
     """
 
     exists: bool = True
@@ -37,6 +38,7 @@ class State:
     tip: str = ""
     changesets: int = 0
     covered: Mapping[str, int] = field(default_factory=dict)
+    is_small: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,17 +138,15 @@ def plan(
     demand: Demand | None = None,
     foreign: bool = False,
     force: bool = False,
-    is_small: bool = False,
 ) -> Plan:
     """Decide what to do for a repository.
 
     `dead` has the URLs of published entries that do not answer as they should, with the reasons;
     such an entry is replaced. `demand` is that of the last day. `foreign` says that the manifest
     has lines which are not among the published entries; they go. `force` replaces everything.
-    `is_small` says that the store is below the size from which on the repository gets bundles.
     """
     path, dead = repository.path, dead or {}
-    early = _without_bundles(repository, state, stores, bool(published) or foreign, is_small)
+    early = _without_bundles(repository, state, stores, bool(published) or foreign)
     if early is not None:
         return early
     usable, problems = _sort(path, state, repository.bundles, published, stores.urls, dead)
@@ -206,7 +206,7 @@ def _reasons_to_keep(
 
 
 def _without_bundles(
-    repository: Repository, state: State, stores: Stores, published: bool, is_small: bool
+    repository: Repository, state: State, stores: Stores, published: bool
 ) -> Plan | None:
     """Return the plan of a repository that gets no bundles now, None for any other one."""
     if stores.urls and repository.bundles and not state.exists:
@@ -217,7 +217,7 @@ def _without_bundles(
         reason = f"{which}: it gets no bundles"
     elif not repository.bundles:
         reason = "the registry gives it no bundles"
-    elif is_small:
+    elif state.is_small:
         least = binary_size(repository.bundles_from)
         reason = f"smaller than {least}, from which on it gets bundles"
     elif not state.heads:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hgfleet.bundles import repository as hg_side
@@ -44,6 +45,7 @@ class Planner:
             repository
         ):
             state = self._look(repository, self._tips(repository), remember)
+        state = replace(state, is_small=is_small)
         decision = plan(
             repository,
             state,
@@ -55,7 +57,6 @@ class Planner:
             demand=job.demand.get(path),
             foreign=render(published) != job.manifests.read_text(path),
             force=job.options.force,
-            is_small=is_small,
         )
         return decision, state
 
