@@ -48,7 +48,7 @@ def test_a_repository_that_becomes_private_is_withdrawn_at_once(site: BundleSite
 
 def test_a_repository_that_is_archived_loses_its_bundles_in_the_next_run(site: BundleSite) -> None:
     site.repository("people/bob/x", commits=3)
-    static = build({}, {"people": Namespace("people")}, Settings(bundles=("zstd",)))
+    static = build({}, {"people": Namespace("people")}, Settings(bundles=("zstd",), bundles_from=1))
     site.config.registry.write_text(dump_compiled(static))
     site.config.dynamic.parent.mkdir()
     entry = user_repositories.Entry("bob", "", "2026-11-20T00:00:00Z")
@@ -73,7 +73,7 @@ def test_bundles_of_a_purged_repository_go_in_the_next_run_though_none_saw_it_ar
 ) -> None:
     for path in ("people/bob/x", "people/bob/stays"):
         site.repository(path, commits=3)
-    static = build({}, {"people": Namespace("people")}, Settings(bundles=("zstd",)))
+    static = build({}, {"people": Namespace("people")}, Settings(bundles=("zstd",), bundles_from=1))
     site.config.registry.write_text(dump_compiled(static))
     site.config.dynamic.parent.mkdir()
     entry = user_repositories.Entry("bob", "", "2026-11-20T00:00:00Z")
@@ -183,7 +183,9 @@ def test_a_lost_dynamic_registry_withdraws_nothing(site: BundleSite) -> None:
     site.repository("people/bob/x", commits=3)
     project = site.repository("project")
     static = build(
-        {"project": ("", Settings())}, {"people": Namespace("people")}, Settings(bundles=("zstd",))
+        {"project": ("", Settings())},
+        {"people": Namespace("people")},
+        Settings(bundles=("zstd",), bundles_from=1),
     )
     site.config.registry.write_text(dump_compiled(static))
     site.config.dynamic.parent.mkdir()
