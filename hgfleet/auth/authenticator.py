@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         def person(self, name: str) -> Entry | None:
             """Find an enabled person; raise UnavailableError."""
 
-        def is_password(self, name: str, entry: Entry | None, password: str) -> bool:
+        def is_password(self, entry: Entry | None, password: str) -> bool:
             """Check a password, also for a name without an entry; raise UnavailableError."""
 
     class TokenStore(Protocol):
@@ -161,7 +161,7 @@ class Authenticator:
             # No person has a name of another form, so the directory need not see it.
             entry = self._person(name) if _NAME.fullmatch(name) else None
             # Not even an empty password reaches a bind: it would be anonymous, and succeed.
-            is_right = bool(password) and self._directory.is_password(name, entry, password)
+            is_right = bool(password) and self._directory.is_password(entry, password)
         except UnavailableError:
             with self._lock:
                 self._limits.undone(attempt)

@@ -39,6 +39,8 @@ IDLE_S: Final = 30.0
 
 MOST_IDLE: Final = 16
 
+NOBODY: Final = "nobody-has-this-name"
+
 
 class LdapDirectory:
     """The directory as the daemon sees it. Safe in threads."""
@@ -64,9 +66,9 @@ class LdapDirectory:
         """Find an enabled person with groups; raise UnavailableError."""
         return self._ask(lambda uri: self._person_at(uri, name))
 
-    def is_password(self, name: str, entry: Entry | None, password: str) -> bool:
+    def is_password(self, entry: Entry | None, password: str) -> bool:
         """Bind as the person, or as one who does not exist; raise UnavailableError."""
-        dn = f"uid={_in_dn(name)},{self._config.people_base}" if entry is None else entry.dn
+        dn = bound_as(entry, self._config.people_base)
         is_right = self._ask(lambda uri: self._binds(uri, dn, password))
         return is_right and entry is not None
 
@@ -77,7 +79,7 @@ class LdapDirectory:
             started = self._clock()
             problem = None
             try:
-                self._person_at(uri, "nobody-has-this-name")
+                self._person_at(uri, NOBODY)
             except UnavailableError as error:
                 problem = str(error)
             results.append((uri, problem, self._clock() - started))
@@ -200,6 +202,14 @@ def order(uris: Sequence[str], failed: set[str]) -> list[str]:
     return sorted(uris, key=failed.__contains__)  # which is stable
 
 
+def bound_as(entry: Entry | None, people_base: str) -> str:
+    """Return the DN of a bind; for a name without an entry one that is nobody's.
+
+    The provider logs binds, and such a name may be a password that was typed into the wrong field.
+    """
+    return f"uid={NOBODY},{people_base}" if entry is None else entry.dn
+
+
 def person_of(found: Found, name: str) -> str | None:
     """The DN of the one enabled person of exactly this name, or None."""
     try:
@@ -207,11 +217,6 @@ def person_of(found: Found, name: str) -> str | None:
     except entries.DeniedError:
         return None
     return dn if found_name == name else None
-
-
-def _in_dn(name: str) -> str:
-    """A name that cannot leave its place in a DN; no person has a name with other characters."""
-    return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "x" for c in name) or "x"
 
 
 def _problem(step: str, error: Exception) -> str:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from hgfleet.auth.directory import order, person_of
+from hgfleet.auth.authenticator import Entry
+from hgfleet.auth.directory import bound_as, order, person_of
 
 
 def test_servers_that_failed_are_asked_last() -> None:
@@ -13,6 +14,13 @@ def test_servers_that_failed_are_asked_last() -> None:
 
 
 BOB = "uid=bob,ou=people,dc=example,dc=org"
+
+
+def test_a_name_without_an_entry_is_in_no_bind() -> None:
+    """The provider logs binds, and the name may be a password in the wrong field."""
+    base = "ou=people,dc=example,dc=org"
+    assert bound_as(Entry("bob", BOB, frozenset()), base) == BOB
+    assert bound_as(None, base) == f"uid=nobody-has-this-name,{base}"
 
 
 @pytest.mark.parametrize(

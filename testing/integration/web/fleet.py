@@ -30,8 +30,8 @@ class Directory:
             raise UnavailableError("ldaps://ldap1 (search: Can't contact LDAP server)")
         return Entry(name, f"uid={name}", self.groups[name]) if name in self.passwords else None
 
-    def is_password(self, name: str, entry: Entry | None, password: str) -> bool:
-        return entry is not None and self.passwords[name] == password
+    def is_password(self, entry: Entry | None, password: str) -> bool:
+        return entry is not None and self.passwords[entry.name] == password
 
 
 @dataclass
