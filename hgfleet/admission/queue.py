@@ -25,6 +25,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from hgfleet.core import files
 from hgfleet.core.errors import HgfleetError
 
 if TYPE_CHECKING:
@@ -225,21 +226,13 @@ def _locked(folder: Path) -> Iterator[None]:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         deadline = time.monotonic() + LOCK_SECONDS
-        while not _lock(descriptor):
+        while not files.try_lock(descriptor):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{folder} is locked")
             time.sleep(0.005)
         yield
     finally:
         os.close(descriptor)
-
-
-def _lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _tickets(folder: Path) -> list[Ticket]:
@@ -255,7 +248,7 @@ def _tickets(folder: Path) -> list[Ticket]:
         except FileNotFoundError:
             continue
         try:
-            if _lock(descriptor):
+            if files.try_lock(descriptor):
                 path.unlink(missing_ok=True)
                 continue
             is_fresh = now - os.fstat(descriptor).st_mtime < FRESH_SECONDS

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles.budget import room_needed
 from hgfleet.bundles.manifest import locate
 from hgfleet.core.files import file_name
 from hgfleet.core.text import size
+from hgfleet.hg import store_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +64,7 @@ def _facts(pipeline: Pipeline, repository: Repository, state: State) -> Iterator
     if state.heads:
         yield "repository", f"{state.changesets:,} changesets, {len(state.heads):,} heads"
         yield "tip", state.tip
-        store = hg_side.store_size(pipeline.job.source(repository))
+        store = store_size.size(f"{pipeline.job.source(repository)}/.hg/store")
         room = room_needed(store, len(repository.bundles))
         where = "in RAM" if room <= config.scratch_ram_bytes else "on disk"
         yield "store", f"{size(store)}; new bundles take up to {size(room)} of scratch, {where}"

@@ -19,7 +19,6 @@ import re
 import shutil
 import threading
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.bundles.kinds import KINDS
@@ -30,6 +29,7 @@ from hgfleet.hg.command_server import MAX_ERROR, Hg, HgError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+    from pathlib import Path
 
 CHUNK: Final = 1024 * 1024
 """Bytes read at a time."""
@@ -112,17 +112,6 @@ class Bundle:
     bundlespec: str
     sha256: str
     size: int
-
-
-def store_size(path: Path) -> int:
-    """Return the size of a repository's store in bytes."""
-    total = 0
-    for folder, _, names in os.walk(path / ".hg" / "store"):
-        for name in names:
-            # A push may rename or remove files meanwhile; this is for an estimate.
-            with contextlib.suppress(OSError):
-                total += (Path(folder) / name).lstat().st_size
-    return total
 
 
 def generate(hg: Hg, snapshot: Path, kind: str, work: Path, zstd_level: int) -> Bundle:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles.budget import SNAPSHOT, estimate, room_needed
 from hgfleet.bundles.scratch import remove
+from hgfleet.hg import store_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +70,7 @@ def opened(job: Job, repository: Repository, seen: State, copies: int) -> Iterat
     The workspace is in RAM if everything fits there; else on disk, where the snapshot stays for the
     next run. `copies` is the number of bundles that will be made or cloned.
     """
-    store = hg_side.store_size(job.source(repository))
+    store = store_size.size(f"{job.source(repository)}/.hg/store")
     room = room_needed(store, copies)
     in_ram = job.scratch.room.take(room)
     folder = job.scratch.work(repository.path, in_ram=in_ram)

@@ -6,6 +6,7 @@ SSH sessions import this module, so it does without pathlib.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 from typing import TYPE_CHECKING
 
@@ -106,3 +107,12 @@ def file_name(repository: str) -> str:
 def repository_of(name: str) -> str:
     """Decode `file_name`."""
     return name.replace("+", "/")
+
+
+def try_lock(descriptor: int) -> bool:
+    """Take the exclusive lock of an open file unless another process has it; say whether it did."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

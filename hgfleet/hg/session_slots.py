@@ -9,13 +9,13 @@ slot is free is left over from a killed session; the next push removes it.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import tempfile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
+from hgfleet.core import files
 from hgfleet.hg.incoming import SessionEndError, SpoolLimits, size_text, spool_refusal
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def take(folder: str, person: str, most: int) -> Slot:
     """
     for number in range(most):
         descriptor = os.open(f"{folder}/{person}.{number}.slot", _OPEN, 0o600)
-        if _lock(descriptor):
+        if files.try_lock(descriptor):
             return Slot(folder, person, number, descriptor)
         os.close(descriptor)
     raise SessionEndError(
@@ -63,14 +63,6 @@ def take(folder: str, person: str, most: int) -> Slot:
     )
 
 
-def _lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def remove_leftovers(folder: str) -> None:
     """Remove the data of sessions that were killed."""
     for path in Path(folder).iterdir():
@@ -78,7 +70,7 @@ def remove_leftovers(folder: str) -> None:
             continue
         descriptor = os.open(path.with_suffix(".slot"), _OPEN, 0o600)
         try:
-            if _lock(descriptor):
+            if files.try_lock(descriptor):
                 path.unlink(missing_ok=True)
         finally:
             os.close(descriptor)

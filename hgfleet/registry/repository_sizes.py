@@ -8,12 +8,12 @@ a kill between a push and its note, or a storage upgrade, is forgotten by then.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import time
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.core import files
+from hgfleet.hg import store_size
 from hgfleet.registry import user_repositories
 
 if TYPE_CHECKING:
@@ -91,10 +91,4 @@ def remember(place: Path, size: int) -> None:
 
 def measured(place: Path) -> int:
     """Return the bytes of the repository's store, from a walk through it."""
-    size = 0
-    for folder, _, names in os.walk(place / ".hg/store"):
-        for name in names:
-            # A transaction of this moment may remove a listed file.
-            with contextlib.suppress(OSError):
-                size += os.lstat(f"{folder}/{name}").st_size
-    return size
+    return store_size.size(f"{place}/.hg/store")
