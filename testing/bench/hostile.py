@@ -134,6 +134,13 @@ class Host:
         )
         return done.stdout.decode()
 
+    def start(self, *argv: str) -> subprocess.Popen[str]:
+        """Start a command; its output is a pipe."""
+        command = [*self._command, *argv]
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+        )
+
     @contextlib.contextmanager
     def sampler(self) -> Iterator[Sampler]:
         """Measure the web part's unit."""
@@ -309,33 +316,56 @@ def count_downs(statistics_csv: str) -> int:
     return sum(int(row.get("chkdown") or 0) for row in servers)
 
 
-def connections(site: Site, proxy: Host, other: Host, target: str, seconds: float) -> bool:
-    """Keep 300 connections on one page, and time pages for a client with another address."""
-    before = downs(proxy)
-    over = threading.Event()
-
-    def press() -> None:
-        while not over.is_set():
-            site.request(Case("dearest page", target), 60)
-
-    threads = [threading.Thread(target=press, daemon=True) for _ in range(CONNECTIONS)]
-    for thread in threads:
-        thread.start()
-    pages: list[float] = []
-    failed = 0
-    deadline = time.monotonic() + seconds
-    script = (
-        "import ssl, sys, time, urllib.request as u; t = time.perf_counter(); "
-        "c = ssl._create_unverified_context(); "
-        "u.urlopen(sys.argv[1], context=c, timeout=60).read(); print(time.perf_counter() - t)"
-    )
-    url = f"https://proxy1/{site.repository}/shortlog"
+PRESS: Final = r"""
+import http.client, ssl, sys, threading, time
+target, count, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+context = ssl._create_unverified_context()
+deadline = time.monotonic() + seconds
+def press():
     while time.monotonic() < deadline:
         try:
-            pages.append(float(other.run("python3", "-c", script, url)))
-        except subprocess.CalledProcessError:
-            failed += 1
-    over.set()
+            connection = http.client.HTTPSConnection("proxy1", timeout=60, context=context)
+            connection.request("GET", target)
+            connection.getresponse().read()
+            connection.close()
+        except OSError:
+            pass
+threads = [threading.Thread(target=press, daemon=True) for _ in range(count)]
+for thread in threads:
+    thread.start()
+print("pressing", flush=True)
+time.sleep(seconds)
+"""
+
+PAGE: Final = (
+    "import ssl, sys, time, urllib.request as u; t = time.perf_counter(); "
+    "c = ssl._create_unverified_context(); "
+    "u.urlopen(sys.argv[1], context=c, timeout=60).read(); print(time.perf_counter() - t)"
+)
+
+
+def connections(
+    site: Site, proxy: Host, attacker: Host, other: Host, target: str, seconds: float
+) -> bool:
+    """Keep 300 connections of one host on a page, and time pages for another host.
+
+    Both are hosts of the cluster: the address of clients outside of it has no limits.
+    """
+    before = downs(proxy)
+    path = f"/{site.repository}"
+    pages: list[float] = []
+    failed = 0
+    press = attacker.start("python3", "-c", PRESS, path + target, str(CONNECTIONS), str(seconds))
+    with press:
+        assert press.stdout is not None
+        press.stdout.readline()
+        while press.poll() is None:
+            try:
+                pages.append(
+                    float(other.run("python3", "-c", PAGE, f"https://proxy1{path}/shortlog"))
+                )
+            except subprocess.CalledProcessError:
+                failed += 1
     went_down = downs(proxy) - before
     slowest = max(pages, default=0.0)
     text = f"other address: {len(pages)} pages, {failed} failed, slowest {slowest:.2f} s <= 1 s"
@@ -379,6 +409,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--page", default="/graph?revcount=1000", help="of that phase")
     parser.add_argument("--web", default="hg1", help="host of the web part")
     parser.add_argument("--proxy", default="proxy1", help="host of the proxy")
+    parser.add_argument("--attacker", default="s3-2", help="host with the 300 connections")
     parser.add_argument("--other", default="ldap1", help="host that is the other address")
     return parser
 
@@ -399,8 +430,10 @@ def main() -> int:
         if options.phase in (None, name):
             held &= phase(site, host, chosen, count, options.timeout, name)
     if options.phase in (None, "connections"):
-        proxy, other = Host(options.proxy), Host(options.other)
-        held &= connections(site, proxy, other, options.page, options.seconds)
+        proxy, attacker, other = (
+            Host(one) for one in (options.proxy, options.attacker, options.other)
+        )
+        held &= connections(site, proxy, attacker, other, options.page, options.seconds)
     return 0 if held else 1
 
 
