@@ -26,6 +26,12 @@ class RegistryError(HgfleetError):
     exit_code = 65
 
 
+class PushlogError(HgfleetError):
+    """A push log, or a record that arrived for it, is damaged or does not fit."""
+
+    exit_code = 65
+
+
 class UnavailableError(HgfleetError):
     """A server this command depends on (directory, object store) does not answer."""
 

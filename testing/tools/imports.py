@@ -1,7 +1,8 @@
 """Direction of imports between the packages of hgfleet, and circles between its modules.
 
-    core <- {directory, policies, hg, objectstore, admission} <- registry
-         <- {auth <- selfservice <- ssh, auth <- web, storage, bundles <- steering} <- hgext
+    core <- {directory, policies, hg <- pushlog, objectstore, admission} <- registry
+         <- {auth <- selfservice <- ssh, auth <- web, storage, bundles <- steering,
+             {auth, bundles} <- replication} <- hgext
 
 Imports for types alone and imports inside functions count too: a reader has to know both modules
 for either. `hgfleet.cli` may import every part.
@@ -23,9 +24,10 @@ BELOW: Final[Mapping[str, tuple[str, ...]]] = {
     "directory": ("core",),
     "policies": ("core",),
     "hg": ("core",),
+    "pushlog": ("hg",),
     "objectstore": ("core",),
     "admission": ("core",),
-    "registry": ("directory", "policies", "hg", "objectstore", "admission"),
+    "registry": ("directory", "policies", "pushlog", "objectstore", "admission"),
     "auth": ("registry",),
     "selfservice": ("auth",),
     "ssh": ("selfservice",),
@@ -33,6 +35,7 @@ BELOW: Final[Mapping[str, tuple[str, ...]]] = {
     "storage": ("registry",),
     "bundles": ("registry",),
     "steering": ("bundles",),
+    "replication": ("auth", "bundles"),
 }
 """The packages right below each package. A package may import all that is below it."""
 

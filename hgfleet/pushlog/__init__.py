@@ -1,0 +1,1 @@
+"""Push log: a record of each push, in the store of its repository, and all that reads it."""
