@@ -1,0 +1,1 @@
+"""Replication: every push of the primary, in order, on every mirror."""

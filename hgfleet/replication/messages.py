@@ -1,0 +1,189 @@
+"""Messages of replication: names of streams and subjects, and what a message holds. Pure.
+
+| subject | from | to | content |
+| --- | --- | --- | --- |
+| `hgfleet.pushes.IDENTITY` | relay | stream `hgfleet-pushes` | a record, its changegroup |
+| `hgfleet.documents.NAME` | relay | stream `hgfleet-documents` | a file beside repositories |
+| `hgfleet.leases.MIRROR` | applier | relay | a heartbeat: the mirror is alive, and how far it is |
+| `hgfleet.applied.MIRROR` | applier | relay | a push is visible on the mirror |
+| `hgfleet.events.IDENTITY` | relay | stream `hgfleet-events` | what all live mirrors show |
+
+IDENTITY is that of a push log. A message of a push has the id "IDENTITY.NUMBER", so that the broker
+drops a second copy. Whatever arrives is parsed as hostile input.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from hgfleet.core.errors import PushlogError
+from hgfleet.core.names import path_problem
+from hgfleet.pushlog.record import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hgfleet.pushlog.record import Record
+
+_Kind = TypeVar("_Kind")
+
+PUSHES: Final = "hgfleet-pushes"
+DOCUMENTS: Final = "hgfleet-documents"
+EVENTS: Final = "hgfleet-events"
+
+MESSAGE_ID: Final = "Nats-Msg-Id"
+PATH: Final = "Hgfleet-Path"
+
+MAX_PAYLOAD: Final = 512 * 1024
+"""Bytes of a changegroup, or of a document, in a message; mirrors fetch larger ones."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,251}")
+
+
+def pushes(identity: str) -> str:
+    """Return the subject of the pushes to a repository."""
+    return f"hgfleet.pushes.{identity}"
+
+
+def documents(name: str) -> str:
+    """Return the subject of a document; its name is encoded, as it may have dots and slashes."""
+    return f"hgfleet.documents.{name.encode('utf-8').hex()}"
+
+
+def events(identity: str) -> str:
+    """Return the subject of the events of a repository."""
+    return f"hgfleet.events.{identity}"
+
+
+def leases(host: str) -> str:
+    """Return the subject of a mirror's heartbeats."""
+    return f"hgfleet.leases.{token(host)}"
+
+
+def applied(host: str) -> str:
+    """Return the subject on which a mirror says which pushes it shows."""
+    return f"hgfleet.applied.{token(host)}"
+
+
+def token(host: str) -> str:
+    """Return a host's name as one token of a subject."""
+    made = host.replace(".", "_")
+    if not _NAME.fullmatch(made):
+        raise ValueError(f"{host!r} is no host name")
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class PushMessage:
+    """A push: the repository's path at that time, the line of its record, and its changesets.
+
+    `changegroup` is a changegroup of version 03 of exactly the record's changesets, compressed with
+    zlib; empty where the record has none, or where it is larger than MAX_PAYLOAD.
+    """
+
+    path: str
+    line: bytes
+    record: Record
+    changegroup: bytes = b""
+
+    @property
+    def id(self) -> str:
+        """The id by which the broker drops a second copy."""
+        return f"{self.record.repository}.{self.record.id}"
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers of the message."""
+        return {MESSAGE_ID: self.id, PATH: self.path}
+
+    def body(self) -> bytes:
+        """Return the body: the line, a line feed, the changegroup."""
+        return self.line + b"\n" + self.changegroup
+
+
+def decode_push(headers: Mapping[str, str] | None, body: bytes) -> PushMessage:
+    """Read a message of a push; raises PushlogError."""
+    path = (headers or {}).get(PATH, "")
+    if path_problem(path):
+        raise PushlogError(f"a message names {path!r:.80} where the path of a repository belongs")
+    line, _, changegroup = body.partition(b"\n")
+    return PushMessage(path, line, parse(line), changegroup)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A heartbeat of a mirror. `sent` is in seconds since 1970 by the mirror's clock.
+
+    `waiting` counts pushes that arrived and are not applied, `parked` repositories that wait for an
+    operator or a repair.
+    """
+
+    host: str
+    boot: str
+    caught_up: bool
+    waiting: int
+    parked: int
+    sent: float
+
+    def body(self) -> bytes:
+        """Return the body of the message."""
+        return json.dumps(asdict(self)).encode("ascii")
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """Push `id` of a repository, and all before it, are visible on a mirror."""
+
+    host: str
+    repository: str
+    id: int
+
+    def body(self) -> bytes:
+        """Return the body of the message."""
+        return json.dumps(asdict(self)).encode("ascii")
+
+
+def decode_lease(body: bytes) -> Lease:
+    """Read a heartbeat; raises ValueError."""
+    data = _object(body)
+    lease = _made(Lease, data)
+    right = (
+        isinstance(lease.host, str)
+        and isinstance(lease.boot, str)
+        and isinstance(lease.caught_up, bool)
+        and type(lease.waiting) is int
+        and type(lease.parked) is int
+        and isinstance(lease.sent, int | float)
+    )
+    if not right:
+        raise ValueError(f"no heartbeat: {body!r:.200}")
+    return lease
+
+
+def decode_applied(body: bytes) -> Applied:
+    """Read what a mirror shows; raises ValueError."""
+    made = _made(Applied, _object(body))
+    if not (
+        isinstance(made.host, str) and isinstance(made.repository, str) and type(made.id) is int
+    ):
+        raise ValueError(f"no applied push: {body!r:.200}")
+    return made
+
+
+def _made(kind: type[_Kind], data: dict[str, Any]) -> _Kind:
+    try:
+        return kind(**data)
+    except TypeError as error:
+        raise ValueError(f"fields {', '.join(data)!r:.200} are not those expected") from error
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON: {body!r:.200}") from error
+    if not isinstance(data, dict) or not all(isinstance(name, str) for name in data):
+        raise ValueError(f"no object: {body!r:.200}")
+    return data

@@ -1,0 +1,87 @@
+"""Settings of replication: `/etc/hgfleet/replication.toml`, written by the role `replication`.
+
+role = "mirror"                       # or "primary"
+host = "hgweb1"                       # this host's name in its certificate
+primary = "hg1"                       # the primary's name in its certificate
+source = "https://hg1:7460"           # where mirrors fetch what messages do not carry
+brokers = ["tls://broker1:4222"]
+mirrors = ["hgweb1", "hgweb2"]        # hosts that may be mirrors
+replicas = 1                          # copies of a stream among the brokers: 1 or 3
+lease_seconds = 5.0
+wait_seconds = 2.0                    # for which a push waits for its mirrors
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.core import paths
+from hgfleet.core.config import read
+
+if TYPE_CHECKING:
+    from hgfleet.core.config import Table
+
+DEFAULT_PATH: Final = Path("/etc/hgfleet/replication.toml")
+SOURCE_PORT: Final = 7460
+
+
+class Role(StrEnum):
+    """What a host is in replication."""
+
+    PRIMARY = "primary"
+    MIRROR = "mirror"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Role and names of a host, its brokers, and times in seconds.
+
+    `certificate`, `key` and `ca` are PEM files: a host is known to brokers and to the source by the
+    name in its certificate. `wake` is the Unix socket of the relay, for sessions; `state` is a
+    folder in RAM for what other programs of the host read.
+    """
+
+    role: Role
+    host: str
+    primary: str
+    source: str
+    brokers: tuple[str, ...]
+    mirrors: tuple[str, ...]
+    replicas: int = 1
+    lease_seconds: float = 5.0
+    wait_seconds: float = 2.0
+    repositories: Path = Path(paths.REPOSITORIES)
+    compiled: Path = Path(paths.COMPILED)
+    dynamic: Path = Path(paths.DYNAMIC)
+    manifests: Path = Path(paths.MANIFESTS)
+    pull_bundles: Path = Path(paths.PULL_BUNDLES)
+    hg: Path = Path(paths.HG)
+    hgrc: Path = Path(paths.HGRC)
+    certificate: Path = Path("/etc/hgfleet/tls/cert.pem")
+    key: Path = Path("/etc/hgfleet/tls/key.pem")
+    ca: Path = Path("/etc/hgfleet/tls/ca.pem")
+    wake: Path = Path("/run/hgfleet-relay/wake.sock")
+    state: Path = Path("/run/hgfleet-replication")
+
+
+def load(path: Path = DEFAULT_PATH) -> Settings:
+    """Read the settings. Raises ConfigurationError that names a wrong setting."""
+    return read(path, parse, "the settings of replication", "the role `replication` writes them")
+
+
+def parse(table: Table) -> Settings:
+    """Take the settings out of a table."""
+    return Settings(
+        role=Role(table.choice("role", tuple(Role))),
+        host=table.text("host"),
+        primary=table.text("primary"),
+        source=table.url("source"),
+        brokers=table.texts("brokers"),
+        mirrors=table.texts("mirrors"),
+        replicas=table.integer("replicas", 1, least=1, most=5),
+        lease_seconds=table.seconds("lease_seconds", 5.0, least=1, most=300),
+        wait_seconds=table.seconds("wait_seconds", 2.0, least=0, most=60),
+    )
