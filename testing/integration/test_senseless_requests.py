@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from testing.integration.support.site import environment, program
+from testing.integration.support.site import environment
+from testing.tools import prefork
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -143,7 +143,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, st
             (repository / ".hg/hgrc").write_text(
                 "[hgfleet]\npath = team/tool\nread = public\npush = staff\n"
             )
-        subprocess.run([program(), *arguments], env=own, check=True)
+        assert prefork.shared(own).hg(arguments, own, root).returncode == 0
     return repository, own
 
 
@@ -157,13 +157,8 @@ def test_a_senseless_request_ends_cleanly(
 ) -> None:
     repository, own = served
 
-    done = subprocess.run(
-        [program(), "-R", repository, "serve", "--stdio"],
-        env=own,
-        input=request_,
-        capture_output=True,
-        check=False,
-    )
+    words = ["-R", repository, "serve", "--stdio"]
+    done = prefork.shared(own).hg(words, own, repository.parent, request_)
 
     said = done.stderr.decode("utf-8", "replace")
     assert done.returncode in (0, 255), said

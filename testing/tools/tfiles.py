@@ -204,22 +204,20 @@ def run(path: Path, scratch: Path) -> None:
     # In a file and not on stdin, where a command could read the rest of it.
     script = scratch / "script"
     script.write_text(script_of(commands, salt), "utf-8")
-    programs = scratch / "bin"
-    programs.mkdir()
+    programs = prefork.shared(env).program.parent
     try:
-        with prefork.running(programs, env):
-            done = subprocess.run(
-                ["bash", "--noprofile", "--norc", str(script)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                encoding="utf-8",
-                errors="backslashreplace",
-                cwd=env["TESTTMP"],
-                env={**env, "PATH": f"{programs}{os.pathsep}{env['PATH']}"},
-                timeout=SECONDS_PER_FILE,
-                check=False,
-            )
+        done = subprocess.run(
+            ["bash", "--noprofile", "--norc", str(script)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="backslashreplace",
+            cwd=env["TESTTMP"],
+            env={**env, "PATH": f"{programs}{os.pathsep}{env['PATH']}"},
+            timeout=SECONDS_PER_FILE,
+            check=False,
+        )
     except subprocess.TimeoutExpired as error:
         raise MismatchError(f"{path}: not done within {SECONDS_PER_FILE} s") from error
     found, ended = outputs(done.stdout, salt, len(commands))

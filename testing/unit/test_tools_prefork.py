@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +13,8 @@ from testing.tools import prefork
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
+    from testing.conftest import WaitFor
 
 SHOW = """
 import os, sys
@@ -36,11 +40,16 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def program(
+def server(
     tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]
-) -> Iterator[Path]:
+) -> Iterator[prefork.Server]:
     with prefork.running(tmp_path_factory.mktemp("bin"), environment) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def program(server: prefork.Server) -> Path:
+    return server.program
 
 
 def run(program: Path, *words: str, folder: Path, **more: object) -> tuple[int, str, str]:
@@ -84,3 +93,76 @@ def test_another_encoding_starts_the_real_hg(
         for one in (program, prefork.HG)
     )
     assert ours == real
+
+
+def test_a_command_without_a_client_is_the_same(
+    server: prefork.Server, environment: dict[str, str], tmp_path: Path
+) -> None:
+    given = b"words" * 100_000
+    done = server.hg(["show"], {**environment, "SAID": "one"}, tmp_path, given)
+    said = ("one", str(tmp_path), os.umask(0o022), given.decode(), False)
+    os.umask(said[2])
+    assert done.stdout.decode() == f"{said}\n"
+    assert (done.returncode, done.stderr) == (7, b"complaint\n")
+    # A command that ends before it has read its stdin.
+    assert server.hg(["version", "-q"], environment, tmp_path, given).returncode == 0
+
+
+ENDINGS = {
+    "pass": 0,
+    "import sys; sys.exit(3)": 3,
+    "import sys; sys.exit('a sentence')": 1,
+    "1 / 0": 1,
+    "import os, signal; os.kill(os.getpid(), signal.SIGKILL)": -signal.SIGKILL,
+}
+
+
+@pytest.mark.parametrize("code", ENDINGS)
+def test_python_ends_as_it_does_without_a_server(
+    server: prefork.Server, environment: dict[str, str], code: str
+) -> None:
+    code = f"import atexit; atexit.register(print, 'end', __name__); {code}"
+    ours, client, real = (
+        server.python(code, ["word"], environment),
+        *(
+            subprocess.run(
+                [one, "-c", code, "word"], env=environment, capture_output=True, check=False
+            )
+            for one in (server.interpreter, sys.executable)
+        ),
+    )
+    assert ours.returncode == client.returncode == real.returncode
+    assert ours.stdout == client.stdout == real.stdout
+    assert ours.stderr.splitlines()[-1:] == real.stderr.splitlines()[-1:]
+
+
+def test_a_module_runs_as_the_main_program(
+    server: prefork.Server, environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "told.py").write_text("import sys\nprint(__name__, sys.argv[1:])\n")
+    said = subprocess.run(
+        [server.interpreter, "-m", "told", "a", "b"],
+        env={**environment, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout == "__main__ ['a', 'b']\n"
+
+
+def test_a_command_ends_with_its_client(
+    server: prefork.Server, environment: dict[str, str], wait_for: WaitFor
+) -> None:
+    code = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
+    client = subprocess.Popen(
+        [server.interpreter, "-c", code], env=environment, stdout=subprocess.PIPE, text=True
+    )
+    assert client.stdout is not None
+    pid = int(client.stdout.readline())
+    assert Path(f"/proc/{pid}").exists()
+    client.kill()
+    client.wait()
+    client.stdout.close()
+    wait_for("its command has ended", lambda: not Path(f"/proc/{pid}").exists())
+    # The server goes on.
+    assert server.python("pass", [], environment).returncode == 0

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
+import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Final
+import tempfile
+from pathlib import Path
+from typing import Final
 
 from hgfleet.registry import user_repositories
 from hgfleet.registry.model import Namespace, Registry, Settings, build
 from testing.integration.support import site
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from testing.tools import prefork
 
 NAMESPACES: Final = {
     "people": Namespace(
@@ -34,6 +37,11 @@ policies = {site.HGEXT}/policies.py
 [experimental]
 evolution = all
 """
+
+SESSION: Final = {"PYTHONPATH": str(site.TOP), "PATH": "/usr/bin:/bin", "HGENCODING": "utf-8"}
+"""The environment that sessions begin with; the encoding is what they set before they use core."""
+
+PARTS_OF_SESSIONS: Final = ("hgfleet.ssh.shell", "hgfleet.selfservice.commands")
 
 BOB: Final = {"HGFLEET_USER": "bob", "HGFLEET_GROUPS": "sandbox"}
 CAROL: Final = {"HGFLEET_USER": "carol", "HGFLEET_GROUPS": "sandbox"}
@@ -64,27 +72,30 @@ class SelfserviceSite(site.Site):
         self.register(static)
         return static
 
-    def argv(self, person: str, group: str = "sandbox", first: str = "") -> list[str]:
-        """Return the command line of a session, in which the Python code `first` runs first."""
+    def code(self, first: str = "") -> str:
+        """Return the code of a session, after the code `first`."""
         # The system log of the machine that runs the tests is not ours to fill.
-        start = (
-            f"{first}import sys; from hgfleet.ssh import shell; "
-            f"log = open('{self.root}/log', 'a', buffering=1); "
+        return (
+            "import sys; from hgfleet.selfservice import repositories; "
+            f"repositories.program = lambda: {str(prefork.shared(SESSION).program)!r}; {first}"
+            f"from hgfleet.ssh import shell; log = open('{self.root}/log', 'a', buffering=1); "
             "shell.logfmt.to_syslog = lambda _: lambda t: print(t, file=log); "
             "sys.exit(shell.main())"
         )
+
+    def arguments(self, person: str, group: str = "sandbox") -> list[str]:
+        """Return the command line of a session."""
         return [
-            *(sys.executable, "-c", start, "--user", person, "--groups", group),
+            *("--user", person, "--groups", group),
             *("--registry", str(self.registry), "--dynamic", str(self.dynamic)),
             *("--root", str(self.repos), "--hgrc", str(self.hgrc)),
         ]
 
     def session(self, person: str, command: str, first: str = "") -> subprocess.Popen[str]:
-        """Begin a session of a person."""
-        path = "/usr/bin:/bin"
+        """Begin a session of a person, in which the code `first` runs first."""
         return subprocess.Popen(
-            self.argv(person, first=first),
-            env={"PYTHONPATH": str(site.TOP), "SSH_ORIGINAL_COMMAND": command, "PATH": path},
+            [sys.executable, "-c", self.code(first), *self.arguments(person)],
+            env={**SESSION, "SSH_ORIGINAL_COMMAND": command},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -93,10 +104,10 @@ class SelfserviceSite(site.Site):
     def ssh_command(
         self, person: str, command: str, first: str = ""
     ) -> subprocess.CompletedProcess[str]:
-        """Run a session to its end."""
-        session = self.session(person, command, first)
-        out, err = session.communicate()
-        return subprocess.CompletedProcess(command, session.returncode, out, err)
+        """Run a session to its end, in which the code `first` runs first."""
+        environment = {**SESSION, "SSH_ORIGINAL_COMMAND": command}
+        server = prefork.shared(environment, PARTS_OF_SESSIONS)
+        return site.text(server.python(self.code(first), self.arguments(person), environment))
 
     def ok(self, person: str, command: str) -> str:
         """Run a session that succeeds; return its output."""
@@ -106,10 +117,8 @@ class SelfserviceSite(site.Site):
 
     def source(self, path: str, commits: int = 3) -> Path:
         """Make a repository with so many changesets."""
-        place = self.create(path)
-        for number in range(commits):
-            self.add(path, f"file{number}")
-        return place
+        shutil.copytree(history(commits), self.path(path))
+        return self.path(path)
 
     def add(self, path: str, name: str, *options: str) -> None:
         """Commit a file under its own name."""
@@ -123,3 +132,15 @@ class SelfserviceSite(site.Site):
     def remains(self) -> list[str]:
         """Hidden files and folders below the root that belong to no repository."""
         return [str(p.relative_to(self.repos)) for p in self.repos.rglob(".*") if p.name != ".hg"]
+
+
+@functools.cache
+def history(commits: int) -> Path:
+    """Return a repository with so many changesets, to be copied."""
+    folder = tempfile.TemporaryDirectory(prefix="history-")
+    atexit.register(folder.cleanup)
+    made = SelfserviceSite(Path(folder.name))
+    made.create("template")
+    for number in range(commits):
+        made.add("template", f"file{number}")
+    return made.path("template")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hgfleet.registry.model import Settings, build
 from hgfleet.storage import place
 from testing.integration.support import site
+from testing.tools import prefork
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,6 +29,12 @@ publish = no
 {STEADY}"""
 
 EVERYTHING = "{node} {p1node} {p2node} {phase} {branch} {bookmarks} {obsolete} {files}\\n"
+
+PARTS = ("hgfleet.cli", "hgfleet.storage.cli", "hgfleet.storage.worker")
+
+RUN = "import runpy; runpy.run_module('hgfleet', run_name='__main__', alter_sys=True)"
+
+ENVIRONMENT_OF_WORKERS = {"PATH": os.environ["PATH"], "HGENCODING": "utf-8"}
 
 PUSH = """\
 from mercurial import context, extensions, ui as u
@@ -63,9 +70,13 @@ class StorageSite(site.Site):
         return [sys.executable, "-m", "hgfleet", "storage", *words, *paths]
 
     def storage(self, *words: str, code: int = 0) -> str:
-        done = subprocess.run(
-            self.argv(*words), env=self.environment(), capture_output=True, text=True, check=False
-        )
+        """Run `hgfleet storage` as a fork of a process that has its imports."""
+        environment = self.environment()
+        server = prefork.shared(environment, PARTS)
+        # So are the processes that it starts, which have an environment of their own.
+        workers = prefork.shared(ENVIRONMENT_OF_WORKERS, PARTS).interpreter
+        run = f"import sys; sys.executable = {str(workers)!r}; {RUN}"
+        done = site.text(server.python(run, self.argv(*words)[3:], environment))
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
@@ -86,18 +97,17 @@ class StorageSite(site.Site):
             "def kill():\n    os.kill(os.getpid(), 9)\n"
         )
         arguments = ["upgrade", str(self.repository), measure, keep]
-        done = subprocess.run(
-            [sys.executable, "-c", f"{head}{hook}\nsys.exit(worker.main({arguments!r}))\n"],
-            env=self.environment(),
-            check=False,
-            capture_output=True,
-            text=True,
+        code, environment = (
+            f"{head}{hook}\nsys.exit(worker.main({arguments!r}))\n",
+            self.environment(),
         )
+        done = site.text(prefork.shared(environment, PARTS).python(code, [], environment))
         return done.returncode, done.stdout + done.stderr
 
     def argv_of_push(self) -> list[str]:
         """The command of a session that adds a changeset to one file, on the tip."""
-        return [sys.executable, "-c", PUSH.format(path=os.fsencode(self.repository))]
+        program = prefork.shared(self.environment(), PARTS).interpreter
+        return [str(program), "-c", PUSH.format(path=os.fsencode(self.repository))]
 
     def script(self, text: str, *, hgrc: Path | None = None) -> subprocess.Popen[str]:
         """Run Python with `repo`, the repository as a session has it, and `wait`."""

@@ -7,7 +7,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 
@@ -15,7 +14,7 @@ import pytest
 
 from hgfleet.storage import place
 from testing.integration.storage.site import HGRC, STEADY, StorageSite
-from testing.integration.support.site import HG
+from testing.integration.support.site import program
 
 KILLS = 10
 
@@ -97,7 +96,7 @@ def test_the_upgrade_of_core_works_beside_the_extension(site: StorageSite) -> No
 def test_clones_and_pushes_go_on(site: StorageSite) -> None:
     clone = site.root / "clone"
     subprocess.run(
-        [HG, "clone", "-q", "--pull", "-U", site.repository, clone],
+        [program(), "clone", "-q", "--pull", "-U", site.repository, clone],
         env=site.environment(),
         check=True,
     )
@@ -119,7 +118,7 @@ def test_clones_and_pushes_go_on(site: StorageSite) -> None:
                 return
             target = site.root / f"clone-{number}"
             subprocess.run(
-                [HG, "clone", "-q", "--pull", "-U", site.repository, target],
+                [program(), "clone", "-q", "--pull", "-U", site.repository, target],
                 env=site.environment(),
                 check=True,
                 capture_output=True,
@@ -190,21 +189,14 @@ def test_a_kill_beside_the_exchange_leaves_a_repository(site: StorageSite, when:
     kill = "os.kill(os.getpid(), 9)"
     steps = [kill, "real(*a)"] if when == "before" else ["real(*a)", kill]
     hook = (
-        "import os, sys\nfrom hgfleet.storage import place, worker\nreal = place.rename_exchange\n"
+        "real = place.rename_exchange\n"
         "def exchange(*a):\n"
         "    if a[0].name != 'store': return real(*a)\n"
         f"    {steps[0]}\n    {steps[1]}\n"
         "place.rename_exchange = exchange\n"
-        f"sys.exit(worker.main(['upgrade', {str(site.repository)!r}, 'no', '']))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", hook],
-        env=site.environment(),
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
+    code, said = site.worker(hook)
+    assert code == -signal.SIGKILL, said
     is_new = "zstd" in (site.store / "requires").read_text()
     assert is_new is (when == "after")
     assert site.all() == before

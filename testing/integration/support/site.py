@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import functools
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -35,13 +31,15 @@ def environment(hgrc: Path) -> dict[str, str]:
     }
 
 
-@functools.cache
 def program() -> Path:
     """Return an hg that starts fast (testing/tools/prefork.py), until this process ends."""
-    stack = contextlib.ExitStack()
-    atexit.register(stack.close)
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hg-")))
-    return stack.enter_context(prefork.running(folder, environment(folder / "hgrc")))
+    return prefork.shared(environment(Path(os.devnull))).program
+
+
+def text(done: subprocess.CompletedProcess[bytes]) -> subprocess.CompletedProcess[str]:
+    """Return how a command ended, with its output as text."""
+    out, err = done.stdout.decode(), done.stderr.decode()
+    return subprocess.CompletedProcess(done.args, done.returncode, out, err)
 
 
 class Site:
@@ -72,14 +70,9 @@ class Site:
 
     def start(self, *arguments: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
         """Run hg, with `more` in its environment; return how it ended."""
-        return subprocess.run(
-            [program(), *map(str, arguments)],
-            cwd=self.root,
-            env=self.environment(**more),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        environment = self.environment(**more)
+        done = prefork.shared(environment).hg(arguments, environment, self.root)
+        return text(done)
 
     def hg(self, *arguments: str | Path, code: int = 0, **more: str) -> str:
         """Run hg to this exit code; return its output."""
@@ -119,13 +112,11 @@ class Site:
 
     def answer(self, repository: str, command: bytes, address: str = "192.0.2.1") -> bytes:
         """Send one command without arguments over the wire protocol, from this address."""
-        done = subprocess.run(
-            [program(), "-R", self.path(repository), "serve", "--stdio"],
-            env=self.environment(SSH_CONNECTION=f"{address} 5000 10.0.0.1 22"),
-            input=command + b"\n" + (b"* 0\n" if command != b"clonebundles" else b""),
-            capture_output=True,
-            check=True,
-        )
+        environment = self.environment(SSH_CONNECTION=f"{address} 5000 10.0.0.1 22")
+        request = command + b"\n" + (b"* 0\n" if command != b"clonebundles" else b"")
+        words = ["-R", self.path(repository), "serve", "--stdio"]
+        done = prefork.shared(environment).hg(words, environment, self.root, request)
+        assert done.returncode == 0, done
         length, _, answer = done.stdout.partition(b"\n")
         assert len(answer) == int(length), done
         return answer

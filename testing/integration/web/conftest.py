@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from testing.integration.web.support import HGRC, Site
+from testing.integration.web.support import HGRC, Site, copied
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +37,4 @@ def template(tmp_path_factory: pytest.TempPathFactory, hgrc: Path) -> Site:
 @pytest.fixture
 def site(tmp_path: Path, template: Site) -> Site:
     """A site of its own for each test."""
-    shutil.copytree(template.folder, tmp_path, dirs_exist_ok=True)
-    return replace(
-        template, folder=tmp_path, public=list(template.public), private=list(template.private)
-    )
+    return copied(template, tmp_path)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
+import shutil
 import sys
 import time
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +16,13 @@ from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.model import Registry, Repository
 from hgfleet.web.app import Application
 from hgfleet.web.settings import Settings
+from testing.tools import prefork
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 PROJECT = "/team/project"
-HG = Path(sys.executable).with_name("hg")
 HGRC = """
 [extensions]
 clonebundles =
@@ -79,16 +79,10 @@ class Site:
 
     def hg(self, repository: str, *arguments: str) -> str:
         """Run hg in a repository and return what it prints."""
-        done = subprocess.run(
-            [str(HG), *arguments],
-            cwd=self.path(repository),
-            capture_output=True,
-            text=True,
-            env=self.environment,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        place, server = self.path(repository), prefork.shared(self.environment)
+        done = server.hg(arguments, self.environment, place)
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout.decode()
 
     def path(self, repository: str) -> Path:
         return self.folder / "repos" / repository
@@ -97,15 +91,16 @@ class Site:
         """Make an empty repository and put it into the registry."""
         path = self.path(repository)
         path.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run([str(HG), "init", str(path)], check=True, env=self.environment)
+        done = prefork.shared(self.environment).hg(["init", path], self.environment, self.folder)
+        assert done.returncode == 0, done.stderr.decode()
         (self.public if public else self.private).append(repository)
         self.write_registry()
 
     def commit(self, repository: str, name: str, content: str = "content\n") -> str:
         """Commit a file and return the new node."""
         (self.path(repository) / name).write_text(content)
-        self.hg(repository, "commit", "-q", "-A", "-m", f"add {name}", name)
-        return self.hg(repository, "log", "-r", "tip", "-T", "{node}")
+        said = self.hg(repository, "commit", "--debug", "-A", "-m", f"add {name}", name)
+        return said.rpartition(":")[2].strip()
 
     def write_registry(self) -> None:
         entries = [
@@ -119,6 +114,14 @@ class Site:
 
     def log(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self.folder / "access.log").read_text().splitlines()]
+
+
+def copied(template: Site, folder: Path) -> Site:
+    """Return a copy of a site in another folder."""
+    shutil.copytree(template.folder, folder, dirs_exist_ok=True)
+    return replace(
+        template, folder=folder, public=list(template.public), private=list(template.private)
+    )
 
 
 def environ_of(

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.admission import queue
-from testing.integration.web.support import HG, HGRC, Site
+from testing.integration.support.site import HG
+from testing.integration.web.support import HGRC, Site
 from testing.integration.web.test_web_clients import gunicorn
+from testing.tools import prefork
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,10 +66,16 @@ class Served:
 
     def client(self, *arguments: str) -> list[str]:
         # What ssh would do with the command; the server has its own settings.
-        there = f"HGRCPATH={self.site.environment['HGRCPATH']} PYTHONPATH={ROOT} exec {HG}"
+        there = (
+            f"HGRCPATH={self.site.environment['HGRCPATH']} PYTHONPATH={ROOT} exec {self.program}"
+        )
         (self.work / "ssh").write_text(f'#!/bin/sh\nshift\nset -- ${{1#hg}}\n{there} "$@"\n')
         (self.work / "ssh").chmod(0o755)
-        return [str(HG), "--config", f"ui.ssh={self.work / 'ssh'}", *arguments]
+        return [self.program, "--config", f"ui.ssh={self.work / 'ssh'}", *arguments]
+
+    @property
+    def program(self) -> str:
+        return str(prefork.shared(self.environment()).program)
 
     def environment(self) -> dict[str, str]:
         # As at a terminal: lines are written when they are there.
@@ -100,7 +108,10 @@ class Served:
         ).stdout
 
     def session(self, request: bytes) -> subprocess.Popen[bytes]:
-        """Begin a session that asks for something and reads nothing of it."""
+        """Begin a session that asks for something and reads nothing of it.
+
+        It is the real hg: tests look for its process id, and kill it alone.
+        """
         process = subprocess.Popen(
             [str(HG), "-R", str(self.site.path(REPOSITORY)), "serve", "--stdio"],
             env={**self.site.environment, "PYTHONPATH": str(ROOT)},

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
-import sys
 import tarfile
 import zipfile
 from typing import TYPE_CHECKING
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from testing.integration.web.support import PROJECT, Site, ask
+from testing.tools import prefork
 
 if TYPE_CHECKING:
     from hgfleet.web.app import Application
@@ -38,7 +37,8 @@ with repo.lock():
     made = context.memctx(repo, parents, b"x", [{name!r}], content, user=b"test")
     repo.commitctx(made)
 """
-    subprocess.run([sys.executable, "-c", script], check=True, env=site.environment)
+    done = prefork.shared(site.environment).python(script, [], site.environment)
+    assert done.returncode == 0, done.stderr.decode()
 
 
 @pytest.mark.parametrize("path", [b"../../../../tmp/x", b"/abs", b".hg/hgrc"])

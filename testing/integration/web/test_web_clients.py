@@ -7,6 +7,7 @@ import http.client
 import http.server
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -17,7 +18,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from testing.integration.web.support import HG, HGRC, Site
+from testing.integration.web.support import HGRC, Site
+from testing.tools import prefork
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from testing.conftest import WaitFor
 
 ROOT = Path(__file__).parents[3]
+
+PARTS = ("gunicorn.app.wsgiapp", "gunicorn.workers.gthread", "hgfleet.web.app")
+"""Modules that gunicorn and its workers import before they load a repository."""
 
 
 @contextlib.contextmanager
@@ -42,10 +47,14 @@ def gunicorn(site: Site, wait_for: WaitFor) -> Iterator[str]:
         "HGFLEET_WEB_PUBLIC_URL": f"http://127.0.0.1:{port}",
         "HGFLEET_WEB_SSH_URL": "ssh://hg@hg.example.org",
     }
+    # The process is a fork of one that has the imports of gunicorn and of the web part.
+    number = site.folder / "gunicorn.pid"
+    start = "import sys; from gunicorn.app import wsgiapp; sys.exit(wsgiapp.run())"
     command = [
-        *(sys.executable, "-m", "gunicorn", "--worker-class", "gthread", "--workers", "2"),
-        *("--threads", "4", "--bind", f"127.0.0.1:{port}", "--no-control-socket"),
-        *("--log-level", "warning", "hgfleet.web.app:application"),
+        *(prefork.shared(environment, PARTS).interpreter, "-c", start),
+        *("--worker-class", "gthread", "--workers", "2", "--threads", "4", "--pid", number),
+        *("--bind", f"127.0.0.1:{port}", "--no-control-socket", "--log-level", "warning"),
+        "hgfleet.web.app:application",
     ]
     server = subprocess.Popen(command, env=environment)
 
@@ -58,7 +67,8 @@ def gunicorn(site: Site, wait_for: WaitFor) -> Iterator[str]:
         wait_for("gunicorn listens", answers)
         yield f"http://127.0.0.1:{port}"
     finally:
-        server.terminate()
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            os.kill(int(number.read_text()), signal.SIGTERM)
         server.wait(30)
 
 
@@ -72,17 +82,10 @@ class Client:
         self.environment = {**os.environ, "HGRCPATH": str(hgrc), "LANG": "C.UTF-8"}
 
     def hg(self, *arguments: str, code: int = 0) -> str:
-        done = subprocess.run(
-            [str(HG), *arguments],
-            cwd=self.folder,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == code, done.stdout
-        return done.stdout
+        done = prefork.shared(self.environment).hg(arguments, self.environment, self.folder)
+        said = (done.stdout + done.stderr).decode()
+        assert done.returncode == code, said
+        return said
 
 
 @pytest.fixture
@@ -187,7 +190,8 @@ with repo.lock(), repo.transaction(b"test") as tr:
             null, metadata.ChangingFiles(), text, tr, base, null, b"test", b"0 0"
         )
 """
-    subprocess.run([sys.executable, "-c", script], check=True, env=site.environment)
+    done = prefork.shared(site.environment).python(script, [], site.environment)
+    assert done.returncode == 0, done.stderr.decode()
 
 
 def test_a_repository_of_ten_thousand_heads_is_cloned_and_pulled(

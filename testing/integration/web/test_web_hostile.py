@@ -11,7 +11,7 @@ import pytest
 from mercurial import revset
 from mercurial.hgweb import webcommands
 
-from testing.integration.web.support import PROJECT, Reply, Site, ask
+from testing.integration.web.support import PROJECT, Reply, Site, ask, copied
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,8 +21,18 @@ if TYPE_CHECKING:
 ANSWERS = {200, 304, 400, 403, 404, 405, 413, 414}
 
 
-@pytest.fixture
-def web(site: Site) -> Application:
+@pytest.fixture(scope="module")
+def web(template: Site, tmp_path_factory: pytest.TempPathFactory) -> Application:
+    """One application for all requests that change nothing."""
+    return copied(template, tmp_path_factory.mktemp("hostile")).application()
+
+
+@pytest.fixture(scope="module")
+def injected(template: Site, tmp_path_factory: pytest.TempPathFactory) -> Application:
+    """An application whose repository has markup as its description and as a path."""
+    site = copied(template, tmp_path_factory.mktemp("injected"))
+    (site.path("team/project") / ".hg/hgrc").write_text(f"[web]\ndescription = {INJECTED}\n")
+    site.commit("team/project", INJECTED)
     return site.application()
 
 
@@ -202,10 +212,10 @@ PAGES = ["", "shortlog", "log/tip/{}", "file/tip/{}", "annotate/tip/{}", "graph"
 @pytest.mark.parametrize(
     "style", ["", "paper", "gitweb", "monoblue", "spartan", "coal", "map-cmdline"]
 )
-def test_committed_and_described_text_is_never_markup(site: Site, page: str, style: str) -> None:
-    (site.path("team/project") / ".hg/hgrc").write_text(f"[web]\ndescription = {INJECTED}\n")
-    site.commit("team/project", INJECTED)
-    reply = ask(site.application(), f"{PROJECT}/{page.format(INJECTED)}", f"style={style}")
+def test_committed_and_described_text_is_never_markup(
+    injected: Application, page: str, style: str
+) -> None:
+    reply = ask(injected, f"{PROJECT}/{page.format(INJECTED)}", f"style={style}")
     assert reply.status == (200 if style in ("", "paper") else 400)
     assert b"<meta http-equiv=refresh" not in reply.body
 

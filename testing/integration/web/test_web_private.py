@@ -77,6 +77,9 @@ def fleet(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
             yield made
         finally:
             server.stop()
+            # Wakes the thread, which would look at the flag only after a while.
+            with socket.socket(socket.AF_UNIX) as last:
+                last.connect(str(site.folder / "auth.socket"))
             thread.join()
 
 
