@@ -99,6 +99,8 @@ def begin(ui: Any, repo: Any, **_kwargs: object) -> None:
 
         heads = open_heads(repo)
     repo.unfiltered().hgfleet_heads_before = heads
+    # The verdicts are for the record of the push log.
+    repo.unfiltered().hgfleet_verdicts = {}
 
 
 def check(ui: Any, repo: Any, **_kwargs: object) -> None:
@@ -120,16 +122,19 @@ def check(ui: Any, repo: Any, **_kwargs: object) -> None:
     try:
         if OPERATOR.fullmatch(principal.name):
             fields["decision"] = "bypass"
+            verdicts = _bypassed(ui)
         else:
             heads_before = getattr(repo.unfiltered(), "hgfleet_heads_before", None)
             push = RepositoryPush(repo, transaction, principal, heads_before)
             findings = evaluate.evaluate([*_policies(ui), Names({})], push)
             refused = evaluate.refusal(findings, principal.name, path)
+            verdicts = evaluate.verdicts(findings, push.variables)
             fields["decision"] = "refuse" if refused else "allow"
             fields["changesets"] = len(push.added)
             fields["problems"] = sum(len(finding.problems) for finding in findings)
             fields["policies"] = ",".join(f"{f.policy}:{f.seconds:.3f}" for f in findings)
             fields["detail"] = "; ".join(refused[1]) or refused[0] if refused else None
+        repo.unfiltered().hgfleet_verdicts = verdicts
     except Exception as error:
         # An error must neither let a change through nor show a traceback to a client.
         fields["decision"] = "fail"
@@ -155,9 +160,24 @@ def _policies(ui: Any) -> list[Policy]:
     from hgfleet.policies import evaluate
     from hgfleet.policies.rule import Rule
 
-    policies = json.loads(ui.config(b"hgfleet", b"policies") or b"{}")
-    rules = json.loads(ui.config(b"hgfleet", b"rules") or b"[]")
+    policies, rules = _configured(ui)
     return evaluate.build(policies, [Rule.from_json(rule) for rule in rules])
+
+
+def _configured(ui: Any) -> tuple[dict[str, Any], list[Any]]:
+    """Return the policies with their options, and the rules, of the generated hgrc."""
+    policies = json.loads(ui.config(b"hgfleet", b"policies") or b"{}")
+    return policies, json.loads(ui.config(b"hgfleet", b"rules") or b"[]")
+
+
+def _bypassed(ui: Any) -> dict[str, str]:
+    """Return the verdicts on an operator's write, which no damaged value may stop."""
+    from hgfleet.policies import evaluate
+
+    try:
+        return evaluate.bypassed(*_configured(ui))
+    except (ValueError, TypeError):
+        return {"policies": "bypassed"}
 
 
 def _log(ui: Any, fields: dict[str, object]) -> None:

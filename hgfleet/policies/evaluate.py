@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet.policies.access_rules import Rules
+from hgfleet.policies.access_rules import OVERRIDE, ClosedTree, Rules
 from hgfleet.policies.bounded import SearchTimeoutError
 from hgfleet.policies.catalog import POLICIES
 
@@ -87,6 +87,19 @@ def _applies(policy: Policy, push: Push) -> bool:
             return bool(push.added or push.moved)
         case "every change":
             return bool(push.added or push.moved or push.bookmarks)
+
+
+def verdicts(findings: Sequence[Finding], variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the verdict of each policy on an allowed push, for the push log."""
+    found = {finding.policy: "allowed" for finding in findings}
+    if ClosedTree.name in found and variables.get(OVERRIDE) == "yes":
+        found[ClosedTree.name] = f"allowed with {OVERRIDE}=yes"
+    return found
+
+
+def bypassed(policies: Mapping[str, object], rules: Sequence[object]) -> dict[str, str]:
+    """Return the verdict of each policy that an operator's write passes by."""
+    return dict.fromkeys([*policies, *([Rules.name] if rules else [])], "bypassed")
 
 
 def refusal(findings: Sequence[Finding], user: str, path: str) -> tuple[str, Sequence[str]] | None:

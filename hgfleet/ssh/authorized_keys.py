@@ -9,7 +9,7 @@ It searches the directory for the person with that fingerprint, or with the name
 certificate's one principal, and prints one line
 
     restrict,command="SHELL --user alice --groups a,b --fingerprint SHA256:..." TYPE KEY
-    restrict,command="SHELL --user alice --groups a,b" alice
+    restrict,command="SHELL --user alice --groups a,b --certificate ID" alice
 
 where SHELL is /opt/hgfleet/current/bin/hgfleet-shell.
 
@@ -70,14 +70,19 @@ if TYPE_CHECKING:
     from hgfleet.ssh.lookup import Allowed, Connect
 
 
-def command_options(config: Config, allowed: Allowed) -> str:
-    """Write the options of the line; `restrict` turns off every other feature of sshd."""
+def command_options(config: Config, allowed: Allowed, certificate: str = "") -> str:
+    """Write the options of the line; `restrict` turns off every other feature of sshd.
+
+    `certificate` is the name that the push log has of a certificate.
+    """
     command = f"{config.shell} --user {allowed.person}"
     if allowed.groups:
         command += f" --groups {','.join(allowed.groups)}"
     if allowed.key is not None:
         # The command `keys` shows it to the person; no decision depends on it.
         command += f" --fingerprint {allowed.key.fingerprint}"
+    if certificate:
+        command += f" --certificate {certificate}"
     return f'restrict,command="{command}"'
 
 
@@ -101,7 +106,8 @@ def answer(
             fields.update(certificate.fields())
             person = question.principal_of(certificate, time.time())
             allowed = lookup.find_person(config, person, connect)
-            line = f"{command_options(config, allowed)} {allowed.person}"
+            name = certificate.short_id()
+            line = f"{command_options(config, allowed, name)} {allowed.person}"
         else:
             key = question.check_key(arguments, config.key_types)
             allowed = lookup.find_person(config, key, connect)

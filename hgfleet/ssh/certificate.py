@@ -18,6 +18,11 @@ SUFFIX: Final = "-cert-v01@openssh.com"
 MAX_TEXT: Final = 32768
 """Characters of base64; with an RSA key and an RSA CA of 16384 bits each it is about 9,000."""
 
+_IN_COMMANDS: Final = frozenset(
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._@:+=/-"
+)
+"""Characters of an id that mean nothing to a shell, nor inside quotes of authorized_keys."""
+
 _USER: Final = 1
 _HOST: Final = 2
 
@@ -36,6 +41,12 @@ class Certificate:
     valid_before: int
     critical: tuple[str, ...]
     """Names of its critical options."""
+
+    def short_id(self) -> str:
+        """Return the id for a command line: its own if all of it is harmless, else its serial."""
+        if 0 < len(self.key_id) <= 128 and _IN_COMMANDS.issuperset(self.key_id):
+            return self.key_id
+        return f"serial={self.serial}"
 
     def fields(self) -> dict[str, object]:
         """Return the fields for the log."""

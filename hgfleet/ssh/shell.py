@@ -43,6 +43,7 @@ INTERNAL_ERROR: Final = 70
 """EX_SOFTWARE of sysexits(3)."""
 
 _FINGERPRINT: Final = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
+_CERTIFICATE: Final = re.compile(r"[A-Za-z0-9._@:+=/-]{1,128}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,19 @@ class Options:
     hgrc: str = HGRC
     fingerprint: str = ""
     """Of the key that opened the session; none where a certificate did."""
+    certificate: str = ""
+    """The id of the certificate that opened the session, as far as a command line bears it."""
+
+    @property
+    def key(self) -> str:
+        """What opened the session, for the push log; no decision depends on it."""
+        if self.certificate:
+            return f"certificate:{self.certificate}"
+        return self.fingerprint
 
 
 def parse_arguments(arguments: Sequence[str]) -> Options:
-    """Read `--user U [--groups G,H] [--fingerprint F]`, and for tests the paths.
+    """Read `--user U [--groups G,H] [--fingerprint F | --certificate ID]`, and paths for tests.
 
     By hand, because argparse would cost every session 10 ms. Raises ConfigurationError: the command
     line comes from this host, never from the client.
@@ -78,9 +88,12 @@ def parse_arguments(arguments: Sequence[str]) -> Options:
         given.pop("--root", REPOSITORIES),
         given.pop("--hgrc", HGRC),
         given.pop("--fingerprint", ""),
+        given.pop("--certificate", ""),
     )
     if options.fingerprint and not _FINGERPRINT.fullmatch(options.fingerprint):
         raise ConfigurationError("hgfleet-shell: --fingerprint is not one")
+    if options.certificate and not _CERTIFICATE.fullmatch(options.certificate):
+        raise ConfigurationError("hgfleet-shell: --certificate is not the id of one")
     if given:
         raise ConfigurationError(f"hgfleet-shell: unknown option {min(given)}")
     return options
@@ -98,6 +111,8 @@ def session_environment(options: Options, inherited: Mapping[str, str]) -> dict[
         "HGFLEET_USER": options.principal.name,
         "HGFLEET_GROUPS": ",".join(sorted(options.principal.groups)),
     }
+    if options.key:
+        environment["HGFLEET_KEY"] = options.key
     if "SSH_CONNECTION" in inherited:
         environment["SSH_CONNECTION"] = inherited["SSH_CONNECTION"]
     return environment

@@ -50,6 +50,7 @@ def made(key_type: str = "ssh-ed25519", rest: bytes = b"", **changes: Any) -> li
         "inner": cert_type(key_type).encode(),
         "parts": PARTS[key_type],
         "kind": 1,
+        "id": b"alice at work",
         "principals": [b"alice"],
         "after": now - HOUR,
         "before": now + HOUR,
@@ -58,7 +59,7 @@ def made(key_type: str = "ssh-ed25519", rest: bytes = b"", **changes: Any) -> li
         **changes,
     }
     blob = string(values["inner"], b"nonce", *values["parts"]) + (7).to_bytes(8, "big")
-    blob += values["kind"].to_bytes(4, "big") + string(b"alice at work")
+    blob += values["kind"].to_bytes(4, "big") + string(values["id"])
     blob += string(string(*values["principals"]))
     blob += values["after"].to_bytes(8, "big") + values["before"].to_bytes(8, "big")
     for options in (values["critical"], values["extensions"]):
@@ -115,7 +116,9 @@ def ask(tmp_path: Path) -> Callable[..., tuple[str | None, str]]:
 def test_a_certificate_of_a_person_gets_the_forced_shell(ask: Callable[..., Any]) -> None:
     directory = Directory()
     line, log = ask(made(), directory)
-    assert line == f'restrict,command="{SHELL} --user alice --groups maintainers" alice'
+    assert line == (
+        f'restrict,command="{SHELL} --user alice --groups maintainers --certificate serial=7" alice'
+    )
     assert log.startswith("event=certificate decision=allow reason=ok fingerprint=SHA256:")
     for word in ("person=alice", "serial=7", 'key_id="alice at work"', "source=ldaps://near"):
         assert word in log
@@ -256,6 +259,25 @@ def test_a_certificate_without_a_person_is_refused(
     line, log = ask(made(), Directory(people))
     assert line is None
     assert f"decision=deny reason={reason} " in log
+
+
+@pytest.mark.parametrize(
+    ("id_", "name"),
+    [
+        (b"alice@laptop", "alice@laptop"),
+        (b"", "serial=7"),
+        (b'x" ; reboot', "serial=7"),
+        (b"$(reboot)", "serial=7"),
+        (b"x" * 129, "serial=7"),
+        ("é".encode(), "serial=7"),
+        (b"a\nb", "serial=7"),
+    ],
+)
+def test_the_push_log_knows_a_certificate_by_a_harmless_id(
+    ask: Callable[..., Any], id_: bytes, name: str
+) -> None:
+    line, _ = ask(made(id=id_))
+    assert f' --certificate {name}" alice' in line
 
 
 def test_restrictions_that_sshd_keeps_are_welcome(ask: Callable[..., Any]) -> None:

@@ -49,6 +49,8 @@ REGISTRY = Registry(
         ["--user", "alice", "--groups", "a,-b"],
         ["--user", "alice", "--shell", "/bin/sh"],
         ["--user", "alice", "--fingerprint", "x"],
+        ["--user", "alice", "--certificate", "a b"],
+        ["--user", "alice", "--certificate", "x" * 129],
         ["alice"],
     ],
 )
@@ -64,6 +66,7 @@ def test_hg_sees_nothing_of_the_environment_but_where_the_client_comes_from() ->
         "SSH_ORIGINAL_COMMAND": "x",
         "HGRCPATH": "/tmp/evil",
         "HGFLEET_USER": "operator:root",
+        "HGFLEET_KEY": "certificate:root",
         "LD_PRELOAD": "/tmp/evil.so",
         "PYTHONPATH": "/tmp",
         "HGPLAINEXCEPT": "alias",
@@ -79,6 +82,20 @@ def test_hg_sees_nothing_of_the_environment_but_where_the_client_comes_from() ->
         "HGFLEET_GROUPS": "maintainers,staff",
         "SSH_CONNECTION": "192.0.2.7 50000 192.0.2.1 22",
     }
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "key"),
+    [
+        ("--fingerprint", f"SHA256:{'k' * 43}", f"SHA256:{'k' * 43}"),
+        ("--certificate", "alice@laptop", "certificate:alice@laptop"),
+    ],
+)
+def test_hg_knows_the_key_or_certificate_for_the_push_log(
+    option: str, value: str, key: str
+) -> None:
+    options = shell.parse_arguments(["--user", "alice", option, value])
+    assert shell.session_environment(options, {})["HGFLEET_KEY"] == key
 
 
 # --- the process ----------------------------------------------------------------------------
