@@ -3,7 +3,8 @@
 The answers of hgweb and of the cheap wire commands are a function of the repository's files, which
 change in these ways:
 
-- A transaction adds to the changelog (and to the obsolescence markers) in place: stat of these two.
+- A transaction adds to the changelog, the obsolescence markers and the push log in place: stat of
+  these three.
   It replaces phases and bookmarks by renaming: that changes the folder, `.hg/store` or `.hg`. So do
   its journal and its lock, which come and go.
 - Requirements, local tags and other files of `.hg` are replaced, or written under a lock in `.hg`.
@@ -30,6 +31,7 @@ WATCHED: Final = (
     "store/00changelog.i",
     "store",
     "store/obsstore",
+    "store/pushlog",
     "",
     "hgrc",
     "clonebundles.manifest",

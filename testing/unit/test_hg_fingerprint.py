@@ -30,7 +30,13 @@ def test_the_same_files_are_the_same_state(hg: Path) -> None:
     assert hash(state.read(files)) == hash(state.read(files))
 
 
-APPENDED = ["store/00changelog.i", "store/obsstore", "hgrc", "clonebundles.manifest"]
+APPENDED = [
+    "store/00changelog.i",
+    "store/obsstore",
+    "store/pushlog",
+    "hgrc",
+    "clonebundles.manifest",
+]
 REPLACED = [
     *APPENDED,
     "store/phaseroots",
