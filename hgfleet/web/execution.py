@@ -11,7 +11,7 @@ import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.web import cache, headers, hgweb
+from hgfleet.web import cache, headers, hgweb, pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -143,7 +143,11 @@ class Execution:
         if headers.is_wire(content_type):
             return (*final, headers.KEEP_NOWHERE), ""
         if headers.is_page(content_type):
-            found = _NONCE.search(raw.get("content-security-policy", ""))
+            policy = raw.get("content-security-policy", "")
+            if policy == pages.CONTENT_SECURITY_POLICY:
+                own = ("Content-Security-Policy", policy)
+                return (*final, headers.REVALIDATE, *headers.FOR_PAGES, own), ""
+            found = _NONCE.search(policy)
             if found is None:
                 raise RuntimeError("hgweb made a page without Content-Security-Policy")
             return (*final, headers.REVALIDATE, *headers.FOR_PAGES), found[1]

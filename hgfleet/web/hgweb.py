@@ -18,7 +18,7 @@ from mercurial.hgweb import hgweb_mod_inner, webcommands, webutil
 from mercurial.hgweb import request as request_module
 from mercurial.hgweb.common import ErrorResponse
 
-from hgfleet.web import archives, search
+from hgfleet.web import archives, pushlog_commands, search
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # does it on import, and the package `mercurial.hgweb` hides that module behind the inner one.
 initialization.init()
 search.restrict()
+pushlog_commands.register()
 
 CONTENT_SECURITY_POLICY: Final = (
     "default-src 'none'; script-src 'self' 'nonce-%nonce%'; style-src 'self'; "
@@ -57,17 +58,18 @@ _FORCED: Final = (
 _BARE_FILE_NAME = re.compile(rb'(title="[^"]*){file}')
 
 
-def _escaping(original: Callable[..., Any], loader: Any, name: bytes) -> Any:
-    """Load a template of core, and escape file names in `title=`, where core does not."""
+def _adapted(original: Callable[..., Any], loader: Any, name: bytes) -> Any:
+    """Load a template of core: escape file names in `title=`, where core does not; show pushes."""
     tree = original(loader, name)
     escaped = _BARE_FILE_NAME.sub(rb"\1{file|escape}", loader.cache[name])
+    escaped = pushlog_commands.with_push_row(name, escaped)
     if escaped == loader.cache[name]:
         return tree
     loader.cache[name] = escaped
     return original(loader, name)
 
 
-extensions.wrapfunction(templater.loader, "load", _escaping)
+extensions.wrapfunction(templater.loader, "load", _adapted)
 
 
 def _audited(original: Callable[..., Any], web: Any) -> Any:

@@ -129,7 +129,7 @@ def index_html(
         who = ' <a href="/login">Sign in</a> to see what is yours.'
     parts.append(f'<footer>{count}.{who} The same <a href="{json_url}">as JSON</a>.</footer>')
     page_title = f"{folder}/ - {title}" if folder else title
-    return _page(page_title, "\n".join(parts))
+    return page(page_title, "\n".join(parts))
 
 
 def index_json(
@@ -156,7 +156,7 @@ def index_json(
                 "namespace": row.namespace or None,
                 "url": f"{base_url}/{row.path}",
                 **({"push_url": f"{ssh_url}/{row.path}"} if ssh_url else {}),
-                "changed": None if row.changed is None else _stamp(row.changed),
+                "changed": None if row.changed is None else stamp(row.changed),
             }
             for row in listed
         ],
@@ -171,7 +171,7 @@ def error_html(title: str, heading: str, sentence: str) -> bytes:
         f"<h1>{escape(heading)}</h1><p>{escape(sentence)}</p>"
         f'<footer><a href="/">{escape(title)}</a></footer>'
     )
-    return _page(heading, body)
+    return page(heading, body)
 
 
 def _links(paging: Paging) -> str:
@@ -197,7 +197,8 @@ def _crumbs(title: str, folder: str) -> str:
     return " / ".join(links)
 
 
-def _stamp(seconds: int) -> str:
+def stamp(seconds: int) -> str:
+    """Render a time in seconds since 1970 as RFC 3339 in UTC."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -205,10 +206,11 @@ def _time(seconds: int | None) -> str:
     if seconds is None:
         return "<time>empty</time>"
     moment = datetime.fromtimestamp(seconds, UTC)
-    return f'<time datetime="{_stamp(seconds)}">{moment:%Y-%m-%d %H:%M} UTC</time>'
+    return f'<time datetime="{stamp(seconds)}">{moment:%Y-%m-%d %H:%M} UTC</time>'
 
 
-def _page(title: str, body: str) -> bytes:
+def page(title: str, body: str) -> bytes:
+    """Render a page around its body, which is HTML; the title is text."""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

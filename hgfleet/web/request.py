@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 from hgfleet.hg import wire_commands
-from hgfleet.web import hgweb, wire
+from hgfleet.web import hgweb, pushlog_query, wire
 from hgfleet.web.budgets import Kind, kind
 from hgfleet.web.exchange import RefusedError, bad, method_not_allowed, not_found
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hgfleet.web.exchange import Environ, Exchange
     from hgfleet.web.routing import InRepository
@@ -224,6 +224,10 @@ def _understand_page(
     if not _WEB_COMMAND.fullmatch(named):
         raise not_found()
     exchange.entry["command"] = named or "default"
+    if command in pushlog_query.STYLES:
+        if b"cmd" in parameters:
+            raise not_found()
+        return _understand_pushlog(exchange, command, style, segments[1:])
     if style not in STYLES:
         raise bad("There is no such style.")
     if changesets_asked(parameters.get(b"revcount", b"")) > MOST_CHANGESETS:
@@ -255,6 +259,19 @@ def _understand_page(
         is_archive=is_archive,
         kind=kind(command, is_wire=False, is_archive=is_archive, is_search=is_search),
     )
+
+
+def _understand_pushlog(
+    exchange: Exchange, command: str, style: str, rest: Sequence[str]
+) -> Request:
+    """Check a request for pushes: its address here, its query where it is answered."""
+    # The page for people takes the number of a page.
+    most = 1 if command == pushlog_query.HTML else 0
+    if style not in pushlog_query.STYLES[command] or any(rest[most:]):
+        raise not_found()
+    if pushlog_query.is_cheap(command, exchange.query):
+        return Request(is_storable=True)
+    return Request(is_storable=True, kind=Kind.DEAR if "full" in exchange.query else Kind.PAGE)
 
 
 def changesets_asked(value: bytes) -> int:

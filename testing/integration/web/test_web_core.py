@@ -7,12 +7,12 @@ import re
 from pathlib import Path
 
 import mercurial
-from mercurial import hg, wireprotov1server
+from mercurial import hg, transaction, wireprotov1server
 from mercurial.hgweb import hgweb_mod_inner, webcommands
 
 from hgfleet.hg import fingerprint as state
 from hgfleet.hg import wire_commands
-from hgfleet.web import hgweb, search, wire
+from hgfleet.web import hgweb, pushlog_commands, pushlog_query, search, wire
 
 TEMPLATES = Path(mercurial.__file__).parent / "templates"
 
@@ -37,6 +37,23 @@ def test_the_search_of_core_reads_its_revsets_where_we_give_it_ours() -> None:
     for name in ("safesymbols", "match(", "lookupfn("):
         assert f"revset.{name}" in source
     assert webcommands.revset is search._Revsets
+
+
+def test_the_page_of_a_changeset_has_a_place_for_its_push() -> None:
+    assert "webutil.changesetentry(web, ctx)" in inspect.getsource(webcommands.changeset)
+    template = (TEMPLATES / "paper/changeset.tmpl").read_bytes()
+    assert pushlog_commands.with_push_row(b"changeset", template).count(b"{if(pushlogid") == 1
+    for other in (TEMPLATES / "paper").glob("*.tmpl"):
+        text = other.read_bytes()
+        if other.stem != "changeset":
+            assert pushlog_commands.with_push_row(other.stem.encode(), text) == text
+
+
+def test_the_journal_of_a_transaction_names_the_size_of_a_file_before_the_first_change() -> None:
+    source = inspect.getsource(transaction.transaction)
+    assert 'self._file.write(b"%s\\0%d\\n" % (file, offset))\n        self._file.flush()' in (
+        source.replace("'", '"')
+    )
 
 
 def test_hgweb_gets_its_repository_where_we_give_it_ours() -> None:
@@ -74,7 +91,7 @@ def test_the_pages_need_no_more_than_their_policy_allows() -> None:
 
 
 def test_every_page_is_known() -> None:
-    assert set(webcommands.__all__) == {
+    assert set(webcommands.__all__) - set(pushlog_query.STYLES) == {
         "annotate", "archive", "bookmarks", "branches", "changelog", "changeset", "comparison",
         "diff", "file", "filediff", "filelog", "graph", "help", "log", "manifest", "rawfile", "rev",
         "shortlog", "static", "summary", "tags",
