@@ -27,6 +27,7 @@ PARTS: Final[dict[str, tuple[str, str]]] = {
         "compare this host's copy of the directory with the provider",
     ),
     "directory": ("hgfleet.directory.acl_check", "check the access rules of the directory"),
+    "pushlog": ("hgfleet.registry.pushlog_cli", "look after the push logs of repositories"),
     "repo": ("hgfleet.selfservice.repo_cli", "look after the repositories that people created"),
     "bundles": ("hgfleet.bundles.cli", "make, publish and prune clone bundles"),
     "storage": ("hgfleet.storage.cli", "move repositories to today's storage format"),

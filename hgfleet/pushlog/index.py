@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote
 
 from hgfleet.core.errors import TemporaryError
-from hgfleet.pushlog import index_step, log_file, tables
+from hgfleet.pushlog import index_step, tables
 from hgfleet.pushlog.committed import CommittedLog
 from hgfleet.pushlog.index_step import NAME
 
@@ -109,12 +109,11 @@ def _rebuild(log: CommittedLog, index: Path) -> Updated:
     return Updated(0 if last is None else last.record.id, is_rebuilt=True)
 
 
-def refresh(store: str, cache: str) -> None:
-    """Update the index of a repository if it is due; for sessions, which it never fails."""
-    log, file = f"{store}/{log_file.NAME}", f"{cache}/{NAME}"
-    if index_step.is_due(log, file):
+def refresh(log: str, index: str) -> None:
+    """Update an index if it is due; for sessions, which it never fails."""
+    if index_step.is_due(log, index):
         with contextlib.suppress(Exception):
-            update(Path(log), Path(file))
+            update(Path(log), Path(index))
 
 
 def open_for_reading(index: Path) -> sqlite3.Connection | None:

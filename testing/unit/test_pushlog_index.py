@@ -172,23 +172,23 @@ def test_a_session_updates_in_steps(
 
     original = index.update
     monkeypatch.setattr(index, "update", counted)
-    index.refresh(str(store), str(cache))
+    index.refresh(str(chain.file), str(cache / index_step.NAME))
     assert not updates
     pushes = 10
     while len(updates) < 3:
         chain.push(node_of(1000 + pushes))
         pushes += 1
-        index.refresh(str(store), str(cache))
+        index.refresh(str(chain.file), str(cache / index_step.NAME))
     size = chain.file.stat().st_size
     assert 3 * index_step.STEP <= size < 4 * index_step.STEP + 4096
     assert seen(store, cache) == list(range(1, pushes + 1))
 
 
-def test_a_session_is_not_failed_by_its_index(store: Path, cache: Path, chain: Chain) -> None:
+def test_a_session_is_not_failed_by_its_index(cache: Path, chain: Chain) -> None:
     for number in range(60):
         chain.push(node_of(number))
     cache.write_text("no folder")
-    index.refresh(str(store), str(cache))
+    index.refresh(str(chain.file), str(cache / index_step.NAME))
     assert cache.read_text() == "no folder"
 
 

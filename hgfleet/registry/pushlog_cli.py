@@ -1,0 +1,97 @@
+"""`hgfleet pushlog`: look after the push logs of repositories."""
+
+from __future__ import annotations
+
+import argparse
+import sqlite3
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hgfleet.core import paths, subcommands
+from hgfleet.core.errors import HgfleetError, HostError, UsageError
+from hgfleet.pushlog import index, index_step, log_file
+from hgfleet.registry import owned_files, user_repositories
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_EPILOG = """\
+examples:
+  hgfleet pushlog index                  bring the index of every repository up to date
+  hgfleet pushlog index team/project     of one of them
+
+It runs as root, and works with the rights of hg. An index is made from its push log and can be
+deleted at any time: this command, or the next pushes, make it again.
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `hgfleet pushlog` and its commands."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "pushlog",
+        help="look after the push logs of repositories",
+        description="Push logs: who pushed each changeset, and when.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)
+    one = subcommands.on_repositories(
+        commands,
+        "index",
+        "bring the index up to date that questions over HTTPS are answered from",
+        "hgfleet pushlog index team/project",
+        _index,
+    )
+    for option, default, text in (
+        ("--registry", paths.COMPILED, "the compiled registry"),
+        ("--dynamic", paths.DYNAMIC, "the user repositories"),
+        ("--root", paths.REPOSITORIES, "the folder of all repositories"),
+    ):
+        one.add_argument(option, default=default, metavar="PATH", help=f"{text} ({default})")
+    one.add_argument("--user", default="hg", help="owner of the repositories (hg)")
+
+
+def _index(options: argparse.Namespace) -> int:
+    owned_files.become(options.user)
+    code = 0
+    for path in _logged(options):
+        try:
+            updated = _update(Path(options.root) / path / ".hg")
+        except HgfleetError as error:
+            print(f"hgfleet: {path}: {error}", file=sys.stderr)
+            code = error.exit_code
+            continue
+        if updated.is_rebuilt:
+            print(f"{path}: the index is new, with {updated.pushes} pushes")
+        elif updated.pushes or options.repositories:
+            print(f"{path}: {updated.pushes} pushes added")
+    return code
+
+
+def _logged(options: argparse.Namespace) -> Sequence[str]:
+    """Return the named repositories, or all that have a push log here. Raises UsageError."""
+    known = user_repositories.load_effective(
+        options.registry, options.dynamic, lambda text: print(f"warning: {text}", file=sys.stderr)
+    ).repositories
+    if unknown := [path for path in options.repositories if path not in known]:
+        raise UsageError(
+            f"not in the registry: {', '.join(unknown)}; `hgfleet registry show --compiled` and "
+            "`hgfleet repo list` show what is"
+        )
+    named: Sequence[str] = options.repositories or [*known]
+    root = Path(options.root)
+    logged = [path for path in named if (root / path / ".hg/store" / log_file.NAME).exists()]
+    for path in options.repositories:
+        if path not in logged:
+            print(f"{path}: no push log yet; its first push begins one", file=sys.stderr)
+    return logged
+
+
+def _update(control: Path) -> index.Updated:
+    """Update the index of one repository; raises HgfleetError."""
+    file = control / "cache" / index_step.NAME
+    try:
+        return index.update(control / "store" / log_file.NAME, file)
+    except (OSError, sqlite3.Error) as error:
+        raise HostError(f"{file} cannot be written ({error}); check its disk and owner") from error
