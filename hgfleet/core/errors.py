@@ -29,7 +29,7 @@ class RegistryError(HgfleetError):
 class PushlogError(HgfleetError):
     """A push log, or a record that arrived for it, is damaged or does not fit."""
 
-    exit_code = 65
+    exit_code = 76
 
 
 class UnavailableError(HgfleetError):
