@@ -145,6 +145,7 @@ def _run_tier(
     only: Sequence[str] | None,
 ) -> list[Outcome]:
     try:
+        tiers.set_up(tier, only)
         steps = tiers.TIERS[tier](words, only)
     except bootstrap.SetupError as error:
         say(tier, "could not be set up")

@@ -166,6 +166,18 @@ def integration(words: str, only: Only = None) -> list[Step]:
     ]
 
 
+BROKER_TESTS: Final = "testing/integration/replication/"
+
+
+def set_up(tier: str, only: Only = None) -> None:
+    """Install what the tests of a tier start themselves; SetupError where that is not possible."""
+    chosen = only or [BROKER_TESTS]
+    if tier == "integration" and any(name.startswith(BROKER_TESTS) for name in chosen):
+        path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"
+        if shutil.which("nats-server", path=path) is None:
+            bootstrap.ensure_debian_packages(["nats-server"], "testing replication")
+
+
 # roles
 
 

@@ -74,3 +74,29 @@ def test_every_step_has_a_log_of_its_own() -> None:
     steps = tiers.lint("") + tiers.unit("") + tiers.integration("")
     assert len({step.log for step in steps}) == len(steps)
     assert all(" " not in step.log.name for step in steps)
+
+
+@pytest.mark.parametrize(
+    ("tier", "only", "found", "installed"),
+    [
+        ("integration", None, None, ["nats-server"]),
+        ("integration", ["testing/integration/replication/test_x.py"], None, ["nats-server"]),
+        ("integration", ["testing/integration/test-access.t"], None, []),
+        ("integration", None, "/usr/sbin/nats-server", []),
+        ("unit", None, None, []),
+    ],
+)
+def test_a_broker_is_installed_for_the_tests_that_start_one(
+    monkeypatch: pytest.MonkeyPatch,
+    tier: str,
+    only: list[str] | None,
+    found: str | None,
+    installed: list[str],
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(tiers.shutil, "which", lambda _name, path: found)
+    monkeypatch.setattr(
+        tiers.bootstrap, "ensure_debian_packages", lambda names, _reason: asked.extend(names)
+    )
+    tiers.set_up(tier, only)
+    assert asked == installed
