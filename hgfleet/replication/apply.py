@@ -1,0 +1,211 @@
+"""Apply one record of the primary to a mirror's repository, in one transaction of hg.
+
+Changesets, phases, bookmarks, obsolescence markers and the record's line stand or fall together, so
+the mirror's own push log is the position of the mirror. Nothing is decided here about the push: the
+primary's policies did, and no hook of a person runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+from mercurial import changegroup, extensions, obsolete, phases
+from mercurial import ui as ui_module
+from mercurial.node import bin as to_binary
+from mercurial.node import hex as to_hexadecimal
+from mercurial.repo import factory
+
+from hgfleet.pushlog import append, log_file
+from hgfleet.pushlog.record import Heads
+from hgfleet.replication.failures import DivergedError
+from hgfleet.replication.position import Step, decide
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from hgfleet.pushlog.log_file import Tip
+    from hgfleet.pushlog.record import Record
+
+CHANGEGROUP: Final = b"03"
+COMPRESSION: Final = b"GZ"
+"""Mercurial's name of zlib."""
+
+LOCK_WAIT_SECONDS: Final = 10
+
+# Extensions of the service that decide about people's pushes, or serve clients.
+_OFF: Final = (
+    b"admission",
+    b"bundle_trigger",
+    b"clonebundles_steer",
+    b"getbundlelog",
+    b"owner_quota",
+    b"pinned_store",
+    b"policies",
+    b"pullbundles",
+    b"replicated",
+    b"session_limits",
+    b"signedbundles",
+)
+# The right to write (the applier is an operator), and the append of the record's line.
+_HOOKS: Final = (b"access", b"pushlog")
+
+
+class IncompleteError(Exception):
+    """The changegroup has not all changesets of the record."""
+
+
+def new_ui() -> Any:
+    """Return a ui with the configuration of HGRCPATH, without hooks of people."""
+    ui = ui_module.ui.load()
+    for name in _OFF:
+        ui.setconfig(b"extensions", name, b"!", b"applier")
+        ui.setconfig(b"extensions", name + b":required", b"no", b"applier")
+    for section, name, value in (
+        (b"ui", b"interactive", b"no"),
+        (b"ui", b"quiet", b"yes"),
+        (b"ui", b"timeout", b"%d" % LOCK_WAIT_SECONDS),
+        (b"server", b"validate", b"yes"),
+        (b"experimental", b"evolution", b"all"),
+    ):
+        ui.setconfig(section, name, value, b"applier")
+    return ui
+
+
+def open_repository(path: Path) -> Any:
+    """Open a repository with all its changesets, hidden ones included."""
+    repo = factory.repository(new_ui(), os.fsencode(path)).unfiltered()
+    for name, _command in list(repo.ui.configitems(b"hooks", untrusted=True)):
+        if name.split(b".", 1)[-1] not in _HOOKS:
+            repo.ui.setconfig(b"hooks", name, b"", b"applier")
+    return repo
+
+
+def tip_of(repo: Any) -> Tip:
+    """Return the end of the repository's push log."""
+    name = log_file.NAME.encode("ascii")
+    return log_file.tip(os.fsdecode(repo.svfs.join(name)))
+
+
+@contextlib.contextmanager
+def locked(repo: Any) -> Iterator[None]:
+    """Lock a repository, and undo a transaction that a killed process left."""
+    with repo.wlock(), repo.lock():
+        if repo.svfs.exists(b"journal"):
+            repo.recover()
+        yield
+
+
+def apply(repo: Any, line: bytes, record: Record, data: BinaryIO | None) -> Step:
+    """Apply a record unless the repository has it or has a gap before it; say which.
+
+    `data` is a changegroup of version 03, compressed with zlib, or None where there is none. Raises
+    DivergedError, IncompleteError, or what Mercurial raises; all of them leave the repository as it
+    was.
+    """
+    with locked(repo):
+        step = next_step(repo, line, record)
+        if step is not Step.APPLY:
+            return step
+        repo.ui.setconfig(b"hgfleet", b"applied-record", line, b"applier")
+        try:
+            with repo.transaction(b"replication") as tr:
+                _content(repo, tr, record, data)
+                _check(repo, record)
+                if not _appended_by_extension():
+                    append.register(tr, repo, line)
+        finally:
+            repo.ui.setconfig(b"hgfleet", b"applied-record", None, b"applier")
+    return step
+
+
+def next_step(repo: Any, line: bytes, record: Record) -> Step:
+    """Decide about a record, under the lock of the repository; raises DivergedError."""
+    tip = tip_of(repo)
+    step, reason = decide(tip, record, line)
+    if step is Step.DIVERGED:
+        raise DivergedError(reason)
+    if step is Step.APPLY:
+        _check_origin(repo, record, tip)
+    return step
+
+
+def _appended_by_extension() -> bool:
+    try:
+        extensions.find(b"pushlog")
+    except KeyError:
+        return False
+    return True
+
+
+def _check_origin(repo: Any, record: Record, tip: Tip) -> None:
+    """Refuse a first record where the repository has changesets that no record names."""
+    if record.kind == "strip":
+        raise DivergedError(
+            f"record {record.id} removes changesets, and a mirror removes none by itself"
+        )
+    if tip.id == 0 and record.kind == "push" and len(repo):
+        raise DivergedError(
+            f"the mirror has {len(repo)} changesets and no push log, and the primary begins with "
+            "an empty repository"
+        )
+
+
+def _content(repo: Any, tr: Any, record: Record, data: BinaryIO | None) -> None:
+    if data is not None:
+        known = len(repo)
+        unpacker = changegroup.getunbundler(CHANGEGROUP, data, COMPRESSION)
+        # "pull": a push would have the repository's own setting decide about phases.
+        unpacker.apply(repo, tr, b"pull", b"replication", targetphase=phases.draft)
+        unexpected = {
+            to_hexadecimal(repo.changelog.node(rev)).decode("ascii")
+            for rev in range(known, len(repo))
+        }.difference(record.changesets)
+        if unexpected:
+            raise IncompleteError(f"changeset {min(unexpected)} is not in the record")
+    missing = [node for node in record.changesets if not repo.changelog.hasnode(to_binary(node))]
+    if missing:
+        raise IncompleteError(f"{len(missing)} changesets are missing, {missing[0]} among them")
+    _phases(repo, tr, record)
+    if record.bookmarks:
+        repo._bookmarks.applychanges(  # noqa: SLF001  (core has no other name for them)
+            repo,
+            tr,
+            [
+                (name.encode("utf-8", "surrogateescape"), after and to_binary(after))
+                for name, _before, after in record.bookmarks
+            ],
+        )
+    if record.markers:
+        version = obsolete.encodeheader(obsolete._fm1version)  # noqa: SLF001
+        data_of_markers = b"".join(bytes.fromhex(marker) for marker in record.markers)
+        repo.obsstore.mergemarkers(tr, version + data_of_markers)
+    repo.invalidatevolatilesets()
+
+
+def _phases(repo: Any, tr: Any, record: Record) -> None:
+    """Set the phases after the push: down to the public ones first, then up."""
+    by_phase: dict[int, list[bytes]] = {}
+    for node, _before, after in record.phases:
+        number = phases.phasenumber[after.encode("ascii")]
+        by_phase.setdefault(number, []).append(to_binary(node))
+    for number in sorted(by_phase):
+        phases.advanceboundary(repo, tr, number, by_phase[number])
+    for number in sorted(by_phase):
+        phases.retractboundary(repo, tr, number, by_phase[number])
+
+
+def _check(repo: Any, record: Record) -> None:
+    """Compare the result with the record; raises DivergedError."""
+    for node, _before, after in record.phases:
+        found = repo[to_binary(node)].phasestr().decode("ascii")
+        if found != after:
+            raise DivergedError(f"changeset {node} is {found} after the push, expected {after}")
+    heads = [to_hexadecimal(head).decode("ascii") for head in repo.changelog.heads()]
+    if record.heads.digest and Heads.digest_of(heads) != record.heads.digest:
+        raise DivergedError(
+            f"the mirror has other heads ({len(heads)}) after record {record.id} than the primary: "
+            "it has changesets of its own, or misses some"
+        )

@@ -1,0 +1,54 @@
+"""What a mirror does with a record, given the end of its own push log. Pure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from hgfleet.pushlog import chain
+from hgfleet.pushlog.record import hash_of
+
+if TYPE_CHECKING:
+    from hgfleet.pushlog.log_file import Tip
+    from hgfleet.pushlog.record import Record
+
+
+class Step(StrEnum):
+    """The next step of a mirror."""
+
+    SEEN = "seen"
+    """The mirror shows the push."""
+    APPLY = "apply"
+    GAP = "gap"
+    """Records before it are missing; the source has them."""
+    DIVERGED = "diverged"
+    """The mirror has another history than the primary."""
+
+
+class Decision(NamedTuple):
+    """A step, and the reason of a divergence."""
+
+    step: Step
+    reason: str = ""
+
+
+def decide(tip: Tip, record: Record, line: bytes) -> Decision:
+    """Decide about a record whose canonical line is `line`."""
+    if tip.id and record.repository != tip.repository:
+        return Decision(
+            Step.DIVERGED,
+            f"record {record.id} belongs to repository {record.repository}, this chain to "
+            f"{tip.repository}",
+        )
+    if record.id == tip.id and hash_of(line) != tip.hash:
+        return Decision(
+            Step.DIVERGED,
+            f"record {record.id} of the primary is {hash_of(line)[:12]}, that of this mirror "
+            f"{tip.hash[:12]}",
+        )
+    if record.id <= tip.id:
+        return Decision(Step.SEEN)
+    if record.id > tip.id + 1:
+        return Decision(Step.GAP)
+    wrong = chain.problem(tip, record)
+    return Decision(Step.APPLY) if wrong is None else Decision(Step.DIVERGED, wrong)

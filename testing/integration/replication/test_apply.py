@@ -1,0 +1,209 @@
+"""A worker of the applier, against real repositories: what arrives is on the mirror as it is."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet.replication.apply import open_repository
+from hgfleet.replication.failures import Kind
+from hgfleet.replication.work import Job, Worker
+from testing.integration.support.primary import InProcessSource, Primary, create, state
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hgfleet.replication.work import Result
+
+
+class Pair:
+    """A primary, and a mirror with one worker."""
+
+    def __init__(self, folder: Path) -> None:
+        self.primary = Primary(folder / "primary/a")
+        self.source = InProcessSource(self.primary)
+        self.root = folder / "mirror"
+        create(self.root / "a")
+        self.worker = Worker(self.root, self.source)
+
+    def run(self, *messages: tuple[bytes, bytes], up_to_date: bool = False) -> Result:
+        return self.worker.run(
+            Job(self.primary.identity, "a", "a", messages, up_to_date=up_to_date)
+        )
+
+    def is_equal(self) -> bool:
+        assert state(self.root / "a") == state(self.primary.path)
+        return True
+
+
+@pytest.fixture
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
+    monkeypatch.setenv("HGRCPATH", "")
+    return Pair(tmp_path)
+
+
+def test_each_kind_of_push_arrives_whole(pair: Pair) -> None:
+    random = Random(11)
+    for _number in range(60):
+        pair.primary.push_anything(random)
+    records = [entry.record for entry in pair.primary.entries()]
+    assert any(r.markers for r in records)
+    assert any(r.bookmarks for r in records)
+    assert any(old and old != new for r in records for _, old, new in r.phases)
+    result = pair.run(*pair.primary.messages())
+    assert result.failure is None
+    assert result.tip.id == 60
+    assert pair.source.asked == 0
+    assert pair.is_equal()
+
+
+def test_a_message_that_arrives_twice_changes_nothing(pair: Pair) -> None:
+    pair.primary.push_commits(2)
+    pair.primary.push_commits()
+    messages = pair.primary.messages()
+    assert pair.run(*messages, *messages).failure is None
+    assert pair.run(messages[0]).tip.id == 2
+    assert pair.is_equal()
+
+
+def test_a_gap_is_filled_from_the_source(pair: Pair) -> None:
+    for _number in range(4):
+        pair.primary.push_commits()
+    result = pair.run(pair.primary.messages()[3])
+    assert (result.failure, result.tip.id) == (None, 4)
+    assert pair.is_equal()
+
+
+def test_a_gap_waits_while_the_source_is_away(pair: Pair) -> None:
+    for _number in range(3):
+        pair.primary.push_commits()
+    pair.source.down = True
+    first, _second, third = pair.primary.messages()
+    result = pair.run(first, third)
+    assert result.tip.id == 1
+    assert result.failure is not None
+    assert result.failure.kind is Kind.NETWORK
+    pair.source.down = False
+    assert pair.run(third).failure is None
+    assert pair.is_equal()
+
+
+def test_changesets_too_large_for_a_message_come_from_the_source(pair: Pair) -> None:
+    pair.primary.push_commits(5)
+    ((line, _changegroup),) = pair.primary.messages()
+    assert pair.run((line, b"")).failure is None
+    assert pair.source.asked == 1
+    assert pair.is_equal()
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda _data: b"no changegroup"])
+def test_a_damaged_message_is_fetched_again(pair: Pair, damage: object) -> None:
+    pair.primary.push_commits()
+    pair.primary.push_commits(3)
+    first, (line, changegroup) = pair.primary.messages()
+    assert callable(damage)
+    assert pair.run(first, (line, damage(changegroup))).failure is None
+    assert pair.is_equal()
+
+
+def test_a_changegroup_with_other_changesets_is_refused(pair: Pair) -> None:
+    pair.primary.push_commits()
+    pair.primary.push_commits()
+    pair.source.down = True
+    (line, _), _second = pair.primary.messages()
+    both = pair.primary.changegroup(
+        [n for e in pair.primary.entries() for n in e.record.changesets]
+    )
+    before = state(pair.root / "a")
+    assert pair.run((line, both)).failure is not None
+    assert state(pair.root / "a") == before
+
+
+def test_a_mirror_with_pushes_of_its_own_is_left_alone(pair: Pair) -> None:
+    own = Primary(pair.root / "own", identity=pair.primary.identity)
+    with own.push():
+        own.commit(b"of the mirror\n")
+    pair.primary.push_commits()
+    pair.primary.push_commits()
+    before = state(own.path)
+    for message in pair.primary.messages():
+        result = pair.worker.run(Job(own.identity, "own", "a", (message,)))
+        assert result.failure is not None
+        assert result.failure.kind is Kind.DIVERGED
+    assert state(own.path) == before
+
+
+def test_a_mirror_with_changesets_of_its_own_is_left_alone(pair: Pair) -> None:
+    pair.primary.push_commits()
+    pair.primary.push_commits()
+    first, second = pair.primary.messages()
+    assert pair.run(first).failure is None
+    stray = Primary.__new__(Primary)
+    stray.repo = open_repository(pair.root / "a")
+    with stray.repo.wlock(), stray.repo.lock(), stray.repo.transaction(b"commit"):
+        stray.commit(b"of the mirror\n")
+    before = state(pair.root / "a")
+    result = pair.run(second)
+    assert result.failure is not None
+    assert result.failure.kind is Kind.DIVERGED
+    assert "changesets of its own" in result.failure.reason
+    assert state(pair.root / "a") == before
+
+
+def test_changesets_without_a_log_are_left_alone(pair: Pair) -> None:
+    own = Primary(pair.root / "own")
+    own.push_commits()
+    own.log.unlink()
+    pair.primary.push_commits()
+    result = pair.worker.run(Job(own.identity, "own", "a", tuple(pair.primary.messages())))
+    assert result.failure is not None
+    assert result.failure.kind is Kind.DIVERGED
+    assert "1 changesets and no push log" in result.failure.reason
+    assert result.tip.id == 0
+
+
+def test_another_repository_identity_is_refused(pair: Pair) -> None:
+    pair.primary.push_commits()
+    assert pair.run(*pair.primary.messages()).failure is None
+    other = Primary(pair.primary.path.parent / "other", identity="ab" * 16)
+    other.push_commits()
+    result = pair.run(*other.messages())
+    assert result.failure is not None
+    assert result.failure.kind is Kind.DIVERGED
+    assert "belongs to repository abab" in result.failure.reason
+    assert pair.is_equal()
+
+
+def test_no_hook_runs(pair: Pair) -> None:
+    (pair.root / "a/.hg/hgrc").write_text(
+        "[hooks]\npretxnopen.no = false\npretxnchangegroup.no = false\n"
+        "pretxnclose.no = false\ntxnclose.no = false\n"
+    )
+    pair.primary.push_commits()
+    assert pair.run(*pair.primary.messages()).failure is None
+    assert pair.is_equal()
+
+
+def test_a_transaction_that_a_killed_process_left_is_undone(pair: Pair) -> None:
+    pair.primary.push_commits()
+    pair.primary.push_commits()
+    first, second = pair.primary.messages()
+    assert pair.run(first).failure is None
+    store = pair.root / "a/.hg/store"
+    size = (store / "pushlog").stat().st_size
+    # What hg leaves when it is killed after it appended to the log.
+    (store / "journal").write_bytes(b"pushlog\0%d\n" % size)
+    with (store / "pushlog").open("ab") as log:
+        log.write(second[0] + b"\n")
+    result = pair.run(second)
+    assert (result.failure, result.tip.id) == (None, 2)
+    assert pair.is_equal()
+
+
+def test_a_repository_that_is_not_there_is_waited_for(pair: Pair) -> None:
+    pair.primary.push_commits()
+    result = pair.worker.run(Job("7d" * 16, "missing", "a", tuple(pair.primary.messages())))
+    assert result.failure is not None
+    assert result.failure.kind is Kind.NETWORK

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hgfleet.pushlog.log_file import Tip
+from hgfleet.pushlog.record import FIRST, Record, hash_of
+from hgfleet.replication.position import Step, decide
+
+IDENTITY = "7d" * 16
+FIRST_PUSH = Record(1, IDENTITY, "push", "alice", 1, FIRST)
+SECOND = Record(2, IDENTITY, "push", "alice", 2, hash_of(FIRST_PUSH.line()))
+TIP = Tip(1, hash_of(FIRST_PUSH.line()), IDENTITY, 100, 1)
+
+
+def step(tip: Tip, record: Record) -> tuple[Step, str]:
+    return decide(tip, record, record.line())
+
+
+def test_the_next_record_is_applied() -> None:
+    assert step(Tip(), FIRST_PUSH) == (Step.APPLY, "")
+    assert step(TIP, SECOND) == (Step.APPLY, "")
+
+
+def test_a_record_that_the_mirror_has_is_seen() -> None:
+    assert step(TIP, FIRST_PUSH) == (Step.SEEN, "")
+
+
+def test_a_record_with_others_missing_before_it_is_a_gap() -> None:
+    assert step(Tip(), SECOND) == (Step.GAP, "")
+
+
+def test_another_record_with_the_number_of_the_last_diverges() -> None:
+    found, reason = step(TIP, replace(FIRST_PUSH, user="bob"))
+    assert found is Step.DIVERGED
+    assert "record 1 of the primary is" in reason
+
+
+def test_a_broken_chain_diverges() -> None:
+    found, reason = step(TIP, replace(SECOND, previous="ab" * 32))
+    assert found is Step.DIVERGED
+    assert "continues abababababab" in reason
+
+
+def test_another_repository_diverges_also_if_its_number_is_seen() -> None:
+    for record in (FIRST_PUSH, SECOND):
+        found, reason = step(TIP, replace(record, repository="ab" * 16))
+        assert found is Step.DIVERGED
+        assert "belongs to repository abab" in reason
+
+
+def test_an_earlier_term_of_the_primary_diverges() -> None:
+    found, reason = step(TIP._replace(epoch=2), SECOND)
+    assert found is Step.DIVERGED
+    assert "epoch 1" in reason
