@@ -36,6 +36,10 @@ PARTS: Final[dict[str, tuple[str, str]]] = {
         "add, change and show people, on the directory's host",
     ),
     "keys": ("hgfleet.directory.fingerprints", "index the SSH keys of a directory"),
+    "applier": (
+        "hgfleet.replication.applier_cli",
+        "bring the pushes of the primary to this mirror",
+    ),
     "steering": (
         "hgfleet.steering.cli",
         "probe where bundles lie, and steer clients to what answers",

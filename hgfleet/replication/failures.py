@@ -3,6 +3,7 @@
 | kind | example | what follows |
 | --- | --- | --- |
 | network | the source does not answer | wait and try again; nothing is destroyed |
+| missing | the registry's documents have not created it yet | try again |
 | busy | another process holds the lock | try again soon |
 | host | disk full, too many open files | wait and try again |
 | corruption | a revlog fails its checks | clone again beside, verify, exchange |
@@ -24,11 +25,16 @@ class Kind(StrEnum):
     """Kind of a failure."""
 
     NETWORK = "network"
+    MISSING = "missing"
     BUSY = "busy"
     HOST = "host"
     CORRUPTION = "corruption"
     DIVERGED = "diverged"
     POISON = "poison"
+
+
+class MissingError(HgfleetError):
+    """The repository is not on this mirror yet."""
 
 
 class DivergedError(HgfleetError):
@@ -61,8 +67,13 @@ POISON_TRIES: Final = 2
 PARKED_SECONDS: Final = 300.0
 """The time after which a parked repository is tried again: a repair needs no further command."""
 
-_FIRST_DELAY: Final = {Kind.NETWORK: 0.5, Kind.BUSY: 0.2, Kind.HOST: 1.0, Kind.POISON: 0.2}
-_LONGEST_DELAY: Final = {Kind.NETWORK: 15.0, Kind.BUSY: 5.0, Kind.HOST: 30.0, Kind.POISON: 1.0}
+_FIRST_DELAY: Final = {Kind.NETWORK: 0.5, Kind.MISSING: 0.5, Kind.BUSY: 0.2, Kind.POISON: 0.2}
+_LONGEST_DELAY: Final = {
+    Kind.NETWORK: 15.0,
+    Kind.MISSING: 15.0,
+    Kind.BUSY: 5.0,
+    Kind.POISON: 1.0,
+}
 
 _HOST_ERRORS: Final = frozenset(
     {
@@ -96,6 +107,8 @@ def classify(error: BaseException) -> Kind:
     match error:
         case DivergedError() | PushlogError():
             return Kind.DIVERGED
+        case MissingError():
+            return Kind.MISSING
         case CorruptionError():
             return Kind.CORRUPTION
         case UnavailableError() | TemporaryError() | TimeoutError() | ConnectionError():

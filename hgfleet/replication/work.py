@@ -10,8 +10,6 @@ from __future__ import annotations
 import io
 import struct
 import zlib
-from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from mercurial import error
@@ -21,7 +19,8 @@ from hgfleet.hg.opened_place import OpenedPlace
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.pushlog.record import parse
 from hgfleet.replication import apply
-from hgfleet.replication.failures import Failure, Kind, classify
+from hgfleet.replication.failures import Failure, Kind, MissingError, classify
+from hgfleet.replication.jobs import Job, Result, Task
 from hgfleet.replication.position import Step
 
 if TYPE_CHECKING:
@@ -48,37 +47,6 @@ class Source(Protocol):
 
     def changegroup(self, path: str, nodes: Sequence[str]) -> AbstractContextManager[BinaryIO]:
         """Open a changegroup (version 03, zlib) of exactly these changesets."""
-
-
-class Task(StrEnum):
-    """What a job does."""
-
-    APPLY = "apply"
-    REPAIR = "repair"
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """Work on one repository.
-
-    `path` is its path on the mirror, `source_path` that on the primary: a rename arrives on one
-    host first. `messages` are (line, changegroup); `up_to_date` asks the source for more.
-    """
-
-    identity: str
-    path: str
-    source_path: str
-    messages: tuple[tuple[bytes, bytes], ...] = ()
-    up_to_date: bool = False
-    task: Task = Task.APPLY
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The position after a job, and why it did not get further."""
-
-    tip: Tip = field(default_factory=Tip)
-    failure: Failure | None = None
 
 
 class Worker:
@@ -172,7 +140,7 @@ class Worker:
         if found is None or not found[1].is_there():
             place = self._root / path
             if not (place / ".hg").is_dir():
-                raise UnavailableError(
+                raise MissingError(
                     f"{path} is not on this mirror; the registry's documents create it"
                 )
             repo = apply.open_repository(place)

@@ -9,13 +9,14 @@ import pytest
 
 from hgfleet.replication.apply import open_repository
 from hgfleet.replication.failures import Kind
-from hgfleet.replication.work import Job, Worker
+from hgfleet.replication.jobs import Job
+from hgfleet.replication.work import Worker
 from testing.integration.support.primary import InProcessSource, Primary, create, state
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hgfleet.replication.work import Result
+    from hgfleet.replication.jobs import Result
 
 
 class Pair:
@@ -206,4 +207,4 @@ def test_a_repository_that_is_not_there_is_waited_for(pair: Pair) -> None:
     pair.primary.push_commits()
     result = pair.worker.run(Job("7d" * 16, "missing", "a", tuple(pair.primary.messages())))
     assert result.failure is not None
-    assert result.failure.kind is Kind.NETWORK
+    assert result.failure.kind is Kind.MISSING

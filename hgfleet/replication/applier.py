@@ -1,0 +1,274 @@
+"""The applier of a mirror: brings every push of the stream to the mirror's repositories.
+
+The mirror's own push logs are its position. At the start, after each new connection to the broker
+and now and then, they are compared with the primary's: what is missing comes from the source, also
+what the stream has forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from hgfleet.core import systemd
+from hgfleet.core.errors import HgfleetError, PushlogError
+from hgfleet.replication import messages, places, state_file
+from hgfleet.replication.messages import Applied, Lease
+from hgfleet.replication.scheduler import Scheduler
+from hgfleet.replication.subscription import FAILURES, Subscription
+from hgfleet.replication.workers import Pool
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from nats.aio.msg import Msg
+
+    from hgfleet.replication.jobs import Job, Place
+    from hgfleet.replication.settings import Settings
+
+    Listing = Callable[[], Iterable[tuple[str, str, int, str]]]
+
+WORKERS: Final = 2
+COMPARE_SECONDS: Final = 600.0
+"""Between comparisons of all positions with the primary's, where nothing else asks for one."""
+
+COMPARE_AGAIN_SECONDS: Final = 5.0
+"""After a comparison that failed."""
+
+IDLE_SECONDS: Final = 60.0
+CANCELS: Final = 5
+
+END_SECONDS: Final = 5.0
+"""For jobs that run when the applier is stopped."""
+
+
+class Applier:
+    """The daemon. `listing` yields (path, identity, id, hash) of the primary's repositories."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        pool: Pool,
+        listing: Listing,
+        say: Callable[..., None],
+        *,
+        can_repair: bool = False,
+    ) -> None:
+        self._settings, self._pool, self._listing, self._say = settings, pool, listing, say
+        self._scheduler = Scheduler(can_repair=can_repair)
+        self._threads = ThreadPoolExecutor(WORKERS + 1, "worker")
+        self._running: set[asyncio.Task[None]] = set()
+        self._poke = asyncio.Event()
+        self._compare = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._boot = uuid.uuid4().hex
+        self._lease_until = 0.0
+        self._source_problem = ""
+        self._written: state_file.State | None = None
+        self._subscription = Subscription(
+            settings, self._received, self._confirmed, self._connected, say
+        )
+
+    async def run(self) -> None:
+        """Work until SIGTERM or SIGINT."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        parts: list[Callable[[], Awaitable[None]]] = [
+            self._subscription.run,
+            self._dispatch,
+            self._compare_again,
+            self._beat,
+        ]
+        tasks = [asyncio.ensure_future(part()) for part in parts]
+        tasks.append(asyncio.ensure_future(self._stop.wait()))
+        systemd.notify("READY=1")
+        done, _rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        systemd.notify("STOPPING=1")
+        if self._running:
+            await asyncio.wait(self._running, timeout=END_SECONDS)
+        await _cancel(tasks)
+        await loop.run_in_executor(None, self._pool.close)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for task in done:
+            task.result()
+
+    async def _received(self, message: Msg) -> None:
+        """Take a message of the stream of pushes."""
+        try:
+            push = messages.decode_push(message.headers, message.data)
+        except messages.LargeRecordError as large:
+            self._scheduler.announce(large.repository, large.path, large.number, time.monotonic())
+            await self._acknowledge([message])
+        except PushlogError as error:
+            self._say("push-unreadable", subject=message.subject, reason=error)
+            self._scheduler.refuse(message.subject.rpartition(".")[2], str(error))
+            await self._acknowledge([message])
+        else:
+            await self._acknowledge(self._scheduler.offer(push, message, time.monotonic()))
+        self._poke.set()
+
+    @staticmethod
+    async def _acknowledge(handles: Iterable[Msg]) -> None:
+        for handle in handles:
+            # A lost acknowledgement brings the message once more, and then it is seen.
+            with contextlib.suppress(*FAILURES):
+                await handle.ack()
+
+    def _confirmed(self, body: bytes) -> None:
+        try:
+            found = messages.decode_confirmed(body)
+        except ValueError as error:
+            self._say("confirmation-unreadable", reason=error)
+            return
+        if found.boot == self._boot and found.sent <= time.time():
+            until = found.sent + self._settings.lease_seconds
+            self._lease_until = max(self._lease_until, until)
+            self._write()
+
+    def _connected(self) -> None:
+        """Compare again: the stream may have forgotten pushes since the last connection."""
+        self._scheduler.compared = False
+        self._compare.set()
+
+    async def _dispatch(self) -> None:
+        """Give jobs to free workers."""
+        while True:
+            self._poke.clear()
+            now = time.monotonic()
+            while len(self._running) < WORKERS:
+                job = self._scheduler.next_job(now)
+                if job is None:
+                    break
+                task = asyncio.ensure_future(self._work(job))
+                self._running.add(task)
+                task.add_done_callback(self._ended)
+            later = self._scheduler.next_time()
+            wait = IDLE_SECONDS if later is None else min(max(later - now, 0.01), IDLE_SECONDS)
+            await _until(self._poke, wait)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._poke.set()
+        if not task.cancelled() and task.exception() is not None:
+            self._say("applier-broken", reason=repr(task.exception()))
+            self._stop.set()
+
+    async def _work(self, job: Job) -> None:
+        loop = asyncio.get_running_loop()
+        result = await loop.run_in_executor(self._threads, self._pool.run, job)
+        outcome = self._scheduler.finished(job, result, time.monotonic())
+        if outcome.shown:
+            applied = Applied(self._settings.host, job.identity, outcome.shown)
+            await self._subscription.tell(messages.applied(self._settings.host), applied.body())
+        await self._acknowledge(outcome.acknowledge)
+        if result.failure is not None:
+            self._say(
+                "repository-parked" if outcome.parked else "push-failed",
+                repository=job.path,
+                kind=result.failure.kind,
+                reason=result.failure.reason,
+            )
+        if result.failure is not None or not self._scheduler.waiting:
+            self._write()
+
+    async def _compare_again(self) -> None:
+        """Compare positions with the primary's, when asked and now and then."""
+        loop = asyncio.get_running_loop()
+        wait = 0.0
+        while True:
+            await _until(self._compare, wait)
+            self._compare.clear()
+            try:
+                found, listed = await loop.run_in_executor(None, self._look)
+            except HgfleetError as error:
+                if str(error) != self._source_problem:
+                    self._say("source-away", reason=error)
+                self._source_problem, wait = str(error), COMPARE_AGAIN_SECONDS
+            else:
+                self._source_problem, wait = "", COMPARE_SECONDS
+                handles = self._scheduler.compare(listed, found, time.monotonic())
+                await self._acknowledge(handles)
+                self._poke.set()
+            self._write()
+
+    def _look(self) -> tuple[dict[str, Place], list[tuple[str, str, int, str]]]:
+        # In this order: a mirror is never ahead of a listing that is newer than its own tips.
+        found = places.find(self._settings.repositories)
+        return found, list(self._listing())
+
+    async def _beat(self) -> None:
+        """Send heartbeats, and write the state."""
+        while True:
+            scheduler = self._scheduler
+            lease = Lease(
+                self._settings.host,
+                self._boot,
+                scheduler.caught_up,
+                scheduler.waiting,
+                len(scheduler.parked()),
+                time.time(),
+            )
+            await self._subscription.tell(messages.leases(self._settings.host), lease.body())
+            self._write()
+            await asyncio.sleep(self._settings.lease_seconds / 3)
+
+    def _write(self) -> None:
+        scheduler = self._scheduler
+        parked = scheduler.parked()
+        state = state_file.State(
+            host=self._settings.host,
+            caught_up=scheduler.caught_up,
+            lease_until=self._lease_until,
+            waiting=scheduler.waiting,
+            positions=scheduler.repositories,
+            parked_repositories=len(parked),
+            parked=parked,
+            paused=scheduler.breaker.is_open,
+            problem=self._subscription.problem or self._source_problem,
+        )
+        if state != self._written:
+            self._written = state
+            state_file.write(self._settings.state, state)
+
+
+async def _cancel(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """Cancel tasks until they end: `asyncio.wait_for` of nats-py may lose a cancellation."""
+    pending = set(tasks)
+    for _try in range(CANCELS):
+        for task in pending:
+            task.cancel()
+        _done, pending = await asyncio.wait(pending, timeout=1)
+        if not pending:
+            break
+
+
+async def _until(event: asyncio.Event, seconds: float) -> None:
+    """Wait for an event, for some seconds.
+
+    Before Python 3.12, `asyncio.wait_for` loses a cancellation that comes with the event.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
+def run(
+    settings: Settings,
+    make: Callable[[Settings], Any],
+    listing: Callable[[Settings], Listing],
+    say: Callable[..., None],
+) -> None:
+    """Run the applier until it is stopped. `make` makes the worker of a process."""
+    pool = Pool(WORKERS, partial(make, settings), "hgfleet.replication.work")
+    asyncio.run(_run(settings, pool, listing(settings), say))
+
+
+async def _run(settings: Settings, pool: Pool, listing: Listing, say: Callable[..., None]) -> None:
+    await Applier(settings, pool, listing, say).run()

@@ -1,0 +1,73 @@
+"""`hgfleet applier`: bring the pushes of the primary to this mirror."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hgfleet.core import logfmt
+from hgfleet.core.errors import ConfigurationError
+from hgfleet.replication import applier, settings
+from hgfleet.replication.settings import Role, Settings
+from hgfleet.replication.source_client import SourceClient
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from hgfleet.replication.work import Worker
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `hgfleet applier`."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "applier",
+        help="bring the pushes of the primary to this mirror",
+        description="Apply every push of the primary to the repositories of this mirror, until "
+        "stopped (what the unit hgfleet-applier runs).",
+    )
+    parser.add_argument(
+        "--config",
+        type=Path,
+        default=settings.DEFAULT_PATH,
+        metavar="FILE",
+        help="settings (default: %(default)s)",
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    found = settings.load(options.config)
+    if found.role is not Role.MIRROR:
+        raise ConfigurationError(
+            f"{options.config}: role is {found.role!r}, expected 'mirror': the primary has the "
+            "pushes already; the role `replication` runs the applier on mirrors alone"
+        )
+    os.environ.setdefault("HGRCPATH", str(found.hgrc))
+    applier.run(found, make_worker, listing, say)
+    return 0
+
+
+def make_worker(found: Settings) -> Worker:
+    """Make the worker of a process."""
+    # Mercurial is imported in worker processes alone.
+    from hgfleet.replication.work import Worker
+
+    return Worker(found.repositories, SourceClient(found))
+
+
+def listing(found: Settings) -> applier.Listing:
+    """Return a function that asks the source for the positions of all repositories."""
+    source = SourceClient(found)
+
+    def positions() -> Iterator[tuple[str, str, int, str]]:
+        for one in source.repositories():
+            yield one.path, one.repository, one.id, one.hash
+
+    return positions
+
+
+def say(event: str, **fields: object) -> None:
+    """Write one structured line to the journal."""
+    print(logfmt.line(event, **fields), flush=True)

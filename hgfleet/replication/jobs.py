@@ -1,0 +1,52 @@
+"""Jobs of the applier's workers, and their results: what passes between processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from hgfleet.pushlog.log_file import Tip
+
+if TYPE_CHECKING:
+    from hgfleet.replication.failures import Failure
+
+
+class Place(NamedTuple):
+    """Where a repository is on this host, and the end of its push log."""
+
+    path: str
+    tip: Tip
+    interrupted: bool = False
+    """A transaction is open, or a killed process left it."""
+
+
+class Task(StrEnum):
+    """What a job does."""
+
+    APPLY = "apply"
+    REPAIR = "repair"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Work on one repository.
+
+    `path` is its path on the mirror, `source_path` that on the primary: a rename arrives on one
+    host first. `messages` are (line, changegroup); `up_to_date` asks the source for more.
+    """
+
+    identity: str
+    path: str
+    source_path: str
+    messages: tuple[tuple[bytes, bytes], ...] = ()
+    up_to_date: bool = False
+    task: Task = Task.APPLY
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The position after a job, and why it did not get further."""
+
+    tip: Tip = field(default_factory=Tip)
+    failure: Failure | None = None

@@ -1,0 +1,203 @@
+"""A mirror's connection to the broker: made again whenever it ends, with its consumer in order.
+
+The user of a mirror needs these subjects of the broker; NAME is `messages.token` of its host:
+
+| allowed | for |
+| --- | --- |
+| publish `$JS.API.CONSUMER.{CREATE,DURABLE.CREATE,INFO,MSG.NEXT}.hgfleet-pushes.NAME` | pulling |
+| publish `$JS.ACK.hgfleet-pushes.NAME.>` | acknowledgements |
+| publish `hgfleet.leases.NAME`, `hgfleet.applied.NAME` | how far it is |
+| subscribe `hgfleet.confirmed.NAME`, `_INBOX.>` | its lease, answers |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import ssl
+from typing import TYPE_CHECKING, Any, Final
+
+import nats
+import nats.errors
+import nats.js.errors
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+
+from hgfleet.core.errors import UnavailableError
+from hgfleet.replication import messages
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+
+    from hgfleet.replication.settings import Settings
+
+CONNECT_SECONDS: Final = 3
+ANSWER_SECONDS: Final = 5.0
+PING_SECONDS: Final = 5
+"""Between pings; a broker that leaves two unanswered is away."""
+
+FIRST_PAUSE: Final = 0.25
+LONGEST_PAUSE: Final = 5.0
+"""Between attempts to connect, in seconds; doubled each time."""
+
+BATCH: Final = 64
+PULL_SECONDS: Final = 20.0
+"""For which one request for messages is open."""
+
+ACK_SECONDS: Final = 30.0
+"""After which the broker delivers a message again that was not acknowledged."""
+
+MOST_UNACKNOWLEDGED: Final = 512
+"""Messages that a mirror has at a time: some 260 MB with the largest changegroups."""
+
+FAILURES: Final = (nats.errors.Error, OSError, TimeoutError, asyncio.TimeoutError)
+
+
+class LostError(UnavailableError):
+    """The broker does not answer, or does not deliver."""
+
+
+def tls(settings: Settings) -> ssl.SSLContext | None:
+    """Return the TLS of connections to brokers; None where a test has a broker without."""
+    if not any(url.startswith("tls://") for url in settings.brokers):
+        return None
+    context = ssl.create_default_context(cafile=str(settings.ca))
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(settings.certificate, settings.key)
+    return context
+
+
+class Subscription:
+    """One connection after the other, each with the mirror's durable consumer.
+
+    `receive` gets each message of the stream, `confirmed` the body of each confirmed heartbeat;
+    `connected` is called with each new connection.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        receive: Callable[[Msg], Awaitable[None]],
+        confirmed: Callable[[bytes], None],
+        connected: Callable[[], None],
+        say: Callable[..., None],
+    ) -> None:
+        self.problem = "the broker has not answered yet"
+        self._settings = settings
+        self._receive, self._confirmed, self._connected = receive, confirmed, connected
+        self._say = say
+        self._client: Client | None = None
+        self._name = messages.token(settings.host)
+
+    async def run(self) -> None:
+        """Connect and receive, again and again, until cancelled."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                client = await self._connect()
+                pause = FIRST_PAUSE
+                async for message in self._messages(client):
+                    await self._receive(message)
+            except (*FAILURES, LostError) as error:
+                problem = f"{', '.join(self._settings.brokers)}: {error or type(error).__name__}"
+                if problem != self.problem:
+                    self._say("broker-away", reason=problem)
+                self.problem = problem
+            finally:
+                await self._close()
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def _connect(self) -> Client:
+        client = await nats.connect(
+            list(self._settings.brokers),
+            name=f"hgfleet-applier {self._settings.host}",
+            tls=tls(self._settings),
+            connect_timeout=CONNECT_SECONDS,
+            allow_reconnect=False,
+            ping_interval=PING_SECONDS,
+            max_outstanding_pings=2,
+            error_cb=self._ignore,
+        )
+        self._client = client
+        await client.subscribe(messages.confirmed(self._settings.host), cb=self._on_confirmed)
+        await self._ensure_consumer(client)
+        self.problem = ""
+        self._say("broker-connected")
+        self._connected()
+        return client
+
+    async def _ensure_consumer(self, client: Client) -> None:
+        api = client.jetstream(timeout=ANSWER_SECONDS)
+        try:
+            await api.consumer_info(messages.PUSHES, self._name)
+        except nats.js.errors.NotFoundError:
+            # The stream is made by the relay; without it this fails, and is tried again.
+            await api.add_consumer(
+                messages.PUSHES,
+                ConsumerConfig(
+                    name=self._name,
+                    durable_name=self._name,
+                    deliver_policy=DeliverPolicy.ALL,
+                    ack_policy=AckPolicy.EXPLICIT,
+                    ack_wait=ACK_SECONDS,
+                    max_ack_pending=MOST_UNACKNOWLEDGED,
+                ),
+            )
+
+    async def _messages(self, client: Client) -> AsyncIterator[Msg]:
+        """Yield messages as they come; raises LostError when the broker ends that.
+
+        `fetch` of nats-py waits for a whole batch, or for the end of its time.
+        """
+        inbox = client.new_inbox()
+        pulled = await client.subscribe(inbox)
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{messages.PUSHES}.{self._name}"
+        request = {"batch": BATCH, "expires": int(PULL_SECONDS * 1e9)}
+        while True:
+            await client.publish(subject, json.dumps(request).encode("ascii"), reply=inbox)
+            for _number in range(BATCH):
+                message = await self._next(client, pulled)
+                status = (message.headers or {}).get("Status")
+                if status is None:
+                    yield message
+                elif status in ("404", "408"):
+                    break
+                elif status != "100":
+                    description = (message.headers or {}).get("Description", "")
+                    raise LostError(f"the broker ends the delivery ({status} {description})")
+
+    @staticmethod
+    async def _next(client: Client, pulled: Any) -> Msg:
+        """Wait for a message; notices a connection that ended within a second."""
+        for _second in range(int(PULL_SECONDS) + int(ANSWER_SECONDS)):
+            try:
+                message: Msg = await pulled.next_msg(timeout=1.0)
+            except nats.errors.TimeoutError:
+                if client.is_closed:
+                    raise LostError("the connection ended") from None
+                continue
+            return message
+        raise LostError("the broker does not answer a request for messages")
+
+    async def _on_confirmed(self, message: Msg) -> None:
+        self._confirmed(message.data)
+
+    async def _ignore(self, _error: Exception) -> None:
+        """Errors end the connection, and are told where it is used."""
+
+    async def tell(self, subject: str, body: bytes) -> None:
+        """Publish without an answer; a lost connection loses the message."""
+        if self._client is not None:
+            with contextlib.suppress(*FAILURES):
+                await self._client.publish(subject, body)
+
+    async def _close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            with contextlib.suppress(*FAILURES):
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await client.close()

@@ -1,0 +1,208 @@
+"""The applier of a mirror, with a real broker and the primary's source."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
+
+import nats
+import pytest
+
+from hgfleet.pushlog import log_file
+from hgfleet.replication import messages
+from hgfleet.replication.messages import Confirmed, decode_applied, decode_lease
+from testing.integration.support import hosts
+from testing.integration.support.applier_process import (
+    ApplierProcess,
+    messages_of,
+    publish,
+    wait_for,
+)
+from testing.integration.support.primary import Primary, create, state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from testing.integration.support.broker import Broker
+
+NAMES = ("a", "b", "team/c")
+
+
+class Site:
+    """A primary with its source, a broker, and a mirror."""
+
+    def __init__(self, folder: Path, broker: Broker, authority: hosts.Authority) -> None:
+        self.broker = broker
+        self.host = hosts.Primary(folder / "hg1", authority)
+        self.host.declare(*NAMES)
+        self.primaries = {
+            name: Primary(self.host.path(name), identity=f"{number:032x}")
+            for number, name in enumerate(NAMES, 1)
+        }
+        self.mirror = hosts.Host(folder / "hgweb1", "hgweb1", authority, "https://127.0.0.1:1")
+        for name in NAMES:
+            create(self.mirror.path(name))
+        self.applier: ApplierProcess
+
+    def prepare(self, folder: Path, source: str) -> None:
+        settings = replace(
+            self.mirror.settings, source=source, brokers=(self.broker.url,), lease_seconds=1.0
+        )
+        self.applier = ApplierProcess(settings, folder / "applier")
+
+    def publish(self, name: str, after: int = 0) -> None:
+        publish(self.broker, messages_of(self.primaries[name], name, after))
+
+    def tip(self, name: str) -> int:
+        return log_file.tip(self.mirror.path(name) / ".hg/store/pushlog").id
+
+    def shows(self, name: str) -> bool:
+        return self.tip(name) == log_file.tip(self.primaries[name].log).id
+
+    def wait(self, *names: str) -> None:
+        """Wait until the mirror shows all pushes and nothing is at work."""
+        self.applier.wait_for(lambda: all(self.shows(name) for name in names or NAMES))
+
+    def is_equal(self, *names: str) -> bool:
+        for name in names or NAMES:
+            assert state(self.mirror.path(name)) == state(self.primaries[name].path)
+        return True
+
+
+@pytest.fixture
+def site(tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.setenv("HGRCPATH", "")
+    made = Site(tmp_path, broker, hosts.Authority(tmp_path / "ca"))
+    publish(broker)
+    with made.host.serving() as source:
+        made.prepare(tmp_path / "process", source)
+        try:
+            yield made
+        finally:
+            made.applier.kill()
+
+
+def test_pushes_of_all_kinds_reach_the_mirror(site: Site) -> None:
+    site.applier.start()
+    random = Random(5)
+    for name in NAMES:
+        for _number in range(10):
+            site.primaries[name].push_anything(random)
+        site.publish(name)
+    site.wait()
+    assert site.is_equal()
+    site.applier.wait_for(lambda: site.applier.state()["caught_up"])
+    assert site.applier.state()["parked"] == {}
+
+
+def test_a_mirror_catches_up_with_what_no_message_brings(site: Site) -> None:
+    for _number in range(5):
+        site.primaries["a"].push_commits()
+    site.applier.start()
+    site.wait("a")
+    site.applier.wait_for(lambda: site.applier.state()["caught_up"])
+    # Later messages alone tell of a gap.
+    for _number in range(4):
+        site.primaries["a"].push_commits()
+    publish(site.broker, messages_of(site.primaries["a"], "a")[-1:])
+    site.wait("a")
+    assert site.is_equal("a")
+
+
+def test_a_repository_that_cannot_go_on_is_parked_and_the_others_go_on(site: Site) -> None:
+    stranger = Primary(site.mirror.path("stranger"), identity=site.primaries["b"].identity)
+    with stranger.push():
+        stranger.commit(b"of the mirror\n")
+    stranger.path.rename(site.mirror.path("kept"))
+    before = state(site.mirror.path("kept"))
+    for name in ("a", "b"):
+        site.primaries[name].push_commits()
+        site.primaries[name].push_commits()
+        site.publish(name)
+    site.applier.start()
+    site.wait("a")
+    site.applier.wait_for(lambda: "kept" in site.applier.state()["parked"])
+    reason = site.applier.state()["parked"]["kept"]
+    assert reason.endswith("; hgfleet replication resync kept")
+    assert state(site.mirror.path("kept")) == before
+    site.applier.wait_for(lambda: site.applier.state()["caught_up"])
+
+
+def test_the_primary_is_told_what_the_mirror_shows_and_confirms_its_lease(site: Site) -> None:
+    async def story() -> None:
+        client = await nats.connect(site.broker.url)
+        leases = await client.subscribe(messages.leases("hgweb1"))
+        applied = await client.subscribe(messages.applied("hgweb1"))
+        await client.flush()
+        site.applier.start()
+        site.primaries["a"].push_commits()
+        await asyncio.to_thread(site.publish, "a")
+        told = decode_applied((await applied.next_msg(120)).data)
+        assert (told.host, told.repository, told.id) == ("hgweb1", site.primaries["a"].identity, 1)
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            lease = decode_lease((await leases.next_msg(120)).data)
+            confirmed = Confirmed(lease.host, lease.boot, lease.sent, 1.0, lease.caught_up)
+            await client.publish(messages.confirmed("hgweb1"), confirmed.body())
+            found = site.applier.state()
+            if lease.caught_up and found.get("lease_until", 0) > lease.sent:
+                break
+        else:
+            pytest.fail(site.applier.log.read_text())
+        await client.close()
+
+    asyncio.run(story())
+    assert site.is_equal("a")
+
+
+def test_pushes_go_on_when_the_broker_returns(site: Site) -> None:
+    site.applier.start()
+    site.primaries["a"].push_commits()
+    site.publish("a")
+    site.wait("a")
+    site.broker.kill()
+    site.applier.wait_for(lambda: site.applier.state()["problem"])
+    site.broker.start()
+    site.primaries["a"].push_commits()
+    site.publish("a", after=1)
+    site.wait("a")
+    assert site.is_equal("a")
+    site.applier.wait_for(lambda: not site.applier.state()["problem"])
+
+
+def test_the_applier_ends_in_order(site: Site) -> None:
+    site.applier.start()
+    for name in NAMES:
+        site.primaries[name].push_commits(20)
+        site.publish(name)
+    site.applier.wait_for(lambda: any(site.tip(name) for name in NAMES))
+    assert site.applier.stop() == 0, site.applier.log.read_text()
+    for name in NAMES:
+        assert not (site.mirror.path(name) / ".hg/store/journal").exists()
+    site.applier.start()
+    site.wait()
+    assert site.is_equal()
+
+
+def test_kills_at_random_points_lose_nothing_and_apply_nothing_twice(site: Site) -> None:
+    random = Random(23)
+    site.applier.start()
+    for number in range(100):
+        name = random.choice(NAMES)
+        after = log_file.tip(site.primaries[name].log).id
+        site.primaries[name].push_anything(random)
+        site.publish(name, after)
+        if number % 12 == 11:
+            # Somewhere in the work on what was published: it depends on the machine.
+            wanted = random.choice([site.tip(name), site.tip(name) + 1])
+            wait_for(lambda at=wanted, of=name: site.tip(of) >= at or site.shows(of))
+            site.applier.kill()
+            site.applier.start()
+    site.wait()
+    assert site.is_equal()
+    site.applier.wait_for(lambda: site.applier.state()["caught_up"])
+    assert site.applier.state()["parked"] == {}

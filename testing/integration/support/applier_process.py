@@ -1,0 +1,126 @@
+"""The applier of a mirror as a process of its own, for tests; and pushes published by a test.
+
+`python -m testing.integration.support.applier_process FILE` runs the applier with pickled settings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import nats
+from nats.js.api import StreamConfig
+
+from hgfleet.replication import messages
+from hgfleet.replication.messages import PushMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from hgfleet.replication.settings import Settings
+    from testing.integration.support.broker import Broker
+    from testing.integration.support.primary import Primary
+
+PATIENCE_SECONDS: Final = 120.0
+"""For a state that comes, also on a machine under load."""
+
+
+def wait_for(condition: Callable[[], Any], what: Callable[[], object] = lambda: "") -> None:
+    """Wait for a condition; `what` is shown if it does not come."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.02)
+
+
+class ApplierProcess:
+    """One applier, to start, to stop and to kill."""
+
+    def __init__(self, settings: Settings, folder: Path) -> None:
+        self.settings, self.folder = settings, folder
+        folder.mkdir(parents=True)
+        self.log = folder / "applier.log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        file = self.folder / "settings"
+        file.write_bytes(pickle.dumps(self.settings))
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", __name__, file],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=os.environ | {"HGRCPATH": str(self.settings.hgrc)},
+            )
+
+    def stop(self) -> int:
+        """End it in order; return its exit code."""
+        assert self.process is not None
+        self.process.terminate()
+        return self.process.wait(PATIENCE_SECONDS)
+
+    def kill(self) -> None:
+        """End it and its workers as the kernel does when a host has no memory left (kill -9)."""
+        if self.process is not None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+
+    def state(self) -> dict[str, Any]:
+        """Return what state.json says; nothing before it is there."""
+        try:
+            found: dict[str, Any] = json.loads((self.settings.state / "state.json").read_bytes())
+        except FileNotFoundError:
+            return {"caught_up": False, "parked": {}, "waiting": 0}
+        return found
+
+    def wait_for(self, condition: Callable[[], Any]) -> None:
+        wait_for(condition, lambda: f"{self.state()}\n{self.log.read_text()[-6000:]}")
+
+
+async def _publish(broker: Broker, pushes: Iterable[PushMessage]) -> None:
+    client = await nats.connect(broker.url)
+    api = client.jetstream(timeout=60)
+    await api.add_stream(
+        StreamConfig(name=messages.PUSHES, subjects=["hgfleet.pushes.*"], duplicate_window=0.1)
+    )
+    for push in pushes:
+        await api.publish(
+            messages.pushes(push.record.repository), push.body(), headers=push.headers()
+        )
+    await client.close()
+
+
+def publish(broker: Broker, pushes: Iterable[PushMessage] = ()) -> None:
+    """Create the stream unless it is there, and publish."""
+    asyncio.run(_publish(broker, list(pushes)))
+
+
+def messages_of(primary: Primary, path: str, after: int = 0) -> list[PushMessage]:
+    """Return the messages of a repository's pushes, as the relay makes them."""
+    return [
+        PushMessage(path, e.line, e.record, primary.changegroup(e.record.changesets))
+        for e in primary.entries()
+        if e.record.id > after
+    ]
+
+
+def main(file: Path) -> None:
+    """Run the applier (the process of the test)."""
+    from hgfleet.replication import applier, applier_cli
+
+    settings = pickle.loads(file.read_bytes())  # noqa: S301  (the test's own file)
+    applier.run(settings, applier_cli.make_worker, applier_cli.listing, applier_cli.say)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
