@@ -80,14 +80,14 @@ class Applier:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        parts: list[Callable[[], Awaitable[None]]] = [
+        parts: list[Callable[[], Awaitable[object]]] = [
             self._subscription.run,
             self._dispatch,
             self._compare_again,
             self._beat,
+            self._stop.wait,
         ]
         tasks = [asyncio.ensure_future(part()) for part in parts]
-        tasks.append(asyncio.ensure_future(self._stop.wait()))
         systemd.notify("READY=1")
         done, _rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         systemd.notify("STOPPING=1")

@@ -17,13 +17,13 @@ from mercurial.node import bin as to_binary
 from mercurial.node import hex as to_hexadecimal
 from mercurial.repo import factory
 
-from hgfleet.pushlog import append, log_file
+from hgfleet.pushlog import log_file, writing
 from hgfleet.pushlog.record import Heads
 from hgfleet.replication.failures import DivergedError
 from hgfleet.replication.position import Step, decide
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from hgfleet.pushlog.log_file import Tip
@@ -34,6 +34,9 @@ COMPRESSION: Final = b"GZ"
 """Mercurial's name of zlib."""
 
 LOCK_WAIT_SECONDS: Final = 10
+
+NOT_OF_A_PUSH: Final = "pushlog_stripping"
+"""Attribute of a repository for which the extension `pushlog` makes no record."""
 
 # Extensions of the service that decide about people's pushes, or serve clients.
 _OFF: Final = (
@@ -114,8 +117,8 @@ def apply(repo: Any, line: bytes, record: Record, data: BinaryIO | None) -> Step
             with repo.transaction(b"replication") as tr:
                 _content(repo, tr, record, data)
                 _check(repo, record)
-                if not _appended_by_extension():
-                    append.register(tr, repo, line)
+                if not _has_push_log(repo):
+                    _append(repo, tr, tip_of(repo), [line])
         finally:
             repo.ui.setconfig(b"hgfleet", b"applied-record", None, b"applier")
     return step
@@ -132,12 +135,18 @@ def next_step(repo: Any, line: bytes, record: Record) -> Step:
     return step
 
 
-def _appended_by_extension() -> bool:
+def _has_push_log(repo: Any) -> bool:
+    """Whether the extension `pushlog` appends the record that is applied."""
     try:
-        extensions.find(b"pushlog")
+        extension = extensions.find(b"pushlog")
     except KeyError:
         return False
-    return True
+    return bool(extension.is_logged(repo))
+
+
+def _append(repo: Any, tr: Any, tip: Tip, lines: list[bytes]) -> None:
+    """Have the transaction append lines to the push log, after the changelog is complete."""
+    tr.addfinalize(b"pushlog-applied", lambda tr: writing.append(repo.svfs, tr, tip, lines))
 
 
 def _check_origin(repo: Any, record: Record, tip: Tip) -> None:
@@ -169,20 +178,28 @@ def _content(repo: Any, tr: Any, record: Record, data: BinaryIO | None) -> None:
     if missing:
         raise IncompleteError(f"{len(missing)} changesets are missing, {missing[0]} among them")
     _phases(repo, tr, record)
-    if record.bookmarks:
-        repo._bookmarks.applychanges(  # noqa: SLF001  (core has no other name for them)
-            repo,
-            tr,
-            [
-                (name.encode("utf-8", "surrogateescape"), after and to_binary(after))
-                for name, _before, after in record.bookmarks
-            ],
-        )
-    if record.markers:
-        version = obsolete.encodeheader(obsolete._fm1version)  # noqa: SLF001
-        data_of_markers = b"".join(bytes.fromhex(marker) for marker in record.markers)
-        repo.obsstore.mergemarkers(tr, version + data_of_markers)
+    move_bookmarks(repo, tr, [(name, after) for name, _before, after in record.bookmarks])
+    add_markers(repo, tr, record.markers)
     repo.invalidatevolatilesets()
+
+
+def move_bookmarks(repo: Any, tr: Any, moves: Sequence[tuple[str, str | None]]) -> None:
+    """Set bookmarks to changesets, or delete those with None."""
+    if not moves:
+        return
+    changes = [
+        (name.encode("utf-8", "surrogateescape"), None if node is None else to_binary(node))
+        for name, node in moves
+    ]
+    repo._bookmarks.applychanges(repo, tr, changes)  # noqa: SLF001  (core has no other name)
+
+
+def add_markers(repo: Any, tr: Any, markers: Sequence[str]) -> None:
+    """Add obsolescence markers."""
+    if markers:
+        version = obsolete.encodeheader(obsolete._fm1version)  # noqa: SLF001
+        encoded = b"".join(bytes.fromhex(marker) for marker in markers)
+        repo.obsstore.mergemarkers(tr, version + encoded)
 
 
 def _phases(repo: Any, tr: Any, record: Record) -> None:

@@ -287,7 +287,8 @@ class Scheduler:
     def _job(entry: _Entry) -> Job:
         if entry.repair:
             return Job(entry.identity, entry.path, entry.source_path, task=Task.REPAIR)
-        messages, size = [], 0
+        messages: list[tuple[bytes, bytes]] = []
+        size = 0
         for number in sorted(entry.pending)[:BATCH_MESSAGES]:
             waiting = entry.pending[number]
             size += len(waiting.line) + len(waiting.changegroup)

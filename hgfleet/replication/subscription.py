@@ -102,7 +102,7 @@ class Subscription:
                 async for message in self._messages(client):
                     await self._receive(message)
             except (*FAILURES, LostError) as error:
-                problem = f"{', '.join(self._settings.brokers)}: {error or type(error).__name__}"
+                problem = f"{', '.join(self._settings.brokers)}: {str(error) or type(error).__name__}"
                 if problem != self.problem:
                     self._say("broker-away", reason=problem)
                 self.problem = problem

@@ -18,10 +18,11 @@ from hgfleet.core.errors import UnavailableError
 from hgfleet.hg.opened_place import OpenedPlace
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.pushlog.record import parse
-from hgfleet.replication import apply
+from hgfleet.replication import apply, bootstrap
 from hgfleet.replication.failures import Failure, Kind, MissingError, classify
 from hgfleet.replication.jobs import Job, Result, Task
 from hgfleet.replication.position import Step
+from hgfleet.replication.source_requests import Selection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from hgfleet.pushlog.record import Record
+    from hgfleet.replication.snapshot import State
 
 OPENED: Final = 32
 """Repositories that a worker keeps open; opening one takes some milliseconds."""
@@ -47,6 +49,12 @@ class Source(Protocol):
 
     def changegroup(self, path: str, nodes: Sequence[str]) -> AbstractContextManager[BinaryIO]:
         """Open a changegroup (version 03, zlib) of exactly these changesets."""
+
+    def changesets(self, path: str, selection: Selection) -> AbstractContextManager[BinaryIO]:
+        """Open a changegroup (version 03, zlib) of a selection."""
+
+    def state(self, path: str) -> State:
+        """Return the state of a repository after its last record."""
 
 
 class Worker:
@@ -87,7 +95,10 @@ class Worker:
         repo = self._open(job.path)
         for line, changegroup in job.messages:
             record = parse(line)
-            step = self._apply(repo, job, line, record, changegroup)
+            if record.kind == "adoption" and bootstrap.is_empty(repo):
+                step = Step.GAP
+            else:
+                step = self._apply(repo, job, line, record, changegroup)
             if step is Step.GAP:
                 self._catch_up(repo, job)
                 step = self._apply(repo, job, line, record, changegroup)
@@ -122,12 +133,29 @@ class Worker:
         """Apply what the source has after the mirror's position."""
         with apply.locked(repo):
             tip = apply.tip_of(repo)
+            empty = bootstrap.is_empty(repo)
+        if empty:
+            self._bootstrap(repo, job)
+            tip = apply.tip_of(repo)
         for line in self._connected().log_after(job.source_path, tip.id):
             record = parse(line)
             if record.changesets:
                 self._fetched(repo, job, line, record)
             else:
                 apply.apply(repo, line, record, None)
+
+    def _bootstrap(self, repo: Any, job: Job) -> None:
+        """Fill an empty repository; the records after the state come one by one."""
+        source = self._connected()
+        state = source.state(job.source_path)
+        if not state.id:
+            return
+        lines = source.log_after(job.source_path, 0)
+        if not state.heads:
+            bootstrap.fill(repo, state, lines, None)
+            return
+        with source.changesets(job.source_path, Selection(heads=state.heads)) as data:
+            bootstrap.fill(repo, state, lines, data)
 
     def _connected(self) -> Source:
         if self._source is None:

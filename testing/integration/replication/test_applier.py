@@ -22,6 +22,7 @@ from testing.integration.support.applier_process import (
     wait_for,
 )
 from testing.integration.support.primary import Primary, create, state
+from testing.integration.support.site import HGEXT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +31,22 @@ if TYPE_CHECKING:
     from testing.integration.support.broker import Broker
 
 NAMES = ("a", "b", "team/c")
+
+# As the role `mercurial` writes it on a mirror.
+MIRROR = f"""\
+[extensions]
+access = {HGEXT}/access.py
+access:required = yes
+policies = {HGEXT}/policies.py
+policies:required = yes
+pushlog = {HGEXT}/pushlog.py
+pushlog:required = yes
+[hgfleet]
+pushlog = yes
+replica-of = hg1
+[hooks]
+pretxnclose.refusing = false
+"""
 
 
 class Site:
@@ -44,9 +61,17 @@ class Site:
             for number, name in enumerate(NAMES, 1)
         }
         self.mirror = hosts.Host(folder / "hgweb1", "hgweb1", authority, "https://127.0.0.1:1")
+        with self.mirror.hgrc.open("a") as hgrc:
+            hgrc.write(MIRROR)
         for name in NAMES:
             create(self.mirror.path(name))
+            self.configure(name)
         self.applier: ApplierProcess
+
+    def configure(self, name: str) -> None:
+        """Write the file of a repository that `hgfleet registry apply` writes."""
+        own = self.mirror.path(name) / ".hg/hgrc"
+        own.write_text(f"[hgfleet]\npath = {name}\nread = public\npush = all\n")
 
     def prepare(self, folder: Path, source: str) -> None:
         settings = replace(
@@ -109,6 +134,15 @@ def test_a_mirror_catches_up_with_what_no_message_brings(site: Site) -> None:
     for _number in range(4):
         site.primaries["a"].push_commits()
     publish(site.broker, messages_of(site.primaries["a"], "a")[-1:])
+    site.wait("a")
+    assert site.is_equal("a")
+
+
+def test_a_repository_older_than_its_log_reaches_an_empty_mirror(site: Site) -> None:
+    site.primaries["a"].adopt(4)
+    site.primaries["a"].push_commits()
+    site.publish("a")
+    site.applier.start()
     site.wait("a")
     assert site.is_equal("a")
 

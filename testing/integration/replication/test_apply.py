@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -88,6 +89,41 @@ def test_a_gap_waits_while_the_source_is_away(pair: Pair) -> None:
     assert result.failure.kind is Kind.NETWORK
     pair.source.down = False
     assert pair.run(third).failure is None
+    assert pair.is_equal()
+
+
+def test_an_empty_repository_is_filled_at_once(pair: Pair) -> None:
+    random = Random(3)
+    for _number in range(40):
+        pair.primary.push_anything(random)
+    result = pair.run(up_to_date=True)
+    assert (result.failure, result.tip.id) == (None, 40)
+    assert pair.source.asked < 10
+    assert pair.is_equal()
+
+
+def test_a_repository_older_than_its_log_is_filled_from_the_source(pair: Pair) -> None:
+    pair.primary.adopt(5)
+    pair.primary.push_commits()
+    result = pair.run(*pair.primary.messages())
+    assert (result.failure, result.tip.id) == (None, 2)
+    assert pair.is_equal()
+
+
+def test_a_log_that_is_not_that_of_the_state_fills_nothing(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair.primary.push_commits()
+    pair.primary.push_commits()
+    right = pair.source.state("a")
+    monkeypatch.setattr(pair.source, "state", lambda _path: replace(right, hash="ab" * 32))
+    result = pair.run(up_to_date=True)
+    assert result.failure is not None
+    assert result.failure.kind is Kind.NETWORK
+    assert state(pair.root / "a")["changesets"] == []
+    monkeypatch.undo()
+    monkeypatch.setenv("HGRCPATH", "")
+    assert pair.run(up_to_date=True).failure is None
     assert pair.is_equal()
 
 

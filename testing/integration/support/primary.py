@@ -14,8 +14,9 @@ from mercurial.node import nullid
 from mercurial.repo import factory
 
 from hgfleet.core.errors import UnavailableError
-from hgfleet.pushlog import append, log_file
-from hgfleet.pushlog.record import Heads, Record
+from hgfleet.pushlog import log_file, writing
+from hgfleet.pushlog.record import FIRST, Heads, Record
+from hgfleet.replication import snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from hgfleet.pushlog.log_file import Entry
+    from hgfleet.replication.source_requests import Selection
 
 State = dict[str, Any]
 
@@ -125,7 +127,22 @@ class Primary:
             ),
             markers=tuple(marker.hex() for marker in markers),
         )
-        append.register(tr, repo, record.line())
+        line = record.line()
+        tr.addfinalize(b"pushlog", lambda tr: writing.append(repo.svfs, tr, tip, [line]))
+
+    def adopt(self, changesets: int) -> None:
+        """Make changesets without records, and then the record that stands for them."""
+        repo, cl = self.repo, self.repo.changelog
+        with repo.wlock(), repo.lock(), repo.transaction(b"commit"):
+            for _number in range(changesets):
+                self.commit()
+        with repo.wlock(), repo.lock(), repo.transaction(b"adoption") as tr:
+            digest = Heads.digest_of(repo.changelog.node(rev).hex() for rev in cl.headrevs())
+            record = Record(1, self.identity, "adoption", "", 0, FIRST, heads=Heads(digest=digest))
+            lines = [record.line()]
+            tr.addfinalize(
+                b"pushlog", lambda tr: writing.append(repo.svfs, tr, log_file.Tip(), lines)
+            )
 
     def push_commits(self, count: int = 1) -> None:
         """Push a line of changesets."""
@@ -199,3 +216,14 @@ class InProcessSource:
     @contextlib.contextmanager
     def changegroup(self, path: str, nodes: Sequence[str]) -> Iterator[BinaryIO]:
         yield io.BytesIO(self._of(path).changegroup(nodes))
+
+    @contextlib.contextmanager
+    def changesets(self, path: str, selection: Selection) -> Iterator[BinaryIO]:
+        primary = self._of(path)
+        cl = primary.repo.changelog
+        wanted = cl.findmissing([], [bytes.fromhex(node) for node in selection.heads])
+        yield io.BytesIO(primary.changegroup([node.hex() for node in wanted]))
+
+    def state(self, path: str) -> snapshot.State:
+        primary = self._of(path)
+        return snapshot.read(primary.path, lambda: primary.repo)
