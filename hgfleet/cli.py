@@ -44,6 +44,10 @@ PARTS: Final[dict[str, tuple[str, str]]] = {
         "hgfleet.steering.cli",
         "probe where bundles lie, and steer clients to what answers",
     ),
+    "source": (
+        "hgfleet.replication.source_cli",
+        "serve mirrors what the messages of pushes do not carry",
+    ),
 }
 
 _EPILOG = """\

@@ -1,0 +1,147 @@
+"""Documents: files beside the repositories that mirrors have copies of. Pure.
+
+| name | file |
+| --- | --- |
+| `registry` | the dynamic registry: user repositories and their readers |
+| `tokens` | hashes of access tokens |
+| `manifests/PATH.manifest` | the clone bundle manifest of a repository |
+| `pullbundles/NAME/manifest` | the manifest of its pull bundles; NAME is its path, `/` as `+` |
+| `pullbundles/NAME/SHA256.hg` | one of its pull bundles |
+
+The order of a change is that of privacy: readers first, then everything that is withdrawn, then new
+content, and a manifest after the files that it names.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.core.files import repository_of
+from hgfleet.core.names import path_problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+REGISTRY: Final = "registry"
+TOKENS: Final = "tokens"
+MANIFESTS: Final = "manifests/"
+PULL_BUNDLES: Final = "pullbundles/"
+SUFFIX: Final = ".manifest"
+CHAIN: Final = "manifest"
+
+MAX_SIZE: Final = 2**44
+SMALL: Final = 64 * 1024 * 1024
+"""Bytes of the largest document that is no pull bundle."""
+
+_LINK: Final = re.compile(r"([0-9a-f]{64})\.hg")
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+
+
+class Kind(IntEnum):
+    """Kind of a document, in the order in which new ones are fetched."""
+
+    REGISTRY = 0
+    TOKENS = 1
+    LINK = 2
+    CHAIN = 3
+    MANIFEST = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document as the source lists it; `size` is in bytes."""
+
+    name: str
+    sha256: str
+    size: int
+
+    def line(self) -> bytes:
+        """Return the line of the list, without the line feed."""
+        data = {"name": self.name, "sha256": self.sha256, "size": self.size}
+        return json.dumps(data, separators=(",", ":")).encode("ascii")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Steps of a mirror, in their order: `registry`, then `delete`, then `fetch`."""
+
+    registry: Document | None
+    delete: tuple[str, ...]
+    fetch: tuple[Document, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.registry or self.delete or self.fetch)
+
+
+def kind_of(name: str) -> Kind | None:
+    """Return the kind of a document, None for a name that no document has."""
+    if name == REGISTRY:
+        return Kind.REGISTRY
+    if name == TOKENS:
+        return Kind.TOKENS
+    if name.startswith(MANIFESTS) and name.endswith(SUFFIX):
+        path = name[len(MANIFESTS) : -len(SUFFIX)]
+        return None if path_problem(path) else Kind.MANIFEST
+    if name.startswith(PULL_BUNDLES):
+        folder, _, file = name[len(PULL_BUNDLES) :].partition("/")
+        if path_problem(repository_of(folder)):
+            return None
+        if file == CHAIN:
+            return Kind.CHAIN
+        return Kind.LINK if _LINK.fullmatch(file) else None
+    return None
+
+
+def repository(name: str) -> str:
+    """Return the repository that a document belongs to, "" for one of all repositories."""
+    kind = kind_of(name)
+    if kind is Kind.MANIFEST:
+        return name[len(MANIFESTS) : -len(SUFFIX)]
+    if kind in (Kind.LINK, Kind.CHAIN):
+        return repository_of(name[len(PULL_BUNDLES) :].partition("/")[0])
+    return ""
+
+
+def digest_in(name: str) -> str | None:
+    """Return the sha256 that the name of a pull bundle has, None for other documents."""
+    found = _LINK.fullmatch(name.rpartition("/")[2])
+    return found[1] if found and kind_of(name) is Kind.LINK else None
+
+
+def parse_line(line: bytes) -> Document:
+    """Read a line of the source's list; raises ValueError."""
+    try:
+        data = json.loads(line)
+        found = Document(data["name"], data["sha256"], data["size"])
+        kind = kind_of(found.name)
+        right = (
+            isinstance(found.sha256, str)
+            and _SHA256.fullmatch(found.sha256)
+            and type(found.size) is int
+            and 0 <= found.size <= (MAX_SIZE if kind is Kind.LINK else SMALL)
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{line!r:.200} as a document") from error
+    if kind is None or not right or digest_in(found.name) not in (None, found.sha256):
+        raise ValueError(f"{line!r:.200} as a document")
+    return found
+
+
+def plan(have: Mapping[str, str], want: Iterable[Document]) -> Plan:
+    """Compare the documents of a mirror, by their sha256, with those of the primary.
+
+    A registry that the primary does not list stays: without it private repositories would not be
+    known as private.
+    """
+    wanted = {one.name: one for one in want}
+    stale = {name: one for name, one in wanted.items() if have.get(name) != one.sha256}
+    registry = stale.pop(REGISTRY, None)
+    gone = [name for name in have if name not in wanted and name != REGISTRY]
+    # A manifest leaves before the files that it names.
+    gone.sort(key=lambda name: (kind_of(name) is Kind.LINK, name))
+    fetch = sorted(stale.values(), key=lambda one: (kind_of(one.name) or 0, one.name))
+    return Plan(registry, tuple(gone), tuple(fetch))

@@ -1,0 +1,157 @@
+"""Requests that mirrors send to the source, checked. Pure.
+
+| request | answer |
+| --- | --- |
+| `GET /v1/repositories` | a JSON line for each repository: path, repository, id, hash |
+| `GET /v1/log?path=P&after=ID` | the lines of its push log behind that record |
+| `GET /v1/state?path=P` | digests of its state after its last record; `&full=1`: the state |
+| `POST /v1/changesets?path=P` | a changegroup of version 03, compressed with zlib |
+| `GET /v1/documents` | a JSON line for each document: name, sha256, size |
+| `GET /v1/documents/NAME` | the bytes of a document |
+
+The body of a request for changesets is `{"nodes": [...]}`, for these changesets alone, or
+`{"heads": [...], "common": [...]}`, for the ancestors of heads that are no ancestors of common.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from hgfleet.core.errors import HgfleetError
+from hgfleet.core.names import path_problem
+
+PREFIX: Final = "/v1/"
+MAX_BODY: Final = 64 * 1024 * 1024
+"""Bytes; a million nodes have 43 MB."""
+
+MAX_ID: Final = 2**53
+MAX_NAME: Final = 512
+"""Characters of a document's name."""
+
+_NODE: Final = re.compile(r"[0-9a-f]{40}")
+_NUMBER: Final = re.compile(r"[0-9]{1,16}")
+
+
+class RefusedError(HgfleetError):
+    """An answer other than success: its status of HTTP, and a sentence for the mirror's log."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request; `what` is "repositories", "log", "state", "changesets" or "documents".
+
+    `path` is that of a repository, `name` that of a document; empty where the request has none.
+    """
+
+    what: str
+    path: str = ""
+    after: int = 0
+    full: bool = False
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Changesets that a mirror asks for: `nodes` alone, or what `heads` have beyond `common`."""
+
+    nodes: tuple[str, ...] = ()
+    heads: tuple[str, ...] = ()
+    common: tuple[str, ...] = ()
+
+    def body(self) -> bytes:
+        """Return the body of the request."""
+        if self.nodes:
+            return json.dumps({"nodes": self.nodes}).encode("ascii")
+        return json.dumps({"heads": self.heads, "common": self.common}).encode("ascii")
+
+
+def parse(method: str, target: str) -> Request:
+    """Read the target of a request; raises RefusedError."""
+    parts = urlsplit(target)
+    if not parts.path.startswith(PREFIX):
+        raise RefusedError(404, f"got {parts.path!r:.80}, expected an address below {PREFIX}")
+    what, _, rest = parts.path[len(PREFIX) :].partition("/")
+    expected = "POST" if what == "changesets" else "GET"
+    if what not in _FIELDS or (rest and what != "documents"):
+        raise RefusedError(404, f"got {parts.path!r:.80}, expected one of {', '.join(_FIELDS)}")
+    if method != expected:
+        raise RefusedError(405, f"got {method!r:.20}, expected {expected}")
+    fields = _fields(what, parts.query)
+    if what in ("repositories", "documents"):
+        return Request(what, name=_document(rest))
+    path = fields.get("path", "")
+    if problem := path_problem(path):
+        raise RefusedError(400, f"path: got {path!r:.80}, expected {problem}")
+    return Request(
+        what, path, after=_number(fields.get("after", "0")), full=fields.get("full") == "1"
+    )
+
+
+_FIELDS: Final[dict[str, frozenset[str]]] = {
+    "repositories": frozenset(),
+    "log": frozenset({"path", "after"}),
+    "state": frozenset({"path", "full"}),
+    "changesets": frozenset({"path"}),
+    "documents": frozenset(),
+}
+
+
+def _fields(what: str, query: str) -> dict[str, str]:
+    try:
+        pairs = parse_qsl(
+            query, keep_blank_values=True, strict_parsing=bool(query), max_num_fields=4
+        )
+    except ValueError as error:
+        raise RefusedError(400, f"got a query that cannot be read ({error})") from error
+    fields = dict(pairs)
+    if len(fields) != len(pairs) or not fields.keys() <= _FIELDS[what]:
+        known = ", ".join(sorted(_FIELDS[what])) or "no fields"
+        raise RefusedError(400, f"got the fields {', '.join(fields)!a:.80}, expected {known}")
+    return fields
+
+
+def _document(rest: str) -> str:
+    name = unquote(rest, errors="surrogateescape")
+    if len(name) > MAX_NAME or not name.isascii() or (name and not name.isprintable()):
+        raise RefusedError(400, "got a name of a document that no document has")
+    return name
+
+
+def _number(text: str) -> int:
+    if not _NUMBER.fullmatch(text) or int(text) > MAX_ID:
+        raise RefusedError(400, f"after: got {text!r:.40}, expected the number of a record")
+    return int(text)
+
+
+def parse_selection(body: bytes) -> Selection:
+    """Read the body of a request for changesets; raises RefusedError."""
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise RefusedError(400, "got a body that is no JSON") from error
+    if not isinstance(data, dict):
+        raise RefusedError(400, "got a body that is no JSON object")
+    if data.keys() == {"nodes"} and data["nodes"]:
+        return Selection(nodes=_nodes("nodes", data["nodes"]))
+    if data.keys() == {"heads", "common"} and data["heads"]:
+        return Selection(
+            heads=_nodes("heads", data["heads"]), common=_nodes("common", data["common"])
+        )
+    raise RefusedError(400, "expected changesets as nodes, or as heads and common")
+
+
+def _nodes(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise RefusedError(400, f"{name}: expected a list of nodes")
+    for node in value:
+        if not isinstance(node, str) or not _NODE.fullmatch(node):
+            raise RefusedError(400, f"{name}: got {node!r:.60}, expected 40 hexadecimal digits")
+    return tuple(value)

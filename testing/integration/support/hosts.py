@@ -1,0 +1,186 @@
+"""Hosts of replication in tests: a CA, certificates of hosts, and a primary with its source."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import ipaddress
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from hgfleet.pushlog import log_file
+from hgfleet.pushlog.record import Heads, Record
+from hgfleet.registry.model import Registry, Repository
+from hgfleet.replication import source_cli
+from hgfleet.replication.settings import Role, Settings
+from hgfleet.replication.source_client import SourceClient
+from testing.integration.support.site import HG, Site
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+IDENTITY = "7d" * 16
+
+HGRC = """\
+[ui]
+username = test
+[extensions]
+strip =
+rebase =
+[experimental]
+evolution = all
+"""
+
+
+class Authority:
+    """A CA, and the certificates that it signed."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, folder.name)])
+        self.file = folder / "ca.pem"
+        made = self._builder(self._name, self._key).add_extension(
+            x509.BasicConstraints(ca=True, path_length=0), critical=True
+        )
+        self._write(self.file, made.sign(self._key, hashes.SHA256()))
+
+    def host(self, name: str, **names: Any) -> tuple[Path, Path]:
+        """Make the certificate and key of a host; `localhost=True` names 127.0.0.1 as well."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        found: list[x509.GeneralName] = [x509.DNSName(name)]
+        if names.get("localhost"):
+            found.append(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
+        made = self._builder(
+            x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), key
+        ).add_extension(x509.SubjectAlternativeName(found), critical=False)
+        certificate, file = self._folder / f"{name}.pem", self._folder / f"{name}.key"
+        self._write(certificate, made.sign(self._key, hashes.SHA256()))
+        file.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+        return certificate, file
+
+    def _builder(self, name: x509.Name, key: ec.EllipticCurvePrivateKey) -> Any:
+        now = datetime.datetime.now(datetime.UTC)
+        day = datetime.timedelta(days=1)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - day)
+            .not_valid_after(now + day)
+        )
+
+    @staticmethod
+    def _write(file: Path, certificate: x509.Certificate) -> None:
+        file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+
+
+class Host(Site):
+    """A host with repositories, in the layout of `Settings`."""
+
+    def __init__(self, root: Path, name: str, authority: Authority, source: str = "") -> None:
+        root.mkdir()
+        super().__init__(root, HGRC)
+        certificate, key = authority.host(name, localhost=True)
+        for folder in ("repos", "dynamic/tokens", "manifests", "pullbundles", "state"):
+            (root / folder).mkdir(parents=True)
+        self.settings = Settings(
+            role=Role.MIRROR if source else Role.PRIMARY,
+            host=name,
+            primary="hg1",
+            source=source or "https://127.0.0.1:1",
+            brokers=("nats://127.0.0.1:1",),
+            mirrors=("hgweb1", "hgweb2"),
+            repositories=self.repos,
+            compiled=self.registry,
+            dynamic=self.dynamic,
+            manifests=root / "manifests",
+            pull_bundles=root / "pullbundles",
+            hg=HG,
+            hgrc=self.hgrc,
+            certificate=certificate,
+            key=key,
+            ca=authority.file,
+            state=root / "state",
+        )
+        self.declare()
+
+    def declare(self, *paths: str) -> None:
+        """Have the inventory declare these repositories."""
+        self.register(Registry(repositories={path: _public(path) for path in paths}))
+
+    def record(self, repository: str, *nodes: str, **fields: Any) -> bytes:
+        """Append a record to the push log of a repository; return its line."""
+        log = self.log(repository)
+        tip = log_file.tip(log)
+        heads = self.hg_in(repository, "heads", "--hidden", "-T", "{node}\n").split()
+        line = Record(
+            id=tip.id + 1,
+            repository=tip.repository or fields.pop("identity", IDENTITY),
+            kind="push",
+            user="alice",
+            time=1_795_440_000_000 + tip.id,
+            previous=tip.hash,
+            changesets=nodes,
+            heads=Heads(digest=Heads.digest_of(heads)),
+            **fields,
+        ).line()
+        with log.open("ab") as file:
+            file.write(line + b"\n")
+        return line
+
+    def push(self, repository: str, name: str, content: str = "", *options: str) -> str:
+        """Commit a file and record it; return the new node."""
+        node = self.commit(repository, name, content or name, *options)
+        self.record(repository, node)
+        return node
+
+    def log(self, repository: str) -> Path:
+        """Return the file of a push log."""
+        return self.path(repository) / ".hg/store" / log_file.NAME
+
+
+class Primary(Host):
+    """A primary that serves its mirrors."""
+
+    def __init__(self, root: Path, authority: Authority) -> None:
+        super().__init__(root, "hg1", authority)
+        self.said: list[str] = []
+
+    @contextlib.contextmanager
+    def serving(self) -> Iterator[str]:
+        """Run the source; yields its URL."""
+        server = source_cli.make(self.settings, ("127.0.0.1", 0), self.said.append)
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        with server:
+            thread.start()
+            try:
+                yield f"https://127.0.0.1:{server.server_address[1]}"
+            finally:
+                server.shutdown()
+                thread.join()
+
+
+def _public(path: str) -> Repository:
+    return Repository(path, description="", read="public", push=(), publishing=False, bundles=())
+
+
+def client(host: Host, source: str) -> SourceClient:
+    """Return the client of a host for a source."""
+    return SourceClient(replace(host.settings, source=source))
