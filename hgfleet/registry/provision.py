@@ -109,6 +109,11 @@ def configure(repository: Repository, target: Target, place: Path) -> None:
             os.close(descriptor)
 
 
+def follow(repository: Repository, target: Target, say: Callable[[str], None]) -> None:
+    """Create a user repository, or give it the configuration of its entry."""
+    _Run(target, write=True, diff=False, say=say).configure_dynamic(repository)
+
+
 class _Run:
     def __init__(
         self, target: Target, *, write: bool, diff: bool, say: Callable[[str], None]

@@ -1,0 +1,220 @@
+"""Documents of the primary, brought to a mirror.
+
+The registry comes first: from then on the mirror's web workers know the readers of each repository,
+and only then are folders, bundles and tokens changed. A mirror whose source does not answer keeps
+what it has. Each step may be the last one of a killed process; the next run goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+from typing import IO, TYPE_CHECKING, Final
+
+from hgfleet.core import files
+from hgfleet.core.errors import HgfleetError
+from hgfleet.registry import (
+    dynamic_update,
+    moves,
+    owned_files,
+    provision,
+    user_repositories,
+)
+from hgfleet.registry.compiled import load_compiled
+from hgfleet.replication import documents
+from hgfleet.replication.document_files import Documents
+from hgfleet.replication.registry_changes import changes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from hgfleet.registry.model import Registry
+    from hgfleet.registry.user_repositories import Dynamic
+    from hgfleet.replication.documents import Document
+    from hgfleet.replication.settings import Settings
+    from hgfleet.replication.source_client import SourceClient
+
+FOLLOWED: Final = ".registry-followed"
+"""Beside the registry: the one whose repositories are all in their places on this mirror."""
+
+FOLLOWING: Final = ".registry-following"
+"""Beside the registry: the one whose repositories are being brought to their places."""
+
+AWAY: Final = ".replication"
+"""Folder below the root of repositories for those that move or go; no path begins with a dot."""
+
+LOCK_WAIT_S: Final = 10
+
+
+class DocumentSync:
+    """One mirror. Not safe in threads: one at a time calls `run` or `run_registry`."""
+
+    def __init__(
+        self, settings: Settings, source: SourceClient, say: Callable[[str], None]
+    ) -> None:
+        self._settings = settings
+        self._source = source
+        self._say = say
+        self._files = Documents(settings)
+        # While it exists, repositories are at new places, and none is taken away again.
+        self._taken = settings.repositories / AWAY / "taken"
+
+    def run(self) -> int:
+        """Bring all documents; return the number of changes.
+
+        Raises UnavailableError where the source does not answer. One document that cannot be
+        brought is told of, and keeps no other from it.
+        """
+        plan = self._plan()
+        if plan.registry is not None:
+            self._bring(plan.registry)
+        self.follow()
+        done = 1 if plan.registry else 0
+        for name in plan.delete:
+            self._files.delete(name)
+            done += 1
+        for one in plan.fetch:
+            try:
+                self._bring(one)
+                done += 1
+            except (HgfleetError, OSError) as error:
+                self._say(f"document {one.name}: {error}")
+        return done
+
+    def run_registry(self) -> None:
+        """Bring the registry alone, before a push to a repository that the mirror does not know."""
+        plan = self._plan()
+        if plan.registry is not None:
+            self._bring(plan.registry)
+        self.follow()
+
+    def _plan(self) -> documents.Plan:
+        return documents.plan(self._files.have(), self._source.documents())
+
+    def _bring(self, one: Document) -> None:
+        if one.name == documents.REGISTRY:
+            self._bring_registry(one)
+            return
+
+        def fetch(file: IO[bytes]) -> None:
+            self._source.document(one.name, file, one.size)
+
+        self._files.replace(one, fetch)
+
+    def _bring_registry(self, one: Document) -> None:
+        """Replace the registry by one that can be read; else the old one stays."""
+        content = io.BytesIO()
+        self._source.document(one.name, content, user_repositories.MAX_SIZE)
+        user_repositories.parse(content.getvalue(), "the registry of the primary")
+        with dynamic_update.locked(self._settings.dynamic):
+            self._files.replace(one, lambda file: _write(file, content.getvalue()))
+            (self._settings.dynamic.parent / user_repositories.SEEN).touch(mode=0o640)
+
+    def follow(self) -> None:
+        """Have the repositories on disk follow the registry that lies on this mirror."""
+        dynamic = self._settings.dynamic
+        begun, note = dynamic.with_name(FOLLOWING), dynamic.with_name(FOLLOWED)
+        with dynamic_update.locked(dynamic):
+            # Steps that a killed process left are those between two registries: they come first.
+            for wanted in (user_repositories.read_content(file) for file in (begun, dynamic)):
+                before = user_repositories.read_content(note)
+                if wanted is None or wanted == before:
+                    continue
+                files.replace(begun, wanted, mode=0o640)
+                followed = user_repositories.NOTHING
+                if before is not None:
+                    followed = user_repositories.parse(before, str(note))
+                after = user_repositories.parse(wanted, str(dynamic))
+                self._carry_out(followed, after, load_compiled(self._settings.compiled))
+                files.replace(note, wanted, mode=0o640)
+                self._taken.unlink(missing_ok=True)
+            begun.unlink(missing_ok=True)
+            self._taken.unlink(missing_ok=True)
+        self._empty_away()
+
+    def _carry_out(self, before: Dynamic, after: Dynamic, static: Registry) -> None:
+        wanted = changes(before, after, static)
+        root = self._settings.repositories
+        for path in wanted.kept:
+            self._say(
+                f"{path}: left the registry with more than half of all; kept on the disk, and "
+                "served by nothing"
+            )
+        # First all out of their places, so that two repositories can exchange their paths.
+        if not self._taken.exists():
+            self._empty_away()
+            for old, new in wanted.moves:
+                self._take_away(old, f"to-{files.file_name(new)}")
+            for path in wanted.remove:
+                self._take_away(path, f"gone-{files.file_name(path)}")
+                self._say(f"{path}: left the registry, removed")
+            self._taken.parent.mkdir(mode=0o700, exist_ok=True)
+            self._taken.touch()
+        for old, new in wanted.moves:
+            away = root / AWAY / f"to-{files.file_name(new)}"
+            if away.is_dir():
+                _make_parents(root, new)
+                away.rename(root / new)
+                self._say(f"{new}: moved from {old}")
+        served = user_repositories.merged(static, after).repositories
+        target = self._target()
+        for path in wanted.configure:
+            if (repository := served.get(path)) is not None:
+                provision.follow(repository, target, self._say)
+
+    def _take_away(self, path: str, name: str) -> None:
+        """Move a repository out of its place, unless an earlier run did."""
+        root = self._settings.repositories
+        away = root / AWAY
+        away.mkdir(mode=0o700, exist_ok=True)
+        if not (root / path / ".hg").is_dir() or (away / name).exists():
+            return
+        with moves.at_rest(root / path, path, LOCK_WAIT_S):
+            (root / path).rename(away / name)
+        _remove_empty_parents(root, path)
+
+    def _empty_away(self) -> None:
+        """Delete the repositories that went; those that move stay until they are in place."""
+        away = self._settings.repositories / AWAY
+        for gone in away.glob("gone-*"):
+            shutil.rmtree(gone, ignore_errors=True)
+
+    def _target(self) -> provision.Target:
+        settings = self._settings
+        return provision.Target(
+            root=settings.repositories,
+            compiled=settings.compiled,
+            manifests=settings.manifests,
+            pull_bundles=settings.pull_bundles,
+            hgrc=settings.hgrc,
+            dynamic=settings.dynamic,
+            owner=owned_files.Owner(os.geteuid(), os.getegid()),
+            hg=str(settings.hg),
+        )
+
+
+def _write(file: IO[bytes], content: bytes) -> None:
+    file.write(content)
+
+
+def _make_parents(root: Path, path: str) -> None:
+    above = root
+    for segment in path.split("/")[:-1]:
+        above /= segment
+        with contextlib.suppress(FileExistsError):
+            above.mkdir()
+            above.chmod(provision.DIRECTORY_MODE)
+
+
+def _remove_empty_parents(root: Path, path: str) -> None:
+    """Remove the folders above a path that are empty; rmdir removes no others."""
+    for above in (root / path).parents:
+        if above == root:
+            return
+        try:
+            above.rmdir()
+        except OSError:
+            return

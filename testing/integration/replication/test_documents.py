@@ -1,0 +1,280 @@
+"""Documents of a primary, brought to a mirror over its source."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet.core.errors import RegistryError, UnavailableError
+from hgfleet.registry import dynamic_update, user_repositories
+from hgfleet.registry.renames import Rename
+from hgfleet.registry.user_repositories import Entry
+from hgfleet.replication import document_sync
+from hgfleet.replication.document_sync import DocumentSync
+from testing.integration.support.hosts import Authority, Host, Primary, client
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CREATED = "2026-11-21T00:00:00Z"
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "ca")
+
+
+@pytest.fixture
+def primary(tmp_path: Path, authority: Authority) -> Primary:
+    return Primary(tmp_path / "hg1", authority)
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, authority: Authority, primary: Primary) -> Iterator[Host]:
+    with primary.serving() as url:
+        yield Host(tmp_path / "hgweb1", "hgweb1", authority, url)
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def sync(mirror: Host, said: list[str]) -> DocumentSync:
+    return _sync(mirror, said)
+
+
+def _sync(mirror: Host, said: list[str]) -> DocumentSync:
+    return DocumentSync(mirror.settings, client(mirror, mirror.settings.source), said.append)
+
+
+def _user_repository(primary: Primary, path: str, second: int = 0) -> None:
+    primary.create(path)
+    with dynamic_update.update(primary.dynamic) as entries:
+        entries[path] = Entry("bob", created=f"2026-11-21T00:00:{second:02}Z", read=())
+
+
+def _rename(primary: Primary, old: str, new: str) -> None:
+    primary.path(new).parent.mkdir(parents=True, exist_ok=True)
+    primary.path(old).rename(primary.path(new))
+    with dynamic_update.update(primary.dynamic) as entries:
+        entries[new] = entries[old]
+        entries.note_rename(old, Rename(new, "bob", CREATED))
+        del entries[old]
+
+
+def _bundles(primary: Primary, path: str) -> str:
+    """Give a repository a pull bundle and both manifests; return the name of its file."""
+    content = f"bundle of {path}".encode()
+    digest = hashlib.sha256(content).hexdigest()
+    folder = primary.settings.pull_bundles / path.replace("/", "+")
+    folder.mkdir()
+    (folder / f"{digest}.hg").write_bytes(content)
+    (folder / "manifest").write_text(
+        f"{digest}.hg BUNDLESPEC=zstd-v2 heads={'5f' * 20} size={len(content)} changesets=1 "
+        f"made={CREATED}\n"
+    )
+    manifest = primary.settings.manifests / f"{path}.manifest"
+    manifest.parent.mkdir(parents=True, exist_ok=True)
+    manifest.write_text(f"https://s3/{path} BUNDLESPEC=zstd-v2\n")
+    return f"{digest}.hg"
+
+
+def test_documents_arrive_with_their_modes(
+    primary: Primary, mirror: Host, sync: DocumentSync
+) -> None:
+    _user_repository(primary, "people/bob/x")
+    (primary.dynamic.parent / "tokens/tokens.json").write_text('{"format":1,"tokens":{}}')
+    name = _bundles(primary, "people/bob/x")
+    assert sync.run() == 5
+    for file in (
+        "dynamic/registry.json",
+        "dynamic/tokens/tokens.json",
+        "manifests/people/bob/x.manifest",
+        "pullbundles/people+bob+x/manifest",
+        f"pullbundles/people+bob+x/{name}",
+    ):
+        assert (mirror.root / file).read_bytes() == (primary.root / file).read_bytes()
+        assert (mirror.root / file).stat().st_mode & 0o777 == 0o640
+    assert (mirror.root / "manifests/people").stat().st_mode & 0o7777 == 0o2750
+    assert sync.run() == 0
+
+
+def test_a_user_repository_is_created_with_its_configuration(
+    primary: Primary, mirror: Host, sync: DocumentSync
+) -> None:
+    _user_repository(primary, "people/bob/x")
+    sync.run_registry()
+    control = mirror.path("people/bob/x") / ".hg"
+    assert (control / "hgrc").is_file()
+    assert mirror.hg_in("people/bob/x", "log") == ""
+    served = user_repositories.load_effective(mirror.registry, mirror.dynamic).repositories
+    assert served["people/bob/x"].read == ()
+
+
+def test_readers_change_before_anything_else_arrives(
+    primary: Primary, mirror: Host, sync: DocumentSync, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with dynamic_update.update(primary.dynamic) as entries:
+        entries["people/bob/x"] = Entry("bob", created=CREATED, read="public")
+    primary.create("people/bob/x")
+    sync.run()
+    _bundles(primary, "people/bob/x")
+    with dynamic_update.update(primary.dynamic) as entries:
+        entries["people/bob/x"] = Entry("bob", created=CREATED, read=())
+    readers = []
+    original = document_sync.Documents.replace
+
+    def replace(self: object, wanted: object, fetch: object) -> None:
+        original(self, wanted, fetch)  # type: ignore[arg-type]
+        readers.append(user_repositories.load(mirror.dynamic).repositories["people/bob/x"].read)
+
+    monkeypatch.setattr(document_sync.Documents, "replace", replace)
+    sync.run()
+    assert readers == [()] * 4
+
+
+def test_withdrawn_documents_leave(primary: Primary, mirror: Host, sync: DocumentSync) -> None:
+    _bundles(primary, "team/tool")
+    sync.run()
+    (primary.settings.manifests / "team/tool.manifest").unlink()
+    (primary.settings.pull_bundles / "team+tool/manifest").unlink()
+    sync.run()
+    assert list(mirror.settings.manifests.iterdir()) == []
+    assert list(mirror.settings.pull_bundles.iterdir()) == []
+
+
+def test_a_renamed_repository_is_moved_with_its_history(
+    primary: Primary, mirror: Host, sync: DocumentSync
+) -> None:
+    _user_repository(primary, "people/bob/x")
+    sync.run()
+    node = mirror.push("people/bob/x", "file")
+    _rename(primary, "people/bob/x", "people/bob/deep/y")
+    sync.run()
+    assert not mirror.path("people/bob/x").exists()
+    assert mirror.hg_in("people/bob/deep/y", "log", "-T", "{node}") == node
+    assert "people/bob/deep/y" in (
+        mirror.path("people/bob/deep/y") / ".hg/pullbundles"
+    ).readlink().name.replace("+", "/")
+
+
+def test_a_deleted_repository_is_removed(
+    primary: Primary, mirror: Host, sync: DocumentSync, said: list[str]
+) -> None:
+    _user_repository(primary, "people/bob/x", 1)
+    _user_repository(primary, "people/bob/y", 2)
+    mirror.create("left/over")
+    sync.run()
+    with dynamic_update.update(primary.dynamic) as entries:
+        del entries["people/bob/x"]
+    sync.run()
+    assert not mirror.path("people/bob/x").exists()
+    assert not list(mirror.repos.glob(".replication/*"))
+    assert mirror.path("people/bob/y").exists()
+    assert mirror.path("left/over").exists()
+    assert "people/bob/x: left the registry, removed" in said
+
+
+@pytest.mark.parametrize("kill_at", range(12))
+def test_a_killed_run_is_finished_by_the_next_one(
+    primary: Primary, mirror: Host, monkeypatch: pytest.MonkeyPatch, kill_at: int
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    for second, path in enumerate(("a", "b", "c")):
+        _user_repository(primary, path, second)
+    _sync(mirror, []).run()
+    nodes = {path: mirror.push(path, path) for path in ("a", "b", "c")}
+    # a and b exchange their paths, c leaves, d comes.
+    _rename(primary, "a", "tmp")
+    _rename(primary, "b", "a")
+    _rename(primary, "tmp", "b")
+    with dynamic_update.update(primary.dynamic) as entries:
+        del entries["c"]
+    _user_repository(primary, "d", 4)
+    steps = iter(range(100))
+
+    def counted(name: str) -> None:
+        original = getattr(Path, name)
+
+        def step(self: Path, *arguments: object, **named: object) -> object:
+            if next(steps) == kill_at:
+                raise Killed
+            return original(self, *arguments, **named)
+
+        monkeypatch.setattr(Path, name, step)
+
+    for name in ("rename", "touch", "unlink"):
+        counted(name)
+    try:
+        _sync(mirror, []).run()
+        killed = False
+    except Killed:
+        killed = True
+    assert killed or kill_at > 8
+    monkeypatch.undo()
+    _sync(mirror, []).run()
+    assert mirror.hg_in("a", "log", "-T", "{node}") == nodes["b"]
+    assert mirror.hg_in("b", "log", "-T", "{node}") == nodes["a"]
+    assert not mirror.path("c").exists()
+    assert mirror.path("d").exists()
+
+
+def test_a_damaged_registry_does_not_arrive(
+    primary: Primary, mirror: Host, sync: DocumentSync, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _user_repository(primary, "people/bob/x")
+    sync.run()
+    before = mirror.dynamic.read_bytes()
+    primary.dynamic.write_text("{")
+    with pytest.raises(UnavailableError, match="not a dynamic registry"):
+        sync.run()
+    # The source reads the file twice, so a writer of another kind may come in between.
+    monkeypatch.setattr("hgfleet.replication.document_files.user_repositories.load", lambda _: None)
+    with pytest.raises(RegistryError, match="not a dynamic registry"):
+        sync.run()
+    assert mirror.dynamic.read_bytes() == before
+
+
+def test_a_lost_registry_of_the_primary_leaves_the_mirror_as_it_is(
+    primary: Primary, mirror: Host, sync: DocumentSync
+) -> None:
+    _user_repository(primary, "people/bob/x")
+    sync.run()
+    primary.dynamic.unlink()
+    with pytest.raises(UnavailableError, match="missing, and it existed before"):
+        sync.run()
+    assert json.loads(mirror.dynamic.read_text())["repositories"]
+
+
+def test_a_link_is_neither_sent_nor_followed(
+    tmp_path: Path, primary: Primary, mirror: Host, sync: DocumentSync
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    (primary.dynamic.parent / "tokens/tokens.json").symlink_to(secret)
+    (primary.settings.manifests / "a.manifest").symlink_to(secret)
+    assert sync.run() == 0
+    primary.settings.manifests.joinpath("a.manifest").unlink()
+    _bundles(primary, "team/tool")
+    (mirror.settings.manifests / "team").symlink_to(tmp_path)
+    sync.run()
+    assert not (tmp_path / "tool.manifest").exists()
+
+
+def test_a_document_that_cannot_be_brought_keeps_no_other_from_it(
+    primary: Primary, mirror: Host, sync: DocumentSync, said: list[str]
+) -> None:
+    _bundles(primary, "team/one")
+    _bundles(primary, "team/two")
+    (mirror.settings.pull_bundles / "team+one").write_text("a file in the way")
+    sync.run()
+    assert (mirror.settings.manifests / "team/two.manifest").exists()
+    assert any("team+one" in line for line in said)

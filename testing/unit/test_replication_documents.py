@@ -1,0 +1,101 @@
+"""Documents of replication: their names, and the steps that bring them to a mirror."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hgfleet.replication.documents import Document, Kind, Plan, kind_of, parse_line, plan
+
+OLD, NEW = "0a" * 32, "1b" * 32
+LINK = f"pullbundles/team+tool/{NEW}.hg"
+CHAIN = "pullbundles/team+tool/manifest"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("registry", Kind.REGISTRY),
+        ("tokens", Kind.TOKENS),
+        ("manifests/team/tool.manifest", Kind.MANIFEST),
+        (CHAIN, Kind.CHAIN),
+        (LINK, Kind.LINK),
+    ],
+)
+def test_a_document_is_known_by_its_name(name: str, kind: Kind) -> None:
+    assert kind_of(name) is kind
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "registry.json",
+        "/etc/passwd",
+        "manifests/../../etc/cron.d/x.manifest",
+        "manifests//a.manifest",
+        "manifests/.history/a.manifest",
+        "manifests/a",
+        "manifests/.manifest",
+        "pullbundles/team/tool/manifest",
+        "pullbundles/../manifest",
+        "pullbundles/.fresh/manifest",
+        "pullbundles/team+tool/.fresh.hg",
+        "pullbundles/team+tool/x.hg",
+        f"pullbundles/team+tool/{NEW.upper()}.hg",
+        f"pullbundles/team+tool/{NEW}.hg/more",
+        "pullbundles/+/manifest",
+    ],
+)
+def test_another_name_is_none(name: str) -> None:
+    assert kind_of(name) is None
+
+
+def test_a_line_comes_back_as_it_was_sent() -> None:
+    for one in (Document("registry", OLD, 0), Document(LINK, NEW, 2**40)):
+        assert parse_line(one.line()) == one
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"name": "shadow", "sha256": OLD, "size": 1},
+        {"name": "registry", "sha256": OLD[1:], "size": 1},
+        {"name": "registry", "sha256": OLD, "size": -1},
+        {"name": "registry", "sha256": OLD, "size": 2**40},
+        {"name": "registry", "sha256": OLD, "size": "1"},
+        {"name": LINK, "sha256": OLD, "size": 1},
+        {"name": 1, "sha256": OLD, "size": 1},
+        {"name": "registry"},
+        ["registry"],
+    ],
+)
+def test_another_line_is_refused(data: object) -> None:
+    with pytest.raises(ValueError, match="as a document"):
+        parse_line(json.dumps(data).encode())
+
+
+def test_equal_documents_need_no_step() -> None:
+    assert not plan({"registry": OLD, LINK: NEW}, [Document("registry", OLD, 1), _link()])
+
+
+def _link() -> Document:
+    return Document(LINK, NEW, 1)
+
+
+def test_readers_come_first_and_manifests_last() -> None:
+    manifest, tokens = Document("manifests/a.manifest", NEW, 1), Document("tokens", NEW, 1)
+    registry, chain = Document("registry", NEW, 1), Document(CHAIN, NEW, 1)
+    found = plan({"registry": OLD}, [manifest, chain, tokens, _link(), registry])
+    assert found == Plan(registry, (), (tokens, _link(), chain, manifest))
+
+
+def test_a_manifest_goes_before_the_files_that_it_names() -> None:
+    found = plan({LINK: NEW, CHAIN: OLD, "manifests/a.manifest": OLD, "tokens": OLD}, [])
+    assert found.delete[-1] == LINK
+    assert set(found.delete) == {LINK, CHAIN, "manifests/a.manifest", "tokens"}
+
+
+def test_a_registry_that_the_primary_does_not_list_stays() -> None:
+    assert not plan({"registry": OLD}, [])
