@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -181,7 +181,7 @@ def test_a_deleted_repository_is_removed(
     assert "people/bob/x: left the registry, removed" in said
 
 
-@pytest.mark.parametrize("kill_at", range(12))
+@pytest.mark.parametrize("kill_at", range(14))
 def test_a_killed_run_is_finished_by_the_next_one(
     primary: Primary, mirror: Host, monkeypatch: pytest.MonkeyPatch, kill_at: int
 ) -> None:
@@ -201,24 +201,25 @@ def test_a_killed_run_is_finished_by_the_next_one(
     _user_repository(primary, "d", 4)
     steps = iter(range(100))
 
-    def counted(name: str) -> None:
-        original = getattr(Path, name)
+    def counted(place: Any, name: str) -> None:
+        original = getattr(place, name)
 
-        def step(self: Path, *arguments: object, **named: object) -> object:
+        def step(*arguments: object, **named: object) -> object:
             if next(steps) == kill_at:
                 raise Killed
-            return original(self, *arguments, **named)
+            return original(*arguments, **named)
 
-        monkeypatch.setattr(Path, name, step)
+        monkeypatch.setattr(place, name, step)
 
     for name in ("rename", "touch", "unlink"):
-        counted(name)
+        counted(Path, name)
+    counted(document_sync.provision, "follow")
     try:
         _sync(mirror, []).run()
         killed = False
     except Killed:
         killed = True
-    assert killed or kill_at > 8
+    assert killed or kill_at > 10
     monkeypatch.undo()
     _sync(mirror, []).run()
     assert mirror.hg_in("a", "log", "-T", "{node}") == nodes["b"]
