@@ -48,6 +48,7 @@ PARTS: Final[dict[str, tuple[str, str]]] = {
         "hgfleet.replication.source_cli",
         "serve mirrors what the messages of pushes do not carry",
     ),
+    "relay": ("hgfleet.replication.relay_cli", "publish the pushes of this primary to mirrors"),
 }
 
 _EPILOG = """\

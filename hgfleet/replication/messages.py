@@ -5,11 +5,13 @@
 | `hgfleet.pushes.IDENTITY` | relay | stream `hgfleet-pushes` | a record, its changegroup |
 | `hgfleet.documents.NAME` | relay | stream `hgfleet-documents` | a file beside repositories |
 | `hgfleet.leases.MIRROR` | applier | relay | a heartbeat: the mirror is alive, and how far it is |
+| `hgfleet.confirmed.MIRROR` | relay | applier | a heartbeat arrived: the lease goes on |
 | `hgfleet.applied.MIRROR` | applier | relay | a push is visible on the mirror |
 | `hgfleet.events.IDENTITY` | relay | stream `hgfleet-events` | what all live mirrors show |
 
 IDENTITY is that of a push log. A message of a push has the id "IDENTITY.NUMBER", so that the broker
-drops a second copy. Whatever arrives is parsed as hostile input.
+drops a second copy. A record that is too large for a message has one with an empty body: mirrors
+fetch it from the source. Whatever arrives is parsed as hostile input.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ PATH: Final = "Hgfleet-Path"
 MAX_PAYLOAD: Final = 512 * 1024
 """Bytes of a changegroup, or of a document, in a message; mirrors fetch larger ones."""
 
+_ID: Final = re.compile(r"([0-9a-f]{32})\.([0-9]{1,18})")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,251}")
 
 
@@ -63,6 +66,11 @@ def leases(host: str) -> str:
     return f"hgfleet.leases.{token(host)}"
 
 
+def confirmed(host: str) -> str:
+    """Return the subject on which the relay confirms a mirror's heartbeats."""
+    return f"hgfleet.confirmed.{token(host)}"
+
+
 def applied(host: str) -> str:
     """Return the subject on which a mirror says which pushes it shows."""
     return f"hgfleet.applied.{token(host)}"
@@ -74,6 +82,14 @@ def token(host: str) -> str:
     if not _NAME.fullmatch(made):
         raise ValueError(f"{host!r} is no host name")
     return made
+
+
+class LargeRecordError(PushlogError):
+    """A message stands for a record that is too large for it; mirrors fetch it from the source."""
+
+    def __init__(self, path: str, repository: str, number: int) -> None:
+        super().__init__(f"record {number} of {path} is too large for a message")
+        self.path, self.repository, self.number = path, repository, number
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +120,13 @@ class PushMessage:
 
 
 def decode_push(headers: Mapping[str, str] | None, body: bytes) -> PushMessage:
-    """Read a message of a push; raises PushlogError."""
+    """Read a message of a push; raises PushlogError, LargeRecordError for one without a record."""
     path = (headers or {}).get(PATH, "")
     if path_problem(path):
         raise PushlogError(f"a message names {path!r:.80} where the path of a repository belongs")
+    named = _ID.fullmatch((headers or {}).get(MESSAGE_ID, ""))
+    if not body and named:
+        raise LargeRecordError(path, named[1], int(named[2]))
     line, _, changegroup = body.partition(b"\n")
     return PushMessage(path, line, parse(line), changegroup)
 
@@ -126,6 +145,25 @@ class Lease:
     waiting: int
     parked: int
     sent: float
+
+    def body(self) -> bytes:
+        """Return the body of the message."""
+        return json.dumps(asdict(self)).encode("ascii")
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """A heartbeat arrived: the lease lasts for `lease_seconds` from its `sent` on.
+
+    `boot` and `sent` are those of the heartbeat, so the mirror's own clock decides. `member` says
+    whether pushes wait for the mirror.
+    """
+
+    host: str
+    boot: str
+    sent: float
+    lease_seconds: float
+    member: bool
 
     def body(self) -> bytes:
         """Return the body of the message."""
@@ -160,6 +198,21 @@ def decode_lease(body: bytes) -> Lease:
     if not right:
         raise ValueError(f"no heartbeat: {body!r:.200}")
     return lease
+
+
+def decode_confirmed(body: bytes) -> Confirmed:
+    """Read a confirmation; raises ValueError."""
+    made = _made(Confirmed, _object(body))
+    right = (
+        isinstance(made.host, str)
+        and isinstance(made.boot, str)
+        and isinstance(made.sent, int | float)
+        and isinstance(made.lease_seconds, int | float)
+        and isinstance(made.member, bool)
+    )
+    if not right:
+        raise ValueError(f"no confirmation: {body!r:.200}")
+    return made
 
 
 def decode_applied(body: bytes) -> Applied:

@@ -41,7 +41,8 @@ class Settings:
 
     `certificate`, `key` and `ca` are PEM files: a host is known to brokers and to the source by the
     name in its certificate. `wake` is the Unix socket of the relay, for sessions; `state` is a
-    folder in RAM for what other programs of the host read.
+    folder in RAM for what other programs of the host read, `positions` the folder where the relay
+    remembers how far it is.
     """
 
     role: Role
@@ -64,6 +65,7 @@ class Settings:
     key: Path = Path("/etc/hgfleet/tls/key.pem")
     ca: Path = Path("/etc/hgfleet/tls/ca.pem")
     wake: Path = Path("/run/hgfleet-relay/wake.sock")
+    positions: Path = Path("/var/lib/hgfleet-relay")
     state: Path = Path("/run/hgfleet-replication")
 
 

@@ -94,7 +94,7 @@ def test_a_broker_is_installed_for_the_tests_that_start_one(
     installed: list[str],
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(tiers.shutil, "which", lambda _name, path: found)
+    monkeypatch.setattr(tiers.shutil, "which", lambda _name, **_path: found)
     monkeypatch.setattr(
         tiers.bootstrap, "ensure_debian_packages", lambda names, _reason: asked.extend(names)
     )

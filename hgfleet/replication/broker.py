@@ -1,0 +1,221 @@
+"""The relay's connection to the broker: made again whenever it ends, with its streams in order.
+
+The user of the primary needs these subjects of the broker:
+
+| allowed | for |
+| --- | --- |
+| publish `hgfleet.{pushes,documents,events}.>` | the streams |
+| publish `hgfleet.confirmed.>` | leases that the relay has heard |
+| publish `$JS.API.INFO`, `$JS.API.STREAM.{INFO,CREATE,UPDATE,MSG.GET}.hgfleet-*` | its streams |
+| subscribe `hgfleet.leases.>`, `hgfleet.applied.>`, `_INBOX.>` | mirrors, answers |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from typing import TYPE_CHECKING, Any, Final
+
+import nats
+import nats.errors
+import nats.js.errors
+
+from hgfleet.core.errors import UnavailableError
+from hgfleet.replication import messages, streams
+from hgfleet.replication.broker_errors import sentence
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+    from nats.js import JetStreamContext
+
+    from hgfleet.replication.settings import Settings
+
+ACK_SECONDS: Final = 5.0
+"""For an answer of the broker; afterwards the connection counts as dead."""
+
+CONNECT_SECONDS: Final = 3
+PING_SECONDS: Final = 5
+"""Between pings; a broker that leaves two unanswered is away."""
+
+FIRST_PAUSE: Final = 0.25
+LONGEST_PAUSE: Final = 5.0
+"""Between attempts to connect, in seconds; doubled each time."""
+
+FAILURES: Final = (nats.errors.Error, OSError, TimeoutError, asyncio.TimeoutError)
+"""Errors of nats-py and of the network; `nats.js.errors` are below `nats.errors.Error`."""
+
+
+class BrokerError(UnavailableError):
+    """The broker is away, or does not take a message; the sentence says why, and the way out."""
+
+
+def tls(settings: Settings) -> ssl.SSLContext | None:
+    """Return the TLS of a host's connections to brokers; None where a test has a broker without."""
+    if not any(url.startswith("tls://") for url in settings.brokers):
+        return None
+    context = ssl.create_default_context(cafile=str(settings.ca))
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(settings.certificate, settings.key)
+    return context
+
+
+class Broker:
+    """One connection after the other. `ready` is set while there is one and the streams are fine.
+
+    `subscriptions` are functions by subject, `prepare` is awaited with each new connection, before
+    `ready`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        say: Callable[..., None],
+        subscriptions: Mapping[str, Callable[[Msg], Awaitable[None]]],
+        prepare: Callable[[Broker], Awaitable[None]],
+    ) -> None:
+        self.ready = asyncio.Event()
+        self.problem = "the broker has not answered yet"
+        self.warnings: tuple[str, ...] = ()
+        """Differences of the streams that do not keep pushes from them."""
+        self.max_payload = 0
+        self.stream: streams.Found | None = None
+        self._settings, self._say = settings, say
+        self._subscriptions, self._prepare = subscriptions, prepare
+        self._client: Client | None = None
+        self._lost = asyncio.Event()
+
+    async def run(self) -> None:
+        """Connect, again and again, until cancelled."""
+        pause = FIRST_PAUSE
+        try:
+            while True:
+                self._lost.clear()
+                try:
+                    await self._connect()
+                except (*FAILURES, BrokerError) as error:
+                    self._fail(error)
+                    await self._close()
+                    await asyncio.sleep(pause)
+                    pause = min(pause * 2, LONGEST_PAUSE)
+                    continue
+                pause = FIRST_PAUSE
+                self.problem = ""
+                self.ready.set()
+                self._say("broker-connected", broker=self._address())
+                await self._lost.wait()
+                ended = ConnectionError("the connection ended")
+                is_end = self._cause is None or isinstance(self._cause, nats.errors.UnexpectedEOF)
+                self._fail(ended if is_end else self._cause or ended)
+                await self._close()
+        finally:
+            self.ready.clear()
+            await self._close()
+
+    _cause: BaseException | None = None
+
+    def _fail(self, error: BaseException) -> None:
+        self.ready.clear()
+        self._cause = None
+        problem = sentence(error, self._settings.brokers)
+        if problem != self.problem:
+            self._say("broker-away", reason=problem)
+        self.problem = problem
+
+    def lose(self, error: BaseException) -> None:
+        """Give the connection up, because of an answer that did not come."""
+        self.ready.clear()
+        self._cause = error
+        self._lost.set()
+
+    async def _connect(self) -> None:
+        async def closed() -> None:
+            self._lost.set()
+
+        async def failed(error: Exception) -> None:
+            self._cause = error
+
+        client = await nats.connect(
+            list(self._settings.brokers),
+            name=f"hgfleet-relay {self._settings.host}",
+            tls=tls(self._settings),
+            connect_timeout=CONNECT_SECONDS,
+            allow_reconnect=False,
+            ping_interval=PING_SECONDS,
+            max_outstanding_pings=2,
+            closed_cb=closed,
+            disconnected_cb=closed,
+            error_cb=failed,
+        )
+        self._client = client
+        self.max_payload = client.max_payload
+        found = await streams.ensure(self._stream_api(), self._settings.replicas, self._say)
+        self.warnings = found.warnings
+        if found.refusal:
+            raise BrokerError(found.refusal)
+        self.stream = found
+        for subject, receive in self._subscriptions.items():
+            await client.subscribe(subject, cb=receive)
+        await client.flush(CONNECT_SECONDS)
+        await self._prepare(self)
+
+    def _stream_api(self) -> JetStreamContext:
+        if self._client is None:
+            raise BrokerError(self.problem or "the broker is away")
+        return self._client.jetstream(timeout=ACK_SECONDS)
+
+    def _address(self) -> str:
+        url = self._client.connected_url if self._client else None
+        return url.netloc if url else ""
+
+    async def publish(
+        self, stream: str, subject: str, body: bytes, headers: dict[str, str]
+    ) -> tuple[int, bool]:
+        """Publish to a stream; return the message's number, and whether the stream had it already.
+
+        Raises BrokerError. The message may be in the stream nevertheless: publish it again.
+        """
+        try:
+            ack = await self._stream_api().publish(
+                subject, body, timeout=ACK_SECONDS, stream=stream, headers=headers
+            )
+        except nats.js.errors.APIError as error:
+            # The broker answered: it is there, and does not take the message.
+            raise BrokerError(sentence(error, self._settings.brokers)) from error
+        except FAILURES as error:
+            self.lose(error)
+            raise BrokerError(sentence(error, self._settings.brokers)) from error
+        return ack.seq, bool(ack.duplicate)
+
+    async def streamed(self, repository: str) -> int | None:
+        """Return the number of the stream's last push of a repository; None without one."""
+        try:
+            found = await self._stream_api().get_last_msg(
+                messages.PUSHES, messages.pushes(repository)
+            )
+        except nats.js.errors.NotFoundError:
+            return None
+        except FAILURES as error:
+            self.lose(error)
+            raise BrokerError(sentence(error, self._settings.brokers)) from error
+        return streams.number_of(found.headers, repository)
+
+    async def tell(self, subject: str, body: bytes) -> None:
+        """Publish without an answer; a lost connection loses the message."""
+        if self._client is not None:
+            with contextlib.suppress(*FAILURES):
+                await self._client.publish(subject, body)
+
+    async def _close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            with contextlib.suppress(*FAILURES, asyncio.CancelledError):
+                await asyncio.wait_for(client.close(), CONNECT_SECONDS)
+
+
+def headers_of(message: Any) -> dict[str, str]:
+    """Return the headers of a message, none included."""
+    return dict(message.headers or {})

@@ -1,0 +1,149 @@
+"""`python -m hgfleet.replication.changegroup_worker`: changegroups, computed by hg in this process.
+
+A request is a line of JSON on stdin, {"repository": PATH, "nodes": [...], "limit": BYTES}. The
+answer on stdout is a line {"size": N} and N bytes: a changegroup of version 03 of exactly these
+changesets, compressed with zlib. Size 0 and "reason" say why there is none. The end of stdin ends
+the process, so a killed relay leaves none behind. Repositories stay open for the next request.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import zlib
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import BinaryIO
+
+VERSION: Final = b"03"
+
+MAX_OPEN: Final = 64
+MAX_CHANGESETS: Final = 1_000_000
+"""Repositories that stay open, and the sum of their changesets (some 100 bytes each)."""
+
+MEMORY_BYTES: Final = 1024**3
+"""Data segment of the process (RLIMIT_DATA): a changegroup that needs more is fetched instead."""
+
+
+class TooLargeError(Exception):
+    """The changegroup does not fit into a message."""
+
+
+class Opened:
+    """Repositories that stay open, those used last."""
+
+    def __init__(self, most: int = MAX_OPEN, changesets: int = MAX_CHANGESETS) -> None:
+        self._most, self._changesets = most, changesets
+        self._repositories: OrderedDict[str, tuple[Any, int]] = OrderedDict()
+
+    def get(self, path: str) -> Any:
+        """Return the repository at a path, with all its changesets, as it is on the disk now."""
+        from mercurial import ui as ui_module
+        from mercurial.repo import factory
+
+        inode = os.stat(f"{path}/.hg/store").st_ino  # noqa: PTH116
+        found = self._repositories.pop(path, None)
+        if found is None or found[1] != inode:
+            ui = ui_module.ui.load()
+            ui.setconfig(b"ui", b"interactive", b"no", b"hgfleet.replication")
+            # Paths must lead to the store that is there now, and not to a pinned one.
+            ui.setconfig(b"extensions", b"pinned_store", b"!", b"hgfleet.replication")
+            found = factory.repository(ui, os.fsencode(path)).unfiltered(), inode
+        else:
+            found[0].invalidateall()
+        self._repositories[path] = found
+        return found[0]
+
+    def trim(self) -> None:
+        """Close the repositories above the bounds, the one used last excepted."""
+        total = sum(len(repository) for repository, _ in self._repositories.values())
+        while len(self._repositories) > 1 and (
+            len(self._repositories) > self._most or total > self._changesets
+        ):
+            _, (closed, _) = self._repositories.popitem(last=False)
+            total -= len(closed)
+
+    def drop(self, path: str) -> None:
+        """Close one repository."""
+        self._repositories.pop(path, None)
+
+    def __len__(self) -> int:
+        return len(self._repositories)
+
+
+def changegroup(repository: Any, nodes: Sequence[str], limit: int) -> bytes:
+    """Return the changegroup of exactly these changesets. Raises TooLargeError, errors of hg."""
+    from mercurial import changegroup as changegroups
+    from mercurial import discovery
+
+    changelog = repository.changelog
+    chosen = [bytes.fromhex(node) for node in nodes]
+    own = set(chosen)
+    # A parent outside of the push was there before it, so these are all of its other ancestors.
+    common = {parent for node in chosen for parent in changelog.parents(node)} - own
+    outgoing = discovery.outgoing(repository, sorted(common), chosen)
+    if set(outgoing.missing) != own:
+        raise ValueError("the changesets are not all new ancestors of the push")
+    stream = changegroups.makestream(repository, outgoing, VERSION, b"replication")
+    return compressed(stream, limit)
+
+
+def compressed(pieces: Iterable[bytes], limit: int) -> bytes:
+    """Compress pieces; raises TooLargeError as soon as the result exceeds the limit (bytes)."""
+    compressor = zlib.compressobj()
+    made: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        made.append(compressor.compress(piece))
+        size += len(made[-1])
+        if size > limit:
+            raise TooLargeError
+    made.append(compressor.flush())
+    if size + len(made[-1]) > limit:
+        raise TooLargeError
+    return b"".join(made)
+
+
+def answer(opened: Opened, line: bytes) -> tuple[dict[str, Any], bytes]:
+    """Answer one request; an error of hg is a reason, and the mirrors fetch the changesets."""
+    asked = json.loads(line)
+    path = asked["repository"]
+    try:
+        made = changegroup(opened.get(path), asked["nodes"], asked["limit"])
+    except TooLargeError:
+        return {"size": 0, "reason": ""}, b""
+    except MemoryError:
+        opened.drop(path)
+        return {"size": 0, "reason": "it needs too much memory"}, b""
+    except Exception as error:
+        opened.drop(path)
+        return {"size": 0, "reason": f"{type(error).__name__}: {error}"[:500]}, b""
+    finally:
+        opened.trim()
+    return {"size": len(made)}, made
+
+
+def main() -> int:
+    """Answer requests until stdin ends."""
+    source: BinaryIO = sys.stdin.buffer
+    # Nothing that hg prints may get between the answers.
+    target = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard == resource.RLIM_INFINITY or hard > MEMORY_BYTES:
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, hard))
+    opened = Opened()
+    while line := source.readline():
+        head, body = answer(opened, line)
+        target.write(json.dumps(head).encode("ascii") + b"\n" + body)
+        target.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""Decisions about the outbox: which records of a push log go to the stream next. Pure.
+
+The push log is the outbox. The relay has a position in each: the last record that the stream has
+acknowledged. The stream knows its last message of each repository too, so a lost position, or one
+that a kill has left behind, costs no second copy.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.pushlog import chain
+from hgfleet.pushlog.log_file import Tip
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hgfleet.pushlog.log_file import Entry
+    from hgfleet.replication.committed import Stamp
+    from hgfleet.replication.messages import PushMessage
+
+FEW: Final = 64
+"""A log with at most so many records, and none in the stream, is published whole."""
+
+MOST_IN_MESSAGE: Final = 2000
+"""Changesets of a record whose changegroup may fit into a message; of more none is computed."""
+
+
+MOST_PROBLEMS: Final = 1000
+"""Entries of the state file for repositories and subjects; further ones are in the journal."""
+
+LOST: Final = -1
+"""The stream has lost the message; the record goes to the stream again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The last record of a repository that the stream has."""
+
+    path: str
+    tip: Tip
+    stamp: Stamp
+    """Of the log, when it was read."""
+    sequence: int = 0
+    """The message's number in the stream, or LOST."""
+
+
+def is_read(position: Position | None, stamp: Stamp | None) -> bool:
+    """Whether a log has nothing to publish: it has not changed since the position."""
+    if stamp is None:
+        return True
+    return (
+        position is not None
+        and position.sequence != LOST
+        and position.stamp == stamp
+        and position.tip.end == stamp.size
+    )
+
+
+def rewound(position: Position, entries: Sequence[Entry], stamp: Stamp) -> str | None:
+    """Return why the log does not go on where the position is, None if it does."""
+    if stamp.size < position.tip.end:
+        return (
+            f"the push log has {stamp.size} bytes, and record {position.tip.id}, which mirrors "
+            f"have, ended at byte {position.tip.end}"
+        )
+    return chain.problem(position.tip, entries[0].record) if entries else None
+
+
+def whole(streamed: int | None, newest: int) -> bool:
+    """Whether a log without a position is read from its beginning; else its last record alone.
+
+    `streamed` is the number of the stream's last message, None without one. The last record alone
+    tells mirrors that they have a gap, and they fetch the rest from the source.
+    """
+    return streamed is not None or newest <= FEW
+
+
+def to_publish(entries: Iterable[Entry], streamed: int | None) -> list[Entry]:
+    """Return the records that the stream does not have."""
+    return [entry for entry in entries if entry.record.id > (streamed or 0)]
+
+
+def after(tip: Tip, entries: Iterable[Entry]) -> Tip:
+    """Return the end of a chain after these records."""
+    for entry in entries:
+        record = entry.record
+        tip = Tip(record.id, entry.hash, record.repository, entry.end, record.epoch)
+    return tip
+
+
+def fits(entry: Entry) -> bool:
+    """Whether the changegroup of a record is worth to be computed for a message."""
+    return 0 < len(entry.record.changesets) <= MOST_IN_MESSAGE
+
+
+def lost(positions: Iterable[Position], last_sequence: int, *, is_new: bool) -> list[Position]:
+    """Return the positions whose messages a stream no longer has in its count.
+
+    A broker that lost its disk, or an operator, has made the stream anew; a broker that lost power
+    may have lost the last messages.
+    """
+    return [one for one in positions if is_new or one.sequence > last_sequence]
+
+
+def body(message: PushMessage, most: int) -> bytes:
+    """Return the body of a message within a size: without changesets, or without the record."""
+    whole_body = message.body()
+    if len(whole_body) <= most:
+        return whole_body
+    line = message.line + b"\n"
+    return line if len(line) <= most else b""
+
+
+class Queue:
+    """Repositories that have something to publish, each with one worker at a time.
+
+    Repositories whose pushers wait come first.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[str, None] = OrderedDict()
+        self._active: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._active)
+
+    def add(self, path: str, *, first: bool = False) -> None:
+        """Add a repository; one that a worker has is looked at once more afterwards."""
+        self._waiting.setdefault(path)
+        if first:
+            self._waiting.move_to_end(path, last=False)
+
+    def take(self) -> str | None:
+        """Return the next repository that no worker has."""
+        for path in self._waiting:
+            if path not in self._active:
+                del self._waiting[path]
+                self._active.add(path)
+                return path
+        return None
+
+    def done(self, path: str) -> None:
+        """End the work at a repository."""
+        self._active.discard(path)

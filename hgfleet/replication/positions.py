@@ -1,0 +1,89 @@
+"""Positions of the relay: an SQLite file. Its loss costs questions to the stream, no push."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.pushlog.log_file import Tip
+from hgfleet.replication.committed import Stamp
+from hgfleet.replication.outbox import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FILE: Final = "positions.sqlite"
+
+_SCHEMA: Final = """
+create table if not exists positions_1 (
+    path text primary key, repository text, id integer, hash text, end integer, epoch integer,
+    inode integer, size integer, changed integer, sequence integer);
+create table if not exists facts (name text primary key, value text);
+"""
+
+
+class Positions:
+    """The positions of all repositories, in memory and in a file. For one thread."""
+
+    def __init__(self, folder: Path) -> None:
+        file = folder / FILE
+        try:
+            self._open(file)
+        except sqlite3.DatabaseError:
+            # A corrupt file is as good as none.
+            for name in (FILE, f"{FILE}-wal", f"{FILE}-shm"):
+                (folder / name).unlink(missing_ok=True)
+            self._open(file)
+
+    def _open(self, file: Path) -> None:
+        self._file = sqlite3.connect(file, isolation_level=None)
+        # A power cut may lose the last positions: the stream then says how far it is.
+        self._file.execute("pragma journal_mode=wal")
+        self._file.execute("pragma synchronous=off")
+        self._file.executescript(_SCHEMA)
+        self._rows: dict[str, Position] = {
+            row[0]: Position(
+                row[0], Tip(row[2], row[3], row[1], row[4], row[5]), Stamp(*row[6:9]), row[9]
+            )
+            for row in self._file.execute("select * from positions_1")
+        }
+        self._facts: dict[str, str] = dict(self._file.execute("select name, value from facts"))
+
+    def __iter__(self) -> Iterator[Position]:
+        return iter(self._rows.values())
+
+    def get(self, path: str) -> Position | None:
+        """Return the position of the repository at a path."""
+        return self._rows.get(path)
+
+    def save(self, position: Position) -> None:
+        """Replace the position of a repository."""
+        tip, stamp = position.tip, position.stamp
+        self._file.execute(
+            "insert or replace into positions_1 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(position.path, tip.repository, tip.id, tip.hash, tip.end, tip.epoch),
+                *(*stamp, position.sequence),
+            ),
+        )
+        self._rows[position.path] = position
+
+    def forget(self, path: str) -> None:
+        """Remove the position of a repository."""
+        self._file.execute("delete from positions_1 where path = ?", (path,))
+        self._rows.pop(path, None)
+
+    def fact(self, name: str) -> str:
+        """Return a text that was noted, empty if none was."""
+        return self._facts.get(name, "")
+
+    def note(self, name: str, value: str) -> None:
+        """Note a text under a name."""
+        if self._facts.get(name) != value:
+            self._file.execute("insert or replace into facts values (?, ?)", (name, value))
+            self._facts[name] = value
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

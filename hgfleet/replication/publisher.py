@@ -1,0 +1,177 @@
+"""Publication of the push log of one repository: the records that the stream does not have yet."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.core.errors import PushlogError
+from hgfleet.pushlog import log_file
+from hgfleet.pushlog.log_file import Tip
+from hgfleet.replication import committed, messages, outbox
+from hgfleet.replication.messages import PushMessage
+from hgfleet.replication.outbox import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from hgfleet.pushlog.log_file import Entry
+    from hgfleet.replication.broker import Broker
+    from hgfleet.replication.changegroups import Changegroups
+    from hgfleet.replication.positions import Positions
+
+HEADERS_BYTES: Final = 1024
+"""Of a message's payload, for its headers: a path of 200 characters, an id."""
+
+
+class Publisher:
+    """Records from push logs to the stream. One call of `publish` per repository at a time."""
+
+    def __init__(
+        self,
+        repositories: Path,
+        positions: Positions,
+        broker: Broker,
+        changegroups: Changegroups,
+        published: Callable[[str, Entry], None],
+        say: Callable[..., None],
+    ) -> None:
+        self._repositories, self._positions = repositories, positions
+        self._broker, self._changegroups = broker, changegroups
+        self._published, self._say = published, say
+        self._sure: set[str] = set()
+        """Identities whose positions agree with the stream, as seen by this connection."""
+
+    def compare(self) -> list[str]:
+        """Begin with a new connection; return the repositories whose messages the stream lost."""
+        self._sure.clear()
+        stream = self._broker.stream
+        assert stream is not None
+        before = self._positions.fact("stream")
+        is_new = bool(before) and before != stream.created
+        lost = outbox.lost(list(self._positions), stream.last_sequence, is_new=is_new)
+        for position in lost:
+            self._positions.save(replace(position, sequence=outbox.LOST))
+        self._positions.note("stream", stream.created)
+        if lost:
+            self._say("stream-lost-messages", repositories=len(lost), is_new=is_new)
+        return [one.path for one in self._positions if one.sequence == outbox.LOST]
+
+    async def publish(self, path: str) -> None:
+        """Publish what is committed and new. Raises BrokerError, PushlogError and OSError."""
+        store = committed.store_of(self._repositories, path)
+        stamp = committed.stamp(store)
+        position = self._positions.get(path)
+        if stamp is None or outbox.is_read(position, stamp):
+            return
+        if position is not None:
+            position = await self._confirmed(path, store, position)
+        if position is None:
+            position = await self._begin(path, store)
+        while position is not None:
+            stamp = committed.stamp(store)
+            entries = await asyncio.to_thread(committed.read, store, position.tip.end)
+            if stamp is None:
+                return
+            if wrong := outbox.rewound(position, entries, stamp):
+                position = await self._begin_again(path, store, position, wrong)
+                continue
+            if not entries:
+                if position.tip.end == stamp.size:
+                    self._positions.save(replace(position, stamp=stamp))
+                return
+            for entry in entries:
+                position = await self._send(position, entry)
+
+    async def _confirmed(self, path: str, store: Path, position: Position) -> Position | None:
+        """Compare a position with the stream; None if it has to be found anew."""
+        identity = position.tip.repository
+        if identity in self._sure and position.sequence != outbox.LOST:
+            return position
+        streamed = await self._broker.streamed(identity)
+        if streamed is not None and streamed != position.tip.id:
+            return None
+        if streamed is None and position.sequence == outbox.LOST:
+            position = await self._send_last(path, store, position)
+        self._sure.add(identity)
+        return position
+
+    async def _send_last(self, path: str, store: Path, position: Position) -> Position:
+        """Publish the last record again, without changesets: mirrors without it have a gap."""
+        last = await asyncio.to_thread(committed.last, store)
+        for entry in last:
+            if entry.record.id == position.tip.id and entry.hash == position.tip.hash:
+                sequence = await self._message(path, entry, with_changesets=False)
+                position = replace(position, sequence=sequence)
+                self._positions.save(position)
+        return replace(position, sequence=max(position.sequence, 0))
+
+    async def _begin(self, path: str, store: Path) -> Position | None:
+        """Find the position in a log that has none; publishes the last record of a long one."""
+        stamp = committed.stamp(store)
+        first = await asyncio.to_thread(committed.read, store)
+        if not first or stamp is None:
+            return None
+        identity = first[0].record.repository
+        streamed = await self._broker.streamed(identity)
+        newest = await asyncio.to_thread(log_file.tip, store / log_file.NAME)
+        position = Position(path, Tip(), stamp)
+        if not outbox.whole(streamed, newest.id):
+            last = await asyncio.to_thread(committed.last, store)
+            for entry in last:
+                return await self._send(position, entry)
+            return None
+        while (streamed or 0) > position.tip.id:
+            entries = await asyncio.to_thread(committed.read, store, position.tip.end)
+            known = [entry for entry in entries if entry.record.id <= (streamed or 0)]
+            if not known:
+                raise PushlogError(
+                    f"the push log of {path} ends with record {position.tip.id}, and mirrors have "
+                    f"record {streamed}: it is not the log that they know; restore it, or run "
+                    f"`hgfleet replication resync {path}` on each mirror"
+                )
+            position = replace(position, tip=outbox.after(position.tip, known))
+        self._sure.add(identity)
+        return position
+
+    async def _begin_again(
+        self, path: str, store: Path, position: Position, wrong: str
+    ) -> Position | None:
+        """Take the log of another repository at this path; refuse another one of the same."""
+        first = await asyncio.to_thread(committed.read, store)
+        if not first or first[0].record.repository == position.tip.repository:
+            raise PushlogError(
+                f"the push log of {path} has changed: {wrong}; restore it, or run "
+                f"`hgfleet replication resync {path}` on each mirror"
+            )
+        self._say("repository-replaced", path=path, repository=first[0].record.repository)
+        self._positions.forget(path)
+        return await self._begin(path, store)
+
+    async def _send(self, position: Position, entry: Entry) -> Position:
+        """Publish a record and move the position behind it."""
+        sequence = await self._message(position.path, entry)
+        moved = replace(position, tip=outbox.after(position.tip, [entry]), sequence=sequence)
+        self._positions.save(moved)
+        self._sure.add(entry.record.repository)
+        self._published(position.path, entry)
+        return moved
+
+    async def _message(self, path: str, entry: Entry, *, with_changesets: bool = True) -> int:
+        """Publish the message of a record; return its number in the stream."""
+        changegroup = b""
+        if with_changesets and outbox.fits(entry):
+            changegroup = await self._changegroups.make(
+                self._repositories / path, entry.record.changesets
+            )
+        message = PushMessage(path, entry.line, entry.record, changegroup)
+        body = outbox.body(message, self._broker.max_payload - HEADERS_BYTES)
+        sequence, _ = await self._broker.publish(
+            messages.PUSHES,
+            messages.pushes(entry.record.repository),
+            body,
+            message.headers(),
+        )
+        return sequence

@@ -1,0 +1,316 @@
+"""Relay: every committed record of every push log to the stream, and answers to sessions that wait.
+
+A session wakes the relay after its push. A scan at the start, and now and then, finds the pushes of
+sessions that were killed before. Nothing is lost with the relay: the push logs are the outbox, and
+the stream knows how far it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from hgfleet.core import files, systemd
+from hgfleet.core.errors import HgfleetError, PushlogError
+from hgfleet.registry.effective import EffectiveRegistry, stamp_of
+from hgfleet.replication import committed, messages, outbox, visibility
+from hgfleet.replication.broker import Broker, BrokerError
+from hgfleet.replication.changegroups import Changegroups
+from hgfleet.replication.leases import Members
+from hgfleet.replication.positions import Positions
+from hgfleet.replication.publisher import Publisher
+from hgfleet.replication.visibility import Shown
+from hgfleet.replication.wake_server import WakeServer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from nats.aio.msg import Msg
+
+    from hgfleet.pushlog.log_file import Entry
+    from hgfleet.replication.settings import Settings
+    from hgfleet.replication.wake_server import Request
+
+SCAN_SECONDS: Final = 30.0
+"""Between scans of all push logs; a scan of 10,000 takes 0.1 s."""
+
+WORKERS: Final = 8
+"""Repositories that are published at a time."""
+
+REFUSED_SECONDS: Final = 1.0
+"""Pause of a worker whose message the broker has refused."""
+
+LOOK_SECONDS: Final = 0.25
+"""After which a waiting session looks for ended leases and for the broker."""
+
+
+class Relay:
+    """The relay of a primary. `background` are further tasks that run as long as it does."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        say: Callable[..., None],
+        *,
+        scan_seconds: float = SCAN_SECONDS,
+        background: Sequence[Callable[[Relay], Awaitable[None]]] = (),
+    ) -> None:
+        self.settings, self.say = settings, say
+        self.members = Members(settings.mirrors, settings.lease_seconds)
+        self.shown = Shown()
+        self.queue = outbox.Queue()
+        self.problems: dict[str, str] = {}
+        """Repositories that cannot be published, and why."""
+        self.refused = ""
+        """Why the broker took no message the last time, empty after it took one."""
+        self.positions = Positions(settings.positions)
+        self.broker = Broker(
+            settings,
+            say,
+            {"hgfleet.leases.*": self._on_lease, "hgfleet.applied.*": self._on_applied},
+            self._on_connection,
+        )
+        self.changegroups = Changegroups(settings.hgrc, say)
+        self.publisher = Publisher(
+            *(settings.repositories, self.positions, self.broker, self.changegroups),
+            *(self._on_published, say),
+        )
+        self._scan_seconds = scan_seconds
+        self._background = background
+        self._news = asyncio.Event()
+        self._waiting: set[asyncio.Event] = set()
+        self._registry = EffectiveRegistry(settings.compiled, settings.dynamic)
+        self._registered: tuple[object, tuple[str, ...]] = (None, ())
+
+    async def run(self) -> None:
+        """Relay until cancelled."""
+        server = await WakeServer(self.settings.wake, self.respond, self.say).start()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.broker.run())
+                tasks.create_task(self._scan_for_ever())
+                tasks.create_task(self._report_for_ever())
+                for _ in range(WORKERS):
+                    tasks.create_task(self._work())
+                for run in self._background:
+                    tasks.create_task(_coroutine(run, self))
+                self.say("started", repositories=str(self.settings.repositories))
+                systemd.notify("READY=1")
+        finally:
+            server.close()
+            await self.changegroups.close()
+            self.positions.close()
+
+    # -- publication -----------------------------------------------------------------------------
+
+    def add(self, paths: Iterable[str], *, first: bool = False) -> None:
+        """Have repositories looked at."""
+        for path in paths:
+            self.queue.add(path, first=first)
+        self._news.set()
+
+    async def _work(self) -> None:
+        while True:
+            await self.broker.ready.wait()
+            path = self.queue.take()
+            if path is None:
+                self._news.clear()
+                await self._news.wait()
+                continue
+            pause = 0.0
+            try:
+                await self.publisher.publish(path)
+                self.problems.pop(path, None)
+            except BrokerError as error:
+                self.queue.add(path)
+                if self.broker.ready.is_set():
+                    pause = REFUSED_SECONDS
+                    self._refuse(str(error))
+            except (PushlogError, OSError) as error:
+                self._problem(path, str(error))
+            finally:
+                self.queue.done(path)
+                self._news.set()
+            if pause:
+                await asyncio.sleep(pause)
+
+    def _refuse(self, reason: str) -> None:
+        if self.refused != reason:
+            self.say("refused", reason=reason)
+        self.refused = reason
+        self._tell()
+
+    def _problem(self, path: str, reason: str) -> None:
+        if self.problems.get(path) != reason:
+            self.say("unpublished", path=path, reason=reason)
+        self.problems[path] = reason
+
+    def _on_published(self, path: str, entry: Entry) -> None:
+        record = entry.record
+        self.refused = ""
+        self.shown.published(record.repository, record.id)
+        self.say("published", path=path, repository=record.repository, id=record.id)
+        self._tell()
+
+    async def _on_connection(self, _broker: Broker) -> None:
+        self.refused = ""
+        self.add(self.publisher.compare())
+
+    # -- scans -----------------------------------------------------------------------------------
+
+    async def _scan_for_ever(self) -> None:
+        while True:
+            try:
+                self.add(await asyncio.to_thread(self.scan))
+            except (HgfleetError, OSError) as error:
+                self._problem("", f"the repositories cannot be listed: {error}")
+            else:
+                self.problems.pop("", None)
+            await asyncio.sleep(self._scan_seconds)
+
+    def scan(self) -> list[str]:
+        """Return the repositories whose logs have changed since their positions."""
+        root = self.settings.repositories
+        return [
+            path
+            for path in self._paths()
+            if not outbox.is_read(
+                self.positions.get(path), committed.stamp(committed.store_of_text(root, path))
+            )
+        ]
+
+    def _paths(self) -> tuple[str, ...]:
+        stamps = stamp_of(self.settings.compiled), stamp_of(self.settings.dynamic)
+        if self._registered[0] != stamps:
+            registry = self._registry.read(lambda reason: self.say("registry", reason=reason))
+            self._registered = stamps, tuple(registry.repositories)
+        return self._registered[1]
+
+    # -- mirrors ---------------------------------------------------------------------------------
+
+    async def _on_lease(self, message: Msg) -> None:
+        try:
+            lease = messages.decode_lease(message.data)
+        except ValueError as error:
+            self._ignore(message.subject, str(error))
+            return
+        if wrong := self.members.refusal(message.subject, lease.host):
+            self._ignore(message.subject, wrong)
+            return
+        now = time.monotonic()
+        self.members.hear(lease, now)
+        self._announce(now)
+        confirmed = messages.Confirmed(
+            lease.host,
+            lease.boot,
+            lease.sent,
+            self.settings.lease_seconds,
+            self.members.is_member(lease.host, now),
+        )
+        await self.broker.tell(messages.confirmed(lease.host), confirmed.body())
+
+    async def _on_applied(self, message: Msg) -> None:
+        try:
+            applied = messages.decode_applied(message.data)
+        except ValueError as error:
+            self._ignore(message.subject, str(error))
+            return
+        if wrong := self.members.refusal(message.subject, applied.host):
+            self._ignore(message.subject, wrong)
+        elif self.shown.applied(applied.host, applied.repository, applied.id):
+            self._tell()
+
+    def _ignore(self, subject: str, reason: str) -> None:
+        # Not a line per message: a defective mirror sends one every second.
+        if self.problems.get(f"subject {subject}") != reason:
+            self.say("ignored", subject=subject, reason=reason)
+        if len(self.problems) < outbox.MOST_PROBLEMS:
+            self.problems[f"subject {subject}"] = reason
+
+    def _announce(self, now: float) -> None:
+        joined, left = self.members.change(now)
+        for host in joined:
+            self.say("mirror-joined", mirror=host)
+        for host in left:
+            self.say("mirror-left", mirror=host)
+        if joined or left:
+            self._tell()
+
+    # -- sessions --------------------------------------------------------------------------------
+
+    def _tell(self) -> None:
+        for event in self._waiting:
+            event.set()
+
+    async def respond(self, request: Request) -> dict[str, Any]:
+        """Publish a push and wait until the live mirrors show it, for the time of the request."""
+        began = time.monotonic()
+        event = asyncio.Event()
+        self._waiting.add(event)
+        self.add([request.path], first=True)
+        try:
+            while True:
+                event.clear()
+                answer = self._answer(request, time.monotonic() - began)
+                left = began + request.wait - time.monotonic()
+                is_hopeless = not answer.broker and (
+                    bool(self.refused) or not self.broker.ready.is_set()
+                )
+                if visibility.is_complete(answer) or is_hopeless or left <= 0:
+                    return answer.to_json()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(event.wait(), min(left, LOOK_SECONDS))
+        finally:
+            self._waiting.discard(event)
+
+    def _answer(self, request: Request, seconds: float) -> visibility.Answer:
+        position = self.positions.get(request.path)
+        if position is not None and position.tip.repository == request.repository:
+            # Published by a relay before this one.
+            self.shown.published(request.repository, position.tip.id)
+        return visibility.answer(
+            self.shown.showing(request.repository, request.id),
+            self.members.live(time.monotonic()),
+            self.members.mirrors,
+            published=self.shown.is_published(request.repository, request.id),
+            seconds=seconds,
+        )
+
+    # -- state -----------------------------------------------------------------------------------
+
+    async def _report_for_ever(self) -> None:
+        while True:
+            self._announce(time.monotonic())
+            try:
+                text = json.dumps(self.state(), indent=1)
+                files.replace(self.settings.state / "state.json", text, durable=False)
+            except OSError as error:
+                self._problem("state", f"the state cannot be written: {error}")
+            systemd.notify("WATCHDOG=1")
+            await asyncio.sleep(self.settings.lease_seconds / 3)
+
+    def state(self) -> dict[str, Any]:
+        """Describe the relay for other programs of the host."""
+        clock = time.time()
+        return {
+            "role": str(self.settings.role),
+            "host": self.settings.host,
+            "pid": os.getpid(),
+            "written": round(clock, 1),
+            "broker": {
+                "connected": self.broker.ready.is_set(),
+                "problem": self.broker.problem or self.refused,
+                "warnings": list(self.broker.warnings),
+            },
+            "waiting": len(self.queue),
+            "mirrors": self.members.report(time.monotonic(), clock),
+            "problems": dict(list(self.problems.items())[: outbox.MOST_PROBLEMS]),
+        }
+
+
+async def _coroutine(run: Callable[[Relay], Awaitable[None]], relay: Relay) -> None:
+    await run(relay)

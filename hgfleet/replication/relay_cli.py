@@ -1,0 +1,72 @@
+"""`hgfleet relay`: the relay of a primary (what the unit hgfleet-relay runs)."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hgfleet.core import logfmt
+from hgfleet.core.errors import ConfigurationError
+from hgfleet.replication import settings
+from hgfleet.replication.settings import Role
+
+if TYPE_CHECKING:
+    from hgfleet.replication.settings import Settings
+
+_EPILOG = """\
+examples:
+  systemctl status hgfleet-relay           the relay, and its last events
+  cat /run/hgfleet-replication/state.json  the broker, the mirrors, what is not published and why
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `hgfleet relay`."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "relay",
+        help="publish the pushes of this primary until stopped",
+        description="Publishes the pushes of this primary to the broker, until stopped.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--config",
+        type=Path,
+        default=settings.DEFAULT_PATH,
+        metavar="FILE",
+        help="settings (default: %(default)s)",
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    found = settings.load(options.config)
+    if found.role is not Role.PRIMARY:
+        raise ConfigurationError(
+            f"{options.config}: role: got {str(found.role)!r}, expected 'primary': the relay runs "
+            "where pushes arrive; a mirror has an applier"
+        )
+    asyncio.run(serve(found))
+    return 0
+
+
+async def serve(found: Settings) -> None:
+    """Run the relay until SIGTERM or SIGINT."""
+    from hgfleet.replication.relay import Relay
+
+    task = asyncio.ensure_future(Relay(found, say).run())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        say("stopped")
+
+
+def say(event: str, **fields: object) -> None:
+    """Write one event to the journal."""
+    print(logfmt.line(f"relay.{event}", **fields), flush=True)

@@ -1,0 +1,122 @@
+"""The streams of replication: their configuration, and what to do about another one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import nats.js.errors
+from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
+
+from hgfleet.replication import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from nats.js import JetStreamContext
+
+DAY: Final = 24 * 3600.0
+
+MAX_AGE: Final = 7 * DAY
+"""Seconds; a mirror that was away for longer catches up from the source."""
+
+DUPLICATES: Final = 3600.0
+"""Seconds for which the broker drops a second message of an id."""
+
+SUBJECTS: Final[dict[str, str]] = {
+    messages.PUSHES: "hgfleet.pushes.*",
+    messages.DOCUMENTS: "hgfleet.documents.*",
+    messages.EVENTS: "hgfleet.events.*",
+}
+
+NEEDED: Final = frozenset({"subjects", "retention", "no_ack", "sealed"})
+"""Without these a stream would lose pushes, or not tell whether it has them."""
+
+
+def expected(name: str, replicas: int) -> StreamConfig:
+    """Return the configuration of a stream."""
+    return StreamConfig(
+        name=name,
+        subjects=[SUBJECTS[name]],
+        retention=RetentionPolicy.LIMITS,
+        storage=StorageType.FILE,
+        discard=DiscardPolicy.OLD,
+        max_age=MAX_AGE,
+        max_consumers=-1,
+        max_msgs=-1,
+        max_bytes=-1,
+        max_msg_size=-1,
+        max_msgs_per_subject=1 if name == messages.DOCUMENTS else -1,
+        duplicate_window=DUPLICATES,
+        num_replicas=replicas,
+        no_ack=False,
+        sealed=False,
+    )
+
+
+def differences(wanted: StreamConfig, found: StreamConfig) -> dict[str, tuple[Any, Any]]:
+    """Return the settings that differ: name, (found, wanted). Others stay as they are."""
+    result = {}
+    for name, value in wanted.as_dict().items():
+        has = found.as_dict().get(name)
+        if has != value and not (has is None and value is False):
+            result[name] = (has, value)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The stream of pushes as it is at the broker, and what is wrong with the streams."""
+
+    created: str = ""
+    last_sequence: int = 0
+    refusal: str = ""
+    """Why nothing may be published."""
+    warnings: tuple[str, ...] = ()
+
+
+async def ensure(api: JetStreamContext, replicas: int, say: Callable[..., None]) -> Found:
+    """Create the streams, or change those that differ. Raises the errors of nats-py."""
+    created, last, refusal, warnings = "", 0, "", []
+    for name in SUBJECTS:
+        wanted = expected(name, replicas)
+        try:
+            info = await api.stream_info(name)
+        except nats.js.errors.NotFoundError:
+            info = await api.add_stream(wanted)
+            say("stream-created", stream=name)
+        differing = differences(wanted, info.config)
+        if differing:
+            try:
+                info = await api.update_stream(info.config.evolve(**_changes(wanted, differing)))
+                say("stream-changed", stream=name, settings=",".join(differing))
+            except nats.js.errors.APIError as error:
+                problem = unchangeable(name, differing, str(error.description))
+                if NEEDED & differing.keys():
+                    refusal = refusal or problem
+                else:
+                    warnings.append(problem)
+        if name == messages.PUSHES:
+            created, last = str(info.created), info.state.last_seq
+    return Found(created, last, refusal, tuple(warnings))
+
+
+def _changes(wanted: StreamConfig, differing: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: getattr(wanted, name) for name in differing}
+
+
+def unchangeable(name: str, differing: Mapping[str, tuple[Any, Any]], said: str) -> str:
+    """Return the sentence for a stream with a configuration that the broker does not change."""
+    listed = "; ".join(
+        f"{setting} is {has!r}, expected {value!r}" for setting, (has, value) in differing.items()
+    )
+    return (
+        f"stream {name}: {listed}; the broker does not change it ({said}); delete the stream: the "
+        "relay makes it again, and mirrors fetch the pushes in between from the source"
+    )
+
+
+def number_of(headers: Mapping[str, str] | None, repository: str) -> int | None:
+    """Return the number in the id of a message of a repository; None if it has another id."""
+    identity, _, number = (headers or {}).get(messages.MESSAGE_ID, "").partition(".")
+    return int(number) if identity == repository and number.isdigit() else None

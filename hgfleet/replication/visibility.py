@@ -1,0 +1,103 @@
+"""Pushes that mirrors show: how far each is, and the answer to a session that waits. Pure."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+MAX_REPOSITORIES: Final = 20_000
+"""Repositories of which the newest pushes are remembered; those pushed longest ago are dropped."""
+
+
+class Shown:
+    """The newest push of each repository that was published, and that each mirror shows.
+
+    Only repositories with a published push are remembered, so a mirror cannot fill the memory.
+    """
+
+    def __init__(self, most: int = MAX_REPOSITORIES) -> None:
+        self._most = most
+        self._published: OrderedDict[str, int] = OrderedDict()
+        self._applied: dict[str, dict[str, int]] = {}
+
+    def published(self, repository: str, number: int) -> None:
+        """Note that the stream has this push."""
+        self._published[repository] = max(number, self._published.get(repository, 0))
+        self._published.move_to_end(repository)
+        while len(self._published) > self._most:
+            oldest, _ = self._published.popitem(last=False)
+            self._applied.pop(oldest, None)
+
+    def applied(self, host: str, repository: str, number: int) -> bool:
+        """Note that a mirror shows this push and those before; return whether that is news."""
+        if repository not in self._published:
+            return False
+        found = self._applied.setdefault(repository, {})
+        if number <= found.get(host, 0):
+            return False
+        found[host] = number
+        return True
+
+    def is_published(self, repository: str, number: int) -> bool:
+        """Whether the stream has this push."""
+        return self._published.get(repository, 0) >= number
+
+    def showing(self, repository: str, number: int) -> frozenset[str]:
+        """Return the mirrors that show this push."""
+        found = self._applied.get(repository, {})
+        return frozenset(host for host, newest in found.items() if newest >= number)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a session reads of its push."""
+
+    visible: int
+    of: int
+    seconds: float
+    slow: tuple[str, ...] = ()
+    """Live mirrors that do not show the push yet."""
+    down: tuple[str, ...] = ()
+    """Mirrors without a lease."""
+    broker: bool = True
+    """Whether the stream has the push."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object of the answer's line."""
+        return {
+            "visible": self.visible,
+            "of": self.of,
+            "seconds": round(self.seconds, 2),
+            "slow": list(self.slow),
+            "down": list(self.down),
+            "broker": self.broker,
+        }
+
+
+def answer(
+    showing: Collection[str],
+    live: Collection[str],
+    mirrors: Collection[str],
+    *,
+    published: bool,
+    seconds: float,
+) -> Answer:
+    """Return the answer at this moment."""
+    shown = [host for host in mirrors if host in showing]
+    return Answer(
+        visible=len(shown),
+        of=len(mirrors),
+        seconds=seconds,
+        slow=tuple(host for host in mirrors if host in live and host not in showing),
+        down=tuple(host for host in mirrors if host not in live and host not in showing),
+        broker=published,
+    )
+
+
+def is_complete(found: Answer) -> bool:
+    """Whether waiting longer changes nothing: the stream and each live mirror have the push."""
+    return found.broker and not found.slow

@@ -1,0 +1,89 @@
+"""Client of the relay's wake socket, and what a pusher reads.
+
+Each push runs this, so it imports nothing but sockets and JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any, Final
+
+MAX_LINE: Final = 16 * 1024
+"""Bytes of a request or an answer."""
+
+MARGIN_SECONDS: Final = 1.0
+"""How much longer than its wait the relay may take to answer."""
+
+MAX_NAMES: Final = 5
+
+
+def request(path: str, repository: str, number: int, wait: float) -> bytes:
+    """Return the line that wakes the relay for a push."""
+    data = {"path": path, "repository": repository, "id": number, "wait": wait}
+    return json.dumps(data).encode("ascii") + b"\n"
+
+
+def ask(relay: str, line: bytes, wait: float) -> dict[str, Any] | None:
+    """Wake the relay and return its answer; None if it gives none in time."""
+    deadline = time.monotonic() + wait + MARGIN_SECONDS
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(MARGIN_SECONDS)
+            connection.connect(relay)
+            connection.sendall(line)
+            said = b""
+            while not said.endswith(b"\n"):
+                left = deadline - time.monotonic()
+                if left <= 0 or len(said) > MAX_LINE:
+                    return None
+                connection.settimeout(left)
+                piece = connection.recv(MAX_LINE)
+                if not piece:
+                    return None
+                said += piece
+        found = json.loads(said)
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def sentence(number: int, answer: Mapping[str, Any] | None, wait: float) -> str:
+    """Return the sentence for the pusher; `answer` None is a relay that gave none."""
+    recorded = f"push {number} recorded"
+    later = f"{recorded}; replication is down, mirrors will show it later"
+    if answer is None or not answer.get("broker"):
+        return later
+    try:
+        visible, of, seconds = int(answer["visible"]), int(answer["of"]), float(answer["seconds"])
+        slow, down = _names(answer.get("slow")), _names(answer.get("down"))
+    except (KeyError, TypeError, ValueError):
+        return later
+    shown = f"visible on {visible}/{of} mirrors"
+    if slow:
+        verb = "does" if len(slow) == 1 else "do"
+        text = f"{recorded}; {_list(slow)} {verb} not show it yet (waited {wait:g} s); {shown}"
+    elif visible:
+        text = f"{recorded}; {shown} in {seconds:.2f} s"
+    else:
+        text = f"{recorded}; {shown}"
+    if down:
+        text += f"; {_list(down)} {'is' if len(down) == 1 else 'are'} down"
+    return text
+
+
+def _names(value: object) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise TypeError("no list of names")
+    return value
+
+
+def _list(names: list[str]) -> str:
+    shown = [name for name in names if name.isprintable()][:MAX_NAMES]
+    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+    return ", ".join(shown) + more

@@ -1,0 +1,99 @@
+"""Wake socket of the relay: a Unix socket on which sessions say that they have pushed.
+
+A session sends one line of JSON and reads one (`wake.py`). The socket is open to the group `hg`;
+whatever arrives is parsed as hostile input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from hgfleet.core.names import path_problem
+from hgfleet.replication.wake import MAX_LINE
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+MAX_SESSIONS: Final = 512
+"""Sessions that wait at a time; a further one is told at once that replication is down."""
+
+REQUEST_SECONDS: Final = 5.0
+MAX_WAIT_SECONDS: Final = 60.0
+
+_IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A push, and for how many seconds its session waits."""
+
+    path: str
+    repository: str
+    id: int
+    wait: float
+
+
+def parse(line: bytes) -> Request:
+    """Read a request; raises ValueError."""
+    data = json.loads(line)
+    if not isinstance(data, dict):
+        raise ValueError(f"not an object: {line!r:.200}")
+    path, repository, number = data.get("path"), data.get("repository"), data.get("id")
+    wait = data.get("wait", 0)
+    if not isinstance(path, str) or path_problem(path):
+        raise ValueError(f"got the path {path!r:.200}")
+    if not isinstance(repository, str) or not _IDENTITY.fullmatch(repository):
+        raise ValueError(f"got the repository {repository!r:.200}")
+    if type(number) is not int or number < 1:
+        raise ValueError(f"got the push {number!r:.200}")
+    if not isinstance(wait, int | float) or not 0 <= wait <= MAX_WAIT_SECONDS:
+        raise ValueError(f"got {wait!r:.200}, expected seconds from 0 to {MAX_WAIT_SECONDS:g}")
+    return Request(path, repository, number, float(wait))
+
+
+class WakeServer:
+    """The socket, and the sessions that wait at it."""
+
+    def __init__(
+        self,
+        socket: Path,
+        respond: Callable[[Request], Awaitable[dict[str, Any]]],
+        say: Callable[..., None],
+        most: int = MAX_SESSIONS,
+    ) -> None:
+        self._socket, self._respond, self._say, self._most = socket, respond, say, most
+        self._sessions = 0
+
+    async def start(self) -> asyncio.Server:
+        """Open the socket for the group, in the place of that of a relay before."""
+        new = self._socket.with_name(f".{self._socket.name}.new")
+        new.unlink(missing_ok=True)
+        server = await asyncio.start_unix_server(self._serve, new, limit=MAX_LINE)
+        new.chmod(0o660)
+        new.rename(self._socket)
+        return server
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._sessions += 1
+        try:
+            if self._sessions > self._most:
+                self._say("wake-refused", reason=f"{self._most} sessions wait already")
+                return
+            line = await asyncio.wait_for(reader.readline(), REQUEST_SECONDS)
+            answer = await self._respond(parse(line))
+            writer.write(json.dumps(answer).encode("ascii") + b"\n")
+            await asyncio.wait_for(writer.drain(), REQUEST_SECONDS)
+        except (ValueError, RecursionError) as error:
+            self._say("wake-refused", reason=error)
+        except (OSError, TimeoutError):
+            pass  # the session has ended
+        finally:
+            self._sessions -= 1
+            with contextlib.suppress(OSError):
+                writer.close()

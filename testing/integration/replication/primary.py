@@ -1,0 +1,136 @@
+"""A primary: real repositories with push logs, and the relay's settings."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from hgfleet.pushlog import log_file
+from hgfleet.pushlog.record import Heads, Record
+from hgfleet.registry.model import Registry, Repository
+from hgfleet.replication.settings import Role, Settings
+from testing.integration.support.site import TOP, Site
+
+if TYPE_CHECKING:
+    from testing.integration.support.broker import Broker
+
+HGRC = """
+[ui]
+username = alice
+[phases]
+publish = no
+"""
+
+
+class Primary(Site):
+    """A host whose repositories are pushed to by `push`."""
+
+    def __init__(self, root: Path, broker: Broker, mirrors: tuple[str, ...] = ()) -> None:
+        root.mkdir(parents=True, exist_ok=True)
+        super().__init__(root, HGRC)
+        self.register(Registry(MappingProxyType({})))
+        for folder in ("run", "state", "positions"):
+            (root / folder).mkdir()
+        self.settings = Settings(
+            role=Role.PRIMARY,
+            host="hg1",
+            primary="hg1",
+            source="https://hg1:7460",
+            brokers=(broker.url,),
+            mirrors=mirrors,
+            lease_seconds=2.0,
+            wait_seconds=20.0,
+            repositories=self.repos,
+            compiled=self.registry,
+            dynamic=self.dynamic,
+            hgrc=self.hgrc,
+            wake=root / "run/wake.sock",
+            positions=root / "positions",
+            state=root / "state",
+        )
+
+    def add(self, *paths: str) -> None:
+        """Create repositories, and register them."""
+        for path in paths:
+            self.create(path)
+        self.register_all(*paths)
+
+    def register_all(self, *paths: str) -> None:
+        """Register these repositories alone."""
+        made = {
+            path: Repository(path, "", "public", (), publishing=True, bundles=()) for path in paths
+        }
+        self.register(Registry(MappingProxyType(made)))
+
+    def store(self, path: str) -> Path:
+        """Return the store of a repository."""
+        return self.path(path) / ".hg/store"
+
+    def push(self, path: str, content: str = "", *, changesets: int = 1) -> Record:
+        """Add changesets and their record, as one push does."""
+        before = log_file.tip(self.store(path) / log_file.NAME).id
+        nodes = [
+            self.commit(path, f"file{number}", f"{content} {before} {number}")
+            for number in range(changesets)
+        ]
+        return self.record(path, tuple(nodes))
+
+    def record(self, path: str, nodes: tuple[str, ...] = (), **more: Any) -> Record:
+        """Append a record to the log of a repository."""
+        made = self.next_record(path, nodes, **more)
+        with (self.store(path) / log_file.NAME).open("ab") as log:
+            log.write(made.line() + b"\n")
+        return made
+
+    def next_record(self, path: str, nodes: tuple[str, ...] = (), **more: Any) -> Record:
+        """Return the record that could follow in the log of a repository."""
+        tip = log_file.tip(self.store(path) / log_file.NAME)
+        identity = tip.repository or f"{sum(map(ord, path)):032x}"
+        made = Record(
+            id=tip.id + 1,
+            repository=identity,
+            kind="push",
+            user="alice",
+            time=1795440000000 + tip.id,
+            previous=tip.hash,
+            changesets=nodes,
+            heads=Heads(digest=Heads.digest_of(nodes)),
+        )
+        return replace(made, **more)
+
+    def start_relay(self) -> subprocess.Popen[str]:
+        """Start the relay as a process of its own."""
+        data = asdict(self.settings)
+        for name, value in data.items():
+            if isinstance(value, Path):
+                data[name] = str(value)
+        return subprocess.Popen(
+            [sys.executable, "-m", "testing.integration.replication.primary", json.dumps(data)],
+            env=self.environment(PYTHONPATH=str(TOP)),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+
+def main(text: str) -> None:
+    """Run a relay with settings from the command line."""
+    import asyncio
+
+    from hgfleet.replication.relay_cli import serve
+
+    data = json.loads(text)
+    for name, value in data.items():
+        if isinstance(value, list):
+            data[name] = tuple(value)
+        elif isinstance(getattr(Settings, name, None), Path):
+            data[name] = Path(value)
+    asyncio.run(serve(Settings(**data | {"role": Role(data["role"])})))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,511 @@
+"""The relay against a real broker and real repositories."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import nats
+import pytest
+
+from hgfleet.pushlog import log_file
+from hgfleet.replication import messages, wake
+from hgfleet.replication.changegroup_worker import Opened
+from hgfleet.replication.messages import Applied, Lease
+from hgfleet.replication.positions import Positions
+from hgfleet.replication.relay import Relay
+from testing.integration.replication.primary import Primary
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from hgfleet.pushlog.record import Record
+    from testing.integration.support.broker import Broker
+
+SECONDS = 60.0
+"""For a state to come about on a machine under load."""
+
+
+async def until(what: str, probe: Callable[[], Any], seconds: float = SECONDS) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := probe()):
+        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
+        await asyncio.sleep(0.02)
+    return found
+
+
+async def stream_of(broker: Broker) -> list[tuple[dict[str, str], bytes]]:
+    """Return the headers and bodies of all messages that the stream of pushes has."""
+    client = await nats.connect(broker.url)
+    try:
+        api = client.jetstream(timeout=30)
+        state = (await api.stream_info(messages.PUSHES)).state
+        found = []
+        for sequence in range(state.first_seq, state.last_seq + 1):
+            message = await api.get_msg(messages.PUSHES, sequence)
+            found.append((dict(message.headers or {}), message.data or b""))
+        return found
+    finally:
+        await client.close()
+
+
+def ids(found: list[tuple[dict[str, str], bytes]]) -> list[str]:
+    return [headers[messages.MESSAGE_ID] for headers, _ in found]
+
+
+@contextlib.asynccontextmanager
+async def relaying(primary: Primary, **options: Any) -> AsyncIterator[Relay]:
+    """Run a relay in this process; its events are in `relay.said`."""
+    said: list[tuple[str, dict[str, object]]] = []
+    options.setdefault("scan_seconds", 3600.0)
+    relay = Relay(primary.settings, lambda event, **fields: said.append((event, fields)), **options)
+    relay.said = said  # type: ignore[attr-defined]
+    task = asyncio.ensure_future(relay.run())
+    try:
+        await until("the relay starts", lambda: "started" in events(relay) or task.done())
+        yield relay
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def events(relay: Relay) -> list[str]:
+    return [event for event, _ in relay.said]  # type: ignore[attr-defined]
+
+
+async def pushed(primary: Primary, path: str, record: Record, wait: float = 60.0) -> str:
+    """Wake the relay as the session of a push does; return what the pusher reads."""
+    line = wake.request(path, record.repository, record.id, wait)
+    answer = await asyncio.to_thread(wake.ask, str(primary.settings.wake), line, wait)
+    return wake.sentence(record.id, answer, wait)
+
+
+class Mirror:
+    """A mirror that shows each push, unless it is slow."""
+
+    def __init__(self, name: str, broker: Broker) -> None:
+        self.name, self.broker = name, broker
+        self.is_slow = False
+        self.confirmed: list[messages.Confirmed] = []
+        self.caught_up = True
+
+    async def __aenter__(self) -> Mirror:
+        self.client = await nats.connect(self.broker.url)
+        await self.client.subscribe(messages.confirmed(self.name), cb=self._on_confirmed)
+        await self.client.subscribe("hgfleet.pushes.*", cb=self._on_push)
+        self.task = asyncio.ensure_future(self._beat())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.task.cancel()
+        await self.client.close()
+
+    async def _beat(self) -> None:
+        while True:
+            lease = Lease(self.name, "boot", self.caught_up, 0, 0, time.time())
+            await self.client.publish(messages.leases(self.name), lease.body())
+            await asyncio.sleep(0.1)
+
+    async def _on_confirmed(self, message: Any) -> None:
+        self.confirmed.append(messages.decode_confirmed(message.data))
+
+    async def _on_push(self, message: Any) -> None:
+        if not self.is_slow:
+            record = messages.decode_push(message.headers, message.data).record
+            applied = Applied(self.name, record.repository, record.id)
+            await self.client.publish(messages.applied(self.name), applied.body())
+
+
+@pytest.fixture
+def primary(tmp_path: Path, broker: Broker) -> Primary:
+    made = Primary(tmp_path / "hg1", broker, ("hgweb1", "hgweb2"))
+    made.add("team/tool", "team/other")
+    return made
+
+
+def test_a_push_arrives_in_the_stream_with_its_record_and_its_changesets(
+    primary: Primary, broker: Broker, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        async with relaying(primary) as relay:
+            await until("the broker", relay.broker.ready.is_set)
+            records = [primary.push("team/tool", changesets=2), primary.push("team/tool")]
+            await pushed(primary, "team/tool", records[1])
+            found = [messages.decode_push(*one) for one in await stream_of(broker)]
+            assert [one.record for one in found] == records
+            assert [one.path for one in found] == ["team/tool", "team/tool"]
+            clone = tmp_path / "clone"
+            primary.hg("init", clone)
+            for one in found:
+                apply(clone, one.changegroup)
+            nodes = primary.hg("log", "-R", clone, "-T", "{node} ").split()
+            assert nodes[::-1] == [node for one in records for node in one.changesets]
+
+    asyncio.run(story())
+
+
+def apply(clone: Path, changegroup: bytes) -> None:
+    """Add a changegroup of a message to a repository."""
+    from mercurial import changegroup as changegroups
+    from mercurial import util
+
+    repository = Opened().get(str(clone))
+    data = util.chunkbuffer([zlib.decompress(changegroup)])
+    with repository.lock(), repository.transaction(b"test") as transaction:
+        unbundler = changegroups.getunbundler(b"03", data, None)
+        unbundler.apply(repository, transaction, b"test", b"test", targetphase=1)
+
+
+def test_a_scan_finds_the_pushes_of_sessions_that_were_killed(
+    primary: Primary, broker: Broker
+) -> None:
+    primary.push("team/tool")
+    primary.push("team/other")
+    primary.record("team/tool")
+
+    async def story() -> None:
+        async with relaying(primary, scan_seconds=0.1) as relay:
+            await until("three messages", lambda: events(relay).count("published") == 3)
+            primary.record("team/other")
+            await until("a later push", lambda: events(relay).count("published") == 4)
+        assert sorted(ids(await stream_of(broker))) == sorted(
+            [f"{identity('team/tool')}.{number}" for number in (1, 2)]
+            + [f"{identity('team/other')}.{number}" for number in (1, 2)]
+        )
+
+    asyncio.run(story())
+
+
+def identity(path: str) -> str:
+    return f"{sum(map(ord, path)):032x}"
+
+
+def test_a_lost_position_costs_no_second_message(primary: Primary, broker: Broker) -> None:
+    for _ in range(3):
+        primary.record("team/tool")
+
+    async def story() -> None:
+        async with relaying(primary) as relay:
+            await until("three messages", lambda: events(relay).count("published") == 3)
+        for file in primary.settings.positions.iterdir():
+            file.unlink()
+        record = primary.record("team/tool")
+        async with relaying(primary) as relay:
+            await until("the new one", lambda: events(relay).count("published") == 1)
+            assert relay.positions.get("team/tool").tip.id == record.id
+        state = await stream_of(broker)
+        assert ids(state) == [f"{identity('team/tool')}.{number}" for number in (1, 2, 3, 4)]
+
+    asyncio.run(story())
+
+
+def test_a_record_of_an_open_transaction_is_not_published(primary: Primary, broker: Broker) -> None:
+    """It may be aborted: the log is truncated then."""
+    first = primary.record("team/tool")
+    log = primary.store("team/tool") / log_file.NAME
+    journal = primary.store("team/tool") / "journal"
+    journal.write_bytes(b"00changelog.i\x00100\npushlog\x00%d\n" % log.stat().st_size)
+    aborted = primary.record("team/tool")
+
+    async def story() -> None:
+        async with relaying(primary) as relay:
+            await pushed(primary, "team/tool", first)
+            relay.add(["team/tool"])
+            await until("the queue is empty", lambda: not len(relay.queue))
+            assert events(relay).count("published") == 1
+            with log.open("ab") as file:
+                file.truncate(log.stat().st_size - len(aborted.line()) - 1)
+            journal.unlink()
+            other = primary.record("team/tool", user="bob")
+            await pushed(primary, "team/tool", other)
+            assert [messages.decode_push(*one).record for one in await stream_of(broker)] == [
+                first,
+                other,
+            ]
+
+    asyncio.run(story())
+
+
+def test_a_push_says_on_which_mirrors_it_is_visible(primary: Primary, broker: Broker) -> None:
+    async def story() -> None:
+        async with relaying(primary) as relay, Mirror("hgweb1", broker) as one:
+            await until("the lease", lambda: relay.members.live(time.monotonic()) == ("hgweb1",))
+            said = await pushed(primary, "team/tool", primary.record("team/tool"))
+            assert said.startswith("push 1 recorded; visible on 1/2 mirrors in ")
+            assert said.endswith("; hgweb2 is down")
+            async with Mirror("hgweb2", broker) as two:
+                await until("the lease", lambda: len(relay.members.live(time.monotonic())) == 2)
+                said = await pushed(primary, "team/tool", primary.record("team/tool"))
+                assert said.startswith("push 2 recorded; visible on 2/2 mirrors in ")
+                two.is_slow = True
+                said = await pushed(primary, "team/tool", primary.record("team/tool"), wait=1)
+                assert said == (
+                    "push 3 recorded; hgweb2 does not show it yet (waited 1 s); "
+                    "visible on 1/2 mirrors"
+                )
+            assert one.confirmed[-1].member
+            await until("the lease ends", lambda: "mirror-left" in events(relay))
+            said = await pushed(primary, "team/tool", primary.record("team/tool"))
+            assert said.endswith("; hgweb2 is down")
+
+    asyncio.run(story())
+
+
+def test_messages_of_a_mirror_in_another_name_do_not_count(
+    primary: Primary, broker: Broker
+) -> None:
+    async def story() -> None:
+        async with relaying(primary) as relay:
+            await until("the broker", relay.broker.ready.is_set)
+            client = await nats.connect(broker.url)
+            lease = Lease("hgweb2", "boot", True, 0, 0, time.time())
+            for subject, body in (
+                (messages.leases("hgweb1"), lease.body()),
+                (messages.leases("stranger"), lease.body()),
+                (messages.leases("hgweb1"), b"[" * 5000),
+                (messages.applied("hgweb1"), Applied("hgweb2", "0" * 32, 1).body()),
+            ):
+                await client.publish(subject, body)
+            await client.flush()
+            await until("all are ignored", lambda: events(relay).count("ignored") >= 4)
+            assert relay.members.live(time.monotonic()) == ()
+            await client.close()
+
+    asyncio.run(story())
+
+
+def test_while_the_broker_is_down_pushes_go_on_and_arrive_later(
+    primary: Primary, broker: Broker
+) -> None:
+    async def story() -> None:
+        async with relaying(primary) as relay:
+            await pushed(primary, "team/tool", primary.record("team/tool"))
+            broker.kill()
+            await until("the loss is noticed", lambda: not relay.broker.ready.is_set())
+            for _ in range(3):
+                said = await pushed(primary, "team/tool", primary.record("team/tool"))
+                assert said.endswith("recorded; replication is down, mirrors will show it later")
+            problem = relay.state()["broker"]["problem"]
+            assert "no broker answers at nats://127.0.0.1" in problem
+            await asyncio.to_thread(broker.start)
+            await until("all are published", lambda: events(relay).count("published") == 4)
+            found = ids(await stream_of(broker))
+            assert found == [f"{identity('team/tool')}.{number}" for number in (1, 2, 3, 4)]
+
+    asyncio.run(story())
+
+
+def test_a_broker_that_hangs_holds_a_push_for_its_wait_alone(
+    primary: Primary, broker: Broker
+) -> None:
+    async def story() -> None:
+        async with relaying(primary) as relay:
+            await until("the broker", relay.broker.ready.is_set)
+            broker.pause()
+            try:
+                said = await pushed(primary, "team/tool", primary.record("team/tool"), wait=1)
+            finally:
+                broker.resume()
+            assert said == "push 1 recorded; replication is down, mirrors will show it later"
+            await until("it is published", lambda: "published" in events(relay))
+        assert ids(await stream_of(broker)) == [f"{identity('team/tool')}.1"]
+
+    asyncio.run(story())
+
+
+def test_a_killed_relay_loses_nothing_and_publishes_nothing_twice(
+    primary: Primary, broker: Broker
+) -> None:
+    """Killed after its first message, after some more, and again and again."""
+    paths, each = ("team/tool", "team/other"), 150
+    for number in range(each * len(paths)):
+        primary.record(paths[number % 2])
+    for messages_before_kill in (1, 2, 3, 10, 25, 50, 10**6):
+        relay = primary.start_relay()
+        try:
+            assert relay.stdout is not None
+            seen = 0
+            while seen < messages_before_kill and len(done(primary)) < len(paths):
+                seen += "event=relay.published" in relay.stdout.readline()
+        finally:
+            relay.kill()
+            relay.wait()
+            relay.stdout.close()
+    found = ids(asyncio.run(stream_of(broker)))
+    for path in paths:
+        own = [one for one in found if one.startswith(identity(path))]
+        assert own == [f"{identity(path)}.{number}" for number in range(1, each + 1)]
+
+
+def done(primary: Primary) -> list[str]:
+    """Return the repositories of which everything is published."""
+    positions = Positions(primary.settings.positions)
+    try:
+        return [
+            one.path
+            for one in positions
+            if one.tip.end == (primary.store(one.path) / log_file.NAME).stat().st_size
+        ]
+    finally:
+        positions.close()
+
+
+def test_a_changegroup_that_does_not_fit_is_left_to_the_source(
+    primary: Primary, broker: Broker
+) -> None:
+    import random
+
+    async def story() -> None:
+        large = random.Random(1).randbytes(600_000).hex()
+        async with relaying(primary) as relay:
+            record = primary.push("team/tool", large)
+            await pushed(primary, "team/tool", record)
+            nodes = tuple(f"{number:040x}" for number in range(30_000))
+            huge = primary.record("team/tool", nodes)
+            await pushed(primary, "team/tool", huge)
+            first, second = await stream_of(broker)
+            assert messages.decode_push(*first) == messages.PushMessage(
+                "team/tool", record.line(), record
+            )
+            with pytest.raises(messages.LargeRecordError) as caught:
+                messages.decode_push(*second)
+            assert (caught.value.repository, caught.value.number) == (record.repository, 2)
+            assert "changegroup-failed" not in events(relay)
+
+    asyncio.run(story())
+
+
+def test_another_log_than_mirrors_have_is_named_and_stops_no_other_repository(
+    primary: Primary, broker: Broker
+) -> None:
+    async def story() -> None:
+        async with relaying(primary) as relay:
+            for _ in range(2):
+                await pushed(primary, "team/tool", primary.record("team/tool"))
+            log = primary.store("team/tool") / log_file.NAME
+            log.unlink()
+            primary.record("team/tool", user="mallory")
+            relay.add(["team/tool"])
+            await until("it is named", lambda: "team/tool" in relay.problems)
+            assert "hgfleet replication resync team/tool" in relay.problems["team/tool"]
+            log.write_bytes(b"nonsense\n")
+            relay.add(["team/tool"])
+            await until("it is named", lambda: "no record" in relay.problems["team/tool"])
+            await pushed(primary, "team/other", primary.record("team/other"))
+            # A new repository at the path has an identity of its own.
+            log.unlink()
+            primary.record("team/tool", repository="ab" * 16)
+            relay.add(["team/tool"])
+            await until("it is published", lambda: "team/tool" not in relay.problems)
+        found = ids(await stream_of(broker))
+        assert found[-1] == f"{'ab' * 16}.1"
+        assert f"{identity('team/other')}.1" in found
+
+    asyncio.run(story())
+
+
+def test_a_stream_that_was_deleted_is_made_again_and_mirrors_learn_of_the_last_pushes(
+    primary: Primary, broker: Broker
+) -> None:
+    async def story() -> None:
+        async with relaying(primary) as relay:
+            for _ in range(3):
+                await pushed(primary, "team/tool", primary.record("team/tool"))
+            client = await nats.connect(broker.url)
+            await client.jetstream().delete_stream(messages.PUSHES)
+            await client.close()
+            broker.kill()
+            await until("the loss is noticed", lambda: not relay.broker.ready.is_set())
+            await asyncio.to_thread(broker.start)
+            await until("it is made again", lambda: "stream-lost-messages" in events(relay))
+            last = f"{identity('team/tool')}.3"
+            for _ in range(500):
+                if ids(await stream_of(broker)) == [last]:
+                    break
+            assert ids(await stream_of(broker)) == [last]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"retention": "workqueue"}, "retention is "),
+        ({"subjects": ["hgfleet.pushes.*", "other.>"]}, ""),
+        ({"max_msgs": 1, "discard": "new"}, ""),
+    ],
+)
+def test_another_configuration_of_the_stream_is_changed_or_named(
+    primary: Primary, broker: Broker, settings: dict[str, Any], says: str
+) -> None:
+    async def story() -> None:
+        client = await nats.connect(broker.url)
+        api = client.jetstream()
+        await api.add_stream(
+            **({"name": messages.PUSHES, "subjects": ["hgfleet.pushes.*"]} | settings)
+        )
+        async with relaying(primary) as relay:
+            if says:
+                await until("it is named", lambda: says in relay.state()["broker"]["problem"])
+                assert "delete the stream" in relay.state()["broker"]["problem"]
+                said = await pushed(primary, "team/tool", primary.record("team/tool"))
+                assert said.endswith("replication is down, mirrors will show it later")
+                await api.delete_stream(messages.PUSHES)
+            else:
+                primary.record("team/tool")
+                relay.add(["team/tool"])
+            await until("it is published", lambda: "published" in events(relay))
+            info = await api.stream_info(messages.PUSHES)
+            assert info.config.subjects == ["hgfleet.pushes.*"]
+            assert info.config.max_msgs == -1
+        await client.close()
+
+    asyncio.run(story())
+
+
+def test_a_full_stream_is_named_with_its_way_out(primary: Primary, broker: Broker) -> None:
+    async def story() -> None:
+        async with relaying(primary) as relay:
+            await pushed(primary, "team/tool", primary.record("team/tool"))
+            client = await nats.connect(broker.url)
+            api = client.jetstream()
+            config = (await api.stream_info(messages.PUSHES)).config
+            await api.update_stream(config.evolve(max_msgs=1, discard="new"))
+            said = await pushed(primary, "team/tool", primary.record("team/tool"))
+            assert said.endswith("replication is down, mirrors will show it later")
+            problem = relay.state()["broker"]["problem"]
+            assert "takes no more messages" in problem
+            assert "give it more room" in problem
+            await api.update_stream(config)
+            await until("it is published", lambda: events(relay).count("published") == 2)
+            assert relay.state()["broker"]["problem"] == ""
+            await client.close()
+
+    asyncio.run(story())
+
+
+def test_the_state_of_the_relay_is_in_a_file(primary: Primary, broker: Broker) -> None:
+    file = primary.settings.state / "state.json"
+
+    def state() -> dict[str, Any]:
+        return json.loads(file.read_text()) if file.exists() else {}
+
+    async def story() -> None:
+        async with relaying(primary), Mirror("hgweb1", broker):
+            await until(
+                "the mirror is live",
+                lambda: state().get("mirrors", {}).get("hgweb1", {}).get("live"),
+            )
+            found = state()
+            assert found["role"] == "primary"
+            assert found["broker"] == {"connected": True, "problem": "", "warnings": []}
+            assert found["mirrors"]["hgweb2"] == {"live": False}
+            assert file.stat().st_mode & 0o777 == 0o644
+
+    asyncio.run(story())
