@@ -62,10 +62,8 @@ class Primary(Site):
 
     def register_all(self, *paths: str) -> None:
         """Register these repositories alone."""
-        made = {
-            path: Repository(path, "", "public", (), publishing=True, bundles=()) for path in paths
-        }
-        self.register(Registry(MappingProxyType(made)))
+        made = [Repository(path, "", "public", (), True, ()) for path in paths]
+        self.register(Registry(MappingProxyType({one.path: one for one in made})))
 
     def store(self, path: str) -> Path:
         """Return the store of a repository."""
@@ -103,8 +101,8 @@ class Primary(Site):
         )
         return replace(made, **more)
 
-    def start_relay(self) -> subprocess.Popen[str]:
-        """Start the relay as a process of its own."""
+    def start_relay(self, log: int) -> subprocess.Popen[str]:
+        """Start the relay as a process of its own, its events to a file of `subprocess`."""
         data = asdict(self.settings)
         for name, value in data.items():
             if isinstance(value, Path):
@@ -112,7 +110,7 @@ class Primary(Site):
         return subprocess.Popen(
             [sys.executable, "-m", "testing.integration.replication.primary", json.dumps(data)],
             env=self.environment(PYTHONPATH=str(TOP)),
-            stdout=subprocess.PIPE,
+            stdout=log,
             text=True,
         )
 
