@@ -1,0 +1,97 @@
+The extension `replicated` tells the pusher which mirrors show a push. The relay of this test gives
+the answer of a file; the push log is the one attribute that the extension reads.
+
+  $ cat > relay.py <<EOF
+  > import os, socket, sys
+  > server = socket.socket(socket.AF_UNIX)
+  > server.bind(sys.argv[1] + ".new")
+  > server.listen()
+  > server.settimeout(120)
+  > os.rename(sys.argv[1] + ".new", sys.argv[1])
+  > while True:
+  >     connection, _ = server.accept()
+  >     with open("asked", "ab") as file:
+  >         file.write(connection.makefile("rb").readline())
+  >     with open("answer", "rb") as file:
+  >         connection.sendall(file.read())
+  >     connection.close()
+  > EOF
+  $ cat > recorded.py <<EOF
+  > def reposetup(ui, repo):
+  >     if repo.local():
+  >         repo.ui.setconfig(b"hooks", b"pretxnclose.recorded", record, b"test")
+  > def record(ui, repo, **more):
+  >     repo.unfiltered()._pushlog_last = ("ab" * 16, 42, 1000)
+  > EOF
+  $ cat > server.rc <<EOF
+  > [extensions]
+  > recorded = $TESTTMP/recorded.py
+  > replicated = $TOP/hgext/replicated.py
+  > [hgfleet]
+  > path = team/tool
+  > EOF
+  $ hg init tool
+  $ hg init work
+  $ cd work
+  $ echo 1 > file
+  $ hg commit -qAm one
+  $ cat > ../ssh <<EOF
+  > #!/bin/sh
+  > HGRCPATH=$TESTTMP/server.rc exec hg -R $TESTTMP/tool serve --stdio
+  > EOF
+  $ chmod +x ../ssh
+  $ push() {
+  >   echo \$RANDOM$1 >> file; hg commit -qm "$1"
+  >   hg push --config ui.ssh=$TESTTMP/ssh ssh://host/tool 2>&1 | grep 'remote: push'
+  > }
+
+A host without replication says that the push is recorded.
+
+  $ push one
+  remote: push 42 recorded
+
+Where no relay answers, the push goes on and says so.
+
+  $ cat >> ../server.rc <<EOF
+  > relay = $TESTTMP/wake.sock
+  > replication-wait = 2
+  > EOF
+  $ push two
+  remote: push 42 recorded; replication is down, mirrors will show it later
+
+The relay reads which push it is, and the pusher reads the relay's answer.
+
+  $ cd ..
+  $ python3 relay.py $TESTTMP/wake.sock > /dev/null 2>&1 & echo $! > relay.pid
+  $ while ! test -e wake.sock; do sleep 0.1; done
+  $ answer() { echo "$1" > $TESTTMP/answer; }
+  $ cd work
+  $ answer '{"visible": 2, "of": 2, "seconds": 0.314, "slow": [], "down": [], "broker": true}'
+  $ push three
+  remote: push 42 recorded; visible on 2/2 mirrors in 0.31 s
+  $ cat ../asked
+  {"path": "team/tool", "repository": "abababababababababababababababab", "id": 42, "wait": 2.0}
+  $ answer '{"visible": 1, "of": 2, "seconds": 2, "slow": ["hgweb2"], "down": [], "broker": true}'
+  $ push four
+  remote: push 42 recorded; hgweb2 does not show it yet (waited 2 s); visible on 1/2 mirrors
+  $ answer '{"visible": 0, "of": 2, "seconds": 2, "slow": [], "down": [], "broker": false}'
+  $ push five
+  remote: push 42 recorded; replication is down, mirrors will show it later
+
+An answer that makes no sense fails no push, nor does a transaction without a record print anything.
+
+  $ answer '[[["nonsense'
+  $ push six
+  remote: push 42 recorded; replication is down, mirrors will show it later
+  $ answer '{"visible": "x", "broker": 7}'
+  $ push seven
+  remote: push 42 recorded; replication is down, mirrors will show it later
+  $ sed -i 's/^replication-wait.*/replication-wait = soon/' ../server.rc
+  $ push eight
+  remote: push 42 recorded
+  $ sed -i '/^recorded/d' ../server.rc
+  $ push nine
+  [1]
+  $ hg -R ../tool log -r tip -T '{desc}\n'
+  nine
+  $ kill `cat ../relay.pid`
