@@ -262,7 +262,7 @@ def test_a_line_that_a_crash_of_the_host_cut_off_is_replaced(site: PushlogSite) 
     site.change()
     site.push()
     with site.log().open("ab") as file:
-        file.write(b'{"bookmarks":[')
+        file.write(b'{"bookmarks":[' * 1000)
     site.change(text="two\n")
     site.push()
     assert [record.id for record in site.records()] == [1, 2]

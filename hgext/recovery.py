@@ -1,0 +1,102 @@
+"""roll back the transaction of a process that was killed.
+
+A process that is killed in a transaction (out of memory, SIGKILL, a crash of the host) leaves its
+journal. Core refuses every later push until an operator runs :hg:`recover`, and shows the
+half-written changes to readers meanwhile: a client that pushes them again reads "no changes found",
+and loses them at the rollback.
+
+With this extension a process that may write rolls such a transaction back, under the lock of the
+repository: when it opens the repository, before it says what the repository has, and again when it
+begins a transaction. A journal whose transaction has a living process is left alone, because that
+process has the lock.
+
+==============================  ==============================================================
+state                           result
+==============================  ==============================================================
+no journal                      nothing; one look at a file
+a journal, the lock is held     nothing: a transaction is under way
+a journal, and its list of      the transaction is rolled back
+backups
+a journal without that list     the journal is removed. Core removes the list after the last
+                                change of a transaction, and after the last step of a rollback;
+                                a rollback now would keep some files and restore others
+a rollback fails                the journal stays, and core refuses to write as ever
+==============================  ==============================================================
+
+Each rollback is one line of the system log (``event=recovery``). Enable it for all processes that
+write on the server::
+
+  [extensions]
+  recovery = /opt/hgfleet/current/hgext/recovery.py
+"""
+
+from __future__ import annotations
+
+import syslog
+from typing import Any
+
+from mercurial import encoding, error, localrepo, transaction
+
+from hgfleet.core import logfmt
+from hgfleet.hg.hooks import text, writer
+
+testedwith = b"7.2"
+minimumhgversion = b"7.2"
+
+JOURNAL = b"journal"
+BACKUPS = b"journal.backupfiles"
+"""Files of a transaction in the store (7.2: `transaction.transaction`)."""
+
+
+def reposetup(_ui: Any, repo: Any) -> None:
+    """Roll back what a killed process left, if this process may write."""
+    if not repo.local():
+        return
+    repo.__class__ = _recovering(repo.__class__)
+    # Web workers have no name and no right to write.
+    if writer().name and repo.svfs.exists(JOURNAL):
+        try:
+            lock = repo.lock(wait=False)
+        except (OSError, error.LockError):
+            return
+        try:
+            recover(repo.unfiltered())
+        finally:
+            lock.release()
+
+
+def _recovering(base: Any) -> Any:
+    class _RecoveringRepository(base):  # type: ignore[misc]  # core has no published types
+        def transaction(self, *arguments: Any, **named: Any) -> Any:
+            if self.currenttransaction() is None and self.currentlock() is not None:
+                recover(self.unfiltered())
+            return super().transaction(*arguments, **named)
+
+    return _RecoveringRepository
+
+
+def recover(repo: Any) -> None:
+    """Roll back an interrupted transaction of a locked repository, if there is one."""
+    if not repo.svfs.exists(JOURNAL):
+        return
+    said: list[bytes] = []
+    if repo.svfs.exists(BACKUPS):
+        result = "rolled-back"
+        transaction.rollback(
+            repo.svfs,
+            repo.vfs_map,
+            JOURNAL,
+            said.append,
+            checkambigfiles=localrepo.cachedfiles,
+        )
+    else:
+        result = "complete"
+        repo.svfs.unlink(JOURNAL)
+    repo.invalidate(clearfilecache=True)
+    path = text(repo.ui.config(b"hgfleet", b"path") or repo.root)
+    detail = text(b"".join(said)).strip() or None
+    line = logfmt.line(
+        "recovery", decision=result, repo=path, user=writer().name or None, detail=detail
+    )
+    repo.ui.log(b"recovery", b"%s\n", encoding.strtolocal(line))
+    syslog.syslog(syslog.LOG_AUTHPRIV | syslog.LOG_WARNING, line)
