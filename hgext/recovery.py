@@ -15,11 +15,7 @@ state                           result
 ==============================  ==============================================================
 no journal                      nothing; one look at a file
 a journal, the lock is held     nothing: a transaction is under way
-a journal, and its list of      the transaction is rolled back
-backups
-a journal without that list     the journal is removed. Core removes the list after the last
-                                change of a transaction, and after the last step of a rollback;
-                                a rollback now would keep some files and restore others
+a journal without a process     the transaction is rolled back
 a rollback fails                the journal stays, and core refuses to write as ever
 ==============================  ==============================================================
 
@@ -44,8 +40,7 @@ testedwith = b"7.2"
 minimumhgversion = b"7.2"
 
 JOURNAL = b"journal"
-BACKUPS = b"journal.backupfiles"
-"""Files of a transaction in the store (7.2: `transaction.transaction`)."""
+"""File of an open transaction in the store; closing it begins with its rename to `undo` (7.2)."""
 
 
 def reposetup(_ui: Any, repo: Any) -> None:
@@ -80,23 +75,12 @@ def recover(repo: Any) -> None:
     if not repo.svfs.exists(JOURNAL):
         return
     said: list[bytes] = []
-    if repo.svfs.exists(BACKUPS):
-        result = "rolled-back"
-        transaction.rollback(
-            repo.svfs,
-            repo.vfs_map,
-            JOURNAL,
-            said.append,
-            checkambigfiles=localrepo.cachedfiles,
-        )
-    else:
-        result = "complete"
-        repo.svfs.unlink(JOURNAL)
+    transaction.rollback(
+        repo.svfs, repo.vfs_map, JOURNAL, said.append, checkambigfiles=localrepo.cachedfiles
+    )
     repo.invalidate(clearfilecache=True)
     path = text(repo.ui.config(b"hgfleet", b"path") or repo.root)
     detail = text(b"".join(said)).strip() or None
-    line = logfmt.line(
-        "recovery", decision=result, repo=path, user=writer().name or None, detail=detail
-    )
+    line = logfmt.line("recovery", repo=path, user=writer().name or None, detail=detail)
     repo.ui.log(b"recovery", b"%s\n", encoding.strtolocal(line))
     syslog.syslog(syslog.LOG_AUTHPRIV | syslog.LOG_WARNING, line)
