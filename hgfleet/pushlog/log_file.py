@@ -65,18 +65,20 @@ def tip(file: Path | str) -> Tip:
             end, line = _last_line(opened.fileno())
     except FileNotFoundError:
         return Tip()
-    if not line:
+    if line is None:
         return Tip()
     record = parse(line)
     return Tip(record.id, hash_of(line), record.repository, end, record.epoch)
 
 
-def _last_line(descriptor: int) -> tuple[int, bytes]:
-    """Return the end of the last complete line, and that line."""
-    size = os.fstat(descriptor).st_size
-    start, tail = size, b""
+def _last_line(descriptor: int) -> tuple[int, bytes | None]:
+    """Return the end of the last complete line, and that line; 0 and None if there is none.
+
+    The pieces grow, so that a line of any length is copied a few times at most.
+    """
+    start, tail = os.fstat(descriptor).st_size, b""
     while start > 0:
-        step = min(_PIECE, start)
+        step = min(max(_PIECE, len(tail)), start)
         start -= step
         tail = os.pread(descriptor, step, start) + tail
         complete = tail.rfind(b"\n")
@@ -87,7 +89,7 @@ def _last_line(descriptor: int) -> tuple[int, bytes]:
             return start + complete + 1, tail[before + 1 : complete]
         if len(tail) > MAX_LINE:
             raise PushlogError(f"the last line is longer than {MAX_LINE} bytes")
-    return 0, b""
+    return 0, None
 
 
 def entries(file: Path | str, offset: int = 0) -> Iterator[Entry]:
