@@ -69,7 +69,8 @@ class PushlogSite(site.Site):
     def records(self, repository: str = "server") -> list[Record]:
         """Return the records, whose chain is valid, and whose last digest is of the heads."""
         records = [one.record for one in chain.checked(log_file.entries(self.log(repository)))]
-        heads = self.server("log", "-r", "heads(all())", "-T", "{node}\n", "--hidden").split()
+        words = ("log", "-r", "heads(all())", "-T", "{node}\n", "--hidden")
+        heads = self.hg("-R", self.path(repository), *words, **OPERATOR).split()
         if records:
             assert records[-1].heads.digest == Heads.digest_of(heads)
         return records
