@@ -34,6 +34,8 @@ NEWEST: Final = 10
 """Pushes of a JSON answer to a query without any condition, as on hg.mozilla.org."""
 PAGE: Final = 20
 """Pushes of a page for people, and of a feed."""
+CHEAP_PUSHES: Final = 500
+"""Pushes of an answer that a worker computes itself (some 10 ms)."""
 MOST_PUSHES: Final = 5000
 MOST_CHANGESETS: Final = 50_000
 MOST_FULL: Final = 2000
@@ -137,14 +139,20 @@ def parse(query: str, page: str = "") -> Query:
 
 
 def is_cheap(command: str, query: str) -> bool:
-    """Whether the index alone answers: a worker does it itself. A query error is cheap too."""
+    """Whether a worker answers itself: few pushes, and the index alone has all of the answer.
+
+    A query error is cheap too.
+    """
     if command != JSON:
         return False
     try:
         asked = parse(query)
     except QueryError:
         return True
-    return not asked.full and all(map(is_node, asked.names))
+    is_short = asked.is_open or bool(asked.changesets)
+    if asked.start_id is not None and asked.end_id is not None:
+        is_short = asked.end_id - asked.start_id <= CHEAP_PUSHES
+    return is_short and not asked.full and all(map(is_node, asked.names))
 
 
 def is_node(name: str) -> bool:
@@ -160,7 +168,7 @@ def too_many(pushes: int, changesets: int, query: Query) -> str | None:
     kind = "an answer with full" if query.full else "an answer"
     return (
         f"This query selects more than {kind} holds ({MOST_PUSHES} pushes, {limit} changesets); "
-        "ask for a part of it with startID and endID."
+        "ask for a part of it with startID and endID, or for tipsonly=1."
     )
 
 

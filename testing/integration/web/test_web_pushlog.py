@@ -219,7 +219,7 @@ def test_the_worker_answers_from_the_index_and_a_renderer_what_needs_hg(
         return original(exchange, kind, *rest)
 
     monkeypatch.setattr(rendering, "execution", execution)
-    assert logged.get("startID=1").status == 200
+    assert logged.get("startID=1&endID=5").status == 200
     assert logged.get(f"changeset={logged.nodes[4][0]}&version=2").status == 200
     assert logged.get("startID=x").status == 400
     assert rendered == []
@@ -411,6 +411,7 @@ def test_a_long_log_without_index_is_a_503_with_a_sentence(
     logged: Logged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(view, "TAIL", 1000)
+    logged.web = logged.site.application()
     reply = logged.get("startID=1")
     assert reply.status == 503
     assert "try again later" in json.loads(reply.body)["error"]
