@@ -58,22 +58,27 @@ def test_a_log_that_changes_during_the_look_at_the_journal_is_looked_at_again(
     chain: Chain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = chain.file.stat().st_size
-    chain.push(node_of(3))
-    journals = [b"pushlog\x00%d\n" % size]
+    undone = chain.record((node_of(3),))
+    with chain.file.open("ab") as file:
+        file.write(undone.line() + b"\n")
+    journal = chain.file.parent / "journal"
+    journal.write_bytes(b"pushlog\x00%d\n" % size)
+    looks = []
 
-    def read(_journal: bytes) -> int | None:
-        # An abort between the two looks at the log: it truncates the log, and the journal goes.
-        if not journals:
-            return None
-        journals.clear()
+    def read(content: bytes) -> int | None:
+        looks.append(content)
+        if len(looks) > 1:
+            return size_before(content)
+        # The first look comes between two transactions: one is undone, the next one appends.
         with chain.file.open("r+b") as file:
             file.truncate(size)
+        chain.push(node_of(4))
         return None
 
-    (chain.file.parent / "journal").write_bytes(journals[0])
     monkeypatch.setattr(committed, "size_before", read)
     with CommittedLog(chain.file) as log:
         assert ids(log) == [1, 2]
+    assert len(looks) == 2
 
 
 @pytest.mark.parametrize(
