@@ -55,6 +55,7 @@ Disallow: /*/comparison
 Disallow: /*/diff
 Disallow: /*/filelog
 Disallow: /*/log
+Disallow: /*/pushlog
 Disallow: /*/raw-
 Disallow: /*?
 """

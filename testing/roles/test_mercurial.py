@@ -173,6 +173,11 @@ def test_clones_are_limited_by_all_that_serve(host: Host) -> None:
     ]
 
 
+def test_sessions_keep_the_index_of_the_push_log(host: Host) -> None:
+    shown = host.check_output(f"{HG} config extensions.pushlog_index")
+    assert shown == "/opt/hgfleet/current/hgext/pushlog_index.py"
+
+
 def test_bundle_jobs_are_told_of_pushes(host: Host) -> None:
     shown = host.check_output(f"{HG} config extensions.bundle_trigger hgfleet.pushed")
     assert shown.splitlines() == [
