@@ -44,6 +44,10 @@ PARTS: Final[dict[str, tuple[str, str]]] = {
         "hgfleet.steering.cli",
         "probe where bundles lie, and steer clients to what answers",
     ),
+    "replication": (
+        "hgfleet.replication.cli",
+        "show, compare and repair the copies of this host",
+    ),
     "source": (
         "hgfleet.replication.source_cli",
         "serve mirrors what the messages of pushes do not carry",

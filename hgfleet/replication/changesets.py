@@ -44,7 +44,12 @@ def new_ui(hgrc: Path) -> Any:
     for name, _ in ui.configitems(b"extensions"):
         if b":" not in name and name != _KEPT:
             ui.setconfig(b"extensions", name, b"!", b"hgfleet")
-    for section, name, value in ((b"ui", b"interactive", b"no"), (b"ui", b"quiet", b"yes")):
+    for section, name, value in (
+        (b"ui", b"interactive", b"no"),
+        (b"ui", b"quiet", b"yes"),
+        # Core warns of the markers in a repository, and takes none in, without it.
+        (b"experimental", b"evolution", b"all"),
+    ):
         ui.setconfig(section, name, value, b"hgfleet")
     return ui
 

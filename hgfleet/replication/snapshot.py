@@ -90,6 +90,17 @@ def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value, separators=(",", ":")).encode("ascii")).hexdigest()
 
 
+def differences(here: Digests, there: Digests) -> list[str]:
+    """Return the names of the parts that differ, for a sentence; the record is named `push log`."""
+    names = {"repository": "push log", "id": "push log", "hash": "push log"}
+    found = [
+        names.get(field.name, field.name)
+        for field in fields(Digests)
+        if getattr(here, field.name) != getattr(there, field.name)
+    ]
+    return list(dict.fromkeys(found))
+
+
 def digests_from_json(data: Any) -> Digests:
     """Read digests; raises ValueError, KeyError or TypeError."""
     return Digests(

@@ -78,6 +78,7 @@ class SourceClient:
             )
         self._host, self._port = parts.hostname, parts.port or 443
         self._certificates = (settings.ca, settings.certificate, settings.key)
+        self._read: tuple[object, ssl.SSLContext] | None = None
 
     def repositories(self) -> Iterator[Position]:
         """Yield the positions of all repositories in service."""
@@ -152,7 +153,7 @@ class SourceClient:
     ) -> Iterator[http.client.HTTPResponse]:
         """Send a request; yields its answer, and ends the connection."""
         connection = http.client.HTTPSConnection(
-            self._host, self._port, timeout=CONNECT_S, context=self._context()
+            self._host, self._port, timeout=CONNECT_S, context=self.read_certificates()
         )
         where = f"https://{self._host}:{self._port}"
         try:
@@ -175,18 +176,26 @@ class SourceClient:
         finally:
             connection.close()
 
-    def _context(self) -> ssl.SSLContext:
-        """Read the certificates anew: the role `base` renews them."""
+    def read_certificates(self) -> ssl.SSLContext:
+        """Read the certificates, anew where the role `base` renewed them.
+
+        Raises ConfigurationError.
+        """
         ca, certificate, key = self._certificates
         try:
-            context = ssl.create_default_context(cafile=str(ca))
-            context.minimum_version = ssl.TLSVersion.TLSv1_3
-            context.load_cert_chain(certificate, key)
+            stats = [file.stat() for file in self._certificates]
+            stamp = [(found.st_ino, found.st_mtime_ns, found.st_size) for found in stats]
+            if self._read is None or self._read[0] != stamp:
+                context = ssl.create_default_context(cafile=str(ca))
+                context.minimum_version = ssl.TLSVersion.TLSv1_3
+                context.load_cert_chain(certificate, key)
+                self._read = stamp, context
         except OSError as error:
             raise ConfigurationError(
-                f"{ca}, {certificate}, {key}: no certificates ({error}); the role `base` makes them"
+                f"{ca}, {certificate}, {key}: no certificates ({error}); the role `base` makes "
+                "them, and the unit's group ssl-cert may read the key"
             ) from error
-        return context
+        return self._read[1]
 
 
 def _lines(answer: http.client.HTTPResponse, longest: int) -> Iterator[bytes]:

@@ -2,7 +2,7 @@
 
     core <- {directory, policies, hg <- pushlog, objectstore, admission} <- registry
          <- {auth <- selfservice <- ssh, auth <- web, storage, bundles <- steering,
-             {auth, bundles} <- replication} <- hgext
+             {auth, storage, bundles} <- replication} <- hgext
 
 Imports for types alone and imports inside functions count too: a reader has to know both modules
 for either. `hgfleet.cli` may import every part.
@@ -35,7 +35,7 @@ BELOW: Final[Mapping[str, tuple[str, ...]]] = {
     "storage": ("registry",),
     "bundles": ("registry",),
     "steering": ("bundles",),
-    "replication": ("auth", "bundles"),
+    "replication": ("auth", "storage", "bundles"),
 }
 """The packages right below each package. A package may import all that is below it."""
 

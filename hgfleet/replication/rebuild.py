@@ -1,0 +1,216 @@
+"""A repository made anew from the source: changesets, phases, bookmarks, markers and push log.
+
+It is built in a folder where nothing reads it, so its transactions need no order and no hooks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from hgfleet.bundles.manifest import Manifests
+from hgfleet.bundles.reader import Reader
+from hgfleet.core import files
+from hgfleet.core.errors import HgfleetError, PushlogError, UnavailableError
+from hgfleet.pushlog import chain, log_file
+from hgfleet.replication import changesets, snapshot
+from hgfleet.replication.source_client import GoneError
+from hgfleet.replication.source_requests import Selection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hgfleet.replication.settings import Settings
+    from hgfleet.replication.snapshot import State
+    from hgfleet.replication.source_client import SourceClient
+
+KINDS: Final = ("zstd", "gzip")
+"""Kinds of clone bundles to begin from: a stream has the storage format of the primary."""
+
+BUNDLE_TIMEOUT_S: Final = 30.0
+
+_SOURCE: Final = b"replication"
+
+
+class Rebuild:
+    """One repository; `path` is its path here, `source_path` that on the primary."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        source: SourceClient,
+        place: Path,
+        source_path: str,
+        say: Callable[[str], None],
+        certificates: Path,
+    ) -> None:
+        self._settings = settings
+        self._source = source
+        self._place = place
+        self._path = source_path
+        self._say = say
+        self._reader = Reader(certificates, BUNDLE_TIMEOUT_S)
+        self._ui = changesets.new_ui(settings.hgrc)
+
+    def make(self) -> None:
+        """Make the repository, with the newest clone bundle that can be used; else without.
+
+        Raises UnavailableError, GoneError and PushlogError.
+        """
+        if self._create_from_bundle():
+            try:
+                self.bring_up()
+            except (GoneError, _UnequalError) as error:
+                # The bundle has changesets that left the primary since.
+                self._say(f"the clone bundle does not fit ({error}); the source is read whole")
+            else:
+                return
+        self._create()
+        self.bring_up()
+
+    def bring_up(self) -> State:
+        """Bring the repository to the state of the source, and compare both; return it."""
+        state = self._source.state(self._path)
+        repo = self._open()
+        with repo.wlock(), repo.lock():
+            self._changesets(repo, state)
+        repo = self._open()
+        with repo.wlock(), repo.lock(), repo.transaction(_SOURCE) as tr:
+            _phases(repo, tr, state)
+            _bookmarks(repo, tr, state)
+            _markers(repo, tr, state)
+        self._log(state)
+        here = snapshot.read(self._place, self._open)
+        if differences := snapshot.differences(here.digests(), state.digests()):
+            raise _UnequalError(f"made anew, it has other {', '.join(differences)} than the source")
+        return state
+
+    def is_current(self, state: State) -> bool:
+        """Whether the source has no record beyond those of a state."""
+        now = self._source.digests(self._path)
+        return (now.id, now.hash) == (state.id, state.hash)
+
+    def _open(self) -> Any:
+        return changesets.open_repository(self._ui.copy(), self._place)
+
+    def _create(self) -> None:
+        from mercurial.repo import factory
+
+        shutil.rmtree(self._place, ignore_errors=True)
+        self._place.parent.mkdir(mode=0o700, exist_ok=True)
+        self._place.mkdir()
+        self._place.chmod(0o2750)
+        factory.repository(self._ui.copy(), os.fsencode(self._place), create=True)
+
+    def _create_from_bundle(self) -> bool:
+        """Begin from a clone bundle; False without one that answers and is whole."""
+        entries = Manifests(self._settings.manifests).read(self._path)
+        usable = [entry for entry in entries if entry.kind in KINDS]
+        for entry in sorted(usable, key=lambda one: (KINDS.index(one.kind), -one.changesets)):
+            with tempfile.TemporaryDirectory(dir=self._place.parent, prefix="bundle-") as folder:
+                file = Path(folder) / "bundle.hg"
+                try:
+                    self._reader.check(entry, file)
+                    self._create()
+                    self._apply_bundle(file)
+                except HgfleetError as error:
+                    self._say(f"clone bundle: {error}")
+                    continue
+                return True
+        return False
+
+    def _apply_bundle(self, file: Path) -> None:
+        from mercurial import bundle2, bundle2_part_handlers, error, exchange
+
+        # They register themselves, which core does in programs of its own alone.
+        bundle2_part_handlers.init()
+        repo = self._open()
+        try:
+            with (
+                repo.wlock(),
+                repo.lock(),
+                repo.transaction(_SOURCE) as tr,
+                file.open("rb") as opened,
+            ):
+                unbundler = exchange.readbundle(repo.ui, opened, os.fsencode(file))
+                bundle2.applybundle(repo, unbundler, tr, _SOURCE)
+        except (error.Error, error.StorageError, error.BundleValueError) as problem:
+            raise UnavailableError(f"cannot be applied: {changesets.text(problem)}") from problem
+
+    def _changesets(self, repo: Any, state: State) -> None:
+        from mercurial import changegroup, phases
+
+        known = repo.changelog.hasnode
+        if all(known(bytes.fromhex(head)) for head in state.heads):
+            return
+        heads = [repo.changelog.node(one).hex() for one in repo.changelog.headrevs() if one >= 0]
+        selection = Selection(heads=state.heads, common=tuple(heads))
+        with (
+            self._source.changesets(self._path, selection) as data,
+            repo.transaction(_SOURCE) as tr,
+        ):
+            unpacker = changegroup.getunbundler(changesets.VERSION, data, b"GZ")
+            # "pull": a push would have the repository's own setting decide about phases.
+            unpacker.apply(repo, tr, b"pull", _SOURCE, targetphase=phases.draft)
+
+    def _log(self, state: State) -> None:
+        """Write the push log up to the record of the state; its chain is checked."""
+        log = self._place / ".hg/store" / log_file.NAME
+        if not state.id:
+            return
+        lines = itertools.islice(self._source.log_after(self._path, 0), state.id)
+        fresh = log.with_name(f"{log_file.NAME}.new")
+        with fresh.open("wb") as file:
+            file.writelines(line + b"\n" for line in lines)
+        end = (0, "")
+        for entry in chain.checked(log_file.entries(fresh)):
+            end = (entry.record.id, entry.hash)
+        if end != (state.id, state.hash):
+            raise PushlogError(
+                f"the source sent a log that does not end with record {state.id} of its state"
+            )
+        files.sync(fresh, 0o640)
+        fresh.rename(log)
+
+
+class _UnequalError(UnavailableError):
+    """The result is another state than that of the source."""
+
+
+def _phases(repo: Any, tr: Any, state: State) -> None:
+    from mercurial import phases
+
+    for name, nodes in sorted(
+        (phases.phasenumber[name.encode("ascii")], nodes)
+        for name, nodes in (state.phases or {}).items()
+    ):
+        binary = [bytes.fromhex(node) for node in nodes]
+        phases.advanceboundary(repo, tr, name, binary)
+        if name > phases.draft:
+            phases.retractboundary(repo, tr, name, binary)
+
+
+def _bookmarks(repo: Any, tr: Any, state: State) -> None:
+    from mercurial import encoding
+
+    wanted = {
+        encoding.tolocal(name.encode("utf-8", "surrogateescape")): bytes.fromhex(node)
+        for name, node in state.bookmarks
+    }
+    marks = repo._bookmarks  # noqa: SLF001  (core has no other name for them)
+    gone: list[tuple[bytes, bytes | None]] = [(name, None) for name in marks if name not in wanted]
+    marks.applychanges(repo, tr, [*gone, *wanted.items()])
+
+
+def _markers(repo: Any, tr: Any, state: State) -> None:
+    from mercurial import obsolete
+
+    if state.markers:
+        header = obsolete.encodeheader(obsolete._fm1version)  # noqa: SLF001
+        data = b"".join(bytes.fromhex(marker) for marker in state.markers)
+        repo.obsstore.mergemarkers(tr, header + data)
+    repo.invalidatevolatilesets()

@@ -1,0 +1,143 @@
+"""Resync: a mirror's repository made anew beside its place, compared, and exchanged in one step.
+
+A kill at any point leaves the old repository in its place, or the new one that was compared. The
+old one stays for a day below `.replication`, for readers that have it open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.core import files, paths
+from hgfleet.core.errors import PushlogError, TemporaryError
+from hgfleet.pushlog import log_file
+from hgfleet.pushlog.log_file import Tip
+from hgfleet.registry import moves, owned_files, provision, user_repositories
+from hgfleet.replication.document_sync import AWAY
+from hgfleet.replication.rebuild import Rebuild
+from hgfleet.storage import place as storage_place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hgfleet.replication.settings import Settings
+    from hgfleet.replication.snapshot import State
+    from hgfleet.replication.source_client import SourceClient
+
+KEPT_S: Final = 86_400.0
+"""Seconds that the old repository stays for its readers."""
+
+TRIES: Final = 5
+"""Rounds of bringing up the new repository while the old one goes on."""
+
+
+def resync(
+    settings: Settings,
+    source: SourceClient,
+    path: str,
+    source_path: str | None = None,
+    say: Callable[[str], None] = lambda _: None,
+    certificates: Path = Path(paths.CA_CERTIFICATES),
+) -> State:
+    """Replace a repository of this mirror by one made from the source; return its state.
+
+    `source_path` is its path on the primary, if a rename has arrived at one of them alone. Raises
+    UnavailableError, GoneError, TemporaryError and PushlogError, and then the old one stays.
+    """
+    with owned_files.as_owner(owned_files.Owner(os.geteuid(), os.getegid())):
+        root = settings.repositories
+        away = root / AWAY
+        away.mkdir(mode=0o700, exist_ok=True)
+        name = files.file_name(path)
+        new = away / f"new-{name}"
+        with _alone(away, name):
+            remove_old(root)
+            build = Rebuild(settings, source, new, source_path or path, say, certificates)
+            build.make()
+            _configure(settings, path, new)
+            state = _exchange(build, root / path, path, new)
+            if new.exists():
+                # The old one from here on.
+                new.touch()
+                new.rename(away / f"old-{name}-{time.time_ns()}")
+        return state
+
+
+@contextlib.contextmanager
+def _alone(away: Path, name: str) -> Iterator[None]:
+    """Exclude another resync of the same repository; the kernel frees a killed one's lock."""
+    descriptor = os.open(away / f"lock-{name}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if not files.try_lock(descriptor):
+            raise TemporaryError("another resync of this repository is at work; wait for its end")
+        yield
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+
+def _configure(settings: Settings, path: str, new: Path) -> None:
+    """Give the new repository the configuration of its entry in the registry."""
+    registry = user_repositories.load_effective(settings.compiled, settings.dynamic)
+    repository = registry.repositories.get(path)
+    if repository is None:
+        raise TemporaryError(f"{path}: no repository in service has this path on this mirror")
+    target = provision.Target(
+        root=settings.repositories,
+        compiled=settings.compiled,
+        manifests=settings.manifests,
+        pull_bundles=settings.pull_bundles,
+        hgrc=settings.hgrc,
+        dynamic=settings.dynamic,
+        owner=owned_files.Owner(os.geteuid(), os.getegid()),
+        hg=str(settings.hg),
+    )
+    provision.configure(repository, target, new)
+
+
+def _exchange(build: Rebuild, old: Path, path: str, new: Path) -> State:
+    """Put the new repository in its place; no reader finds an older one there than before."""
+    for _ in range(TRIES):
+        state = build.bring_up()
+        storage_place.sync(new)
+        if not (old / ".hg").is_dir():
+            old.parent.mkdir(parents=True, exist_ok=True)
+            new.rename(old)
+            return state
+        with moves.at_rest(old, path):
+            if not goes_back(state, _tip(old)) or build.is_current(state):
+                storage_place.rename_exchange(old, new)
+                return state
+    raise TemporaryError(f"{path}: it goes on faster than it can be made anew; try again")
+
+
+def goes_back(state: State, tip: Tip) -> bool:
+    """Whether the new repository has fewer records than the old one.
+
+    Either a push was applied meanwhile, or the old one has records that the source does not have.
+    """
+    return tip.repository == state.repository and tip.id > state.id
+
+
+def _tip(place: Path) -> Tip:
+    """Return the end of a push log; a damaged one is no history to go on with."""
+    try:
+        return log_file.tip(place / ".hg/store" / log_file.NAME)
+    except (PushlogError, OSError):
+        return Tip()
+
+
+def remove_old(root: Path, kept: float = KEPT_S) -> None:
+    """Delete repositories that were exchanged long ago, and what killed runs left."""
+    before = time.time() - kept
+    for kind in ("old-*", "new-*", "bundle-*"):
+        for folder in (root / AWAY).glob(kind):
+            with contextlib.suppress(FileNotFoundError):
+                if folder.stat().st_mtime < before:
+                    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,105 @@
+"""Status of replication on this host, from the state file of its daemons. Pure but for reading."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from hgfleet.core.errors import UnavailableError
+from hgfleet.pushlog import log_file
+from hgfleet.pushlog.record import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from hgfleet.replication.settings import Settings
+    from hgfleet.replication.source_client import Position, SourceClient
+
+FILE: Final = "state.json"
+MAX_SIZE: Final = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """A repository that is behind: missing records, and the age of the first (seconds)."""
+
+    path: str
+    here: int
+    there: int
+    seconds: float
+
+
+def load(folder: Path) -> Mapping[str, Any]:
+    """Read the state file of a host; raises UnavailableError."""
+    file = folder / FILE
+    try:
+        with file.open("rb") as opened:
+            data = json.loads(opened.read(MAX_SIZE))
+        if not isinstance(data, dict):
+            raise TypeError("no object")
+    except OSError as error:
+        raise UnavailableError(
+            f"{file}: {error.strerror}; the daemon of replication writes it: "
+            "`systemctl status hgfleet-applier hgfleet-relay`"
+        ) from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise UnavailableError(f"{file}: not a state of replication ({error})") from error
+    return data
+
+
+def sentences(state: Mapping[str, Any], now: float) -> list[str]:
+    """Return the state of a mirror for a person, what is wrong first."""
+    parked = state.get("parked")
+    parked = parked if isinstance(parked, dict) else {}
+    found = [
+        f"{path}: parked: {reason}; `hgfleet replication resync {path}` makes it anew"
+        for path, reason in sorted(parked.items())
+    ]
+    lease = state.get("lease_until")
+    if isinstance(lease, int | float):
+        if lease < now:
+            found.append(
+                f"the lease ended {now - lease:.0f} s ago: the primary does not hear this mirror, "
+                "and it takes no clients"
+            )
+        else:
+            found.append(f"the lease lasts for {lease - now:.1f} s more")
+    if "caught_up" in state:
+        words = "has caught up" if state["caught_up"] is True else "has not caught up yet"
+        found.append(f"this mirror {words}; {state.get('waiting', 0)} pushes wait")
+    rest = state.keys() - {"parked", "lease_until", "caught_up", "waiting"}
+    return [*found, *(f"{name}: {state[name]}" for name in sorted(rest))]
+
+
+def is_well(state: Mapping[str, Any], now: float) -> bool:
+    """Whether a mirror takes clients, and no repository is parked."""
+    if state.get("role") != "mirror":
+        return True
+    lease = state.get("lease_until")
+    return (
+        state.get("caught_up") is True
+        and isinstance(lease, int | float)
+        and lease >= now
+        and not state.get("parked")
+    )
+
+
+def lags(settings: Settings, source: SourceClient, now: float) -> Iterator[Lag]:
+    """Yield the repositories in which this mirror misses records. Raises UnavailableError."""
+    for there, here in behind(settings, source.repositories()):
+        first = next(iter(source.log_after(there.path, here)), None)
+        age = max(0.0, now - parse(first).time / 1000) if first else 0.0
+        yield Lag(there.path, here, there.id, age)
+
+
+def behind(settings: Settings, positions: Iterable[Position]) -> list[tuple[Position, int]]:
+    """Return the positions of the primary that this mirror has not reached, with its own."""
+    found = []
+    for there in positions:
+        log = settings.repositories / there.path / ".hg/store" / log_file.NAME
+        here = log_file.tip(log).id
+        if here < there.id:
+            found.append((there, here))
+    return found

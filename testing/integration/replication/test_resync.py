@@ -1,0 +1,285 @@
+"""A mirror's repository made anew from the source of its primary."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import threading
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet.bundles.manifest import Entry, Manifests
+from hgfleet.core.errors import HgfleetError, PushlogError, TemporaryError, UnavailableError
+from hgfleet.replication import changesets, rebuild, resync, snapshot
+from testing.integration.support.hosts import Authority, Host, Primary, client
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PATH = "team/tool"
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "ca")
+
+
+@pytest.fixture
+def primary(tmp_path: Path, authority: Authority) -> Primary:
+    """A primary whose repository has all that a mirror has to have."""
+    made = Primary(tmp_path / "hg1", authority)
+    made.create(PATH)
+    made.declare(PATH)
+    public = made.push(PATH, "one")
+    made.hg_in(PATH, "phase", "--public", public)
+    made.push(PATH, "two")
+    (made.path(PATH) / "two").write_text("amended")
+    made.hg_in(PATH, "commit", "--amend", "--message", "amended")
+    made.hg_in(PATH, "bookmark", "--rev", ".", "mark")
+    made.push(PATH, "three", "three", "--secret")
+    return made
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, authority: Authority, primary: Primary) -> Iterator[Host]:
+    with primary.serving() as url:
+        made = Host(tmp_path / "hgweb1", "hgweb1", authority, url)
+        made.declare(PATH)
+        yield made
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+def _resync(mirror: Host, said: list[str]) -> snapshot.State:
+    source = client(mirror, mirror.settings.source)
+    return resync.resync(
+        mirror.settings, source, PATH, say=said.append, certificates=mirror.settings.ca
+    )
+
+
+def _digests(host: Host) -> snapshot.Digests:
+    ui = changesets.new_ui(host.hgrc)
+    place = host.path(PATH)
+    return snapshot.read(place, lambda: changesets.open_repository(ui, place)).digests()
+
+
+def _assert_equal(primary: Primary, mirror: Host) -> None:
+    assert _digests(mirror) == _digests(primary)
+    assert mirror.log(PATH).read_bytes() == primary.log(PATH).read_bytes()
+    mirror.hg_in(PATH, "verify")
+
+
+def test_a_missing_repository_is_made(primary: Primary, mirror: Host, said: list[str]) -> None:
+    state = _resync(mirror, said)
+    assert state.id == 3
+    _assert_equal(primary, mirror)
+    assert (mirror.path(PATH) / ".hg/hgrc").is_file()
+    assert mirror.path(PATH).stat().st_mode & 0o7777 == 0o2750
+
+
+def test_a_damaged_repository_is_replaced(primary: Primary, mirror: Host, said: list[str]) -> None:
+    _resync(mirror, said)
+    (mirror.path(PATH) / ".hg/store/00changelog.i").write_bytes(b"\0" * 64)
+    _resync(mirror, said)
+    _assert_equal(primary, mirror)
+
+
+def test_changesets_of_the_mirror_alone_leave(
+    primary: Primary, mirror: Host, said: list[str]
+) -> None:
+    _resync(mirror, said)
+    mirror.hg_in(PATH, "update", "--clean", "0")
+    mirror.push(PATH, "stray")
+    assert _digests(mirror) != _digests(primary)
+    _resync(mirror, said)
+    _assert_equal(primary, mirror)
+
+
+def test_an_empty_repository_is_made(primary: Primary, mirror: Host, said: list[str]) -> None:
+    for host in (primary, mirror):
+        host.declare(PATH, "empty")
+    primary.create("empty")
+    resync.resync(mirror.settings, client(mirror, mirror.settings.source), "empty", say=said.append)
+    assert mirror.hg_in("empty", "log") == ""
+
+
+def test_readers_of_the_old_repository_go_on(
+    primary: Primary, mirror: Host, said: list[str]
+) -> None:
+    _resync(mirror, said)
+    inode = mirror.path(PATH).stat().st_ino
+    primary.push(PATH, "four")
+    _resync(mirror, said)
+    away = mirror.repos / ".replication"
+    (old,) = away.glob("old-*")
+    assert old.stat().st_ino == inode
+    resync.remove_old(mirror.repos)
+    assert old.exists()
+    resync.remove_old(mirror.repos, kept=-1)
+    assert not old.exists()
+
+
+class Killed(BaseException):
+    """The end of the process."""
+
+
+@pytest.mark.parametrize(
+    "step", ["_create", "_changesets", "_log", "bring_up", "rename_exchange", "sync"]
+)
+def test_a_killed_resync_leaves_the_old_repository(
+    primary: Primary,
+    mirror: Host,
+    said: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+) -> None:
+    _resync(mirror, said)
+    before = _digests(mirror)
+    primary.push(PATH, "four")
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    where = rebuild.Rebuild if hasattr(rebuild.Rebuild, step) else resync.storage_place
+    monkeypatch.setattr(where, step, kill)
+    with pytest.raises(Killed):
+        _resync(mirror, said)
+    monkeypatch.undo()
+    assert _digests(mirror) == before
+    mirror.hg_in(PATH, "verify")
+    _resync(mirror, said)
+    _assert_equal(primary, mirror)
+
+
+def test_a_push_that_was_applied_meanwhile_is_not_lost(
+    primary: Primary, mirror: Host, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _resync(mirror, said)
+    rounds = iter(range(10))
+
+    def sync(_: Path) -> None:
+        # After the new repository was brought up: a push comes, and the applier applies it.
+        if next(rounds) == 0:
+            primary.push(PATH, "four")
+            mirror.hg_in(PATH, "pull", "--rev", "tip", "--hidden", str(primary.path(PATH)))
+            mirror.log(PATH).write_bytes(primary.log(PATH).read_bytes())
+
+    monkeypatch.setattr(resync.storage_place, "sync", sync)
+    assert _resync(mirror, said).id == 4
+    _assert_equal(primary, mirror)
+
+
+def test_another_log_than_that_of_the_state_is_refused(
+    mirror: Host, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hgfleet.replication.source.lines_after", lambda *_: iter([b"{}\n"]))
+    with pytest.raises(PushlogError):
+        _resync(mirror, said)
+    assert not mirror.path(PATH).exists()
+
+
+def test_without_its_source_a_repository_stays(mirror: Host, said: list[str]) -> None:
+    _resync(mirror, said)
+    before = _digests(mirror)
+    with pytest.raises(UnavailableError, match="does not answer"):
+        resync.resync(mirror.settings, client(mirror, "https://127.0.0.1:1"), PATH)
+    assert _digests(mirror) == before
+
+
+def test_two_resyncs_of_a_repository_do_not_run_at_once(
+    mirror: Host, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def again(*_: object) -> None:
+        with pytest.raises(TemporaryError, match="another resync"):
+            _resync(mirror, said)
+        raise Killed
+
+    monkeypatch.setattr(rebuild.Rebuild, "make", again)
+    with pytest.raises(Killed):
+        _resync(mirror, said)
+
+
+# --- from a clone bundle ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[tuple[Path, str, list[str]]]:
+    """A folder that a web server serves, its URL, and the paths that were requested."""
+    folder = tmp_path / "store"
+    folder.mkdir()
+    requests: list[str] = []
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            requests.append(self.path)
+
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(Handler, directory=str(folder))
+    )
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    with server:
+        thread.start()
+        yield folder, f"http://127.0.0.1:{server.server_address[1]}", requests
+        server.shutdown()
+        thread.join()
+
+
+def _publish(primary: Primary, mirror: Host, store: tuple[Path, str, list[str]]) -> Path:
+    folder, url, _ = store
+    file = folder / "bundle.hg"
+    primary.hg_in(PATH, "bundle", "--all", "--type", "zstd-v2", file)
+    content = file.read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    now = datetime.now(UTC)
+    entry = Entry(f"{url}/bundle.hg", "zstd-v2", digest, len(content), 3, now)
+    Manifests(mirror.settings.manifests).publish(PATH, [entry], now)
+    return file
+
+
+def test_a_clone_bundle_is_the_beginning(
+    primary: Primary, mirror: Host, said: list[str], store: tuple[Path, str, list[str]]
+) -> None:
+    _publish(primary, mirror, store)
+    primary.push(PATH, "four")
+    _resync(mirror, said)
+    assert store[2] == ["/bundle.hg"]
+    assert said == []
+    _assert_equal(primary, mirror)
+    sent = [line for line in primary.said if "/v1/changesets" in line]
+    assert len(sent) == 1
+
+
+def test_a_corrupt_clone_bundle_is_passed_over(
+    primary: Primary, mirror: Host, said: list[str], store: tuple[Path, str, list[str]]
+) -> None:
+    file = _publish(primary, mirror, store)
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    _resync(mirror, said)
+    assert "sha256" in said[0]
+    _assert_equal(primary, mirror)
+
+
+def test_a_clone_bundle_with_changesets_that_were_stripped_is_passed_over(
+    primary: Primary, mirror: Host, said: list[str], store: tuple[Path, str, list[str]]
+) -> None:
+    _publish(primary, mirror, store)
+    primary.hg_in(PATH, "strip", "--no-backup", "--hidden", "tip")
+    _resync(mirror, said)
+    assert "the source is read whole" in said[0]
+    _assert_equal(primary, mirror)
+
+
+def test_a_repository_that_is_not_registered_is_not_made(mirror: Host, said: list[str]) -> None:
+    mirror.declare()
+    with pytest.raises(HgfleetError, match="no repository in service has this path"):
+        _resync(mirror, said)
+    assert not mirror.path(PATH).exists()

@@ -1,0 +1,60 @@
+"""Status of replication on a host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hgfleet.core.errors import UnavailableError
+from hgfleet.replication import status
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WELL: dict[str, Any] = {
+    "role": "mirror",
+    "caught_up": True,
+    "lease_until": 1005.0,
+    "waiting": 0,
+    "parked": {},
+    "positions": 12,
+}
+
+
+def test_a_mirror_that_has_caught_up_is_well() -> None:
+    assert status.is_well(WELL, 1000.0)
+    assert status.sentences(WELL, 1000.0) == [
+        "the lease lasts for 5.0 s more",
+        "this mirror has caught up; 0 pushes wait",
+        "positions: 12",
+        "role: mirror",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"caught_up": False, "waiting": 3}, "has not caught up yet; 3 pushes wait"),
+        ({"lease_until": 990.0}, "the lease ended 10 s ago"),
+        ({"parked": {"a/b": "poison"}}, "a/b: parked: poison; `hgfleet replication resync a/b`"),
+    ],
+)
+def test_a_fault_is_named(change: dict[str, Any], sentence: str) -> None:
+    state = WELL | change
+    assert not status.is_well(state, 1000.0)
+    assert any(sentence in line for line in status.sentences(state, 1000.0))
+
+
+@pytest.mark.parametrize("change", [{"caught_up": 1}, {"lease_until": None}, {"lease_until": "x"}])
+def test_a_state_of_another_form_is_not_well(change: dict[str, Any]) -> None:
+    assert not status.is_well(WELL | change, 1000.0)
+
+
+def test_a_state_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError, match="systemctl status"):
+        status.load(tmp_path)
+    for text in ("{", "[]", "[" * 100_000):
+        (tmp_path / status.FILE).write_text(text)
+        with pytest.raises(UnavailableError, match="not a state of replication"):
+            status.load(tmp_path)
