@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hgfleet.core.errors import TemporaryError
 from hgfleet.hg import fingerprint
 from hgfleet.pushlog import log_file
-from hgfleet.pushlog.record import FIRST, PHASES
+from hgfleet.pushlog.record import FIRST, PHASES, Heads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -75,7 +75,7 @@ class State:
             self.repository,
             self.id,
             self.hash,
-            _digest(sorted(self.heads)),
+            Heads.digest_of(self.heads),
             _digest(sorted((name, sorted(nodes)) for name, nodes in (self.phases or {}).items())),
             _digest(sorted(self.bookmarks)),
             _digest(sorted(set(self.markers))),

@@ -110,7 +110,10 @@ class Verification:
         until = time.monotonic() + patience
         while True:
             try:
-                finding, text = judge(self._state(place), self._source.digests(path))
+                here = self._state(place)
+                finding, text = judge(here, self._source.digests(path))
+                if lost := loss_of(here, place / ".hg/store" / log_file.NAME):
+                    finding, text = Finding.DAMAGED, lost
             except GoneError as error:
                 return Result(path, Finding.UNKNOWN, str(error))
             except HgfleetError as error:
@@ -128,6 +131,18 @@ class Verification:
 
         ui = changesets.new_ui(self._settings.hgrc)
         return snapshot.read(place, lambda: changesets.open_repository(ui, place)).digests()
+
+
+def loss_of(here: Digests, log: Path) -> str:
+    """Return the difference of a state from the record that it belongs to, "" without one.
+
+    A host that lost changesets is found so also where the other one lost the same.
+    """
+    for entry in log_file.entries(log):
+        record = entry.record
+        if record.id == here.id and record.heads.digest != here.heads:
+            return f"its heads are not those of its record {here.id}: it lost changesets"
+    return ""
 
 
 def damage_of(log: Path) -> str:

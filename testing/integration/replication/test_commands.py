@@ -32,6 +32,7 @@ def primary(tmp_path: Path, authority: Authority) -> Primary:
         made.create(path)
         made.push(path, "one")
         made.push(path, "two")
+        made.hg_in(path, "phase", "--public", "all()")
     made.declare(*PATHS)
     return made
 
@@ -42,7 +43,7 @@ def mirror(tmp_path: Path, authority: Authority, primary: Primary) -> Iterator[H
     with primary.serving() as url:
         made = Host(tmp_path / "hgweb1", "hgweb1", authority, url)
         for path in PATHS:
-            made.hg("clone", "--noupdate", primary.path(path), made.path(path))
+            made.hg("clone", "--noupdate", "--pull", primary.path(path), made.path(path))
             made.log(path).write_bytes(primary.log(path).read_bytes())
         made.declare(*PATHS)
         yield made
@@ -76,6 +77,12 @@ def test_a_changed_record_is_damage(mirror: Host) -> None:
 
 def test_a_damaged_store_is_damage(mirror: Host) -> None:
     (mirror.path("a") / ".hg/store/00changelog.i").write_bytes(b"\0" * 8)
+    assert _findings(mirror)["a"] is Finding.DAMAGED
+
+
+def test_changesets_that_both_hosts_lost_are_damage(primary: Primary, mirror: Host) -> None:
+    for host in (primary, mirror):
+        host.hg_in("a", "strip", "--no-backup", "--config", "phases.publish=no", "tip")
     assert _findings(mirror)["a"] is Finding.DAMAGED
 
 
