@@ -13,12 +13,13 @@ import signal
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core import systemd
 from hgfleet.core.errors import HgfleetError, PushlogError
 from hgfleet.replication import messages, places, state_file
+from hgfleet.replication.failures import Kind
 from hgfleet.replication.messages import Applied, Lease
 from hgfleet.replication.scheduler import Scheduler
 from hgfleet.replication.subscription import FAILURES, Subscription
@@ -32,11 +33,15 @@ if TYPE_CHECKING:
     from hgfleet.replication.jobs import Job, Place
     from hgfleet.replication.settings import Settings
 
-    Listing = Callable[[], Iterable[tuple[str, str, int, str]]]
-
 WORKERS: Final = 2
 COMPARE_SECONDS: Final = 600.0
 """Between comparisons of all positions with the primary's, where nothing else asks for one."""
+
+DOCUMENTS_SECONDS: Final = 30.0
+"""Between looks at the primary's documents; a message of the broker asks for one at once."""
+
+DOCUMENTS_PAUSE_SECONDS: Final = 1.0
+"""At least between two looks."""
 
 COMPARE_AGAIN_SECONDS: Final = 5.0
 """After a comparison that failed."""
@@ -48,31 +53,45 @@ END_SECONDS: Final = 5.0
 """For jobs that run when the applier is stopped."""
 
 
-class Applier:
-    """The daemon. `listing` yields (path, identity, id, hash) of the primary's repositories."""
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Functions that the applier calls in threads, or in its workers (`make_worker`).
 
-    def __init__(
-        self,
-        settings: Settings,
-        pool: Pool,
-        listing: Listing,
-        say: Callable[..., None],
-        *,
-        can_repair: bool = False,
-    ) -> None:
-        self._settings, self._pool, self._listing, self._say = settings, pool, listing, say
-        self._scheduler = Scheduler(can_repair=can_repair)
+    `listing` yields (path, identity, id, hash) of the primary's repositories, `documents` brings
+    the documents of the primary and returns the number of changes.
+    """
+
+    make_worker: Callable[[], Any]
+    listing: Callable[[], Iterable[tuple[str, str, int, str]]]
+    documents: Callable[[], int]
+    say: Callable[..., None]
+    can_repair: bool = False
+
+
+class Applier:
+    """The daemon."""
+
+    def __init__(self, settings: Settings, pool: Pool, parts: Parts) -> None:
+        self._settings, self._pool, self._parts = settings, pool, parts
+        self._say = parts.say
+        self._scheduler = Scheduler(can_repair=parts.can_repair)
         self._threads = ThreadPoolExecutor(WORKERS + 1, "worker")
         self._running: set[asyncio.Task[None]] = set()
         self._poke = asyncio.Event()
         self._compare = asyncio.Event()
+        self._documents = asyncio.Event()
         self._stop = asyncio.Event()
         self._boot = uuid.uuid4().hex
         self._lease_until = 0.0
         self._source_problem = ""
         self._written: state_file.State | None = None
         self._subscription = Subscription(
-            settings, self._received, self._confirmed, self._connected, say
+            settings,
+            self._received,
+            self._confirmed,
+            self._connected,
+            self._documents.set,
+            parts.say,
         )
 
     async def run(self) -> None:
@@ -84,6 +103,7 @@ class Applier:
             self._subscription.run,
             self._dispatch,
             self._compare_again,
+            self._bring_documents,
             self._beat,
             self._stop.wait,
         ]
@@ -136,6 +156,7 @@ class Applier:
         """Compare again: the stream may have forgotten pushes since the last connection."""
         self._scheduler.compared = False
         self._compare.set()
+        self._documents.set()
 
     async def _dispatch(self) -> None:
         """Give jobs to free workers."""
@@ -175,6 +196,8 @@ class Applier:
                 kind=result.failure.kind,
                 reason=result.failure.reason,
             )
+            if result.failure.kind is Kind.MISSING:
+                self._documents.set()
         if result.failure is not None or not self._scheduler.waiting:
             self._write()
 
@@ -201,7 +224,27 @@ class Applier:
     def _look(self) -> tuple[dict[str, Place], list[tuple[str, str, int, str]]]:
         # In this order: a mirror is never ahead of a listing that is newer than its own tips.
         found = places.find(self._settings.repositories)
-        return found, list(self._listing())
+        return found, list(self._parts.listing())
+
+    async def _bring_documents(self) -> None:
+        """Bring the primary's documents, when something tells of a change and now and then."""
+        loop = asyncio.get_running_loop()
+        problem = ""
+        while True:
+            self._documents.clear()
+            try:
+                changed = await loop.run_in_executor(None, self._parts.documents)
+            except (HgfleetError, OSError) as error:
+                if str(error) != problem:
+                    self._say("documents-away", reason=error)
+                problem = str(error)
+            else:
+                problem = ""
+                if changed:
+                    # Repositories may have come, moved or gone.
+                    self._compare.set()
+            await asyncio.sleep(DOCUMENTS_PAUSE_SECONDS)
+            await _until(self._documents, DOCUMENTS_SECONDS)
 
     async def _beat(self) -> None:
         """Send heartbeats, and write the state."""
@@ -259,16 +302,11 @@ async def _until(event: asyncio.Event, seconds: float) -> None:
             await event.wait()
 
 
-def run(
-    settings: Settings,
-    make: Callable[[Settings], Any],
-    listing: Callable[[Settings], Listing],
-    say: Callable[..., None],
-) -> None:
-    """Run the applier until it is stopped. `make` makes the worker of a process."""
-    pool = Pool(WORKERS, partial(make, settings), "hgfleet.replication.work")
-    asyncio.run(_run(settings, pool, listing(settings), say))
+def run(settings: Settings, parts: Parts) -> None:
+    """Run the applier until it is stopped."""
+    pool = Pool(WORKERS, parts.make_worker, "hgfleet.replication.work")
+    asyncio.run(_run(settings, pool, parts))
 
 
-async def _run(settings: Settings, pool: Pool, listing: Listing, say: Callable[..., None]) -> None:
-    await Applier(settings, pool, listing, say).run()
+async def _run(settings: Settings, pool: Pool, parts: Parts) -> None:
+    await Applier(settings, pool, parts).run()

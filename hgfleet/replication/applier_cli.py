@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hgfleet.core import logfmt
 from hgfleet.core.errors import ConfigurationError
 from hgfleet.replication import applier, settings
+from hgfleet.replication.document_sync import DocumentSync
 from hgfleet.replication.settings import Role, Settings
 from hgfleet.replication.source_client import SourceClient
 
@@ -45,8 +47,20 @@ def _run(options: argparse.Namespace) -> int:
             "pushes already; the role `replication` runs the applier on mirrors alone"
         )
     os.environ.setdefault("HGRCPATH", str(found.hgrc))
-    applier.run(found, make_worker, listing, say)
+    applier.run(found, parts(found))
     return 0
+
+
+def parts(found: Settings) -> applier.Parts:
+    """Return the functions of the applier of this host."""
+    source = SourceClient(found)
+    documents = DocumentSync(found, source, lambda sentence: say("documents", text=sentence))
+
+    def listing() -> Iterator[tuple[str, str, int, str]]:
+        for one in source.repositories():
+            yield one.path, one.repository, one.id, one.hash
+
+    return applier.Parts(partial(make_worker, found), listing, documents.run, say)
 
 
 def make_worker(found: Settings) -> Worker:
@@ -55,17 +69,6 @@ def make_worker(found: Settings) -> Worker:
     from hgfleet.replication.work import Worker
 
     return Worker(found.repositories, SourceClient(found))
-
-
-def listing(found: Settings) -> applier.Listing:
-    """Return a function that asks the source for the positions of all repositories."""
-    source = SourceClient(found)
-
-    def positions() -> Iterator[tuple[str, str, int, str]]:
-        for one in source.repositories():
-            yield one.path, one.repository, one.id, one.hash
-
-    return positions
 
 
 def say(event: str, **fields: object) -> None:

@@ -1,11 +1,12 @@
 """A mirror's connection to the broker: made again whenever it ends, with its consumer in order.
 
-The user of a mirror needs these subjects of the broker; NAME is `messages.token` of its host:
+The user of a mirror needs these subjects of the broker; NAME is `messages.token` of its host,
+STREAM that of pushes and that of documents:
 
 | allowed | for |
 | --- | --- |
-| publish `$JS.API.CONSUMER.{CREATE,DURABLE.CREATE,INFO,MSG.NEXT}.hgfleet-pushes.NAME` | pulling |
-| publish `$JS.ACK.hgfleet-pushes.NAME.>` | acknowledgements |
+| publish `$JS.API.CONSUMER.{CREATE,DURABLE.CREATE,INFO,MSG.NEXT}.STREAM.NAME` | pulling |
+| publish `$JS.ACK.STREAM.NAME.>` | acknowledgements |
 | publish `hgfleet.leases.NAME`, `hgfleet.applied.NAME` | how far it is |
 | subscribe `hgfleet.confirmed.NAME`, `_INBOX.>` | its lease, answers |
 """
@@ -74,7 +75,7 @@ class Subscription:
     """One connection after the other, each with the mirror's durable consumer.
 
     `receive` gets each message of the stream, `confirmed` the body of each confirmed heartbeat;
-    `connected` is called with each new connection.
+    `connected` is called with each new connection, `documents` when a document changed.
     """
 
     def __init__(
@@ -83,12 +84,13 @@ class Subscription:
         receive: Callable[[Msg], Awaitable[None]],
         confirmed: Callable[[bytes], None],
         connected: Callable[[], None],
+        documents: Callable[[], None],
         say: Callable[..., None],
     ) -> None:
         self.problem = "the broker has not answered yet"
         self._settings = settings
         self._receive, self._confirmed, self._connected = receive, confirmed, connected
-        self._say = say
+        self._documents, self._say = documents, say
         self._client: Client | None = None
         self._name = messages.token(settings.host)
 
@@ -99,10 +101,16 @@ class Subscription:
             try:
                 client = await self._connect()
                 pause = FIRST_PAUSE
-                async for message in self._messages(client):
-                    await self._receive(message)
+                hints = asyncio.ensure_future(self._hints(client))
+                try:
+                    async for message in self._messages(client, messages.PUSHES):
+                        await self._receive(message)
+                finally:
+                    hints.cancel()
             except (*FAILURES, LostError) as error:
-                problem = f"{', '.join(self._settings.brokers)}: {str(error) or type(error).__name__}"
+                problem = (
+                    f"{', '.join(self._settings.brokers)}: {str(error) or type(error).__name__}"
+                )
                 if problem != self.problem:
                     self._say("broker-away", reason=problem)
                 self.problem = problem
@@ -124,38 +132,46 @@ class Subscription:
         )
         self._client = client
         await client.subscribe(messages.confirmed(self._settings.host), cb=self._on_confirmed)
-        await self._ensure_consumer(client)
+        await self._ensure_consumer(client, messages.PUSHES, DeliverPolicy.ALL)
         self.problem = ""
         self._say("broker-connected")
         self._connected()
         return client
 
-    async def _ensure_consumer(self, client: Client) -> None:
+    async def _hints(self, client: Client) -> None:
+        """Tell of documents that changed; without it they are looked at now and then."""
+        with contextlib.suppress(*FAILURES, LostError):
+            await self._ensure_consumer(client, messages.DOCUMENTS, DeliverPolicy.NEW)
+            async for message in self._messages(client, messages.DOCUMENTS):
+                self._documents()
+                await message.ack()
+
+    async def _ensure_consumer(self, client: Client, stream: str, policy: DeliverPolicy) -> None:
         api = client.jetstream(timeout=ANSWER_SECONDS)
         try:
-            await api.consumer_info(messages.PUSHES, self._name)
+            await api.consumer_info(stream, self._name)
         except nats.js.errors.NotFoundError:
             # The stream is made by the relay; without it this fails, and is tried again.
             await api.add_consumer(
-                messages.PUSHES,
+                stream,
                 ConsumerConfig(
                     name=self._name,
                     durable_name=self._name,
-                    deliver_policy=DeliverPolicy.ALL,
+                    deliver_policy=policy,
                     ack_policy=AckPolicy.EXPLICIT,
                     ack_wait=ACK_SECONDS,
                     max_ack_pending=MOST_UNACKNOWLEDGED,
                 ),
             )
 
-    async def _messages(self, client: Client) -> AsyncIterator[Msg]:
+    async def _messages(self, client: Client, stream: str) -> AsyncIterator[Msg]:
         """Yield messages as they come; raises LostError when the broker ends that.
 
         `fetch` of nats-py waits for a whole batch, or for the end of its time.
         """
         inbox = client.new_inbox()
         pulled = await client.subscribe(inbox)
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{messages.PUSHES}.{self._name}"
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{self._name}"
         request = {"batch": BATCH, "expires": int(PULL_SECONDS * 1e9)}
         while True:
             await client.publish(subject, json.dumps(request).encode("ascii"), reply=inbox)

@@ -119,7 +119,7 @@ def main(file: Path) -> None:
     from hgfleet.replication import applier, applier_cli
 
     settings = pickle.loads(file.read_bytes())  # noqa: S301  (the test's own file)
-    applier.run(settings, applier_cli.make_worker, applier_cli.listing, applier_cli.say)
+    applier.run(settings, applier_cli.parts(settings))
 
 
 if __name__ == "__main__":
