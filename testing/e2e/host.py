@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,11 +27,19 @@ class Host:
 
     def run(self, *command: str, stdin: str = "") -> Result:
         """Run a command as root."""
-        words = entering(self.container)
-        if stdin and words[0] == "docker":
-            words.insert(2, "--interactive")
-        done = run([*words, *command], stdin=stdin)
+        done = run([*self._entering(is_read=bool(stdin)), *command], stdin=stdin)
         return replace(done, command=f"[{self.name}] {shlex.join(command)}")
+
+    def start(self, *command: str) -> subprocess.Popen[str]:
+        """Start a command as root; its input and its output are pipes."""
+        argv = [*self._entering(is_read=True), *command]
+        return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def _entering(self, *, is_read: bool) -> list[str]:
+        words = entering(self.container)
+        if is_read and words[0] == "docker":
+            words.insert(2, "--interactive")
+        return words
 
     def shell(self, script: str) -> str:
         """Return the output of a shell script that must succeed."""

@@ -38,7 +38,7 @@ PARTS: Final = {
         "test_ssh_server",
     ),
     # Clone and pull the repository hgfleet, and read the web part's log of that.
-    "clones": ("test_clone", "test_pullbundles", "test_foreign_clients"),
+    "clones": ("test_clone", "test_pullbundles", "test_foreign_clients", "test_limits"),
     # Change the registry of repositories that people made.
     "registry": ("test_selfservice", "test_storage"),
     # Compare the SSH host before and after each test.

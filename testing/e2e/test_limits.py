@@ -1,0 +1,152 @@
+"""Limits of one address at the proxy, whose refusals come late.
+
+The requests come from hosts of the cluster: the address of this machine has no limits.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import yaml
+from bootstrap import ROOT
+
+from testing.e2e.command import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.host import Host
+
+CACHED: Final = "hgfleet?cmd=heads"
+DEAR: Final = "hgfleet/graph/tip?revcount="
+ABOVE: Final = 10
+TOO_MANY: Final = 429
+
+# Each request keeps its body back until all refusals have come, so all are under way until then:
+# the proxy counts requests, and nginx passes one on when it has all of it.
+AT_ONCE: Final = r"""
+import asyncio, json, ssl, sys, time
+
+count, above = int(sys.argv[1]), int(sys.argv[2])
+body = b"nodes=" + b"0" * 40
+head = (
+    f"POST /hgfleet?cmd=known HTTP/1.1\r\nHost: proxy1\r\nConnection: close\r\n"
+    f"Content-Type: application/mercurial-0.1\r\nX-HgArgs-Post: {len(body)}\r\n"
+    f"Content-Length: {len(body)}\r\n\r\n"
+).encode()
+
+async def request(reader, writer, answers):
+    begun = time.monotonic()
+    writer.write(head)
+    status = int((await reader.readline()).split()[1])
+    await answers.put([status, time.monotonic() - begun])
+
+async def main():
+    trust = ssl.create_default_context()
+    pairs = [asyncio.open_connection("proxy1", 443, ssl=trust) for _ in range(count)]
+    pairs = await asyncio.gather(*pairs)
+    answers = asyncio.Queue()
+    requests = [asyncio.create_task(request(*pair, answers)) for pair in pairs]
+    print(json.dumps([await answers.get() for _ in range(above)]), flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    for task, (_, writer) in zip(requests, pairs):
+        if not task.done():
+            writer.write(body)
+    print(json.dumps([await answers.get() for _ in range(count - above)]), flush=True)
+    await asyncio.gather(*requests)
+
+asyncio.run(asyncio.wait_for(main(), 120))
+"""
+
+# Sends expensive requests at once until a cheap one is refused, which the web hosts never do.
+UNTIL_REFUSED: Final = r"""
+import concurrent.futures, json, random, sys, time, urllib.error, urllib.request
+
+dear, cached = sys.argv[1:]
+deadline = time.monotonic() + 90
+
+def get(path):
+    begun = time.monotonic()
+    try:
+        with urllib.request.urlopen(f"https://proxy1/{path}", timeout=60) as answer:
+            answer.read()
+            status = answer.status
+    except urllib.error.HTTPError as error:
+        status = error.code
+    return status, time.monotonic() - begun
+
+with concurrent.futures.ThreadPoolExecutor(80) as pool:
+    found = 200, 0.0
+    while found[0] == 200 and time.monotonic() < deadline:
+        numbers = random.sample(range(200, 1000), 80)
+        pages = list(pool.map(get, [f"{dear}{number}" for number in numbers]))
+        found = get(cached)
+print(json.dumps([found, pages]))
+"""
+
+GET: Final = r"""
+import sys, urllib.error, urllib.request
+try:
+    with urllib.request.urlopen(f"https://proxy1/{sys.argv[1]}", timeout=60) as answer:
+        print(answer.status)
+except urllib.error.HTTPError as error:
+    print(error.code)
+"""
+
+
+@pytest.fixture(scope="module")
+def limits(cluster: Cluster) -> Mapping[str, Any]:
+    """The proxy's variables, by the inventory or else by their defaults."""
+    defaults = yaml.safe_load((ROOT / "ansible/roles/proxy/defaults/main.yml").read_text())
+    proxy = cluster.first("proxy").name
+    return {**defaults, **cluster.inventory["_meta"]["hostvars"][proxy]}
+
+
+def get(host: Host, path: str) -> int:
+    """Return the status that a host of the cluster gets for a page."""
+    return int(host.run("python3", "-c", GET, path).ok().stdout)
+
+
+@pytest.fixture
+def hosts(cluster: Cluster) -> tuple[Host, Host]:
+    """Two hosts with addresses of their own that the proxy refuses nothing."""
+    attacker, other = cluster.all("objectstore")[-1], cluster.first("directory")
+    for host in (attacker, other):
+        wait_until(f"{host.name} gets pages", lambda host=host: get(host, CACHED) == 200, 60)
+    return attacker, other
+
+
+def test_requests_above_the_limit_of_an_address_are_refused_late(
+    limits: Mapping[str, Any], hosts: tuple[Host, Host]
+) -> None:
+    attacker, other = hosts
+    most = int(limits["proxy_connections_per_address"])
+    argv = ("python3", "-c", AT_ONCE, str(most + ABOVE), str(ABOVE))
+    with attacker.start(*argv) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        refused = json.loads(process.stdout.readline() or "[]")
+        # The others are under way, and another address does not notice.
+        meanwhile = get(other, CACHED)
+        answered = json.loads(process.communicate("\n", timeout=120)[0] or "[]")
+    assert [status for status, _ in refused] == [TOO_MANY] * ABOVE
+    assert min(seconds for _, seconds in refused) >= limits["proxy_refusal_delay_seconds"]
+    assert meanwhile == 200
+    assert [status for status, _ in answered] == [200] * most
+
+
+def test_an_address_that_the_web_hosts_refuse_often_is_refused_late_by_the_proxy(
+    limits: Mapping[str, Any], hosts: tuple[Host, Host]
+) -> None:
+    attacker, other = hosts
+    said = attacker.run("python3", "-c", UNTIL_REFUSED, DEAR, CACHED).ok().stdout
+    (status, seconds), pages = json.loads(said)
+    assert status == TOO_MANY, pages
+    assert seconds >= limits["proxy_refusal_delay_seconds"]
+    assert {status for status, _ in pages} <= {200, TOO_MANY, 503}
+    assert get(other, CACHED) == 200
+    # The refusals end when their reason does.
+    wait_until("the address gets pages again", lambda: get(attacker, CACHED) == 200, 60)
