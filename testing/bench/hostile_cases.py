@@ -199,6 +199,21 @@ def _pages() -> Iterator[Case]:
     for page in ("/rev", "/raw-rev", "/file", "/annotate", "/diff", "/comparison", "/filelog"):
         for where in ("tip", "0", "tip/" + "x/" * 500, "tip/..%2f..%2fetc"):
             yield Case(f"{page} {where[:12]}", f"{page}/{where}")
+    for page in (
+        "/file",
+        "/annotate",
+        "/raw-file",
+        "/log",
+        "/diff",
+        "/comparison",
+        "/raw-annotate",
+    ):
+        for path in ("f", "wide", "large.txt", "large.bin", "source"):
+            yield Case(f"{page} of {path}", f"{page}/tip/{path}")
+    for page in ("/rev", "/raw-rev", "/diff", "/graph", "/shortlog"):
+        for back in (1, 2, 3):
+            yield Case(f"{page} of a large changeset {back}", f"{page}/tip~{back}")
+            yield Case(f"{page} of a large changeset by number {back}", f"{page}/-{back + 1}")
     for context in ("0", "1000000", "-1"):
         target = f"/comparison/tip/f?context={context}"
         yield Case(f"comparison context {context}", target)

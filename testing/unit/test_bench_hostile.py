@@ -6,7 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from testing.bench import hostile
+import pytest
+from mercurial import hg
+from mercurial import ui as ui_module
+
+from testing.bench import hostile, hostile_history
 from testing.bench.hostile_cases import cases
 
 LEAST = 150
@@ -58,3 +62,34 @@ def test_a_case_above_a_bar_is_missed() -> None:
     assert hostile.Outcome("x", "200", 1, 2.0, 200_000_000).is_held
     assert not hostile.Outcome("x", "200", 1, 2.1, 0).is_held
     assert not hostile.Outcome("x", "200", 1, 0, 200_000_001).is_held
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Path:
+    """A small history of the bench's shape."""
+    folder = tmp_path / "history"
+    hg.repository(ui_module.ui.load(), bytes(folder), create=True)
+    shape = hostile_history.Shape(
+        lines=30, wide_files=20, large_text_bytes=1000, large_binary_bytes=500
+    )
+    hostile_history.write(str(folder), 40, shape)
+    return folder
+
+
+def test_the_history_is_public_and_has_expensive_changesets_at_its_end(history: Path) -> None:
+    found = hg.repository(ui_module.ui.load(), bytes(history))
+    assert len(found) == 40
+    assert {found[number].phasestr() for number in found} == {b"public"}
+    assert len(found.heads()) == 1
+    tip = found[b"tip"]
+    assert tip[b"f"].data().endswith(b"the last line\n")
+    assert len(found.file(b"f")) == 18 + 2
+    assert len(found[37].files()) == 20
+    assert tip[b"large.bin"].size() == 500
+    for path in tip:
+        tip[path].data()
+
+
+def test_the_history_needs_an_empty_repository(history: Path) -> None:
+    with pytest.raises(SystemExit, match="has 40 changesets, expected none"):
+        hostile_history.write(str(history), 40)
