@@ -217,6 +217,7 @@ class Application:
             found,
             is_draining=self._settings.drain.exists(),
             has_renderers=self.can_compute(),
+            mirror_problem=health.mirror_problem_of(self._settings.mirror_state),
             load=self._rendering.load(),
         )
 

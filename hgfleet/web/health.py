@@ -2,11 +2,12 @@
 
 404 takes no new clients from HAProxy (`disable-on-404`) and lets the present ones finish. An
 overload is 200 with `overloaded` in the document: without this host, the others would have even
-more to do.
+more to do. A mirror that may lack a push that is announced to clients fails.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from http import HTTPStatus
@@ -16,6 +17,7 @@ from hgfleet.web.journal import report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from hgfleet.registry.model import Registry
 
@@ -24,6 +26,15 @@ HEALTH_S: Final = 1.0
 
 SAMPLE: Final = 50
 """Repositories that one look reads, in turn: reading 10,000 each second is a load of its own."""
+
+LEASE_MARGIN_S: Final = 2.0
+"""Seconds before the end of its lease at which a mirror fails; the proxy notices meanwhile."""
+
+LEASE_MOST_S: Final = 600.0
+"""A lease that ends later than that (seconds) was written by a clock that was wrong."""
+
+STATE_BYTES: Final = 1024 * 1024
+"""Bound of the file that replication writes."""
 
 
 class Health(NamedTuple):
@@ -45,6 +56,7 @@ def assess(
     *,
     is_draining: bool,
     has_renderers: bool = True,
+    mirror_problem: str = "",
     load: Mapping[str, int] | None = None,
 ) -> Health:
     """Decide about a worker; `found` is None without a registry.
@@ -63,6 +75,10 @@ def assess(
             status, problem = HTTPStatus.SERVICE_UNAVAILABLE, "no repository can be read"
         elif not has_renderers:
             status, problem = HTTPStatus.SERVICE_UNAVAILABLE, "no renderer can be started"
+        elif mirror_problem:
+            status, problem = HTTPStatus.SERVICE_UNAVAILABLE, mirror_problem
+            # A deploy waits for the host, and not for its mirror to catch up.
+            document["behind"] = True
     if status is HTTPStatus.OK and is_draining:
         status, problem = HTTPStatus.NOT_FOUND, "draining"
     word = "ok" if status is HTTPStatus.OK else "failing"
@@ -70,6 +86,43 @@ def assess(
         document["load"] = dict(load)
         document["overloaded"] = load["waiting"] > 0
     return Health(status, {"status": word, **document, **({"problem": problem} if problem else {})})
+
+
+def mirror_problem(state: bytes | None, *, now: float) -> str:
+    """Say why a mirror may be behind, by the state that replication wrote; empty if it is not.
+
+    `now` is in seconds since 1970. A mirror that cannot reach the primary cannot know that it is
+    behind, so it serves as long as the primary has confirmed its lease.
+    """
+    if state is None:
+        return "replication has written no state"
+    try:
+        found = json.loads(state)
+        caught_up, lease_until = found["caught_up"], found["lease_until"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return "the state of replication cannot be read"
+    is_right = isinstance(caught_up, bool) and type(lease_until) in (int, float)
+    if not is_right or lease_until != lease_until:
+        return "the state of replication cannot be read"
+    if not caught_up:
+        return "replication has not caught up"
+    if lease_until <= now + LEASE_MARGIN_S:
+        return "the primary has not confirmed this mirror's lease"
+    if lease_until > now + LEASE_MOST_S:
+        return "the lease of this mirror ends in the far future"
+    return ""
+
+
+def mirror_problem_of(path: Path | None) -> str:
+    """Say why this host may be behind, by the file of replication; without one it is no mirror."""
+    if path is None:
+        return ""
+    try:
+        with path.open("rb") as file:
+            state = file.read(STATE_BYTES)
+    except OSError:
+        state = None
+    return mirror_problem(state, now=time.time())
 
 
 class Readability:

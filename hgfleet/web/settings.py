@@ -38,6 +38,8 @@ class Settings:
     title: str = "Mercurial repositories"  # HGFLEET_WEB_TITLE
     cache_bytes: int = 64 * 1024 * 1024  # HGFLEET_WEB_CACHE_BYTES, per worker process
     drain: Path = Path("/etc/hgfleet/web.drain")  # HGFLEET_WEB_DRAIN: exists: take no new clients
+    # HGFLEET_WEB_MIRROR_STATE: what replication says of this host; unset: it is no mirror
+    mirror_state: Path | None = None
     auth_socket: Path | None = None  # HGFLEET_WEB_AUTH_SOCKET; unset: no sign-in
     request_cpu_seconds: float = 2.0  # HGFLEET_WEB_REQUEST_CPU_SECONDS, of one request
     archive_cpu_seconds: float = 2.0  # HGFLEET_WEB_ARCHIVE_CPU_SECONDS, of one archive
@@ -67,6 +69,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     access_log = environment.get("HGFLEET_WEB_ACCESS_LOG", "")
     auth_socket = environment.get("HGFLEET_WEB_AUTH_SOCKET", "")
     health_socket = environment.get("HGFLEET_WEB_HEALTH_SOCKET", "")
+    mirror_state = environment.get("HGFLEET_WEB_MIRROR_STATE", "")
     return Settings(
         registry=Path(environment.get("HGFLEET_WEB_REGISTRY", default.registry)),
         dynamic=Path(environment.get("HGFLEET_WEB_DYNAMIC", default.dynamic)),
@@ -77,6 +80,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         title=environment.get("HGFLEET_WEB_TITLE", "") or default.title,
         cache_bytes=_number(environment, "HGFLEET_WEB_CACHE_BYTES", default.cache_bytes, 0),
         drain=Path(environment.get("HGFLEET_WEB_DRAIN", default.drain)),
+        mirror_state=Path(mirror_state) if mirror_state else None,
         auth_socket=Path(auth_socket) if auth_socket else None,
         auth_calls=_number(environment, "HGFLEET_WEB_AUTH_CALLS", default.auth_calls),
         request_cpu_seconds=_seconds(

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import json
+import time
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hgfleet.registry.model import Registry, Repository
 from hgfleet.web import health
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PUBLIC = Repository("open/one", "", "public", (), True, ())
 OTHER = Repository("open/two", "", "public", (), True, ())
@@ -105,3 +110,55 @@ def test_a_disk_that_is_gone_shows_at_once() -> None:
     readability = health.Readability(lambda _: False)
     found = readability.look(MANY)
     assert health.assess(found, is_draining=False).status == 503
+
+
+NOW = 1_000_000.0
+
+
+def state(**changed: object) -> bytes:
+    found = {"role": "mirror", "caught_up": True, "lease_until": NOW + 5, "waiting": 0}
+    return json.dumps({**found, **changed}).encode()
+
+
+def test_a_mirror_that_has_caught_up_and_a_lease_is_healthy() -> None:
+    assert health.mirror_problem(state(), now=NOW) == ""
+    assert health.assess(ALL, is_draining=False, mirror_problem="").status == 200
+
+
+@pytest.mark.parametrize(
+    ("found", "problem"),
+    [
+        (None, "replication has written no state"),
+        (b"", "the state of replication cannot be read"),
+        (b"\xff\xfe", "the state of replication cannot be read"),
+        (b"[" * 100_000, "the state of replication cannot be read"),
+        (b'{"caught_up": 1, "lease_until": 9}', "the state of replication cannot be read"),
+        (b'{"caught_up": true, "lease_until": "9"}', "the state of replication cannot be read"),
+        (state(lease_until=float("inf")), "the lease of this mirror ends in the far future"),
+        (state(lease_until=10**400), "the lease of this mirror ends in the far future"),
+        (b'{"caught_up": true, "lease_until": NaN}', "the state of replication cannot be read"),
+        (b'{"caught_up": true, "lease_until": true}', "the state of replication cannot be read"),
+        (b'{"caught_up": true}', "the state of replication cannot be read"),
+        (state(caught_up=False, waiting=7), "replication has not caught up"),
+        (state(lease_until=NOW + 1.9), "the primary has not confirmed this mirror's lease"),
+        (state(lease_until=NOW - 60), "the primary has not confirmed this mirror's lease"),
+        # A clock that was set back must not keep an old state valid.
+        (state(lease_until=NOW + 3600), "the lease of this mirror ends in the far future"),
+    ],
+)
+def test_a_mirror_that_may_be_behind_takes_no_clients(found: bytes | None, problem: str) -> None:
+    assert health.mirror_problem(found, now=NOW) == problem
+    status, document = health.assess(ALL, is_draining=True, mirror_problem=problem)
+    assert status == 503
+    assert document["problem"] == problem
+    assert document["behind"] is True
+
+
+def test_the_state_of_a_mirror_is_read_from_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    assert health.mirror_problem_of(None) == ""
+    assert health.mirror_problem_of(path) == "replication has written no state"
+    path.write_bytes(state(lease_until=time.time() + 100))
+    assert health.mirror_problem_of(path) == ""
+    path.write_bytes(b" " * health.STATE_BYTES + state(lease_until=time.time() + 100))
+    assert health.mirror_problem_of(path) == "the state of replication cannot be read"

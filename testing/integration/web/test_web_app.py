@@ -13,12 +13,11 @@ import pytest
 from hgfleet.registry import dynamic_update, user_repositories
 from hgfleet.registry.renames import Rename
 from hgfleet.web import listing
+from hgfleet.web.app import Application
 from testing.integration.web.support import PROJECT, Site, ask, last, settle
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from hgfleet.web.app import Application
 
 
 @pytest.fixture
@@ -252,6 +251,19 @@ def test_a_server_that_drains_says_404_and_goes_on_serving(site: Site, web: Appl
     assert (health.status, json.loads(health.text)["problem"]) == (404, "draining")
     assert ask(web, PROJECT, "cmd=heads").status == 200
     site.settings.drain.unlink()
+    assert ask(web, "/healthz").status == 200
+
+
+def test_a_mirror_that_is_not_current_fails_its_check_and_goes_on_serving(site: Site) -> None:
+    state = site.folder / "state.json"
+    web = Application(replace(site.settings, mirror_state=state))
+    check = ask(web, "/healthz")
+    assert (check.status, json.loads(check.text)["problem"]) == (
+        503,
+        "replication has written no state",
+    )
+    assert ask(web, PROJECT, "cmd=heads").status == 200
+    state.write_text(json.dumps({"caught_up": True, "lease_until": time.time() + 500}))
     assert ask(web, "/healthz").status == 200
 
 
