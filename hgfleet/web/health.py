@@ -2,7 +2,7 @@
 
 404 takes no new clients from HAProxy (`disable-on-404`) and lets the present ones finish. An
 overload is 200 with `overloaded` in the document: without this host, the others would have even
-more to do. A mirror that may lack a push that is announced to clients fails.
+more to do. A mirror that may miss an announced push fails.
 """
 
 from __future__ import annotations

@@ -1,0 +1,279 @@
+"""What the broker's configuration, as the role `replication` writes it, lets each host do."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import subprocess
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import jinja2
+import nats
+import nats.errors
+import nats.js.errors
+import pytest
+import yaml
+from nats.js.api import ConsumerConfig, StreamConfig
+
+from hgfleet.replication import messages
+from testing.integration.support.broker import Broker
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from nats.aio.client import Client
+
+ROLE: Final = Path(__file__).resolve().parents[3] / "ansible/roles/replication"
+PRIMARY: Final = "hg1.example.org"
+MIRRORS: Final = ("web1.example.org", "web2.example.org")
+SUBJECTS: Final = {
+    messages.PUSHES: "hgfleet.pushes.*",
+    messages.DOCUMENTS: "hgfleet.documents.*",
+    messages.EVENTS: "hgfleet.events.*",
+}
+ANSWER: Final = 30.0
+"""Bound of a wait for an answer that comes (seconds), also on a machine under load."""
+
+
+def configuration(tls: Path) -> str:
+    """Return what the role writes after the sections that the test's broker has of its own."""
+    loader = jinja2.FileSystemLoader(ROLE / "templates")
+    environment = jinja2.Environment(loader=loader, trim_blocks=True)  # noqa: S701  (no HTML)
+    values = yaml.safe_load((ROLE / "vars/main.yml").read_text())
+    text = environment.get_template("nats.conf.j2").render(
+        ansible_managed="managed",
+        inventory_hostname="broker1.example.org",
+        replication_brokers=["broker1.example.org"],
+        replication_primary=PRIMARY,
+        replication_mirrors=list(MIRRORS),
+        replication_broker_port=4222,
+        replication_broker_disk="1G",
+        _replication_checksums={"/etc/hgfleet/tls/cert.pem": "0"},
+        _replication_streams=values["_replication_streams"],
+    )
+    before, rest = text.split("\njetstream {", 1)
+    settings, tls_section = before.split("\ntls {", 1)
+    assert "listen" in settings
+    users = rest.split("\n}\n", 1)[1]
+    return ("tls {" + tls_section + users).replace("/etc/hgfleet/tls", str(tls))
+
+
+class Authority:
+    """A CA with certificates of hosts, as the role `base` makes them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        self._openssl(
+            *("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
+            *("-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=CA"),
+        )
+        self.sign("broker1.example.org", "cert", "DNS:broker1.example.org,IP:127.0.0.1", "key")
+
+    def sign(self, name: str, file: str, names: str = "", key: str = "") -> ssl.SSLContext:
+        """Make a certificate and return the TLS settings of a client that has it."""
+        key = key or f"{file}-key"
+        self._openssl(
+            *("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
+            *("-keyout", f"{key}.pem", "-out", f"{file}.csr", "-subj", f"/CN={name}"),
+        )
+        # As in the cluster, a certificate has names beside that of the host.
+        (self.folder / "ext").write_text(f"subjectAltName={names or f'DNS:{name},DNS:localhost'}\n")
+        self._openssl(
+            *("x509", "-req", "-in", f"{file}.csr", "-CA", "ca.pem", "-CAkey", "ca.key"),
+            *("-CAcreateserial", "-days", "2", "-extfile", "ext", "-out", f"{file}.pem"),
+        )
+        context = ssl.create_default_context(cafile=str(self.folder / "ca.pem"))
+        context.load_cert_chain(self.folder / f"{file}.pem", self.folder / f"{key}.pem")
+        return context
+
+    def _openssl(self, *words: str) -> None:
+        subprocess.run(["openssl", *words], cwd=self.folder, check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority") / "tls")
+
+
+@pytest.fixture
+def secured(tmp_path: Path, authority: Authority) -> Iterator[Broker]:
+    made = Broker(tmp_path / "secured", configuration(authority.folder), scheme="tls")
+    made.start()
+    try:
+        yield made
+    finally:
+        made.kill()
+
+
+class Host:
+    """A host that is connected; `refused` has what the broker did not let it do."""
+
+    def __init__(self) -> None:
+        self.refused: list[str] = []
+        self.client: Client
+
+    async def may_publish(self, subject: str) -> bool:
+        """Tell whether a message on a subject is accepted."""
+        mark = f"violation for publish to {subject!r}".replace("'", '"').lower()
+        await self.client.publish(subject, b"x")
+        return await self._is_accepted(mark)
+
+    async def may_subscribe(self, subject: str) -> bool:
+        """Tell whether messages of a subject would be delivered."""
+        mark = f"violation for subscription to {subject!r}".replace("'", '"').lower()
+        await self.client.subscribe(subject)
+        return await self._is_accepted(mark)
+
+    async def _is_accepted(self, mark: str) -> bool:
+        # The broker works in order, so a refusal comes before this answer. The answer to the
+        # client's flush would not do: a flush overtakes the messages that were sent before it.
+        await self.client.request("$JS.API.INFO", timeout=ANSWER)
+        return not any(mark in one for one in self.refused)
+
+
+async def connected(broker: Broker, context: ssl.SSLContext) -> Host:
+    host = Host()
+
+    async def note(error: Exception) -> None:
+        host.refused.append(str(error).lower())
+
+    host.client = await nats.connect(
+        broker.url, tls=context, error_cb=note, allow_reconnect=False, connect_timeout=int(ANSWER)
+    )
+    return host
+
+
+async def streams(primary: Host) -> None:
+    for name, subject in SUBJECTS.items():
+        await primary.client.jetstream().add_stream(StreamConfig(name=name, subjects=[subject]))
+
+
+def told(
+    broker: Broker, authority: Authority, story: Callable[[Host, Host], Awaitable[None]]
+) -> None:
+    """Have the primary and a mirror connect, with streams made, and run a story."""
+
+    async def run() -> None:
+        primary = await connected(broker, authority.sign(PRIMARY, "primary"))
+        mirror = await connected(broker, authority.sign(MIRRORS[0], "mirror"))
+        await streams(primary)
+        await story(primary, mirror)
+        await primary.client.close()
+        await mirror.client.close()
+
+    asyncio.run(run())
+
+
+def test_the_primary_publishes_and_a_mirror_reads_through_its_own_consumer(
+    secured: Broker, authority: Authority
+) -> None:
+    async def story(primary: Host, mirror: Host) -> None:
+        identity = uuid.uuid4().hex
+        headers = {messages.MESSAGE_ID: f"{identity}.1"}
+        stream = primary.client.jetstream()
+        for _ in range(2):
+            await stream.publish(messages.pushes(identity), b"push", headers=headers)
+        name = messages.token(MIRRORS[0])
+        for subject, wanted in ((messages.PUSHES, b"push"),):
+            consumer = ConsumerConfig(durable_name=name, filter_subject=SUBJECTS[subject])
+            await mirror.client.jetstream().add_consumer(subject, consumer)
+            source = await mirror.client.jetstream().pull_subscribe_bind(name, subject)
+            (message,) = await source.fetch(1, timeout=ANSWER)
+            assert message.data == wanted
+            await message.ack_sync(timeout=int(ANSWER))
+        found = await stream.stream_info(messages.PUSHES)
+        assert found.state.messages == 1
+        assert not primary.refused
+        assert not mirror.refused
+
+    told(secured, authority, story)
+
+
+def test_a_mirror_tells_how_far_it_is_and_hears_that_its_lease_is_confirmed(
+    secured: Broker, authority: Authority
+) -> None:
+    async def story(primary: Host, mirror: Host) -> None:
+        name = messages.token(MIRRORS[0])
+        for subject in (messages.leases(MIRRORS[0]), messages.applied(MIRRORS[0])):
+            heard = await primary.client.subscribe(subject.replace(name, "*"))
+            await primary.client.flush()
+            assert await mirror.may_publish(subject)
+            assert (await heard.next_msg(timeout=ANSWER)).subject == subject
+        confirmed = await mirror.client.subscribe(f"hgfleet.confirmed.{name}")
+        await mirror.client.flush()
+        assert await primary.may_publish(f"hgfleet.confirmed.{name}")
+        assert (await confirmed.next_msg(timeout=ANSWER)).data == b"x"
+
+    told(secured, authority, story)
+
+
+def test_a_mirror_can_neither_push_nor_speak_for_another(
+    secured: Broker, authority: Authority
+) -> None:
+    other = messages.token(MIRRORS[1])
+
+    async def story(primary: Host, mirror: Host) -> None:
+        for subject in (
+            messages.pushes("0" * 32),
+            messages.documents("registry.json"),
+            messages.events("0" * 32),
+            messages.leases(MIRRORS[1]),
+            messages.applied(MIRRORS[1]),
+            f"hgfleet.confirmed.{other}",
+            "_INBOX.another",
+            f"$JS.API.STREAM.DELETE.{messages.PUSHES}",
+            f"$JS.API.STREAM.PURGE.{messages.PUSHES}",
+            f"$JS.API.STREAM.UPDATE.{messages.PUSHES}",
+            f"$JS.API.CONSUMER.DELETE.{messages.PUSHES}.{other}",
+            f"$JS.API.CONSUMER.MSG.NEXT.{messages.PUSHES}.{other}",
+            f"$JS.ACK.{messages.PUSHES}.{other}.1.1.1.1.0",
+        ):
+            assert not await mirror.may_publish(subject), subject
+        for subject in ("hgfleet.>", f"hgfleet.confirmed.{other}", "$JS.>", ">"):
+            assert not await mirror.may_subscribe(subject), subject
+        found = await primary.client.jetstream().stream_info(messages.PUSHES)
+        assert found.state.messages == 0
+
+    told(secured, authority, story)
+
+
+def test_the_primary_cannot_delete_what_mirrors_still_need(
+    secured: Broker, authority: Authority
+) -> None:
+    async def story(primary: Host, mirror: Host) -> None:
+        del mirror
+        for subject in (
+            f"$JS.API.STREAM.DELETE.{messages.PUSHES}",
+            f"$JS.API.STREAM.PURGE.{messages.PUSHES}",
+            messages.leases(MIRRORS[0]),
+        ):
+            assert not await primary.may_publish(subject), subject
+
+    told(secured, authority, story)
+
+
+@pytest.mark.parametrize("name", ["web3.example.org", "localhost", "broker1.example.org"])
+def test_a_certificate_of_the_site_that_is_no_user_is_refused(
+    secured: Broker, authority: Authority, name: str
+) -> None:
+    context = authority.sign(name, "stranger")
+    with pytest.raises((nats.errors.Error, OSError)):
+        asyncio.run(connected(secured, context))
+
+
+def test_a_client_without_a_certificate_is_refused(secured: Broker, authority: Authority) -> None:
+    context = ssl.create_default_context(cafile=str(authority.folder / "ca.pem"))
+    with pytest.raises((nats.errors.Error, OSError)):
+        asyncio.run(connected(secured, context))
+
+
+def test_a_certificate_of_another_ca_is_refused(
+    secured: Broker, authority: Authority, tmp_path: Path
+) -> None:
+    context: Any = Authority(tmp_path / "other").sign(PRIMARY, "primary")
+    context.load_verify_locations(cafile=str(authority.folder / "ca.pem"))
+    with pytest.raises((nats.errors.Error, OSError)):
+        asyncio.run(connected(secured, context))

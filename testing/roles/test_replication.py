@@ -1,0 +1,167 @@
+"""What the role replication promises, on any host of the group: broker, primary or mirror."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from testinfra.host import Host
+
+    from testing.conftest import WaitFor
+
+SETTINGS = "/etc/hgfleet/replication.toml"
+NATS = "/etc/hgfleet/nats.conf"
+STATE = "/run/hgfleet-replication/state.json"
+USERS = {
+    "hgfleet-broker.service": "hgbroker",
+    "hgfleet-relay.service": "hg",
+    "hgfleet-source.service": "hg",
+    "hgfleet-applier.service": "hg",
+}
+OF = {
+    "primary": {"hgfleet-relay.service", "hgfleet-source.service"},
+    "mirror": {"hgfleet-applier.service"},
+}
+
+# Runs on the host: connects to a broker, with or without a certificate, and prints the answers.
+CONNECT = """
+import json, socket, ssl, sys
+where, files = sys.argv[1], sys.argv[2:]
+host, port = where.rsplit(":", 1)
+raw = socket.create_connection((host, int(port)), timeout=20)
+print(raw.makefile("rb", buffering=0).readline()[:4].decode())
+context = ssl.create_default_context(cafile="/etc/hgfleet/tls/ca.pem")
+if files:
+    context.load_cert_chain(*files)
+try:
+    with context.wrap_socket(raw, server_hostname=host) as secure:
+        secure.sendall(b'CONNECT {"verbose":true,"lang":"test","version":"0"}\\r\\n')
+        print(secure.recv(200).decode().strip())
+except OSError as error:
+    print("refused:", error)
+"""
+
+
+@pytest.fixture
+def units(host: Host) -> set[str]:
+    """The units of replication that the host has."""
+    return {unit for unit in USERS if host.file(f"/etc/systemd/system/{unit}").exists}
+
+
+@pytest.fixture
+def settings(host: Host) -> dict[str, Any]:
+    if not host.file(SETTINGS).exists:
+        pytest.skip("a broker alone")
+    return tomllib.loads(host.file(SETTINGS).content_string)
+
+
+def test_a_host_has_the_programs_of_its_part_and_no_others(host: Host, units: set[str]) -> None:
+    wanted = {"hgfleet-broker.service"} if host.file(NATS).exists else set()
+    if host.file(SETTINGS).exists:
+        wanted |= OF[tomllib.loads(host.file(SETTINGS).content_string)["role"]]
+    assert units == wanted
+    assert units
+
+
+def test_programs_run_and_start_with_the_host(host: Host, units: set[str]) -> None:
+    for unit in units:
+        service = host.service(unit)
+        assert service.is_running, host.run("journalctl -u %s -n 30 --no-pager", unit).stdout
+        assert service.is_enabled
+
+
+def test_programs_are_sandboxed_and_nothing_of_them_is_root(host: Host, units: set[str]) -> None:
+    for unit in units:
+        told = host.check_output("systemd-analyze security --no-pager %s", unit).splitlines()[-1]
+        assert float(told.split()[-3]) <= 2.5, told
+        group = host.check_output("systemctl show -P ControlGroup %s", unit)
+        processes = host.check_output("cat /sys/fs/cgroup%s/cgroup.procs", group).split()
+        owners = host.check_output("ps -o user= -p %s", ",".join(processes)).split()
+        assert set(owners) == {USERS[unit]}
+
+
+def test_each_unit_names_its_runbook(host: Host, units: set[str]) -> None:
+    for unit in units:
+        shown = host.check_output("systemctl show -P Documentation %s", unit)
+        assert host.file(shown.removeprefix("file://")).exists, shown
+
+
+def test_settings_are_those_that_the_programs_read(host: Host, settings: dict[str, Any]) -> None:
+    read = (
+        "import json; from hgfleet.replication import settings; found = settings.load();"
+        "print(json.dumps([found.role, found.host, found.primary]))"
+    )
+    told = host.check_output("/opt/hgfleet/current/bin/python -I -c %s", read)
+    name = host.check_output("hostname")
+    assert json.loads(told) == [settings["role"], name, settings["primary"]]
+    assert (settings["role"] == "primary") == (settings["primary"] == name)
+
+
+def test_the_server_of_the_package_is_off(host: Host, units: set[str]) -> None:
+    if "hgfleet-broker.service" in units:
+        assert not host.service("nats-server.service").is_running
+        assert not host.service("nats-server.service").is_enabled
+
+
+def test_messages_are_for_the_broker_alone(host: Host, units: set[str]) -> None:
+    if "hgfleet-broker.service" in units:
+        folder = host.file("/var/lib/hgfleet-broker")
+        assert (folder.user, folder.mode) == ("hgbroker", 0o700)
+
+
+def test_a_broker_knows_a_host_by_its_certificate(host: Host, settings: dict[str, Any]) -> None:
+    for broker in settings["brokers"]:
+        where = broker.removeprefix("tls://")
+        tls = "/etc/hgfleet/tls"
+        told = host.check_output(
+            f"python3 -c %s %s {tls}/cert.pem {tls}/key.pem", CONNECT, where
+        ).splitlines()
+        assert told == ["INFO", "+OK"]
+        told = host.check_output("python3 -c %s %s", CONNECT, where).splitlines()
+        assert told[0] == "INFO"
+        assert "+OK" not in told[1]
+
+
+def test_a_mirror_refuses_changes_and_the_primary_waits_for_mirrors(
+    host: Host, settings: dict[str, Any]
+) -> None:
+    show = "HGRCPATH=/etc/hgfleet/hgrc /opt/hgfleet/current/bin/hg config %s"
+    if settings["role"] == "mirror":
+        assert host.check_output(show, "hgfleet.replica-of") == settings["primary"]
+        assert host.run(show, "hgfleet.relay").rc == 1
+        for folder in ("manifests", "pullbundles"):
+            found = host.file(f"/var/lib/hgfleet/{folder}")
+            assert (found.user, found.group, found.mode) == ("hg", "hg", 0o2750)
+    else:
+        assert host.run(show, "hgfleet.replica-of").rc == 1
+        wake = host.file(host.check_output(show, "hgfleet.relay"))
+        assert wake.is_socket
+        assert (wake.group, wake.mode & 0o007) == ("hg", 0)
+
+
+def test_a_mirror_catches_up_and_is_healthy_from_then_on(
+    host: Host, settings: dict[str, Any], wait_for: WaitFor
+) -> None:
+    if settings["role"] != "mirror":
+        pytest.skip("the primary")
+
+    def state() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(host.file(STATE).content_string)
+        return found
+
+    wait_for("the mirror to catch up", lambda: state()["caught_up"], 120)
+    ask = (
+        "import ssl, urllib.request as u\n"
+        "context = ssl.create_default_context(cafile='/etc/hgfleet/tls/ca.pem')\n"
+        "try: print(u.urlopen('https://localhost:8443/healthz', context=context).status)\n"
+        "except u.HTTPError as error: print(error.code)\n"
+    )
+    wait_for(
+        "the mirror to be healthy", lambda: host.check_output("python3 -c %s", ask) == "200", 120
+    )
+    found = host.file(STATE)
+    assert (found.user, found.mode) == ("hg", 0o644)
