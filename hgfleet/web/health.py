@@ -1,8 +1,8 @@
 """Health of this web worker, for the balancer: 200, 404 while draining, 503 while failing.
 
-404 takes no new clients from HAProxy (`disable-on-404`) and lets the present ones finish. An
-overload is 200 with `overloaded` in the document: without this host, the others would have even
-more to do. A mirror that may miss an announced push fails.
+For HAProxy a host that answers 404 or 503 is down: it gets no new requests, and those under way
+finish. An overload is 200 with `overloaded` in the document: without this host, the others would
+have even more to do. A mirror that may miss an announced push fails.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ import pytest
 if TYPE_CHECKING:
     from testinfra.host import Host
 
+    from testing.conftest import WaitFor
+
 HERE = "https://localhost"
 
 
@@ -55,12 +57,26 @@ def test_a_web_host_answers_through_it_with_hsts(host: Host) -> None:
     assert int(re.findall(r"max-age=(\d+)", answer["strict-transport-security"])[0]) >= 31536000
 
 
-def test_every_web_host_is_well(host: Host) -> None:
-    told = host.check_output("echo 'show stat' | socat - /run/haproxy/admin.sock")
-    servers = [line.split(",") for line in told.splitlines() if line.startswith("web,")]
-    states = {row[1]: row[17] for row in servers if row[1] != "BACKEND"}
-    assert states
-    assert set(states.values()) == {"UP"}, states
+def test_every_web_host_is_well(host: Host, wait_for: WaitFor) -> None:
+    def states() -> dict[str, str]:
+        told = host.check_output("echo 'show stat' | socat - /run/haproxy/admin.sock")
+        servers = [line.split(",") for line in told.splitlines() if line.startswith("web,")]
+        found = {row[1]: row[17] for row in servers if row[1] != "BACKEND"}
+        assert found
+        assert set(found.values()) == {"UP"}, found
+        return found
+
+    # A mirror comes back by itself when it has caught up.
+    wait_for("every web host to be up", states, 120)
+
+
+def test_a_client_stays_on_one_web_host(host: Host) -> None:
+    """Under load the host with the fewest connections would be another one each time."""
+    for number in range(20):
+        assert ask(host, "GET", f"{HERE}/healthz?stays={number}")["status"] == "200"
+    lines = host.check_output("journalctl -u haproxy -n 2000 --no-pager -o cat").splitlines()
+    found = {json.loads(line)["server"] for line in lines if "/healthz?stays=" in line}
+    assert len(found) == 1
 
 
 def test_plain_http_is_redirected(host: Host) -> None:
