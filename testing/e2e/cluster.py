@@ -10,18 +10,34 @@ import urllib.request
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import bootstrap
 from bootstrap import ROOT
 
 from testing.e2e.command import Result, run, wait_until
-from testing.e2e.host import Host, RequestLog, SessionLog
+from testing.e2e.host import Host, Journals, RequestLog, SessionLog
 from testing.e2e.people import Directory, Person
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from email.message import Message
+
+# Runs on a host: prints checksums of files that mirrors have too, and the user repositories.
+DOCUMENTS: Final = """
+import glob, hashlib, json, os
+folder = "/var/lib/hgfleet/"
+files = glob.glob(folder + "dynamic/registry.json") + glob.glob(folder + "dynamic/tokens/*.json")
+files += glob.glob(folder + "manifests/**/*.manifest", recursive=True)
+for file in sorted(files):
+    print(file, hashlib.sha256(open(file, "rb").read()).hexdigest()[:16])
+try:
+    paths = json.load(open(folder + "dynamic/registry.json"))["repositories"]
+except OSError:
+    paths = {}
+for path in sorted(paths):
+    print(path, os.path.isdir(f"/srv/hg/repos/{path}/.hg"))
+"""
 
 
 @dataclass(frozen=True)
@@ -90,6 +106,10 @@ class Cluster:
         """Return an address of the web part, through the proxy."""
         return f"{self.env['HGFLEET_HTTP_URL']}/{path}"
 
+    def primary_url(self, path: str) -> str:
+        """Return an address of the web part of the host that takes pushes, past the proxy."""
+        return f"https://{self.address(self.first('ssh'))}:8443/{path}"
+
     @cached_property
     def _opener(self) -> urllib.request.OpenerDirector:
         trust = ssl.create_default_context(cafile=self.env["HGFLEET_CA_CERT"])
@@ -122,14 +142,20 @@ class Cluster:
             raise AssertionError(f"{whole} does not answer: {error}") from None
 
     def requests(self, repository: str) -> RequestLog:
-        """Begin to read the web part's log of one repository here."""
-        host = self.first("web")
-        unit = host.shell("systemctl show --property=Environment --value hgfleet-web.service")
+        """Begin to read the logs of one repository here, on whichever host a client is served."""
+        hosts = self.all("web")
+        show = "systemctl show --property=Environment --value hgfleet-web.service"
+        unit = hosts[0].shell(show)
         found = re.search(r"\bHGFLEET_WEB_ACCESS_LOG=(\S+)", unit)
         assert found, f"hgfleet-web.service names no HGFLEET_WEB_ACCESS_LOG: {unit}"
         # A host that never had a request has no log yet, and making it is not our business.
-        place = host.shell(f"stat -c '%i %s' {found[1]} 2>/dev/null || echo 0 0")
-        return RequestLog(host, repository, found[1], place)
+        stat = f"stat -c '%i %s' {found[1]} 2>/dev/null || echo 0 0"
+        places = tuple((host, host.shell(stat)) for host in hosts)
+        return RequestLog(places, repository, found[1])
+
+    def journals(self, group: str) -> Journals:
+        """Begin to read the journals of all hosts of a group here."""
+        return Journals.begin(self.all(group))
 
     def sessions(self, repository: str, person: str) -> SessionLog:
         """Begin to read the SSH shell's log of one repository and person here."""
@@ -155,7 +181,9 @@ class Cluster:
         at a time, and the other passes it over.
         """
         self.wait_for_bundles(repository)
-        return self.first("bundles").systemctl("start", "hgfleet-bundles.service")
+        done = self.first("bundles").systemctl("start", "hgfleet-bundles.service")
+        self.wait_for_mirrors()
+        return done
 
     def wait_for_bundles(self, repository: str) -> None:
         """Wait until the run that follows each push has made the bundles of a repository."""
@@ -163,6 +191,26 @@ class Cluster:
         script = f"[ ! -e {marker} ] && [ ! -e {marker}+ ] && echo done || :"
         host = self.first("bundles")
         wait_until(f"bundles of {repository}", lambda: host.shell(script) == "done\n", 60)
+        self.wait_for_mirrors()
+
+    def wait_for_mirrors(self) -> None:
+        """Wait until each web host has the files of the primary that are beside repositories.
+
+        A push waits for the mirrors itself. User repositories, tokens and manifests follow.
+        """
+        primary = self.first("ssh")
+        mirrors = [host for host in self.all("web") if host != primary]
+        if not mirrors:
+            return
+
+        def is_equal() -> bool:
+            wanted = primary.run("python3", "-c", DOCUMENTS).ok().stdout
+            found = {host.name: host.run("python3", "-c", DOCUMENTS).ok() for host in mirrors}
+            behind = [name for name, result in found.items() if result.stdout != wanted]
+            assert not behind, f"{', '.join(behind)}: {found[behind[0]].stdout}\nnot {wanted}"
+            return True
+
+        wait_until("the mirrors have the documents of the primary", is_equal, 60)
 
     def remote_heads(self, repository: str) -> set[str]:
         """Return the heads that the web part shows."""

@@ -15,7 +15,7 @@ from testing.e2e.command import Result, run, wait_until
 from testing.e2e.container import entering
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 @dataclass(frozen=True)
@@ -70,17 +70,39 @@ class Host:
 
 
 @dataclass(frozen=True)
-class RequestLog:
-    """The web part's log of requests, from a moment on and of one repository."""
+class Journals:
+    """The journals of several hosts, from a moment on."""
 
-    host: Host
+    cursors: tuple[tuple[Host, str], ...]
+
+    @classmethod
+    def begin(cls, hosts: Iterable[Host]) -> Journals:
+        """Note where the journals end now."""
+        return cls(tuple((host, host.journal_cursor()) for host in hosts))
+
+    def lines(self, *options: str) -> list[str]:
+        """Return the messages since then, host after host."""
+        found = [host.journal_after(cursor, *options) for host, cursor in self.cursors]
+        return [line for lines in found for line in lines]
+
+
+@dataclass(frozen=True)
+class RequestLog:
+    """The logs of requests of all web hosts, from a moment on and of one repository.
+
+    `places` has the inode and the size of each host's log at that moment.
+    """
+
+    places: tuple[tuple[Host, str], ...]
     repository: str
     file: str
-    inode_and_size: str
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return this repository's requests since the cursor was taken."""
-        inode, size = self.inode_and_size.split()
+        """Return this repository's requests since the cursor was taken, host after host."""
+        return [line for place in self.places for line in self._lines_of(*place)]
+
+    def _lines_of(self, host: Host, inode_and_size: str) -> list[dict[str, Any]]:
+        inode, size = inode_and_size.split()
         # Where it was rotated meanwhile, the lines are in two files.
         script = f"""
             [ -e {self.file} ] || exit 0
@@ -90,7 +112,7 @@ class RequestLog:
                 find "$(dirname {self.file})" -inum {inode} -exec tail -c +$(({size} + 1)) {{}} +
                 cat {self.file}
             fi"""
-        found = [json.loads(line) for line in self.host.shell(script).splitlines()]
+        found = [json.loads(line) for line in host.shell(script).splitlines()]
         return [line for line in found if line.get("repository") == self.repository]
 
     def wait(self, command: str) -> list[dict[str, Any]]:

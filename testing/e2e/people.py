@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 DENIED: Final = "Permission denied (publickey)"
 """The answer of ssh when the server took no key, for any reason."""
+
+CHANGE: Final = re.compile(r"repo (?!info|list)|token (?!list)")
+"""The commands over SSH that change user repositories or tokens."""
 
 
 def basic(name: str, secret: str) -> dict[str, str]:
@@ -62,6 +66,9 @@ class Person:
         """Run a command over SSH as this person."""
         words = ["ssh", *self.ssh_options, *options, *self.ssh_target, *command]
         done = run(words, stdin=stdin, env=self.environment)
+        if done.code == 0 and CHANGE.match(" ".join(command)):
+            # What a command changes beside repositories is on the mirrors a moment later.
+            self.cluster.wait_for_mirrors()
         shown = ["ssh", *options, f"{self.name}'s key", *command]
         return replace(done, command=" ".join(shown))
 

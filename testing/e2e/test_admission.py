@@ -100,7 +100,7 @@ def test_more_clones_than_slots_wait_and_all_succeed(
     wait_until("both slots are taken", lambda: len(queue(ssh_host, "served")) == SLOTS)
 
     def clone(number: int) -> Result:
-        url = cluster.url(REPOSITORY) if number % 2 else alice.ssh_url(REPOSITORY)
+        url = cluster.primary_url(REPOSITORY) if number % 2 else alice.ssh_url(REPOSITORY)
         return alice.hg("clone", "--noupdate", url, str(tmp_path / str(number)))
 
     with ThreadPoolExecutor(6) as pool:
@@ -143,7 +143,7 @@ def test_a_clone_that_is_given_up_leaves_the_queue(
     assert source.heads()
     served = [unread() for _ in range(SLOTS)]
     wait_until("both slots are taken", lambda: len(queue(ssh_host, "served")) == SLOTS)
-    for number, url in enumerate((cluster.url(REPOSITORY), alice.ssh_url(REPOSITORY))):
+    for number, url in enumerate((cluster.primary_url(REPOSITORY), alice.ssh_url(REPOSITORY))):
         said = tmp_path / f"said{number}"
         with said.open("w") as file:
             process = subprocess.Popen(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from testing.e2e.command import wait_until
+from testing.e2e.host import Journals
 from testing.e2e.people import basic
 
 if TYPE_CHECKING:
@@ -62,10 +63,11 @@ def new_token() -> Iterator[Callable[[Person], Token]]:
 @pytest.fixture
 def fresh(cluster: Cluster) -> Iterator[None]:
     """Limits as after a start, before and after: all clients here come from one address."""
-    host = cluster.first("web")
-    host.systemctl("restart", UNIT).ok()
+    for host in cluster.all("web"):
+        host.systemctl("restart", UNIT).ok()
     yield
-    host.systemctl("restart", UNIT).ok()
+    for host in cluster.all("web"):
+        host.systemctl("restart", UNIT).ok()
 
 
 def heads(cluster: Cluster, name: str, secret: str, repository: str = PRIVATE) -> Page:
@@ -258,26 +260,29 @@ def test_nothing_secret_is_written_anywhere(
 ) -> None:
     token = new_token(alice)
     mistyped = f"mistyped-{uuid.uuid4()}"
-    hosts = [cluster.first(group) for group in ("web", "proxy", "directory", "ssh")]
-    cursors = {host.name: host.journal_cursor() for host in hosts}
+    groups = ("web", "proxy", "directory", "ssh")
+    hosts = list(dict.fromkeys(host for group in groups for host in cluster.all(group)))
+    journals = Journals.begin(hosts)
     for number, secret in enumerate((alice.password, token.secret)):
         alice.signed_in(secret, tmp_path).clone(cluster.url(PRIVATE), tmp_path / str(number))
     assert heads(cluster, "alice", mistyped).status == 401
     # Some people type it into the wrong field.
     assert heads(cluster, mistyped, alice.password).status == 401
 
-    web = cluster.first("web")
-    bind = web.shell("cat /etc/hgfleet/secrets/auth-bind").strip()
+    webs = cluster.all("web")
+    bind = webs[0].shell("cat /etc/hgfleet/secrets/auth-bind").strip()
     secrets = [alice.password, token.secret, mistyped, bind]
     secrets += [basic("alice", secret)["Authorization"].split()[1] for secret in secrets[:3]]
-    said = [line for host in hosts for line in host.journal_after(cursors[host.name])]
+    said = journals.lines()
     assert any("event=auth" in line and "person=alice" in line for line in said), "no log at all"
-    written = web.shell("cat /var/log/hgfleet/web/access.log /var/log/nginx/access.log")
+    logs = "cat /var/log/hgfleet/web/access.log /var/log/nginx/access.log"
+    written = "".join(host.shell(logs) for host in webs)
     assert '"user":"alice"' in written
     running = "".join(host.shell("ps -eo args --no-headers -ww") for host in hosts)
     for place, text in (("journals", "\n".join(said)), ("logs", written), ("ps", running)):
         for number, secret in enumerate(secrets):
             assert secret not in text, f"secret number {number} is in {place}"
-    kept = web.shell("cat /var/lib/hgfleet/dynamic/tokens/tokens.json")
-    assert token.identity in kept
-    assert token.secret.removeprefix("hgt_") not in kept
+    for web in webs:
+        kept = web.shell("cat /var/lib/hgfleet/dynamic/tokens/tokens.json")
+        assert token.identity in kept
+        assert token.secret.removeprefix("hgt_") not in kept

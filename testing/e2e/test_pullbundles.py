@@ -40,14 +40,13 @@ def test_a_stale_clone_is_sent_from_disk_what_it_lacks(
 ) -> None:
     url = cluster.url(REPOSITORY) if scheme == "https" else alice.ssh_url(REPOSITORY)
     clone = alice.clone(url, tmp_path / "clone", "--noupdate", "-r", STALE)
-    host = cluster.first("web" if scheme == "https" else "ssh")
-    cursor = host.journal_cursor()
+    journals = cluster.journals("web" if scheme == "https" else "ssh")
 
     clone.hg("pull").ok()
 
     def served() -> list[str]:
         event = f"event=pullbundle repository={REPOSITORY} "
-        return [line for line in host.journal_after(cursor) if event in line]
+        return [line for line in journals.lines() if event in line]
 
     (line,) = wait_until("the server logs that it sent pull bundles", served, 10)
     fields = dict(word.partition("=")[::2] for word in line.split() if "=" in word)
@@ -70,8 +69,7 @@ def test_incoming_is_sent_from_disk_and_its_bundle_can_be_applied(
 ) -> None:
     url = cluster.url(REPOSITORY) if scheme == "https" else alice.ssh_url(REPOSITORY)
     clone = alice.clone(url, tmp_path / "clone", "--noupdate", "-r", STALE)
-    host = cluster.first("web" if scheme == "https" else "ssh")
-    cursor = host.journal_cursor()
+    journals = cluster.journals("web" if scheme == "https" else "ssh")
 
     bundle = tmp_path / "incoming.hg"
     shown = clone.hg("incoming", "--quiet", "-T", "{node}\n", "--bundle", str(bundle)).ok().stdout
@@ -79,7 +77,7 @@ def test_incoming_is_sent_from_disk_and_its_bundle_can_be_applied(
 
     def is_served() -> bool:
         event = f"event=pullbundle repository={REPOSITORY} "
-        return any(event in line for line in host.journal_after(cursor))
+        return any(event in line for line in journals.lines())
 
     wait_until("the server logs that it sent pull bundles", is_served, 10)
     clone.hg("verify").ok()

@@ -118,10 +118,11 @@ for url in sys.argv[1].split():
     request = u.Request(f"{url}?cmd=clonebundles", headers=headers)
     print(u.urlopen(request, context=context).read().decode().split()[0])
 """
-    # Through the proxy, and past it to the web host, which believes the proxy alone.
-    urls = f"https://proxy1/{REPOSITORY} https://hg1:8443/{REPOSITORY}"
+    # Through the proxy, and past it to each web host, which believes the proxy alone.
+    webs = [f"https://{host.name}:8443/{REPOSITORY}" for host in cluster.all("web")]
+    urls = " ".join([f"https://proxy1/{REPOSITORY}", *webs])
     said = west.host.run("python3", "-c", script, urls, east.address).ok().stdout.split()
-    assert names(cluster, said) == ["s3-2/stream"] * 2
+    assert names(cluster, said) == ["s3-2/stream"] * (1 + len(webs))
 
     ssh = f"ssh://hg@hg1/{REPOSITORY}"
     forged = f"SetEnv=SSH_CONNECTION={east.address}"

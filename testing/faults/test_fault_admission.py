@@ -67,7 +67,7 @@ def clone_at_once(
     """Clone several times at the same time, over HTTPS and SSH; return places and results."""
 
     def clone(number: int) -> tuple[Path, Result]:
-        url = cluster.url(repository) if number % 2 else person.ssh_url(repository)
+        url = cluster.primary_url(repository) if number % 2 else person.ssh_url(repository)
         target = place / str(number)
         return target, person.hg("clone", "--noupdate", url, str(target))
 
