@@ -11,7 +11,7 @@
 
 IDENTITY is that of a push log. A message of a push has the id "IDENTITY.NUMBER", so that the broker
 drops a second copy. A record that is too large for a message has one with an empty body: mirrors
-fetch it from the source. Whatever arrives is parsed as hostile input.
+fetch it from the source. What arrives is parsed as hostile input.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Wake socket of the relay: a Unix socket on which sessions say that they have pushed.
 
 A session sends one line of JSON and reads one (`wake.py`). The socket is open to the group `hg`;
-whatever arrives is parsed as hostile input.
+what arrives is parsed as hostile input.
 """
 
 from __future__ import annotations

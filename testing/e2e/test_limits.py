@@ -5,6 +5,7 @@ The requests come from hosts of the cluster: the address of this machine has no 
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import TYPE_CHECKING, Any, Final
 
@@ -110,12 +111,16 @@ def get(host: Host, path: str) -> int:
     return int(host.run("python3", "-c", GET, path).ok().stdout)
 
 
+def _gets_pages(host: Host) -> bool:
+    return get(host, CACHED) == 200
+
+
 @pytest.fixture
 def hosts(cluster: Cluster) -> tuple[Host, Host]:
     """Two hosts with addresses of their own that the proxy refuses nothing."""
     attacker, other = cluster.all("objectstore")[-1], cluster.first("directory")
     for host in (attacker, other):
-        wait_until(f"{host.name} gets pages", lambda host=host: get(host, CACHED) == 200, 60)
+        wait_until(f"{host.name} gets pages", functools.partial(_gets_pages, host), 60)
     return attacker, other
 
 

@@ -59,7 +59,7 @@ def shows(cluster: Cluster, host: Host, node: str) -> bool:
 
 
 def refuses(cluster: Cluster, host: Host, who: Mapping[str, str]) -> bool:
-    """Tell whether a web host lets nobody in with these credentials."""
+    """Tell whether a web host refuses these credentials."""
     return ask(cluster, host, f"{PRIVATE}?cmd=heads", who).status == 401
 
 

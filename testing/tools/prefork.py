@@ -140,7 +140,7 @@ class Server:
                 end.close()
             said = _communicate(stdin, given, (stdout, stderr))
             code = int(connection.recv(4) or b"255")
-        return subprocess.CompletedProcess([kind, *words], code, *said)
+        return subprocess.CompletedProcess([kind, *map(str, words)], code, *said)
 
 
 def read_at_start(environment: Mapping[str, str]) -> dict[str, str | None]:

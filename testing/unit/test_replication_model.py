@@ -1,4 +1,4 @@
-"""Applier and stream as a random machine: whatever a network, a broker and kills do, mirrors agree.
+"""Applier and stream as a random machine: under any order of faults, mirrors end up equal.
 
 The machine has a primary's push logs, a stream that loses, repeats and reorders messages, a source
 that is away at times, workers that fail, and an applier that is killed. Its workers decide as the
