@@ -31,6 +31,10 @@ a mirror                        refused, for operators too, except where the rep
                                 a record of the primary; that record is appended as it is
 ==============================  ==============================================================
 
+:hg:`pushlog` shows the log, :hg:`debugpushlog --verify` compares it with the repository. The revset
+``pushed()`` finds changesets by their push, and the template keywords ``{pushid}``, ``{pushuser}``
+and ``{pushdate}`` show it.
+
 The log holds names and addresses of people. It is never part of a clone, bundle or stream.
 """
 
@@ -40,17 +44,36 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from mercurial import encoding, error, extensions, registrar, repair
+from mercurial import (
+    cmdutil,
+    encoding,
+    error,
+    extensions,
+    logcmdutil,
+    registrar,
+    repair,
+    revsetlang,
+    scmutil,
+    smartset,
+    templateutil,
+)
 
 from hgfleet.hg.hooks import OPERATOR, refuse, text, writer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hgfleet.pushlog.facts import Facts
     from hgfleet.pushlog.log_file import Tip
+    from hgfleet.pushlog.record import Record
 
 testedwith = b"7.2"
 minimumhgversion = b"7.2"
 
+cmdtable: dict[bytes, Any] = {}
+command = registrar.command(cmdtable)
+revsetpredicate = registrar.revsetpredicate()
+templatekeyword = registrar.templatekeyword()
 configtable: dict[bytes, Any] = {}
 configitem = registrar.configitem(configtable)
 configitem(b"hgfleet", b"pushlog", default=False)
@@ -207,3 +230,157 @@ def _strip(original: Any, ui: Any, repo: Any, *arguments: Any, **named: Any) -> 
     finally:
         repo.pushlog_removed = repo.pushlog_digest_before = None
     return result
+
+
+@command(
+    b"pushlog",
+    [
+        (b"u", b"user", b"", b"pushes of this user (a name, or re:PATTERN)", b"USER"),
+        (b"d", b"date", b"", b"pushes of this time, see hg help dates", b"DATE"),
+        (b"i", b"id", b"", b"pushes with these ids: 42, 40:50, 40: or :50", b"RANGE"),
+        (b"r", b"rev", [], b"pushes of these changesets", b"REV"),
+        (b"l", b"limit", b"", b"at most so many pushes", b"NUM"),
+        *cmdutil.formatteropts,
+    ],
+    b"[OPTION]...",
+    helpcategory=command.CATEGORY_CHANGE_NAVIGATION,
+)
+def pushlog(ui: Any, repo: Any, **options: Any) -> int:
+    """Show who pushed what and when, the newest push first.
+
+    The words for -T: id, kind, user, date, key, client, changesets, heads, bookmarks, verdicts.
+    Returns 0 if a push was found, 1 if not.
+    """
+    from hgfleet.pushlog import reading
+
+    wanted = reading.conditions(options["user"], options["date"], options["id"])
+    if options["rev"]:
+        numbers = scmutil.revrange(repo, options["rev"])
+        nodes = frozenset(repo[number].hex().decode("ascii") for number in numbers)
+        wanted = wanted._replace(changesets=nodes)
+    limit = logcmdutil.getlimit({b"limit": options["limit"]})
+    count = 0
+    with ui.formatter(b"pushlog", {b"template": options["template"]}) as fm:
+        for record in reading.last(repo, wanted, limit):
+            count += 1
+            _show(fm, record)
+    return 0 if count else 1
+
+
+def _show(fm: Any, record: Record) -> None:
+    def listed(values: Iterable[str], name: bytes) -> Any:
+        return fm.formatlist([encoding.strtolocal(value) for value in values], name)
+
+    fm.startitem()
+    fm.write(b"id kind", b"%d %s", record.id, record.kind.encode())
+    fm.write(b"user", b" %s", record.user.encode() or b"-")
+    fm.write(b"date", b" %s", fm.formatdate((record.time / 1000, 0), b"%Y-%m-%d %H:%M:%S UTC"))
+    fm.condwrite(record.client, b"client", b" from %s", record.client.encode())
+    fm.condwrite(record.key, b"key", b" with %s", record.key.encode())
+    fm.plain(b": %d changesets" % len(record.changesets))
+    fm.data(changesets=listed(record.changesets, b"changeset"))
+    fm.data(heads=listed(record.heads.new, b"head"))
+    names = [name for name, _, _ in record.bookmarks]
+    fm.condwrite(names, b"bookmarks", b", bookmarks %s", listed(names, b"bookmark"))
+    verdicts = [f"{name}: {verdict}" for name, verdict in sorted(record.verdicts.items())]
+    fm.data(verdicts=listed(verdicts, b"verdict"))
+    fm.plain(b"\n")
+
+
+@command(
+    b"debugpushlog",
+    [
+        (b"", b"verify", None, b"compare the log with the repository"),
+        (b"", b"adopt", None, b"begin the log of a repository that has none"),
+    ],
+    b"--verify | --adopt",
+)
+def debugpushlog(ui: Any, repo: Any, **options: Any) -> int:
+    """Verify the push log, or begin it.
+
+    --verify checks the chain of records and their form, that each changeset of the repository is in
+    one record or was adopted, that each recorded one is there or was removed, and the heads.
+    Returns 0 if all is right, 1 with a line for each problem.
+    """
+    from hgfleet.pushlog import reading
+
+    if options["adopt"]:
+        adopt(repo)
+    elif not options["verify"]:
+        raise error.InputError(b"expected --verify or --adopt")
+    found = list(reading.problems(repo))
+    for problem in found:
+        ui.write(b"%s\n" % encoding.strtolocal(problem))
+    return 1 if found else 0
+
+
+def adopt(repo: Any) -> None:
+    """Begin the log of a repository that has changesets and no log, with the record of adoption."""
+    from hgfleet.pushlog import log_file, reading
+
+    if not is_logged(repo):
+        raise error.Abort(
+            b"this repository has no push log", hint=b"only registered repositories have one"
+        )
+    repo = repo.unfiltered()
+    with repo.lock():
+        if not len(repo) or log_file.tip(reading.file(repo)).id:
+            return
+        repo.pushlog_adopts = True
+        try:
+            with repo.transaction(b"pushlog"):
+                pass
+        finally:
+            repo.pushlog_adopts = False
+
+
+@revsetpredicate(b"pushed([user], [date], [id])")
+def pushed(repo: Any, subset: Any, x: Any) -> Any:
+    """Changesets by the user, the time and the id of their push; of all pushes without one.
+
+    Forms: ``pushed(alice)``, ``pushed("re:^a")``, ``pushed(date="2026-11")``,
+    ``pushed(id="40:50")``. See :hg:`help dates`.
+    """
+    from hgfleet.pushlog import reading
+
+    arguments = revsetlang.getargsdict(x, b"pushed", b"user date id")
+    values = {
+        name: revsetlang.getstring(value, b"pushed takes texts: user, date, id")
+        for name, value in arguments.items()
+    }
+    wanted = reading.conditions(values.get(b"user"), values.get(b"date"), values.get(b"id"))
+    rev = repo.unfiltered().changelog.index.get_rev
+    numbers = (
+        rev(bytes.fromhex(node))
+        for node, record in reading.pushes_of(repo).items()
+        if wanted.fits(record)
+    )
+    return subset & smartset.baseset(sorted({one for one in numbers if one is not None}))
+
+
+def _push_of(context: Any, mapping: Any) -> Record | None:
+    from hgfleet.pushlog import reading
+
+    node = context.resource(mapping, b"ctx").hex().decode("ascii")
+    return reading.pushes_of(context.resource(mapping, b"repo")).get(node)
+
+
+@templatekeyword(b"pushid", requires={b"repo", b"ctx"})
+def pushid(context: Any, mapping: Any) -> Any:
+    """Integer. The id of the push that brought the changeset; empty for an adopted one."""
+    record = _push_of(context, mapping)
+    return record.id if record else None
+
+
+@templatekeyword(b"pushuser", requires={b"repo", b"ctx"})
+def pushuser(context: Any, mapping: Any) -> Any:
+    """String. The user who pushed the changeset; empty for an adopted one."""
+    record = _push_of(context, mapping)
+    return record.user.encode() if record else b""
+
+
+@templatekeyword(b"pushdate", requires={b"repo", b"ctx"})
+def pushdate(context: Any, mapping: Any) -> Any:
+    """Date information. The time of the push; none for an adopted changeset."""
+    record = _push_of(context, mapping)
+    return templateutil.date((record.time / 1000, 0)) if record else None
