@@ -42,7 +42,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mercurial import (
     cmdutil,
@@ -61,7 +61,7 @@ from mercurial import (
 from hgfleet.hg.hooks import OPERATOR, refuse, text, writer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from hgfleet.pushlog.facts import Facts
     from hgfleet.pushlog.log_file import Tip
@@ -71,9 +71,10 @@ testedwith = b"7.2"
 minimumhgversion = b"7.2"
 
 cmdtable: dict[bytes, Any] = {}
-command = registrar.command(cmdtable)
-revsetpredicate = registrar.revsetpredicate()
-templatekeyword = registrar.templatekeyword()
+_Function = TypeVar("_Function", bound="Callable[..., Any]")
+command: Callable[..., Callable[[_Function], _Function]] = registrar.command(cmdtable)
+revsetpredicate: Callable[..., Callable[[_Function], _Function]] = registrar.revsetpredicate()
+templatekeyword: Callable[..., Callable[[_Function], _Function]] = registrar.templatekeyword()
 configtable: dict[bytes, Any] = {}
 configitem = registrar.configitem(configtable)
 configitem(b"hgfleet", b"pushlog", default=False)
@@ -243,7 +244,7 @@ def _strip(original: Any, ui: Any, repo: Any, *arguments: Any, **named: Any) -> 
         *cmdutil.formatteropts,
     ],
     b"[OPTION]...",
-    helpcategory=command.CATEGORY_CHANGE_NAVIGATION,
+    helpcategory=registrar.command.CATEGORY_CHANGE_NAVIGATION,
 )
 def pushlog(ui: Any, repo: Any, **options: Any) -> int:
     """Show who pushed what and when, the newest push first.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from hgfleet.pushlog.record import Node, Record
 
-_RANGE: Final = re.compile(r"(?P<first>[0-9]{1,18})?(?P<to>:)?(?P<last>[0-9]{1,18})?")
+_RANGE: Final = re.compile(r"(?P<first>[0-9]{1,18})?(?:(?P<to>:)(?P<last>[0-9]{1,18})?)?")
 
 
 class Query(NamedTuple):

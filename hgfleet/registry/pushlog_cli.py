@@ -20,6 +20,8 @@ _EPILOG = """\
 examples:
   hgfleet pushlog index                  bring the index of every repository up to date
   hgfleet pushlog index team/project     of one of them
+  hgfleet pushlog verify                 compare every log with its repository
+  hgfleet pushlog adopt                  begin the logs of repositories that have none
 
 It runs as root, and works with the rights of hg. An index is made from its push log and can be
 deleted at any time: this command, or the next pushes, make it again.
@@ -43,6 +45,21 @@ def add_parser(subparsers: Any) -> None:
         "hgfleet pushlog index team/project",
         _index,
     )
+    _add_paths(one)
+    for name, text in (
+        ("adopt", "begin the log of repositories that have changesets and none"),
+        ("verify", "compare logs with their repositories: chain, changesets, heads"),
+    ):
+        one = subcommands.on_repositories(
+            commands, name, text, f"hgfleet pushlog {name} team/project", _check
+        )
+        one.set_defaults(action=name)
+        _add_paths(one)
+        help_ = f"the configuration that hg gets as HGRCPATH ({paths.HGRC})"
+        one.add_argument("--hgrc", default=paths.HGRC, metavar="PATH", help=help_)
+
+
+def _add_paths(one: argparse.ArgumentParser) -> None:
     for option, default, text in (
         ("--registry", paths.COMPILED, "the compiled registry"),
         ("--dynamic", paths.DYNAMIC, "the user repositories"),
@@ -50,6 +67,16 @@ def add_parser(subparsers: Any) -> None:
     ):
         one.add_argument(option, default=default, metavar="PATH", help=f"{text} ({default})")
     one.add_argument("--user", default="hg", help="owner of the repositories (hg)")
+
+
+def _check(options: argparse.Namespace) -> int:
+    from hgfleet.registry import pushlog_check
+
+    owned_files.become(options.user)
+    places = {path: Path(options.root) / path for path in _chosen(options)}
+    named = bool(options.repositories)
+    pushlog_check.run(places, options.action, options.hgrc, named=named)
+    return 0
 
 
 def _index(options: argparse.Namespace) -> int:
@@ -69,8 +96,8 @@ def _index(options: argparse.Namespace) -> int:
     return code
 
 
-def _logged(options: argparse.Namespace) -> Sequence[str]:
-    """Return the named repositories, or all that have a push log here. Raises UsageError."""
+def _chosen(options: argparse.Namespace) -> Sequence[str]:
+    """Return the named repositories, or all of the registry. Raises UsageError."""
     known = user_repositories.load_effective(
         options.registry, options.dynamic, lambda text: print(f"warning: {text}", file=sys.stderr)
     ).repositories
@@ -79,7 +106,12 @@ def _logged(options: argparse.Namespace) -> Sequence[str]:
             f"not in the registry: {', '.join(unknown)}; `hgfleet registry show --compiled` and "
             "`hgfleet repo list` show what is"
         )
-    named: Sequence[str] = options.repositories or [*known]
+    return options.repositories or [*known]
+
+
+def _logged(options: argparse.Namespace) -> Sequence[str]:
+    """Return the chosen repositories that have a push log here. Raises UsageError."""
+    named = _chosen(options)
     root = Path(options.root)
     logged = [path for path in named if (root / path / ".hg/store" / log_file.NAME).exists()]
     for path in options.repositories:

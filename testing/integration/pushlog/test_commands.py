@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from hgfleet.registry.model import Settings, build
 from testing.integration.pushlog.site import KEY, OPERATOR
 
 if TYPE_CHECKING:
@@ -114,3 +117,36 @@ def test_a_repository_is_adopted_once(pushed: PushlogSite) -> None:
     pushed.hg("init", pushed.root / "clone")
     said = pushed.start("-R", pushed.root / "clone", "debugpushlog", "--adopt", **OPERATOR)
     assert "only registered repositories have one" in said.stderr
+
+
+def test_operators_verify_and_adopt_all_repositories(pushed: PushlogSite) -> None:
+    pushed.hg("clone", "--pull", "-U", pushed.path("server"), pushed.path("fork"), **OPERATOR)
+    pushed.configure("fork")
+    settings = Settings(push=("staff",))
+    pushed.register(build({"server": ("", settings), "fork": ("", settings)}, {}, settings))
+
+    def hgfleet(*words: str) -> tuple[int, list[str]]:
+        options = ["--registry", pushed.registry, "--dynamic", pushed.dynamic]
+        options += ["--root", pushed.repos, "--hgrc", pushed.hgrc, "--user", "root"]
+        done = subprocess.run(
+            [sys.executable, "-m", "hgfleet", "pushlog", *words, *map(str, options)],
+            env=pushed.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, (done.stdout + done.stderr).splitlines()
+
+    code, said = hgfleet("verify")
+    assert code == 65, "\n".join(said)
+    assert sorted(said) == [
+        "fork: no log, and 3 changesets; `hgfleet pushlog adopt` begins one",
+        "hgfleet: 1 push logs have problems; docs/runbooks/pushlog.md has the repairs",
+        "server: ok",
+    ]
+    assert hgfleet("adopt") == (0, ["fork: ok", "server: ok"])
+    (adoption,) = pushed.records("fork")
+    assert (adoption.kind, adoption.user) == ("adoption", "operator:pushlog")
+    assert hgfleet("verify") == (0, ["fork: ok", "server: ok"])
+    assert hgfleet("verify", "server") == (0, ["server: ok"])
+    assert hgfleet("verify", "other")[0] == 2
