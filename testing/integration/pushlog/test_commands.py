@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hgfleet.core.errors import PushlogError
 from hgfleet.registry.model import Settings, build
 from testing.integration.pushlog.site import KEY, OPERATOR
 
@@ -138,7 +139,7 @@ def test_operators_verify_and_adopt_all_repositories(pushed: PushlogSite) -> Non
         return done.returncode, (done.stdout + done.stderr).splitlines()
 
     code, said = hgfleet("verify")
-    assert code == 65, "\n".join(said)
+    assert code == PushlogError.exit_code, "\n".join(said)
     assert sorted(said) == [
         "fork: no log, and 3 changesets; `hgfleet pushlog adopt` begins one",
         "hgfleet: 1 push logs have problems; docs/runbooks/pushlog.md has the repairs",
