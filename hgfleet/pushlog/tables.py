@@ -96,6 +96,8 @@ class Selection:
     """Milliseconds, not included."""
     users: tuple[str, ...] = ()
     ids: tuple[int, ...] | None = None
+    has_changesets: bool = False
+    """Whether pushes without changesets are left out: those of phases, bookmarks and markers."""
 
 
 def via(record: Record) -> str:
@@ -209,7 +211,7 @@ def named(connection: sqlite3.Connection, prefix: str) -> list[tuple[bytes, int]
 
 def _where(wanted: Selection) -> tuple[str, list[Any]]:
     """Return the condition in SQL, of placeholders, and its values."""
-    conditions = ["1"]
+    conditions = ["changesets > 0" if wanted.has_changesets else "1"]
     values: list[Any] = []
     for text, value in (
         ("id > ?", wanted.after_id),

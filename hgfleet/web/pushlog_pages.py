@@ -192,6 +192,8 @@ def _push_html(home: str, row: Row) -> list[str]:
             f'<li><a href="{home}/rev/{line.node}">{node}</a><span>{escape(line.summary)}</span>'
             f'<span class="soft">{escape(line.author)}</span></li>'
         )
+    if not row.seen and push.kind == "push":
+        parts.append('<li><span class="soft">no changesets</span></li>')
     if row.more:
         parts.append(f'<li><span class="soft">{row.more}</span></li>')
     parts.append("</ul>")
@@ -209,7 +211,7 @@ def _by(push: Push) -> str:
 def _heading(row: Row) -> str:
     if row.push.kind != "push":
         return f"push {row.push.id}: {_by(row.push)}"
-    changesets = "1 changeset" if row.seen == 1 else f"{row.seen} changesets"
+    changesets = "1 changeset" if row.seen == 1 else f"{row.seen or 'no'} changesets"
     than = "more than " if row.is_part else ""
     return f"push {row.push.id} by {row.push.user}: {than}{changesets}"
 

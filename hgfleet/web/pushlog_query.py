@@ -3,7 +3,9 @@
 The parameters are those of its public documentation ("Pushlog" in the documentation of
 version-control-tools): of two lower bounds the first of startdate, fromchange, startID counts, of
 two upper bounds the first of enddate, tochange, endID. Without any bound, user or changeset the
-answer is the newest pushes. An unknown parameter is ignored.
+answer is the newest pushes. An unknown parameter is ignored. Their log has pushes of changesets
+alone, and clients take the last changeset of each push; so here pushes of phases, bookmarks and
+markers alone are left out unless `empty` is given, which is ours.
 """
 
 from __future__ import annotations
@@ -82,6 +84,7 @@ class Query:
     tips_only: bool = False
     full: bool = False
     version: int = 1
+    with_empty: bool = False
     page: int = 1
 
     @property
@@ -133,6 +136,7 @@ def parse(query: str, page: str = "") -> Query:
         changesets=_several(given, "changeset"),
         tips_only=_last(given, "tipsonly") == "1",
         full="full" in given,
+        with_empty="empty" in given,
         version=_version(_last(given, "version")),
         page=_page(page),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -67,6 +67,9 @@ class PageOf:
 def for_programs(view: View, history: History, query: Query) -> list[Shown]:
     """Return the pushes that a query selects, oldest first; raises QueryError."""
     wanted = selection(view, history, query)
+    # A push that a query names is in the answer in any case.
+    named = bool(query.changesets) or query.with_empty
+    wanted = replace(wanted, has_changesets=not named)
     if query.is_open:
         pushes = view.newest(wanted, NEWEST)[::-1]
     else:
@@ -96,6 +99,8 @@ def show(
 ) -> Shown:
     """Return a push with what a reader sees of it, of its last `most` changesets."""
     nodes = view.nodes(push.id) if push.changesets else []
+    if push.kind == "adoption":
+        nodes = [node for node, of in _named(view, history, query) if of == push.id]
     if query.tips_only:
         most = 1
     seen: dict[Sight, list[bytes]] = {sight: [] for sight in Sight}
@@ -109,12 +114,12 @@ def selection(view: View, history: History, query: Query) -> Selection:
     """Return the conditions of a query; raises QueryError for an unknown changeset."""
     after, to = query.start_id, query.end_id
     if query.from_change is not None:
-        after = push_of(view, history, query.from_change)
+        _, after = located(view, history, query.from_change)
     if query.to_change is not None:
-        to = push_of(view, history, query.to_change)
+        _, to = located(view, history, query.to_change)
     ids = None
     if query.changesets:
-        ids = tuple(sorted({push_of(view, history, name) for name in query.changesets}))
+        ids = tuple(sorted({push for _, push in _named(view, history, query)}))
     start, end = query.start_time, query.end_time
     return Selection(
         after_id=after,
@@ -127,8 +132,12 @@ def selection(view: View, history: History, query: Query) -> Selection:
     )
 
 
-def push_of(view: View, history: History, name: str) -> int:
-    """Return the push of a changeset; raises QueryError for an unknown one.
+def _named(view: View, history: History, query: Query) -> list[tuple[bytes, int]]:
+    return [located(view, history, name) for name in query.changesets]
+
+
+def located(view: View, history: History, name: str) -> tuple[bytes, int]:
+    """Return a changeset and its push; raises QueryError for an unknown one.
 
     A changeset that no push names was there before the log: it belongs to the adoption, or to no
     push (0) where there is none.
@@ -140,10 +149,10 @@ def push_of(view: View, history: History, name: str) -> int:
     if node is None or history.sight(node) is Sight.NOTHING:
         raise QueryError(f"unknown revision '{name}'", 404)
     push = view.push_of(node)
-    if push is not None:
-        return push
-    adoption = view.adoption()
-    return adoption.id if adoption else 0
+    if push is None:
+        adoption = view.adoption()
+        push = adoption.id if adoption else 0
+    return node, push
 
 
 def _hidden(view: View, history: History, prefix: str) -> bytes | None:

@@ -65,6 +65,7 @@ SELECTIONS = [
     (Selection(users=("a' OR 1 --",)), []),
     (Selection(ids=(9, 2)), [2, 9]),
     (Selection(ids=()), []),
+    (Selection(has_changesets=True, after_id=8), [9, 10]),
     (Selection(from_time=START_MS + 60_000, until_time=START_MS + 240_000), [2, 3, 4]),
 ]
 
@@ -237,8 +238,11 @@ def test_no_address_and_no_key_is_in_the_index(file: Path, chain: Chain) -> None
 def test_the_kind_of_proof_is_kept(store: Path, cache: Path, chain: Chain) -> None:
     chain.push(node_of(92), key="certificate:alice@example.org")
     chain.push(node_of(93), key="", client="")
+    chain.push(user="carol")
+    assert seen(store, cache, Selection(has_changesets=True, after_id=10)) == [11, 12]
     with View(store, cache) as pushes:
-        assert [push.via for push in pushes.newest(Selection(), 3)] == [
+        assert [push.via for push in pushes.newest(Selection(), 4)] == [
+            "key",
             "operator",
             "certificate",
             "key",

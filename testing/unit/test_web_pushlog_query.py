@@ -37,6 +37,7 @@ OTHER = "25f2a69ac7ac2919ef35c0b937b862fbb9e7e1f7"
         ("tipsonly=2", Query()),
         ("full", Query(full=True)),
         ("full=0", Query(full=True)),
+        ("empty=1&version=2", Query(with_empty=True, version=2)),
         ("full=1&version=1", Query(full=True)),
         ("branch=default&nodetail=1&cb=f", Query()),
         ("startID=3&startID=4", Query(start_id=4)),

@@ -113,22 +113,23 @@ def ids(first: int, final: int) -> list[int]:
 
 DOCUMENTED = [
     ("", ids(4, 13)),
-    ("startID=0", ids(1, 13)),
+    ("startID=0", ids(2, 13)),
+    ("startID=0&empty=1", ids(1, 13)),
     ("startID=5", ids(6, 13)),
     ("startID=13", []),
     ("startID=99", []),
-    ("endID=3", ids(1, 3)),
+    ("endID=3", [2, 3]),
     ("startID=5&endID=8", ids(6, 8)),
     ("startID=8&endID=5", []),
     ("startID=2&endID=999999", ids(3, 13)),
     ("fromchange=@4", ids(5, 13)),
-    ("tochange=@4", ids(1, 4)),
+    ("tochange=@4", ids(2, 4)),
     ("fromchange=@4&tochange=@6", ids(5, 6)),
     ("fromchange=@4&endID=5", [5]),
     ("startID=4&tochange=@6", ids(5, 6)),
     ("fromchange=adopted", ids(2, 13)),
-    ("tochange=adopted", [1]),
-    ("changeset=adopted", [1]),
+    ("tochange=adopted", []),
+    ("tochange=adopted&empty", [1]),
     ("changeset=@7", [7]),
     ("changeset=@7&changeset=@9", [7, 9]),
     ("changeset=@7&startID=7", []),
@@ -140,11 +141,11 @@ DOCUMENTED = [
     ("user=nobody", []),
     (f"startdate={START + 60 * 9}", ids(11, 13)),
     (f"startdate={START + 60 * 9 - 1}", ids(10, 13)),
-    (f"enddate={START + 60 * 3}", ids(1, 3)),
-    (f"enddate={START + 60 * 3 + 1}", ids(1, 4)),
+    (f"enddate={START + 60 * 3}", [2, 3]),
+    (f"enddate={START + 60 * 3 + 1}", ids(2, 4)),
     (f"startdate={START}&enddate={START + 121}", ids(2, 3)),
     ("startdate=2023-11-14+22:20:20", ids(9, 13)),
-    ("startdate=2023-11-14&enddate=2023-11-15", ids(1, 13)),
+    ("startdate=2023-11-14&enddate=2023-11-15", ids(2, 13)),
     ("startdate=2023-11-15", []),
     ("startdate=2023-11-14T22:20:20Z&endID=9", [9]),
     ("startID=11&unknown=1&branch=default", [12, 13]),
@@ -168,6 +169,32 @@ def test_every_combination_of_the_public_documentation(logged: Logged, indexed: 
 
     for query, expected in DOCUMENTED:
         assert logged.pushes(filled(query)) == expected, query
+
+
+def test_the_adoption_lists_the_changesets_that_a_query_names(logged: Logged) -> None:
+    first, second = logged.site.hg(REPOSITORY, "log", "-r", "0:1", "-T", "{node}\n").split()
+    for query, changesets in (
+        (f"changeset={first}", [first]),
+        (f"changeset={second}&changeset={first}&tipsonly=0", [second, first]),
+        (f"changeset={second[:8]}&tipsonly=1", [second]),
+    ):
+        found = json.loads(logged.get(query).body)
+        assert found == {"1": {"changesets": changesets, "date": START, "user": "operator"}}
+    both = json.loads(logged.get(f"changeset={first}&changeset={logged.nodes[5][0]}&full").body)
+    assert [changeset["node"] for changeset in both["1"]["changesets"]] == [first]
+    assert len(both["5"]["changesets"]) == len(logged.nodes[5])
+
+
+def test_a_push_of_phases_alone_is_left_out_for_clients_that_take_its_last_changeset(
+    logged: Logged,
+) -> None:
+    logged.nodes[14] = []
+    logged.chain.push(user=user_of(14), phases=((logged.nodes[13][0], "draft", "public"),))
+    assert logged.pushes("startID=12") == [13]
+    assert logged.pushes("startID=12&endID=14") == [13]
+    assert logged.pushes("") == ids(4, 13)
+    assert logged.pushes("startID=12&empty=1") == [13, 14]
+    assert "no changesets" in logged.get("startID=13", "pushloghtml").text
 
 
 def test_version_1_is_the_default_and_has_the_pushes_alone(logged: Logged) -> None:
@@ -234,8 +261,8 @@ def test_an_answer_is_kept_until_the_next_push(logged: Logged) -> None:
     assert last(logged.site)["cache"] == "miss"
     assert logged.pushes("startID=12") == [13]
     assert last(logged.site)["cache"] == "hit"
-    logged.nodes[14] = []
-    logged.chain.push(user=user_of(14))
+    logged.nodes[14] = [logged.nodes[13][0]]
+    logged.chain.push(*logged.nodes[14], user=user_of(14))
     assert logged.pushes("startID=12") == [13, 14]
 
 
@@ -329,7 +356,7 @@ def test_a_feed(logged: Logged, command: str) -> None:
         assert root.findtext(f"{atom}{name}")
     entries = root.findall(f"{atom}entry")
     assert len(entries) == 9
-    assert entries[0].findtext(f"{atom}title") == "push 14 by carol: 0 changesets"
+    assert entries[0].findtext(f"{atom}title") == "push 14 by carol: no changesets"
     assert entries[1].findtext(f"{atom}author/{atom}name") == "alice"
     assert entries[1].findtext(f"{atom}updated") == "2023-11-14T22:25:20Z"
     content = entries[1].findtext(f"{atom}content")
