@@ -52,8 +52,8 @@ _OFF: Final = (
     b"session_limits",
     b"signedbundles",
 )
-# The right to write (the applier is an operator), and the append of the record's line.
-_HOOKS: Final = (b"access", b"pushlog")
+# The right to write (the applier is an operator), the append of the record's line, its index.
+_HOOKS: Final = (b"access", b"pushlog", b"pushlog_index")
 
 
 class IncompleteError(Exception):

@@ -16,7 +16,7 @@ from hgfleet.bundles.manifest import Manifests
 from hgfleet.bundles.reader import Reader
 from hgfleet.core import files
 from hgfleet.core.errors import HgfleetError, PushlogError, UnavailableError
-from hgfleet.pushlog import chain, log_file
+from hgfleet.pushlog import chain, index, index_step, log_file
 from hgfleet.replication import changesets, snapshot
 from hgfleet.replication.source_client import GoneError
 from hgfleet.replication.source_requests import Selection
@@ -175,6 +175,8 @@ class Rebuild:
             )
         files.sync(fresh, 0o640)
         fresh.rename(log)
+        # No transaction will find it due until the next push.
+        index.refresh(str(log), str(self._place / ".hg/cache" / index_step.NAME))
 
 
 class _UnequalError(UnavailableError):

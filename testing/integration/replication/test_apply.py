@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
+from hgfleet.pushlog import index_step
 from hgfleet.replication.apply import open_repository
 from hgfleet.replication.failures import Kind
 from hgfleet.replication.jobs import Job
@@ -15,9 +17,9 @@ from hgfleet.replication.work import Worker
 from testing.integration.support.primary import InProcessSource, Primary, create, state
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hgfleet.replication.jobs import Result
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 class Pair:
@@ -221,6 +223,20 @@ def test_no_hook_runs(pair: Pair) -> None:
     pair.primary.push_commits()
     assert pair.run(*pair.primary.messages()).failure is None
     assert pair.is_equal()
+
+
+def test_the_index_of_the_push_log_follows_on_the_mirror(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hgrc = tmp_path / "hgrc"
+    hgrc.write_text(f"[extensions]\npushlog_index = {ROOT}/hgext/pushlog_index.py\n")
+    monkeypatch.setenv("HGRCPATH", str(hgrc))
+    for _number in range(40):
+        pair.primary.push_commits()
+    assert pair.run(*pair.primary.messages()).failure is None
+    hg = pair.root / "a/.hg"
+    covered = index_step.covered_bytes(str(hg / "cache" / index_step.NAME))
+    assert 0 < covered <= (hg / "store/pushlog").stat().st_size < covered + index_step.STEP + 1024
 
 
 def test_a_transaction_that_a_killed_process_left_is_undone(pair: Pair) -> None:

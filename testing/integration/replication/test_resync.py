@@ -13,6 +13,8 @@ import pytest
 
 from hgfleet.bundles.manifest import Entry, Manifests
 from hgfleet.core.errors import HgfleetError, PushlogError, TemporaryError, UnavailableError
+from hgfleet.pushlog import index_step
+from hgfleet.pushlog.view import View
 from hgfleet.replication import changesets, rebuild, resync, snapshot
 from testing.integration.support.hosts import Authority, Host, Primary, client
 
@@ -82,6 +84,18 @@ def test_a_missing_repository_is_made(primary: Primary, mirror: Host, said: list
     _assert_equal(primary, mirror)
     assert (mirror.path(PATH) / ".hg/hgrc").is_file()
     assert mirror.path(PATH).stat().st_mode & 0o7777 == 0o2750
+
+
+def test_a_long_push_log_comes_with_its_index(
+    primary: Primary, mirror: Host, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_step, "STEP", 1)
+    _resync(mirror, said)
+    _assert_equal(primary, mirror)
+    control = mirror.path(PATH) / ".hg"
+    assert (control / "cache" / index_step.NAME).is_file()
+    with View(control / "store", control / "cache") as pushes:
+        assert pushes.last_id == 3
 
 
 def test_a_damaged_repository_is_replaced(primary: Primary, mirror: Host, said: list[str]) -> None:
