@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet import cli
+from hgfleet.core.errors import PushlogError
 from hgfleet.pushlog import index_step
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.model import Registry, Repository
@@ -55,7 +56,7 @@ def test_a_damaged_log_is_named_and_the_others_are_indexed(
     run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "team/one/.hg/store/pushlog").write_bytes(b"{}\n")
-    assert cli.main(run) == 65
+    assert cli.main(run) == PushlogError.exit_code
     printed = capsys.readouterr()
     assert "team/one: " in printed.err
     assert "byte 0" in printed.err
