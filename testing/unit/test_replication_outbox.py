@@ -1,0 +1,186 @@
+"""The outbox: what of a push log is committed, and what the stream gets next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet.pushlog.log_file import Entry, Tip
+from hgfleet.pushlog.record import Heads, Record, hash_of
+from hgfleet.replication import committed, outbox
+from hgfleet.replication.committed import Stamp
+from hgfleet.replication.messages import PushMessage
+from hgfleet.replication.outbox import LOST, Position, Queue
+from hgfleet.replication.positions import FILE, Positions
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+IDENTITY = "7d" * 16
+
+
+def write(store: Path, count: int) -> list[Entry]:
+    """Write a log with so many records."""
+    entries: list[Entry] = []
+    tip = Tip()
+    for number in range(1, count + 1):
+        record = Record(
+            number, IDENTITY, "push", "alice", number, tip.hash, heads=Heads(digest="0" * 64)
+        )
+        entries.append(Entry(tip.end, record.line(), record))
+        tip = outbox.after(tip, entries[-1:])
+    (store / "pushlog").write_bytes(b"".join(entry.line + b"\n" for entry in entries))
+    return entries
+
+
+def position(store: Path, entries: list[Entry], **more: int) -> Position:
+    stamp = committed.stamp(store)
+    assert stamp is not None
+    return Position("team/tool", outbox.after(Tip(), entries), stamp, **more)
+
+
+# Committed records.
+
+
+@pytest.mark.parametrize(
+    ("journal", "expected"),
+    [
+        (None, None),
+        (b"", None),
+        (b"00changelog.i\x00512\ndata/pushlog.i\x007\n", None),
+        (b"00changelog.i\x00512\npushlog\x00300\n", 300),
+        (b"pushlog\x000\n", 0),
+        (b"pushlog\x00x\n", None),
+    ],
+)
+def test_a_journal_names_the_size_before_its_transaction(
+    journal: bytes | None, expected: int | None
+) -> None:
+    assert committed.boundary(journal) == expected
+
+
+def test_records_of_an_open_transaction_are_not_committed(tmp_path: Path) -> None:
+    entries = write(tmp_path, 3)
+    assert committed.read(tmp_path) == entries
+    assert committed.read(tmp_path, entries[1].offset) == entries[1:]
+    assert committed.last(tmp_path) == entries[2:]
+    (tmp_path / "journal").write_bytes(b"00changelog.i\x0012\n")
+    assert committed.read(tmp_path) == entries
+    (tmp_path / "journal").write_bytes(b"pushlog\x00%d\n" % entries[2].offset)
+    assert committed.read(tmp_path) == entries[:2]
+    assert committed.last(tmp_path) == []
+
+
+def test_a_record_that_an_abort_removed_meanwhile_is_not_committed(tmp_path: Path) -> None:
+    entries = write(tmp_path, 3)
+    write(tmp_path, 2)
+    assert committed.settled(tmp_path, entries) == entries[:2]
+    (tmp_path / "pushlog").unlink()
+    assert committed.settled(tmp_path, entries) == []
+    assert committed.read(tmp_path) == committed.last(tmp_path) == []
+
+
+def test_the_last_record_is_found_behind_long_ones(tmp_path: Path) -> None:
+    long = Record(
+        1,
+        IDENTITY,
+        "push",
+        "alice",
+        1,
+        "0" * 64,
+        changesets=tuple(f"{number:040x}" for number in range(5000)),
+        heads=Heads(digest="0" * 64),
+    )
+    (tmp_path / "pushlog").write_bytes(long.line() + b"\n")
+    (found,) = committed.last(tmp_path)
+    assert found == Entry(0, long.line(), long)
+    second = replace(long, id=2, previous=hash_of(long.line()))
+    with (tmp_path / "pushlog").open("ab") as log:
+        log.write(second.line() + b"\n")
+    assert committed.last(tmp_path) == [Entry(found.end, second.line(), second)]
+
+
+# What is published.
+
+
+def test_a_log_is_read_again_when_it_changed_or_the_stream_lost_it(tmp_path: Path) -> None:
+    entries = write(tmp_path, 2)
+    done = position(tmp_path, entries)
+    assert outbox.is_read(done, done.stamp)
+    assert outbox.is_read(None, None)
+    assert not outbox.is_read(None, done.stamp)
+    assert not outbox.is_read(done, done.stamp._replace(inode=1))
+    assert not outbox.is_read(position(tmp_path, entries[:1]), done.stamp)
+    assert not outbox.is_read(position(tmp_path, entries, sequence=LOST), done.stamp)
+
+
+def test_a_log_that_does_not_go_on_is_named(tmp_path: Path) -> None:
+    entries = write(tmp_path, 3)
+    done = position(tmp_path, entries[:2])
+    assert outbox.rewound(done, entries[2:], done.stamp) is None
+    assert outbox.rewound(done, [], done.stamp) is None
+    assert "has 10 bytes" in str(outbox.rewound(done, [], Stamp(1, 10, 1)))
+    other = replace(entries[2].record, previous="ff" * 32)
+    wrong = outbox.rewound(done, [Entry(entries[2].offset, other.line(), other)], done.stamp)
+    assert wrong is not None
+    assert "continues ffffffffffff" in wrong
+
+
+def test_a_long_log_that_the_stream_does_not_know_is_not_published_whole() -> None:
+    assert outbox.whole(None, outbox.FEW)
+    assert not outbox.whole(None, outbox.FEW + 1)
+    assert outbox.whole(3, 100_000)
+
+
+def test_messages_beyond_the_last_one_of_a_stream_are_lost(tmp_path: Path) -> None:
+    entries = write(tmp_path, 1)
+    found = [position(tmp_path, entries, sequence=number) for number in (0, 5, 6)]
+    assert outbox.lost(found, 5, is_new=False) == found[2:]
+    assert outbox.lost(found, 9, is_new=True) == found
+
+
+def test_a_body_fits_into_a_message_of_the_broker(tmp_path: Path) -> None:
+    (entry,) = write(tmp_path, 1)
+    message = PushMessage("team/tool", entry.line, entry.record, b"x" * 1000)
+    size = len(entry.line) + 1
+    assert outbox.body(message, size + 1000) == message.body()
+    assert outbox.body(message, size + 999) == entry.line + b"\n"
+    assert outbox.body(message, size - 1) == b""
+
+
+def test_a_repository_has_one_worker_and_waiting_pushers_come_first() -> None:
+    queue = Queue()
+    for path in ("a", "b", "a"):
+        queue.add(path)
+    queue.add("c", first=True)
+    assert [queue.take(), queue.take()] == ["c", "a"]
+    queue.add("a", first=True)
+    assert [queue.take(), queue.take()] == ["b", None]
+    assert len(queue) == 4
+    queue.done("a")
+    assert queue.take() == "a"
+
+
+# Positions.
+
+
+def test_positions_survive_and_a_corrupt_file_is_as_good_as_none(tmp_path: Path) -> None:
+    saved = position(tmp_path, write(tmp_path, 2), sequence=9)
+    first = Positions(tmp_path)
+    first.save(saved)
+    first.note("stream", "today")
+    first.close()
+    second = Positions(tmp_path)
+    assert second.get("team/tool") == saved
+    assert list(second) == [saved]
+    assert second.fact("stream") == "today"
+    second.forget("team/tool")
+    second.close()
+    assert list(Positions(tmp_path)) == []
+    (tmp_path / FILE).write_bytes(b"nonsense " * 1000)
+    third = Positions(tmp_path)
+    assert third.get("team/tool") is None
+    third.save(saved)
+    assert third.get("team/tool") == saved

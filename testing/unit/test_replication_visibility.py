@@ -1,0 +1,93 @@
+"""Mirrors that show a push, and what its pusher reads."""
+
+from __future__ import annotations
+
+import pytest
+
+from hgfleet.replication import visibility, wake
+from hgfleet.replication.visibility import Shown
+
+A, B = "a" * 32, "b" * 32
+MIRRORS = ("hgweb1", "hgweb2")
+
+
+def test_a_mirror_shows_a_push_and_all_before_it() -> None:
+    shown = Shown()
+    shown.published(A, 7)
+    assert shown.applied("hgweb1", A, 5)
+    assert not shown.applied("hgweb1", A, 4)
+    assert shown.showing(A, 5) == {"hgweb1"}
+    assert shown.showing(A, 6) == frozenset()
+    assert shown.is_published(A, 6)
+    assert not shown.is_published(A, 8)
+
+
+def test_a_mirror_cannot_fill_the_memory() -> None:
+    shown = Shown(most=2)
+    assert not shown.applied("hgweb1", A, 1)
+    for repository in (A, B, "c" * 32):
+        shown.published(repository, 1)
+        shown.applied("hgweb1", repository, 1)
+    assert len(shown._published) == len(shown._applied) == 2
+    assert not shown.is_published(A, 1)
+
+
+@pytest.mark.parametrize(
+    ("showing", "live", "published", "complete", "expected"),
+    [
+        (MIRRORS, MIRRORS, True, True, "visible on 2/2 mirrors in 0.31 s"),
+        (
+            ("hgweb1",),
+            MIRRORS,
+            True,
+            False,
+            "hgweb2 does not show it yet (waited 2 s); visible on 1/2 mirrors",
+        ),
+        (
+            (),
+            MIRRORS,
+            True,
+            False,
+            "hgweb1, hgweb2 do not show it yet (waited 2 s); visible on 0/2 mirrors",
+        ),
+        (
+            ("hgweb1",),
+            ("hgweb1",),
+            True,
+            True,
+            "visible on 1/2 mirrors in 0.31 s; hgweb2 is down",
+        ),
+        ((), (), True, True, "visible on 0/2 mirrors; hgweb1, hgweb2 are down"),
+        ((), MIRRORS, False, False, "replication is down, mirrors will show it later"),
+        # A mirror whose lease has ended may show it nevertheless.
+        (MIRRORS, (), True, True, "visible on 2/2 mirrors in 0.31 s"),
+    ],
+)
+def test_a_pusher_reads_where_the_push_is_visible(
+    showing: tuple[str, ...],
+    live: tuple[str, ...],
+    published: bool,
+    complete: bool,
+    expected: str,
+) -> None:
+    found = visibility.answer(showing, live, MIRRORS, published=published, seconds=0.31)
+    assert visibility.is_complete(found) is complete
+    assert wake.sentence(42, found.to_json(), 2.0) == f"push 42 recorded; {expected}"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        {},
+        {"broker": True},
+        {"broker": True, "visible": 1, "of": 1, "seconds": 1, "slow": [3], "down": []},
+        {"broker": True, "visible": [], "of": 1, "seconds": 1, "slow": [], "down": []},
+    ],
+)
+def test_an_answer_that_makes_no_sense_is_none(answer: dict[str, object] | None) -> None:
+    assert wake.sentence(1, answer, 2.0).endswith("replication is down, mirrors will show it later")
+
+
+def test_without_a_relay_there_is_no_answer() -> None:
+    assert wake.ask("/nonexistent/wake.sock", b"{}\n", 1.0) is None
