@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from testing.integration.support.site import environment
-from testing.tools import prefork
+from testing.integration.support.site import environment, server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -143,7 +142,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, st
             (repository / ".hg/hgrc").write_text(
                 "[hgfleet]\npath = team/tool\nread = public\npush = staff\n"
             )
-        assert prefork.shared(own).hg(arguments, own, root).returncode == 0
+        assert server(own).hg(arguments, own, root).returncode == 0
     return repository, own
 
 
@@ -158,7 +157,7 @@ def test_a_senseless_request_ends_cleanly(
     repository, own = served
 
     words = ["-R", repository, "serve", "--stdio"]
-    done = prefork.shared(own).hg(words, own, repository.parent, request_)
+    done = server(own).hg(words, own, repository.parent, request_)
 
     said = done.stderr.decode("utf-8", "replace")
     assert done.returncode in (0, 255), said

@@ -12,10 +12,17 @@ from hgfleet.registry.compiled import dump_compiled
 from testing.tools import prefork
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hgfleet.registry.model import Registry
 
 TOP: Final = Path(__file__).resolve().parents[3]
 HGEXT: Final = TOP / "hgext"
+PARTS: Final = tuple(
+    f"hgfleet.{package}.{path.stem}"
+    for package in ("core", "hg", "policies", "registry", "admission")
+    for path in sorted((TOP / "hgfleet" / package).glob("[a-z]*.py"))
+)
 HG: Final = Path(sys.executable).with_name("hg")
 """The real hg: for servers that get signals, and for settings that name a program."""
 
@@ -31,9 +38,18 @@ def environment(hgrc: Path) -> dict[str, str]:
     }
 
 
+def server(environment: Mapping[str, str]) -> prefork.Server:
+    """Return the server whose forks are the hg of tests, until this process ends.
+
+    It has what extensions import, which takes them longer than a short command. The hg of `.t`
+    files imports it in each command, as the real one does.
+    """
+    return prefork.shared(environment, PARTS)
+
+
 def program() -> Path:
     """Return an hg that starts fast (testing/tools/prefork.py), until this process ends."""
-    return prefork.shared(environment(Path(os.devnull))).program
+    return server(environment(Path(os.devnull))).program
 
 
 def text(done: subprocess.CompletedProcess[bytes]) -> subprocess.CompletedProcess[str]:
@@ -71,8 +87,7 @@ class Site:
     def start(self, *arguments: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
         """Run hg, with `more` in its environment; return how it ended."""
         environment = self.environment(**more)
-        done = prefork.shared(environment).hg(arguments, environment, self.root)
-        return text(done)
+        return text(server(environment).hg(arguments, environment, self.root))
 
     def hg(self, *arguments: str | Path, code: int = 0, **more: str) -> str:
         """Run hg to this exit code; return its output."""
@@ -115,7 +130,7 @@ class Site:
         environment = self.environment(SSH_CONNECTION=f"{address} 5000 10.0.0.1 22")
         request = command + b"\n" + (b"* 0\n" if command != b"clonebundles" else b"")
         words = ["-R", self.path(repository), "serve", "--stdio"]
-        done = prefork.shared(environment).hg(words, environment, self.root, request)
+        done = server(environment).hg(words, environment, self.root, request)
         assert done.returncode == 0, done
         length, _, answer = done.stdout.partition(b"\n")
         assert len(answer) == int(length), done
