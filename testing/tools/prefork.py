@@ -70,7 +70,8 @@ for stream in streams:
 code = int(server.recv(4) or b"255")
 if code < 0:
     os.kill(os.getpid(), -code)
-sys.exit(code)
+# The streams are closed, so nothing is left to do at exit.
+os._exit(code)
 """
 
 

@@ -16,6 +16,7 @@ from hgfleet.core.errors import ConfigurationError
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.model import Registry, Repository
 from hgfleet.ssh import shell
+from testing.tools import prefork
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -128,7 +129,8 @@ class Site:
         ssh.chmod(0o755)
 
     def hg(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return self.run([str(Path(sys.executable).parent / "hg"), *arguments], {})
+        """Run the hg of a client; the sessions that it opens are real processes."""
+        return self.run([str(prefork.shared(os.environ).program), *arguments], {})
 
     def ssh(self, command: str) -> subprocess.CompletedProcess[str]:
         return self.run([str(self.path / "ssh"), "host", command], {})

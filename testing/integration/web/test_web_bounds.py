@@ -21,6 +21,7 @@ from hgfleet.web.app import Application
 from hgfleet.web.budgets import Kind
 from hgfleet.web.request import LARGEST_BODY
 from testing.integration.web.support import PROJECT, Reply, Site, ask, environ_of, last
+from testing.integration.web.test_web_clients import gunicorn_master
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -187,7 +188,12 @@ class Service:
     port: int
     health_socket: Path
     log: Path
-    process: subprocess.Popen[bytes]
+    number: Path
+
+    @property
+    def master(self) -> int:
+        """Return the process id of gunicorn's master."""
+        return int(self.number.read_text())
 
     def get(self, path: str, address: str = "192.0.2.7") -> tuple[int, bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
@@ -245,15 +251,11 @@ def service(
         "HGFLEET_WEB_WAITING": "4",
         "HGFLEET_WEB_REQUEST_CPU_SECONDS": str(request_cpu_seconds),
     }
-    command = [sys.executable, "-m", "gunicorn", "--config", str(configuration)]
-    process = subprocess.Popen([*command, "hgfleet.web.app:application"], env=environment)
-    made = Service(port, tmp_path / "health.socket", tmp_path / "access.log", process)
-    try:
+    number = tmp_path / "gunicorn.pid"
+    with gunicorn_master(number, environment, "--config", str(configuration)):
+        made = Service(port, tmp_path / "health.socket", tmp_path / "access.log", number)
         wait_for("the service is healthy", lambda: made.health()[0] == 200)
         yield made
-    finally:
-        process.terminate()
-        process.wait(60)
 
 
 def test_an_overload_by_one_address_leaves_health_and_pages_to_others(service: Service) -> None:
@@ -321,12 +323,12 @@ def children(process: int) -> list[int]:
 def test_a_worker_that_can_start_no_renderer_is_replaced(
     service: Service, wait_for: WaitFor
 ) -> None:
-    (worker,) = children(service.process.pid)
+    (worker,) = children(service.master)
     (server,) = children(worker)
     os.kill(server, signal.SIGKILL)
 
     def is_replaced() -> bool:
-        return service.health()[0] == 200 and worker not in children(service.process.pid)
+        return service.health()[0] == 200 and worker not in children(service.master)
 
     wait_for("another worker answers", is_replaced)
     assert service.get(f"{PROJECT}/shortlog")[0] == 200

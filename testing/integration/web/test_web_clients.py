@@ -28,8 +28,35 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[3]
 
-PARTS = ("gunicorn.app.wsgiapp", "gunicorn.workers.gthread", "hgfleet.web.app")
+PARTS = (
+    *("gunicorn.app.wsgiapp", "gunicorn.workers.gthread"),
+    *("hgfleet.web.app", "hgfleet.web.server_hooks"),
+)
 """Modules that gunicorn and its workers import before they load a repository."""
+
+
+@contextlib.contextmanager
+def gunicorn_master(
+    number: Path, environment: dict[str, str], *options: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run gunicorn with the web part; the file `number` has the process id of its master.
+
+    The master is a fork of a process that has the imports of gunicorn and of the web part; the
+    process that is yielded waits for its end.
+    """
+    start = "import sys; from gunicorn.app import wsgiapp; sys.exit(wsgiapp.run())"
+    program = prefork.shared(environment, PARTS).interpreter
+    command = [str(program), "-c", start, *options, "--pid", str(number)]
+    server = subprocess.Popen([*command, "hgfleet.web.app:application"], env=environment)
+    try:
+        yield server
+    finally:
+        try:
+            os.kill(int(number.read_text()), signal.SIGTERM)
+        except (FileNotFoundError, ProcessLookupError, ValueError):
+            # It ended, or has not begun.
+            server.kill()
+        server.wait(60)
 
 
 @contextlib.contextmanager
@@ -47,29 +74,17 @@ def gunicorn(site: Site, wait_for: WaitFor) -> Iterator[str]:
         "HGFLEET_WEB_PUBLIC_URL": f"http://127.0.0.1:{port}",
         "HGFLEET_WEB_SSH_URL": "ssh://hg@hg.example.org",
     }
-    # The process is a fork of one that has the imports of gunicorn and of the web part.
-    number = site.folder / "gunicorn.pid"
-    start = "import sys; from gunicorn.app import wsgiapp; sys.exit(wsgiapp.run())"
-    command = [
-        *(prefork.shared(environment, PARTS).interpreter, "-c", start),
-        *("--worker-class", "gthread", "--workers", "2", "--threads", "4", "--pid", number),
-        *("--bind", f"127.0.0.1:{port}", "--no-control-socket", "--log-level", "warning"),
-        "hgfleet.web.app:application",
-    ]
-    server = subprocess.Popen(command, env=environment)
+    options = ("--worker-class", "gthread", "--workers", "2", "--threads", "4")
+    options += ("--bind", f"127.0.0.1:{port}", "--no-control-socket", "--log-level", "warning")
 
     def answers() -> bool:
         assert server.poll() is None, "gunicorn ended"
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
         return True
 
-    try:
+    with gunicorn_master(site.folder / "gunicorn.pid", environment, *options) as server:
         wait_for("gunicorn listens", answers)
         yield f"http://127.0.0.1:{port}"
-    finally:
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            os.kill(int(number.read_text()), signal.SIGTERM)
-        server.wait(30)
 
 
 class Client:
