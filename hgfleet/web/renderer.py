@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from mercurial import error
 
 from hgfleet.web import frames, hgweb
+from hgfleet.web.cpu_timer import CpuTimer
 from hgfleet.web.journal import report
 from hgfleet.web.repositories import UnavailableRepositoryError
 
@@ -128,6 +129,7 @@ class _Renderer:
     def __init__(self, channel: socket.socket, repositories: Repositories) -> None:
         self._channel = channel
         self._repositories = repositories
+        self._timer = CpuTimer()
         self._base = _data_bytes()
         self._is_told = False
 
@@ -190,10 +192,10 @@ class _Renderer:
                 report("renderer", f"no limit of memory per request: {problem}")
             self._is_told = True
         # The default action of SIGPROF ends the process.
-        signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
+        self._timer.start(cpu_seconds)
 
     def _unlimit(self) -> None:
-        signal.setitimer(signal.ITIMER_PROF, 0)
+        self._timer.stop()
         with contextlib.suppress(OSError, ValueError):
             _, hard = resource.getrlimit(resource.RLIMIT_DATA)
             resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))

@@ -41,8 +41,8 @@ class Settings:
     # HGFLEET_WEB_MIRROR_STATE: what replication says of this host; unset: it is no mirror
     mirror_state: Path | None = None
     auth_socket: Path | None = None  # HGFLEET_WEB_AUTH_SOCKET; unset: no sign-in
-    request_cpu_seconds: float = 2.0  # HGFLEET_WEB_REQUEST_CPU_SECONDS, of one request
-    archive_cpu_seconds: float = 2.0  # HGFLEET_WEB_ARCHIVE_CPU_SECONDS, of one archive
+    request_cpu_seconds: float = 1.9  # HGFLEET_WEB_REQUEST_CPU_SECONDS, of one request
+    archive_cpu_seconds: float = 1.9  # HGFLEET_WEB_ARCHIVE_CPU_SECONDS, of one archive
     # HGFLEET_WEB_REQUEST_MEMORY_BYTES, of one request, beyond what an idle renderer has
     request_memory_bytes: int = 160 * 1024 * 1024
     renderers: int = 4  # HGFLEET_WEB_RENDERERS: answers of a process computed at a time
