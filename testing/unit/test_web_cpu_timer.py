@@ -14,7 +14,7 @@ from hgfleet.web.cpu_timer import CpuTimer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-BUDGET_SECONDS = 0.2
+BUDGET_SECONDS = 0.1
 SLACK_SECONDS = 0.2
 
 
