@@ -178,7 +178,17 @@ def test_sessions_keep_the_index_of_the_push_log(host: Host) -> None:
     assert shown == "/opt/hgfleet/current/hgext/pushlog_index.py"
 
 
+def test_pushers_are_told_what_was_recorded(host: Host) -> None:
+    shown = host.check_output(f"{HG} config extensions.replicated extensions.pushlog:required")
+    assert shown.splitlines() == [
+        "extensions.replicated=/opt/hgfleet/current/hgext/replicated.py",
+        "extensions.pushlog:required=yes",
+    ]
+
+
 def test_bundle_jobs_are_told_of_pushes(host: Host) -> None:
+    if host.run(f"{HG} config hgfleet.replica-of").rc == 0:
+        pytest.skip("a mirror, which has no bundle jobs")
     shown = host.check_output(f"{HG} config extensions.bundle_trigger hgfleet.pushed")
     assert shown.splitlines() == [
         "extensions.bundle_trigger=/opt/hgfleet/current/hgext/bundle_trigger.py",
