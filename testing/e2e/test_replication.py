@@ -179,12 +179,13 @@ def test_a_mirror_refuses_changes_and_names_the_primary(
     cluster: Cluster, mirrors: list[Host]
 ) -> None:
     script = (
-        "export HGRCPATH=/etc/hgfleet/hgrc; cd /srv/hg/repos/e2e/replication;"
-        "runuser -u hg -- env HGRCPATH=/etc/hgfleet/hgrc /opt/hgfleet/current/bin/hg"
-        " bookmark -r null of-a-test 2>&1 || :"
+        f"cd /srv/hg/repos/{REPOSITORY}; runuser -u hg -- env HGRCPATH=/etc/hgfleet/hgrc"
+        " HGFLEET_USER=operator:root /opt/hgfleet/current/bin/hg bookmark -r null of-a-test 2>&1"
+        " || :"
     )
     for host in mirrors:
-        assert cluster.first("ssh").name in host.shell(script)
+        said = host.shell(script)
+        assert f"its primary is {cluster.first('ssh').name}" in said, said
 
 
 def test_the_log_of_pushes_is_the_same_everywhere(
