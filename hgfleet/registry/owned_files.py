@@ -78,6 +78,17 @@ def as_owner(own: Owner) -> Iterator[None]:
         os.umask(mask)
 
 
+def make_folder(name: str, directory: int, mode: int) -> None:
+    """Make a folder of this mode in another one, whose setgid bit it inherits.
+
+    A unit with RestrictSUIDSGID= cannot set that bit, and need not where it is inherited.
+    """
+    os.mkdir(name, mode & 0o777, dir_fd=directory)
+    found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    if stat.S_IMODE(found.st_mode) != mode:
+        os.chmod(name, mode, dir_fd=directory)
+
+
 def exists(name: str, directory: int) -> bool:
     """Whether a folder has an entry of this name, a dangling link included."""
     try:

@@ -189,8 +189,7 @@ class _Run:
             with self.folder(parent) as descriptor:
                 with contextlib.suppress(FileNotFoundError):
                     shutil.rmtree(new, dir_fd=descriptor)
-                os.mkdir(new, dir_fd=descriptor)
-                os.chmod(new, DIRECTORY_MODE, dir_fd=descriptor)
+                owned_files.make_folder(new, descriptor, DIRECTORY_MODE)
         self.hg_init(self.target.root / parent / new)
         with as_owner(self.target.owner), self.folder(parent) as descriptor:
             created = os.open(new, OPEN_FOLDER, dir_fd=descriptor)
@@ -206,8 +205,7 @@ class _Run:
         for segment in path.split("/") if path else []:
             with self.folder(above) as descriptor:
                 if not exists(segment, descriptor):
-                    os.mkdir(segment, dir_fd=descriptor)
-                    os.chmod(segment, DIRECTORY_MODE, dir_fd=descriptor)
+                    owned_files.make_folder(segment, descriptor, DIRECTORY_MODE)
             above = f"{above}/{segment}" if above else segment
 
     def hg_init(self, place: Path) -> None:

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 from hgfleet.bundles import pullbundle_chain
 from hgfleet.core.errors import UnavailableError
-from hgfleet.registry import owned_files, user_repositories
+from hgfleet.registry import owned_files, provision, user_repositories
 from hgfleet.replication import documents
 from hgfleet.replication.documents import Document, Kind
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 MODE: Final = 0o640
 """All of them name private repositories, or are their content: for owner and group alone."""
-
-FOLDER_MODE: Final = 0o2750
 
 TOKENS_FOLDER: Final = "tokens"
 TOKENS_FILE: Final = "tokens.json"
@@ -97,7 +95,7 @@ class Documents:
         if place is None:
             raise ValueError(f"{wanted.name!r} is no document")
         root, folder, file = place
-        _make_folders(root, folder)
+        make_folders(root, folder)
         with owned_files.open_below(root, folder) as descriptor:
             temporary = f".{file}.new"
             with contextlib.suppress(FileNotFoundError):
@@ -197,13 +195,13 @@ def digest(file: IO[bytes]) -> str:
     return found.hexdigest()
 
 
-def _make_folders(root: Path, folder: str) -> None:
+def make_folders(root: Path, folder: str) -> None:
+    """Make a folder below a root, and those above it."""
     above = ""
     for segment in folder.split("/") if folder else []:
         with owned_files.open_below(root, above) as descriptor:
             if not owned_files.exists(segment, descriptor):
-                os.mkdir(segment, 0o750, dir_fd=descriptor)
-                os.chmod(segment, FOLDER_MODE, dir_fd=descriptor)
+                owned_files.make_folder(segment, descriptor, provision.DIRECTORY_MODE)
         above = f"{above}/{segment}" if above else segment
 
 

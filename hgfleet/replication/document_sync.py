@@ -7,7 +7,6 @@ what it has. Each step may be the last one of a killed process; the next run goe
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import shutil
@@ -24,7 +23,7 @@ from hgfleet.registry import (
 )
 from hgfleet.registry.compiled import load_compiled
 from hgfleet.replication import documents
-from hgfleet.replication.document_files import Documents
+from hgfleet.replication.document_files import Documents, make_folders
 from hgfleet.replication.registry_changes import changes
 
 if TYPE_CHECKING:
@@ -156,7 +155,7 @@ class DocumentSync:
         for old, new in wanted.moves:
             away = root / AWAY / f"to-{files.file_name(new)}"
             if away.is_dir():
-                _make_parents(root, new)
+                make_folders(root, new.rpartition("/")[0])
                 away.rename(root / new)
                 self._say(f"{new}: moved from {old}")
         served = user_repositories.merged(static, after).repositories
@@ -198,15 +197,6 @@ class DocumentSync:
 
 def _write(file: IO[bytes], content: bytes) -> None:
     file.write(content)
-
-
-def _make_parents(root: Path, path: str) -> None:
-    above = root
-    for segment in path.split("/")[:-1]:
-        above /= segment
-        with contextlib.suppress(FileExistsError):
-            above.mkdir()
-            above.chmod(provision.DIRECTORY_MODE)
 
 
 def _remove_empty_parents(root: Path, path: str) -> None:

@@ -17,6 +17,7 @@ from hgfleet.bundles.reader import Reader
 from hgfleet.core import files
 from hgfleet.core.errors import HgfleetError, PushlogError, UnavailableError
 from hgfleet.pushlog import chain, index, index_step, log_file
+from hgfleet.registry import owned_files, provision
 from hgfleet.replication import changesets, snapshot
 from hgfleet.replication.source_client import GoneError
 from hgfleet.replication.source_requests import Selection
@@ -102,8 +103,8 @@ class Rebuild:
 
         shutil.rmtree(self._place, ignore_errors=True)
         self._place.parent.mkdir(mode=0o700, exist_ok=True)
-        self._place.mkdir()
-        self._place.chmod(0o2750)
+        with files.open_folder(self._place.parent) as above:
+            owned_files.make_folder(self._place.name, above, provision.DIRECTORY_MODE)
         factory.repository(self._ui.copy(), os.fsencode(self._place), create=True)
 
     def _create_from_bundle(self) -> bool:

@@ -19,6 +19,7 @@ from hgfleet.core.errors import PushlogError, TemporaryError
 from hgfleet.pushlog import log_file
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.registry import moves, owned_files, provision, user_repositories
+from hgfleet.replication.document_files import make_folders
 from hgfleet.replication.document_sync import AWAY
 from hgfleet.replication.rebuild import Rebuild
 from hgfleet.storage import place as storage_place
@@ -107,7 +108,7 @@ def _exchange(build: Rebuild, old: Path, path: str, new: Path) -> State:
         state = build.bring_up()
         storage_place.sync(new)
         if not (old / ".hg").is_dir():
-            old.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(old.parents[path.count("/")], path.rpartition("/")[0])
             new.rename(old)
             return state
         with moves.at_rest(old, path):

@@ -15,7 +15,7 @@ from hgfleet.registry.renames import Rename
 from hgfleet.registry.user_repositories import Entry
 from hgfleet.replication import document_sync
 from hgfleet.replication.document_sync import DocumentSync
-from testing.integration.support.hosts import Authority, Host, Primary, client
+from testing.integration.support.hosts import Authority, Host, Primary, client, restrict_modes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,11 +86,12 @@ def _bundles(primary: Primary, path: str) -> str:
 
 
 def test_documents_arrive_with_their_modes(
-    primary: Primary, mirror: Host, sync: DocumentSync
+    primary: Primary, mirror: Host, sync: DocumentSync, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _user_repository(primary, "people/bob/x")
     (primary.dynamic.parent / "tokens/tokens.json").write_text('{"format":1,"tokens":{}}')
     name = _bundles(primary, "people/bob/x")
+    restrict_modes(monkeypatch)
     assert sync.run() == 5
     for file in (
         "dynamic/registry.json",
@@ -101,7 +102,8 @@ def test_documents_arrive_with_their_modes(
     ):
         assert (mirror.root / file).read_bytes() == (primary.root / file).read_bytes()
         assert (mirror.root / file).stat().st_mode & 0o777 == 0o640
-    assert (mirror.root / "manifests/people").stat().st_mode & 0o7777 == 0o2750
+    for folder in ("manifests/people", "repos/people", "repos/people/bob/x"):
+        assert (mirror.root / folder).stat().st_mode & 0o7777 == 0o2750
     assert sync.run() == 0
 
 

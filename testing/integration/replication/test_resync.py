@@ -16,7 +16,7 @@ from hgfleet.core.errors import HgfleetError, PushlogError, TemporaryError, Unav
 from hgfleet.pushlog import index_step
 from hgfleet.pushlog.view import View
 from hgfleet.replication import changesets, rebuild, resync, snapshot
-from testing.integration.support.hosts import Authority, Host, Primary, client
+from testing.integration.support.hosts import Authority, Host, Primary, client, restrict_modes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +78,10 @@ def _assert_equal(primary: Primary, mirror: Host) -> None:
     mirror.hg_in(PATH, "verify")
 
 
-def test_a_missing_repository_is_made(primary: Primary, mirror: Host, said: list[str]) -> None:
+def test_a_missing_repository_is_made(
+    primary: Primary, mirror: Host, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restrict_modes(monkeypatch)
     state = _resync(mirror, said)
     assert state.id == 3
     _assert_equal(primary, mirror)

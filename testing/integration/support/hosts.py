@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import ipaddress
+import os
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -25,6 +27,8 @@ from testing.integration.support.site import HG, Site
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    import pytest
 
 IDENTITY = "7d" * 16
 
@@ -100,6 +104,7 @@ class Host(Site):
         certificate, key = authority.host(name, localhost=True)
         for folder in ("repos", "dynamic/tokens", "manifests", "pullbundles", "state"):
             (root / folder).mkdir(parents=True)
+            (root / folder).chmod(0o2750)
         self.settings = Settings(
             role=Role.MIRROR if source else Role.PRIMARY,
             host=name,
@@ -179,6 +184,20 @@ class Primary(Host):
 
 def _public(path: str) -> Repository:
     return Repository(path, description="", read="public", push=(), publishing=False, bundles=())
+
+
+def restrict_modes(patch: pytest.MonkeyPatch) -> None:
+    """Refuse to set setgid bits, as a unit with RestrictSUIDSGID= and UMask=0027 does."""
+    # Mercurial asks for the umask when it is imported.
+    patch.setattr("mercurial.util.umask", 0o027)
+    original = os.chmod
+
+    def chmod(path: Any, mode: int, **named: Any) -> None:
+        if mode & 0o6000:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+        original(path, mode, **named)
+
+    patch.setattr(os, "chmod", chmod)
 
 
 def client(host: Host, source: str) -> SourceClient:
