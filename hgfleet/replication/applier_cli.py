@@ -66,9 +66,20 @@ def parts(found: Settings) -> applier.Parts:
 def make_worker(found: Settings) -> Worker:
     """Make the worker of a process."""
     # Mercurial is imported in worker processes alone.
+    from hgfleet.replication.resync import resync
     from hgfleet.replication.work import Worker
 
-    return Worker(found.repositories, SourceClient(found))
+    source = SourceClient(found)
+
+    def repair(path: str, source_path: str) -> None:
+        state = resync(found, source, path, source_path, partial(_told, path))
+        say("resynced", repository=path, record=state.id)
+
+    return Worker(found.repositories, source, repair)
+
+
+def _told(path: str, sentence: str) -> None:
+    say("resync", repository=path, text=sentence)
 
 
 def say(event: str, **fields: object) -> None:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import http.server
+import os
 import threading
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
+from mercurial import extensions
 
 from hgfleet.bundles.manifest import Entry, Manifests
 from hgfleet.core.errors import HgfleetError, PushlogError, TemporaryError, UnavailableError
 from hgfleet.pushlog import index_step
 from hgfleet.pushlog.view import View
-from hgfleet.replication import changesets, rebuild, resync, snapshot
-from testing.integration.support.hosts import Authority, Host, Primary, client, restrict_modes
+from hgfleet.replication import applier_cli, changesets, rebuild, resync, snapshot
+from hgfleet.replication.jobs import Job, Task
+from testing.integration.support.hosts import HGRC, Authority, Host, Primary, client, restrict_modes
+from testing.integration.support.site import HGEXT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -208,6 +212,26 @@ def test_without_its_source_a_repository_stays(mirror: Host, said: list[str]) ->
     with pytest.raises(UnavailableError, match="does not answer"):
         resync.resync(mirror.settings, client(mirror, "https://127.0.0.1:1"), PATH)
     assert _digests(mirror) == before
+
+
+def test_the_applier_repairs_a_repository_that_refuses_writers(
+    primary: Primary, mirror: Host, said: list[str]
+) -> None:
+    _resync(mirror, said)
+    mirror.hg_in(PATH, "bookmark", "--rev", "tip", "stray")
+    pushlog = str(HGEXT / "pushlog.py")
+    mirror.hgrc.write_text(
+        f"{HGRC}[extensions]\npushlog = {pushlog}\n[hgfleet]\nreplica-of = hg1\npath = {mirror.registry}\n"
+    )
+    mirror.hg_in(PATH, "bookmark", "--rev", "tip", "refused", code=255)
+    # As in a worker, which has the extension loaded for the repositories that it writes to.
+    ui = changesets.new_ui(mirror.hgrc)
+    ui.setconfig(b"extensions", b"pushlog", os.fsencode(pushlog))
+    extensions.loadall(ui)
+    worker = applier_cli.make_worker(mirror.settings)
+    worker.run(Job("7d" * 16, PATH, PATH, task=Task.REPAIR))
+    assert _digests(mirror) == _digests(primary)
+    assert mirror.log(PATH).read_bytes() == primary.log(PATH).read_bytes()
 
 
 def test_two_resyncs_of_a_repository_do_not_run_at_once(
