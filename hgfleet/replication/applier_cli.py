@@ -60,7 +60,7 @@ def parts(found: Settings) -> applier.Parts:
         for one in source.repositories():
             yield one.path, one.repository, one.id, one.hash
 
-    return applier.Parts(partial(make_worker, found), listing, documents.run, say)
+    return applier.Parts(partial(make_worker, found), listing, documents.run, say, can_repair=True)
 
 
 def make_worker(found: Settings) -> Worker:
@@ -72,14 +72,9 @@ def make_worker(found: Settings) -> Worker:
     source = SourceClient(found)
 
     def repair(path: str, source_path: str) -> None:
-        state = resync(found, source, path, source_path, partial(_told, path))
-        say("resynced", repository=path, record=state.id)
+        resync(found, source, path, source_path, lambda text: say("resync", text=text))
 
     return Worker(found.repositories, source, repair)
-
-
-def _told(path: str, sentence: str) -> None:
-    say("resync", repository=path, text=sentence)
 
 
 def say(event: str, **fields: object) -> None:

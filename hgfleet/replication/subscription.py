@@ -177,6 +177,8 @@ class Subscription:
             await client.publish(subject, json.dumps(request).encode("ascii"), reply=inbox)
             for _number in range(BATCH):
                 message = await self._next(client, pulled)
+                if message is None:
+                    break
                 status = (message.headers or {}).get("Status")
                 if status is None:
                     yield message
@@ -187,9 +189,13 @@ class Subscription:
                     raise LostError(f"the broker ends the delivery ({status} {description})")
 
     @staticmethod
-    async def _next(client: Client, pulled: Any) -> Msg:
-        """Wait for a message; notices a connection that ended within a second."""
-        for _second in range(int(PULL_SECONDS) + int(ANSWER_SECONDS)):
+    async def _next(client: Client, pulled: Any) -> Msg | None:
+        """Wait for a message, or for the end of the request.
+
+        nats-server 2.9 says that a request ended when the next message comes, and not before; a
+        broker that is gone is noticed by its pings.
+        """
+        for _second in range(int(PULL_SECONDS) + 1):
             try:
                 message: Msg = await pulled.next_msg(timeout=1.0)
             except nats.errors.TimeoutError:
@@ -197,7 +203,7 @@ class Subscription:
                     raise LostError("the connection ended") from None
                 continue
             return message
-        raise LostError("the broker does not answer a request for messages")
+        return None
 
     async def _on_confirmed(self, message: Msg) -> None:
         self._confirmed(message.data)

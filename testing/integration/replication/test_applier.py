@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from dataclasses import replace
 from random import Random
@@ -12,6 +14,8 @@ import nats
 import pytest
 
 from hgfleet.pushlog import log_file
+from hgfleet.registry import dynamic_update, user_repositories
+from hgfleet.registry.user_repositories import Entry
 from hgfleet.replication import messages
 from hgfleet.replication.messages import Confirmed, decode_applied, decode_lease
 from testing.integration.support import hosts
@@ -22,7 +26,7 @@ from testing.integration.support.applier_process import (
     wait_for,
 )
 from testing.integration.support.primary import Primary, create, state
-from testing.integration.support.site import HGEXT
+from testing.integration.support.site import HG, HGEXT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,8 +48,6 @@ pushlog:required = yes
 [hgfleet]
 pushlog = yes
 replica-of = hg1
-[hooks]
-pretxnclose.refusing = false
 """
 
 
@@ -63,6 +65,7 @@ class Site:
         self.mirror = hosts.Host(folder / "hgweb1", "hgweb1", authority, "https://127.0.0.1:1")
         with self.mirror.hgrc.open("a") as hgrc:
             hgrc.write(MIRROR)
+        self.mirror.declare(*NAMES)
         for name in NAMES:
             create(self.mirror.path(name))
             self.configure(name)
@@ -71,12 +74,23 @@ class Site:
     def configure(self, name: str) -> None:
         """Write the file of a repository that `hgfleet registry apply` writes."""
         own = self.mirror.path(name) / ".hg/hgrc"
-        own.write_text(f"[hgfleet]\npath = {name}\nread = public\npush = all\n")
+        own.write_text(
+            f"[hgfleet]\npath = {name}\nread = public\npush = all\n"
+            "[hooks]\npretxnclose.refusing = false\n"
+        )
 
     def prepare(self, folder: Path, source: str) -> None:
         settings = replace(
-            self.mirror.settings, source=source, brokers=(self.broker.url,), lease_seconds=1.0
+            self.mirror.settings,
+            source=source,
+            brokers=(self.broker.url,),
+            lease_seconds=1.0,
+            hg=folder / "hg",
         )
+        folder.mkdir()
+        # Commands of hg run in an environment of their own, where a host has hgfleet installed.
+        settings.hg.write_text(f'#!/bin/sh\nPYTHONPATH="{HGEXT.parent}" exec "{HG}" "$@"\n')
+        settings.hg.chmod(0o755)
         self.applier = ApplierProcess(settings, folder / "applier")
 
     def publish(self, name: str, after: int = 0) -> None:
@@ -86,7 +100,9 @@ class Site:
         return log_file.tip(self.mirror.path(name) / ".hg/store/pushlog").id
 
     def shows(self, name: str) -> bool:
-        return self.tip(name) == log_file.tip(self.primaries[name].log).id
+        # A record is in the file before its transaction ends.
+        journal = self.mirror.path(name) / ".hg/store/journal"
+        return not journal.exists() and self.tip(name) == log_file.tip(self.primaries[name].log).id
 
     def wait(self, *names: str) -> None:
         """Wait until the mirror shows all pushes and nothing is at work."""
@@ -239,4 +255,53 @@ def test_kills_at_random_points_lose_nothing_and_apply_nothing_twice(site: Site)
     site.wait()
     assert site.is_equal()
     site.applier.wait_for(lambda: site.applier.state()["caught_up"])
+    assert site.applier.state()["parked"] == {}
+
+
+def test_a_damaged_repository_is_made_anew_beside_and_exchanged(site: Site) -> None:
+    site.primaries["a"].push_commits(8)
+    site.publish("a")
+    site.applier.start()
+    site.wait("a")
+    site.applier.kill()
+    (site.mirror.path("a") / ".hg/store/00manifest.i").write_bytes(b"")
+    site.primaries["a"].push_commits(1)
+    site.publish("a", after=1)
+    site.applier.start()
+    site.wait("a")
+    assert site.is_equal("a")
+    assert list(site.mirror.path(".replication").glob("old-a-*"))
+    site.applier.wait_for(lambda: site.applier.state()["caught_up"])
+    assert site.applier.state()["parked"] == {}
+    assert "kind=corruption" in site.applier.log.read_text()
+
+
+def test_a_worker_that_ends_is_replaced(site: Site) -> None:
+    site.primaries["a"].push_commits()
+    site.publish("a")
+    site.applier.start()
+    site.wait("a")
+    # A worker that is at no job: the pipe of the next one breaks.
+    for worker in site.applier.workers():
+        os.kill(worker, signal.SIGKILL)
+    site.primaries["a"].push_commits()
+    site.publish("a", after=1)
+    site.wait("a")
+    assert site.is_equal("a")
+    site.applier.wait_for(lambda: site.applier.state()["caught_up"])
+    assert site.applier.state()["parked"] == {}
+
+
+def test_a_user_repository_arrives_as_the_registry_has_it(site: Site) -> None:
+    site.applier.start()
+    path = "people/bob/x"
+    own = Primary(site.host.path(path), identity="ee" * 16)
+    own.push_commits(2)
+    with dynamic_update.update(site.host.dynamic) as entries:
+        entries[path] = Entry("bob", created="2026-11-21T00:00:00Z", read=())
+    publish(site.broker, messages_of(own, path))
+    site.applier.wait_for(lambda: site.tip(path) == 1)
+    assert state(site.mirror.path(path)) == state(own.path)
+    effective = user_repositories.load_effective(site.mirror.registry, site.mirror.dynamic)
+    assert effective.repositories[path].read == ()
     assert site.applier.state()["parked"] == {}

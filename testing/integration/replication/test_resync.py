@@ -221,7 +221,8 @@ def test_the_applier_repairs_a_repository_that_refuses_writers(
     mirror.hg_in(PATH, "bookmark", "--rev", "tip", "stray")
     pushlog = str(HGEXT / "pushlog.py")
     mirror.hgrc.write_text(
-        f"{HGRC}[extensions]\npushlog = {pushlog}\n[hgfleet]\nreplica-of = hg1\npath = {mirror.registry}\n"
+        f"{HGRC}[extensions]\npushlog = {pushlog}\n"
+        f"[hgfleet]\nreplica-of = hg1\npath = {mirror.registry}\n"
     )
     mirror.hg_in(PATH, "bookmark", "--rev", "tip", "refused", code=255)
     # As in a worker, which has the extension loaded for the repositories that it writes to.

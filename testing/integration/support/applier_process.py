@@ -75,6 +75,18 @@ class ApplierProcess:
             self.process.wait()
             self.process = None
 
+    def workers(self) -> list[int]:
+        """Return the processes that do jobs: the children of its fork server."""
+        assert self.process is not None
+        above = [self.process.pid]
+        for _generation in range(2):
+            above = [
+                int(child)
+                for pid in above
+                for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            ]
+        return above
+
     def state(self) -> dict[str, Any]:
         """Return what state.json says; nothing before it is there."""
         try:
