@@ -9,14 +9,14 @@ The extension `pushlog_index` keeps the index of the push log close to its log.
 
 A log of pushes that is made elsewhere, and a way to look at the index:
 
-  $ cat > log.py <<EOF
-  > import sys, pathlib
-  > sys.path[:0] = ["$TOP"]
+  $ log() {
+  >   python -c 'import pathlib, sys
+  > sys.path[:0] = [sys.argv[1]]
   > from testing.unit.pushlog_lines import Chain, node_of
   > chain = Chain(pathlib.Path("tool/.hg/store/pushlog"))
-  > for number in range(int(sys.argv[1])):
-  >     chain.push(node_of(number))
-  > EOF
+  > for number in range(int(sys.argv[2])):
+  >     chain.push(node_of(number))' "$TOP" "$1"
+  > }
   $ covered() {
   >   python -c 'import sqlite3, sys
   > print(*sqlite3.connect(sys.argv[1]).execute("SELECT id FROM covered").fetchone())' \
@@ -28,7 +28,7 @@ After a transaction nothing happens while the log is short, and without a log.
   $ cd tool; echo 1 > file; hg commit -qAm one; cd ..
   $ ls tool/.hg/cache | grep pushlog
   [1]
-  $ python log.py 3
+  $ log 3
   $ cd tool; echo 2 > file; hg commit -qm two; cd ..
   $ ls tool/.hg/cache | grep pushlog
   [1]
@@ -36,7 +36,7 @@ After a transaction nothing happens while the log is short, and without a log.
 After the transaction that finds enough of it uncovered, the index has all pushes.
 
   $ rm tool/.hg/store/pushlog
-  $ python log.py 60
+  $ log 60
   $ cd tool; echo 3 > file; hg commit -qm three; cd ..
   $ covered
   60
