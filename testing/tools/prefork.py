@@ -77,7 +77,7 @@ os._exit(code)
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running server: `program` stands in for hg, `interpreter` for Python with -c or -m."""
+    """A running server: `program` stands in for hg, `interpreter` for Python with -c or a file."""
 
     program: Path
     initial: Mapping[str, str | None]

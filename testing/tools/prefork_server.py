@@ -15,6 +15,7 @@ import socket
 import sys
 import types
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 # fmt: off
@@ -168,13 +169,19 @@ def run_hg(words: list[bytes], program: str) -> int:
 
 
 def run_python(words: list[bytes], _program: str) -> int:
-    """Run `-c CODE` or `-m MODULE` with its arguments as Python would; return the exit code."""
-    option, name, *arguments = map(os.fsdecode, words)
+    """Run `-c CODE`, `-m MODULE` or a file with its arguments; return the exit code."""
+    option, *arguments = map(os.fsdecode, words)
+    name = ""
+    if option in ("-c", "-m"):
+        name, *arguments = arguments
     sys.argv[:] = [option, *arguments]
     status = 0
     try:
         if option == "-m":
             runpy.run_module(name, run_name="__main__", alter_sys=True)
+        elif option != "-c":
+            sys.path.insert(0, str(Path(option).absolute().parent))
+            runpy.run_path(option, run_name="__main__")
         else:
             main = types.ModuleType("__main__")
             sys.modules["__main__"] = main

@@ -117,6 +117,18 @@ ENDINGS = {
 }
 
 
+def test_python_runs_a_file_with_its_folder_and_arguments(
+    server: prefork.Server, environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "beside.py").write_text("word = 'found'\n")
+    (tmp_path / "file.py").write_text(
+        "import beside, sys\nprint(__name__, sys.argv, beside.word)\nsys.exit(len(sys.argv))\n"
+    )
+    for words in ([], ["one", "two"]):
+        done = run(server.interpreter, "file.py", *words, folder=tmp_path, env=environment)
+        assert done == (1 + len(words), f"__main__ {['file.py', *words]} found\n", "")
+
+
 @pytest.mark.parametrize("code", ENDINGS)
 def test_python_ends_as_it_does_without_a_server(
     server: prefork.Server, environment: dict[str, str], code: str
