@@ -19,6 +19,9 @@ a journal without a process     the transaction is rolled back
 a rollback fails                the journal stays, and core refuses to write as ever
 ==============================  ==============================================================
 
+A lock that was taken before this host started, in another PID namespace, is broken too: containers
+get another one at each start, and core takes such a lock for one of another machine for ever.
+
 Each rollback is one line of the system log (``event=recovery``). Enable it for all processes that
 write on the server::
 
@@ -31,9 +34,11 @@ from __future__ import annotations
 import syslog
 from typing import Any
 
-from mercurial import encoding, error, localrepo, transaction
+from mercurial import encoding, error, extensions, localrepo, transaction
+from mercurial import lock as lockmod
 
 from hgfleet.core import logfmt
+from hgfleet.hg import stale_lock
 from hgfleet.hg.hooks import text, writer
 
 testedwith = b"7.2"
@@ -41,6 +46,24 @@ minimumhgversion = b"7.2"
 
 JOURNAL = b"journal"
 """File of an open transaction in the store; closing it begins with its rename to `undo` (7.2)."""
+
+
+def extsetup(_ui: Any) -> None:
+    """Wrap the decision of core on locks whose process is gone (7.2)."""
+    extensions.wrapfunction(lockmod.lock, "_lockshouldbebroken", _is_stale)
+
+
+def _is_stale(original: Any, lock: Any, locker: bytes | None) -> bool:
+    if original(lock, locker):
+        return True
+    if not locker:
+        return False
+    try:
+        locked_at = lock.vfs.lstat(lock.f).st_mtime
+    except OSError:
+        return False
+    own = lockmod.lock._host or b""  # noqa: SLF001
+    return stale_lock.is_of_earlier_boot(locker, own, locked_at, stale_lock.started())
 
 
 def reposetup(_ui: Any, repo: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -104,3 +105,22 @@ def test_a_transaction_under_way_is_left_alone(site: PushlogSite) -> None:
         writer.stdin.close()
     assert writer.returncode == 0
     assert [record.bookmarks[0][0] for record in site.records()[1:]] == ["stable"]
+
+
+@pytest.mark.parametrize("lock", [".hg/store/lock", ".hg/wlock"])
+def test_a_lock_from_before_the_host_started_is_broken(site: PushlogSite, lock: str) -> None:
+    site.hgrc.write_text(
+        f"{site.hgrc.read_text()}recovery = {HGEXT}/recovery.py\n[ui]\ntimeout = 1\n"
+    )
+    site.change()
+    place = site.path("server") / lock
+    # Of a process that may live in another namespace of this host, and of one before its start.
+    place.symlink_to(f"{socket.gethostname()}/dead:1")
+    words = ("-R", site.path("server"), "debugobsolete", "0" * 40)
+    if lock.endswith("store/lock"):
+        site.push(code=255)
+    os.utime(place, (1, 1), follow_symlinks=False)
+    site.hg(*words, "--config", "experimental.evolution=all", **OPERATOR)
+    site.push()
+    assert not place.is_symlink()
+    assert site.records()[-1].user == "alice"

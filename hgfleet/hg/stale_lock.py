@@ -1,0 +1,43 @@
+"""Locks of hg that a process of an earlier boot left, which core never breaks. Pure but `started`.
+
+Core writes "HOST/NAMESPACE:PID", and breaks a lock of its own PID namespace whose process is gone.
+A container gets another namespace at each start, so a lock from before it looks like one of another
+machine for ever.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+
+MARGIN_SECONDS = 2.0
+"""The kernel tells the start of a process in hundredths, and of the machine in whole seconds."""
+
+
+def is_of_earlier_boot(locker: bytes, own: bytes, locked_at: float, started_at: float) -> bool:
+    """Whether a lock is of this host, but from before its first process started.
+
+    `own` is "HOST/NAMESPACE" of this process; times are in seconds since 1970. A lock of the same
+    namespace is for core to judge.
+    """
+    host, found, namespace = locker.rpartition(b":")[0].partition(b"/")
+    own_host, own_found, own_namespace = own.partition(b"/")
+    return (
+        bool(found and own_found)
+        and host == own_host
+        and namespace != own_namespace
+        and locked_at < started_at - MARGIN_SECONDS
+    )
+
+
+@functools.cache
+def started() -> float:
+    """Return the time when process 1 of this PID namespace started; 0 where that is not known."""
+    try:
+        with open("/proc/1/stat", "rb") as file:  # noqa: PTH123  (sessions import this)
+            ticks = int(file.read().rpartition(b")")[2].split()[19])
+        with open("/proc/stat", "rb") as file:  # noqa: PTH123
+            boot = next(int(line.split()[1]) for line in file if line.startswith(b"btime "))
+    except (OSError, ValueError, IndexError, StopIteration):
+        return 0.0
+    return boot + ticks / os.sysconf("SC_CLK_TCK")
