@@ -17,8 +17,8 @@ from hgfleet.pushlog.log_file import Tip
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from hgfleet.pushlog.committed import Stamp
     from hgfleet.pushlog.log_file import Entry
-    from hgfleet.replication.committed import Stamp
     from hgfleet.replication.messages import PushMessage
 
 FEW: Final = 64

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING, Final
 
+from hgfleet.pushlog.committed import Stamp
 from hgfleet.pushlog.log_file import Tip
-from hgfleet.replication.committed import Stamp
 from hgfleet.replication.outbox import Position
 
 if TYPE_CHECKING:

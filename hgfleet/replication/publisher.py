@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from hgfleet.core.errors import PushlogError
 from hgfleet.pushlog import log_file
 from hgfleet.pushlog.log_file import Tip
-from hgfleet.replication import committed, messages, outbox
+from hgfleet.replication import log_reader, messages, outbox
 from hgfleet.replication.messages import PushMessage
 from hgfleet.replication.outbox import Position
 
@@ -61,8 +61,8 @@ class Publisher:
 
     async def publish(self, path: str) -> None:
         """Publish what is committed and new. Raises BrokerError, PushlogError and OSError."""
-        store = committed.store_of(self._repositories, path)
-        stamp = committed.stamp(store)
+        store = log_reader.store_of(self._repositories, path)
+        stamp = log_reader.stamp(store)
         position = self._positions.get(path)
         if stamp is None or outbox.is_read(position, stamp):
             return
@@ -71,8 +71,8 @@ class Publisher:
         if position is None:
             position = await self._begin(path, store)
         while position is not None:
-            stamp = committed.stamp(store)
-            entries = await asyncio.to_thread(committed.read, store, position.tip.end)
+            stamp = log_reader.stamp(store)
+            entries = await asyncio.to_thread(log_reader.read, store, position.tip.end)
             if stamp is None:
                 return
             if wrong := outbox.rewound(position, entries, stamp):
@@ -100,7 +100,7 @@ class Publisher:
 
     async def _send_last(self, path: str, store: Path, position: Position) -> Position:
         """Publish the last record again, without changesets: mirrors without it have a gap."""
-        last = await asyncio.to_thread(committed.last, store)
+        last = await asyncio.to_thread(log_reader.last, store)
         for entry in last:
             if entry.record.id == position.tip.id and entry.hash == position.tip.hash:
                 sequence = await self._message(path, entry, with_changesets=False)
@@ -110,8 +110,8 @@ class Publisher:
 
     async def _begin(self, path: str, store: Path) -> Position | None:
         """Find the position in a log that has none; publishes the last record of a long one."""
-        stamp = committed.stamp(store)
-        first = await asyncio.to_thread(committed.read, store)
+        stamp = log_reader.stamp(store)
+        first = await asyncio.to_thread(log_reader.read, store)
         if not first or stamp is None:
             return None
         identity = first[0].record.repository
@@ -119,12 +119,12 @@ class Publisher:
         newest = await asyncio.to_thread(log_file.tip, store / log_file.NAME)
         position = Position(path, Tip(), stamp)
         if not outbox.whole(streamed, newest.id):
-            last = await asyncio.to_thread(committed.last, store)
+            last = await asyncio.to_thread(log_reader.last, store)
             for entry in last:
                 return await self._send(position, entry)
             return None
         while (streamed or 0) > position.tip.id:
-            entries = await asyncio.to_thread(committed.read, store, position.tip.end)
+            entries = await asyncio.to_thread(log_reader.read, store, position.tip.end)
             known = [entry for entry in entries if entry.record.id <= (streamed or 0)]
             if not known:
                 raise PushlogError(
@@ -140,7 +140,7 @@ class Publisher:
         self, path: str, store: Path, position: Position, wrong: str
     ) -> Position | None:
         """Take the log of another repository at this path; refuse another one of the same."""
-        first = await asyncio.to_thread(committed.read, store)
+        first = await asyncio.to_thread(log_reader.read, store)
         if not first or first[0].record.repository == position.tip.repository:
             raise PushlogError(
                 f"the push log of {path} has changed: {wrong}; restore it, or run "

@@ -15,9 +15,9 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core import files, systemd
-from hgfleet.core.errors import HgfleetError, PushlogError
+from hgfleet.core.errors import HgfleetError, PushlogError, TemporaryError
 from hgfleet.registry.effective import EffectiveRegistry, stamp_of
-from hgfleet.replication import committed, messages, outbox, visibility
+from hgfleet.replication import log_reader, messages, outbox, visibility
 from hgfleet.replication.broker import Broker, BrokerError
 from hgfleet.replication.changegroups import Changegroups
 from hgfleet.replication.leases import Members
@@ -130,7 +130,7 @@ class Relay:
                 if self.broker.ready.is_set():
                     pause = REFUSED_SECONDS
                     self._refuse(str(error))
-            except (PushlogError, OSError) as error:
+            except (PushlogError, TemporaryError, OSError) as error:
                 self._problem(path, str(error))
             finally:
                 self.queue.done(path)
@@ -178,9 +178,7 @@ class Relay:
         return [
             path
             for path in self._paths()
-            if not outbox.is_read(
-                self.positions.get(path), committed.stamp(committed.store_of_text(root, path))
-            )
+            if not outbox.is_read(self.positions.get(path), log_reader.scanned(root, path))
         ]
 
     def _paths(self) -> tuple[str, ...]:

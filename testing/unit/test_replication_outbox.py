@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pytest
-
+from hgfleet.pushlog.committed import Stamp
 from hgfleet.pushlog.log_file import Entry, Tip
 from hgfleet.pushlog.record import Heads, Record, hash_of
-from hgfleet.replication import committed, outbox
-from hgfleet.replication.committed import Stamp
+from hgfleet.replication import log_reader, outbox
 from hgfleet.replication.messages import PushMessage
 from hgfleet.replication.outbox import LOST, Position, Queue
 from hgfleet.replication.positions import FILE, Positions
@@ -36,7 +34,7 @@ def write(store: Path, count: int) -> list[Entry]:
 
 
 def position(store: Path, entries: list[Entry], **more: int) -> Position:
-    stamp = committed.stamp(store)
+    stamp = log_reader.stamp(store)
     assert stamp is not None
     return Position("team/tool", outbox.after(Tip(), entries), stamp, **more)
 
@@ -44,42 +42,21 @@ def position(store: Path, entries: list[Entry], **more: int) -> Position:
 # Committed records.
 
 
-@pytest.mark.parametrize(
-    ("journal", "expected"),
-    [
-        (None, None),
-        (b"", None),
-        (b"00changelog.i\x00512\ndata/pushlog.i\x007\n", None),
-        (b"00changelog.i\x00512\npushlog\x00300\n", 300),
-        (b"pushlog\x000\n", 0),
-        (b"pushlog\x00x\n", None),
-    ],
-)
-def test_a_journal_names_the_size_before_its_transaction(
-    journal: bytes | None, expected: int | None
-) -> None:
-    assert committed.boundary(journal) == expected
-
-
 def test_records_of_an_open_transaction_are_not_committed(tmp_path: Path) -> None:
     entries = write(tmp_path, 3)
-    assert committed.read(tmp_path) == entries
-    assert committed.read(tmp_path, entries[1].offset) == entries[1:]
-    assert committed.last(tmp_path) == entries[2:]
+    assert log_reader.read(tmp_path) == entries
+    assert log_reader.read(tmp_path, entries[1].offset) == entries[1:]
+    assert log_reader.last(tmp_path) == entries[2:]
     (tmp_path / "journal").write_bytes(b"00changelog.i\x0012\n")
-    assert committed.read(tmp_path) == entries
+    assert log_reader.read(tmp_path) == entries
     (tmp_path / "journal").write_bytes(b"pushlog\x00%d\n" % entries[2].offset)
-    assert committed.read(tmp_path) == entries[:2]
-    assert committed.last(tmp_path) == []
+    assert log_reader.read(tmp_path) == entries[:2]
+    assert log_reader.last(tmp_path) == entries[1:2]
 
 
-def test_a_record_that_an_abort_removed_meanwhile_is_not_committed(tmp_path: Path) -> None:
-    entries = write(tmp_path, 3)
-    write(tmp_path, 2)
-    assert committed.settled(tmp_path, entries) == entries[:2]
-    (tmp_path / "pushlog").unlink()
-    assert committed.settled(tmp_path, entries) == []
-    assert committed.read(tmp_path) == committed.last(tmp_path) == []
+def test_a_missing_log_has_no_records(tmp_path: Path) -> None:
+    assert log_reader.read(tmp_path) == log_reader.last(tmp_path) == []
+    assert log_reader.stamp(tmp_path) is None
 
 
 def test_the_last_record_is_found_behind_long_ones(tmp_path: Path) -> None:
@@ -94,12 +71,12 @@ def test_the_last_record_is_found_behind_long_ones(tmp_path: Path) -> None:
         heads=Heads(digest="0" * 64),
     )
     (tmp_path / "pushlog").write_bytes(long.line() + b"\n")
-    (found,) = committed.last(tmp_path)
+    (found,) = log_reader.last(tmp_path)
     assert found == Entry(0, long.line(), long)
     second = replace(long, id=2, previous=hash_of(long.line()))
     with (tmp_path / "pushlog").open("ab") as log:
         log.write(second.line() + b"\n")
-    assert committed.last(tmp_path) == [Entry(found.end, second.line(), second)]
+    assert log_reader.last(tmp_path) == [Entry(found.end, second.line(), second)]
 
 
 # What is published.

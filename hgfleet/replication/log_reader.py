@@ -1,0 +1,65 @@
+"""Push logs as the relay reads them: committed records, a piece at a time, and stamps for scans."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.pushlog import log_file
+from hgfleet.pushlog.committed import CommittedLog, Stamp
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hgfleet.pushlog.log_file import Entry
+
+PIECE_BYTES: Final = 8 * 1024 * 1024
+PIECE_RECORDS: Final = 256
+"""A read ends at the first record beyond one of the two; the rest is read afterwards."""
+
+
+def store_of(repositories: Path, path: str) -> Path:
+    """Return the store of a repository."""
+    return repositories / path / ".hg/store"
+
+
+def stamp(store: Path | str) -> Stamp | None:
+    """Return the stamp of a log; None without one."""
+    try:
+        found = os.stat(f"{store}/{log_file.NAME}")  # noqa: PTH116  (10,000 of them in a scan)
+    except OSError:
+        return None
+    return Stamp(found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def scanned(repositories: Path, path: str) -> Stamp | None:
+    """Return the stamp of a repository's log, without the cost of a Path."""
+    return stamp(f"{repositories}/{path}/.hg/store")
+
+
+def read(store: Path, offset: int = 0) -> list[Entry]:
+    """Return committed records from an offset on, at most a piece.
+
+    Raises PushlogError, TemporaryError and OSError.
+    """
+    found: list[Entry] = []
+    with CommittedLog(store / log_file.NAME) as log:
+        for entry in log.entries(offset):
+            found.append(entry)
+            if entry.end - offset > PIECE_BYTES or len(found) >= PIECE_RECORDS:
+                break
+    return found
+
+
+def last(store: Path) -> list[Entry]:
+    """Return the last committed record; none of an empty log. Raises as `read` does."""
+    with CommittedLog(store / log_file.NAME) as log:
+        start, step = max(0, log.end - 1), 64 * 1024
+        while start > 0:
+            before = max(0, start - step)
+            feed = log.read(before, start).rfind(b"\n")
+            if feed >= 0:
+                start = before + feed + 1
+                break
+            start = before
+        return list(log.entries(start))
