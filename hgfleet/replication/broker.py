@@ -212,8 +212,13 @@ class Broker:
     async def _close(self) -> None:
         client, self._client = self._client, None
         if client is not None:
-            with contextlib.suppress(*FAILURES, asyncio.CancelledError):
-                await asyncio.wait_for(client.close(), CONNECT_SECONDS)
+            # A task of its own: nats-py cancels tasks there, and the end of the relay passes here.
+            closing = asyncio.ensure_future(client.close())
+            await asyncio.wait({closing}, timeout=CONNECT_SECONDS)
+            if not closing.done():
+                closing.cancel()
+            elif not closing.cancelled():
+                closing.exception()
 
 
 def headers_of(message: Any) -> dict[str, str]:
