@@ -43,7 +43,7 @@ class Primary(Site):
             source="https://hg1:7460",
             brokers=(broker.url,),
             mirrors=mirrors,
-            lease_seconds=2.0,
+            lease_seconds=5.0,
             wait_seconds=20.0,
             repositories=self.repos,
             compiled=self.registry,

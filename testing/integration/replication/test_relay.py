@@ -46,8 +46,8 @@ async def stream_of(broker: Broker) -> list[tuple[dict[str, str], bytes]]:
     try:
         api = client.jetstream(timeout=30)
         state = (await api.stream_info(messages.PUSHES)).state
-        found = []
-        for sequence in range(state.first_seq, state.last_seq + 1):
+        found: list[tuple[dict[str, str], bytes]] = []
+        for sequence in range(max(1, state.first_seq), state.last_seq + 1):
             message = await api.get_msg(messages.PUSHES, sequence)
             found.append((dict(message.headers or {}), message.data or b""))
         return found
@@ -60,7 +60,9 @@ def ids(found: list[tuple[dict[str, str], bytes]]) -> list[str]:
 
 
 @contextlib.asynccontextmanager
-async def relaying(primary: Primary, **options: Any) -> AsyncIterator[Relay]:
+async def relaying(
+    primary: Primary, *, connected: bool = True, **options: Any
+) -> AsyncIterator[Relay]:
     """Run a relay in this process; its events are in `relay.said`."""
     said: list[tuple[str, dict[str, object]]] = []
     options.setdefault("scan_seconds", 3600.0)
@@ -69,6 +71,8 @@ async def relaying(primary: Primary, **options: Any) -> AsyncIterator[Relay]:
     task = asyncio.ensure_future(relay.run())
     try:
         await until("the relay starts", lambda: "started" in events(relay) or task.done())
+        if connected:
+            await until("the broker", relay.broker.ready.is_set)
         yield relay
     finally:
         task.cancel()
@@ -134,8 +138,7 @@ def test_a_push_arrives_in_the_stream_with_its_record_and_its_changesets(
     primary: Primary, broker: Broker, tmp_path: Path
 ) -> None:
     async def story() -> None:
-        async with relaying(primary) as relay:
-            await until("the broker", relay.broker.ready.is_set)
+        async with relaying(primary):
             records = [primary.push("team/tool", changesets=2), primary.push("team/tool")]
             await pushed(primary, "team/tool", records[1])
             found = [messages.decode_push(*one) for one in await stream_of(broker)]
@@ -263,7 +266,6 @@ def test_messages_of_a_mirror_in_another_name_do_not_count(
 ) -> None:
     async def story() -> None:
         async with relaying(primary) as relay:
-            await until("the broker", relay.broker.ready.is_set)
             client = await nats.connect(broker.url)
             lease = Lease("hgweb2", "boot", True, 0, 0, time.time())
             for subject, body in (
@@ -307,7 +309,6 @@ def test_a_broker_that_hangs_holds_a_push_for_its_wait_alone(
 ) -> None:
     async def story() -> None:
         async with relaying(primary) as relay:
-            await until("the broker", relay.broker.ready.is_set)
             broker.pause()
             try:
                 said = await pushed(primary, "team/tool", primary.record("team/tool"), wait=1)
@@ -463,7 +464,7 @@ def test_another_configuration_of_the_stream_is_changed_or_named(
         await api.add_stream(
             **({"name": messages.PUSHES, "subjects": ["hgfleet.pushes.*"]} | settings)
         )
-        async with relaying(primary) as relay:
+        async with relaying(primary, connected=not says) as relay:
             if says:
                 await until("it is named", lambda: says in relay.state()["broker"]["problem"])
                 assert "delete the stream" in relay.state()["broker"]["problem"]
