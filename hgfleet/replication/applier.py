@@ -131,7 +131,12 @@ class Applier:
             self._scheduler.refuse(message.subject.rpartition(".")[2], str(error))
             await self._acknowledge([message])
         else:
-            await self._acknowledge(self._scheduler.offer(push, message, time.monotonic()))
+            record = push.record
+            handles = self._scheduler.offer(push, message, time.monotonic())
+            if handles and self._scheduler.shown(record.repository) >= record.id:
+                # The relay may have missed it, or have begun anew since.
+                await self._tell_applied(record.repository)
+            await self._acknowledge(handles)
         self._poke.set()
 
     @staticmethod
@@ -186,8 +191,7 @@ class Applier:
         result = await loop.run_in_executor(self._threads, self._pool.run, job)
         outcome = self._scheduler.finished(job, result, time.monotonic())
         if outcome.shown:
-            applied = Applied(self._settings.host, job.identity, outcome.shown)
-            await self._subscription.tell(messages.applied(self._settings.host), applied.body())
+            await self._tell_applied(job.identity)
         await self._acknowledge(outcome.acknowledge)
         if result.failure is not None:
             self._say(
@@ -200,6 +204,11 @@ class Applier:
                 self._documents.set()
         if result.failure is not None or not self._scheduler.waiting:
             self._write()
+
+    async def _tell_applied(self, identity: str) -> None:
+        host = self._settings.host
+        applied = Applied(host, identity, self._scheduler.shown(identity))
+        await self._subscription.tell(messages.applied(host), applied.body())
 
     async def _compare_again(self) -> None:
         """Compare positions with the primary's, when asked and now and then."""
@@ -249,13 +258,13 @@ class Applier:
     async def _beat(self) -> None:
         """Send heartbeats, and write the state."""
         while True:
-            scheduler = self._scheduler
+            status = self._scheduler.status()
             lease = Lease(
                 self._settings.host,
                 self._boot,
-                scheduler.caught_up,
-                scheduler.waiting,
-                len(scheduler.parked()),
+                status.caught_up,
+                status.waiting,
+                len(status.parked),
                 time.time(),
             )
             await self._subscription.tell(messages.leases(self._settings.host), lease.body())
@@ -264,15 +273,15 @@ class Applier:
 
     def _write(self) -> None:
         scheduler = self._scheduler
-        parked = scheduler.parked()
+        status = scheduler.status()
         state = state_file.State(
             host=self._settings.host,
-            caught_up=scheduler.caught_up,
+            caught_up=status.caught_up,
             lease_until=self._lease_until,
-            waiting=scheduler.waiting,
+            waiting=status.waiting,
             positions=scheduler.repositories,
-            parked_repositories=len(parked),
-            parked=parked,
+            parked_repositories=len(status.parked),
+            parked=status.parked,
             paused=scheduler.breaker.is_open,
             problem=self._subscription.problem or self._source_problem,
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.replication import failures
@@ -74,6 +74,14 @@ class Outcome:
     parked: str = ""
     """Why the repository is parked since this job."""
     failed: Kind | None = None
+
+
+class Status(NamedTuple):
+    """How far a mirror is: `parked` has reasons by path, each with the way out."""
+
+    caught_up: bool
+    waiting: int
+    parked: dict[str, str]
 
 
 class Scheduler:
@@ -303,33 +311,39 @@ class Scheduler:
             up_to_date=not messages and (entry.behind or bool(entry.parked)),
         )
 
+    def status(self) -> Status:
+        """Count and name what is left to do, in one pass over all repositories."""
+        waiting, behind, parked = 0, False, {}
+        for entry in self._entries.values():
+            if entry.parked:
+                parked[entry.path] = f"{entry.parked}; hgfleet replication resync {entry.path}"
+            elif entry.pending or entry.behind:
+                waiting += len(entry.pending)
+                behind = behind or entry.behind
+        for identity, reason in self._unreadable.items():
+            parked[identity] = f"{reason}; update this mirror's release"
+        return Status(self.compared and not behind, waiting, parked)
+
     @property
     def waiting(self) -> int:
         """How many pushes arrived and are not applied."""
-        return sum(len(entry.pending) for entry in self._entries.values())
+        return self.status().waiting
 
     @property
     def caught_up(self) -> bool:
         """Whether the mirror shows what the primary had at the last comparison."""
-        return self.compared and not any(entry.behind for entry in self._entries.values())
+        return self.status().caught_up
 
     @property
     def repositories(self) -> int:
         """How many repositories are known."""
         return len(self._entries)
 
-    def path_of(self, identity: str) -> str:
-        """Return the path of a repository on this mirror."""
-        return self._entries[identity].path
+    def shown(self, identity: str) -> int:
+        """Return the last push of a repository that the mirror shows."""
+        entry = self._entries.get(identity)
+        return entry.tip if entry is not None else 0
 
     def parked(self) -> dict[str, str]:
         """Return why repositories are parked, by their paths, with the way out."""
-        found = {
-            entry.path: f"{entry.parked}; hgfleet replication resync {entry.path}"
-            for entry in self._entries.values()
-            if entry.parked
-        }
-        return found | {
-            identity: f"{reason}; update this mirror's release"
-            for identity, reason in self._unreadable.items()
-        }
+        return self.status().parked

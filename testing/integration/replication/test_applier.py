@@ -96,6 +96,10 @@ class Site:
     def publish(self, name: str, after: int = 0) -> None:
         publish(self.broker, messages_of(self.primaries[name], name, after))
 
+    def publish_again(self, name: str) -> None:
+        """Publish what was published, as a relay does that lost its position and its window."""
+        publish(self.broker, messages_of(self.primaries[name], name), again=True)
+
     def tip(self, name: str) -> int:
         return log_file.tip(self.mirror.path(name) / ".hg/store/pushlog").id
 
@@ -193,6 +197,9 @@ def test_the_primary_is_told_what_the_mirror_shows_and_confirms_its_lease(site: 
         await asyncio.to_thread(site.publish, "a")
         told = decode_applied((await applied.next_msg(120)).data)
         assert (told.host, told.repository, told.id) == ("hgweb1", site.primaries["a"].identity, 1)
+        # A message that comes again is told of again: the relay may have missed the answer.
+        await asyncio.to_thread(site.publish_again, "a")
+        assert decode_applied((await applied.next_msg(120)).data) == told
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             lease = decode_lease((await leases.next_msg(120)).data)

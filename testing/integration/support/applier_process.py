@@ -99,22 +99,24 @@ class ApplierProcess:
         wait_for(condition, lambda: f"{self.state()}\n{self.log.read_text()[-6000:]}")
 
 
-async def _publish(broker: Broker, pushes: Iterable[PushMessage]) -> None:
+async def _publish(broker: Broker, pushes: Iterable[PushMessage], again: bool) -> None:
     client = await nats.connect(broker.url)
     api = client.jetstream(timeout=60)
     await api.add_stream(
         StreamConfig(name=messages.PUSHES, subjects=["hgfleet.pushes.*"], duplicate_window=0.1)
     )
     for push in pushes:
-        await api.publish(
-            messages.pushes(push.record.repository), push.body(), headers=push.headers()
-        )
+        headers = push.headers()
+        if again:
+            headers[messages.MESSAGE_ID] += ".again"
+        subject = messages.pushes(push.record.repository)
+        await api.publish(subject, push.body(), headers=headers)
     await client.close()
 
 
-def publish(broker: Broker, pushes: Iterable[PushMessage] = ()) -> None:
-    """Create the stream unless it is there, and publish."""
-    asyncio.run(_publish(broker, list(pushes)))
+def publish(broker: Broker, pushes: Iterable[PushMessage] = (), *, again: bool = False) -> None:
+    """Create the stream unless it is there, and publish; `again` with ids that are new."""
+    asyncio.run(_publish(broker, list(pushes), again))
 
 
 def messages_of(primary: Primary, path: str, after: int = 0) -> list[PushMessage]:
