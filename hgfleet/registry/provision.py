@@ -391,5 +391,8 @@ class _Run:
                 found.append(os.path.relpath(place, self.target.root))
             else:
                 directories.sort()
+                if place == str(self.target.root):
+                    # Folders of moves, deletions and sessions, which empty them by themselves.
+                    directories[:] = [name for name in directories if name[0] != "."]
         for path in sorted(set(found) - known):
             self.say(f"{path}: on disk but not in the registry; kept, and served by nothing")

@@ -11,10 +11,12 @@ import hashlib
 import os
 import stat
 import threading
+import time
 from typing import IO, TYPE_CHECKING, Final
 
 from hgfleet.bundles import pullbundle_chain
 from hgfleet.core.errors import UnavailableError
+from hgfleet.hg import fingerprint
 from hgfleet.registry import owned_files, provision, user_repositories
 from hgfleet.replication import documents
 from hgfleet.replication.documents import Document, Kind
@@ -58,6 +60,37 @@ class Documents:
                     with opened:
                         found.append(self._document(name, opened))
         return found
+
+    def stamp(self) -> str:
+        """Return a digest of the folders' times, "" where a change is too recent to be told.
+
+        Every document is replaced by a rename, which changes the time of its folder.
+        """
+        now = time.time_ns()
+        found = hashlib.sha256()
+        for folder in self._folders():
+            try:
+                one = os.stat(folder)  # noqa: PTH116  (of thousands of folders)
+            except FileNotFoundError:
+                found.update(f"{folder}\n".encode())
+                continue
+            if now - one.st_ctime_ns < fingerprint.SETTLED_NS:
+                return ""
+            found.update(f"{folder}\0{one.st_ino}\0{one.st_ctime_ns}\n".encode())
+        return found.hexdigest()
+
+    def _folders(self) -> Iterator[str]:
+        """Yield the folders that documents lie in."""
+        settings = self._settings
+        yield str(settings.dynamic.parent)
+        yield str(settings.dynamic.parent / TOKENS_FOLDER)
+        for folder, below, _ in os.walk(settings.manifests):
+            # The history of manifests is the bundle jobs' own.
+            below[:] = sorted(name for name in below if name[0] != ".")
+            yield folder
+        yield str(settings.pull_bundles)
+        with contextlib.suppress(FileNotFoundError), os.scandir(settings.pull_bundles) as entries:
+            yield from sorted(entry.path for entry in entries if entry.is_dir())
 
     def have(self) -> dict[str, str]:
         """Return the sha256 of each document by its name; a damaged registry is no obstacle."""

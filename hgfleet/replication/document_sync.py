@@ -58,6 +58,8 @@ class DocumentSync:
         self._source = source
         self._say = say
         self._files = Documents(settings)
+        # Stamps of the primary's documents and of this mirror's, after a run without a failure.
+        self._brought = ("", "")
         # While it exists, repositories are at new places, and none is taken away again.
         self._taken = settings.repositories / AWAY / "taken"
 
@@ -67,7 +69,13 @@ class DocumentSync:
         Raises UnavailableError where the source does not answer. One document that cannot be
         brought is told of, and keeps no other from it.
         """
-        plan = self._plan()
+        known = self._current(self._files.stamp())
+        stamp, listed = self._source.documents(known)
+        if listed is None:
+            self.follow()
+            return 0
+        self._brought = ("", "")
+        plan = documents.plan(self._files.have(), listed)
         if plan.registry is not None:
             self._bring(plan.registry)
         self.follow()
@@ -75,23 +83,30 @@ class DocumentSync:
         for name in plan.delete:
             self._files.delete(name)
             done += 1
+        failed = 0
         for one in plan.fetch:
             try:
                 self._bring(one)
                 done += 1
             except (HgfleetError, OSError) as error:
+                failed += 1
                 self._say(f"document {one.name}: {error}")
+        if not failed:
+            self._brought = (stamp, self._files.stamp())
         return done
+
+    def _current(self, here: str) -> str:
+        """Return the stamp of the primary's documents that this mirror has, "" if it lacks any."""
+        there, then = self._brought
+        return there if here and here == then else ""
 
     def run_registry(self) -> None:
         """Bring the registry alone, before a push to a repository that the mirror does not know."""
-        plan = self._plan()
+        _, listed = self._source.documents()
+        plan = documents.plan(self._files.have(), listed or ())
         if plan.registry is not None:
             self._bring(plan.registry)
         self.follow()
-
-    def _plan(self) -> documents.Plan:
-        return documents.plan(self._files.have(), self._source.documents())
 
     def _bring(self, one: Document) -> None:
         if one.name == documents.REGISTRY:

@@ -131,6 +131,22 @@ def parse_line(line: bytes) -> Document:
     return found
 
 
+def stamp_line(stamp: str) -> bytes:
+    """Return the first line of the source's list, without the line feed."""
+    return json.dumps({"stamp": stamp}).encode("ascii")
+
+
+def parse_stamp(line: bytes) -> str:
+    """Read the first line of the source's list; raises ValueError."""
+    try:
+        stamp = json.loads(line)["stamp"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"{line!r:.200} as the stamp of its documents") from error
+    if not isinstance(stamp, str) or not re.fullmatch(r"[0-9a-f]{0,64}", stamp):
+        raise ValueError(f"{line!r:.200} as the stamp of its documents")
+    return stamp
+
+
 def plan(have: Mapping[str, str], want: Iterable[Document]) -> Plan:
     """Compare the documents of a mirror, by their sha256, with those of the primary.
 

@@ -15,7 +15,7 @@ from hgfleet.core.errors import PushlogError, RegistryError, TemporaryError
 from hgfleet.core.names import path_problem
 from hgfleet.pushlog import log_file
 from hgfleet.registry.effective import EffectiveRegistry
-from hgfleet.replication import document_files, snapshot
+from hgfleet.replication import document_files, documents, snapshot
 from hgfleet.replication.source_requests import RefusedError, parse_selection
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Source:
         if request.what == "repositories":
             return Answer(JSON_LINES, _in_pieces(self._positions()))
         if request.what == "documents":
-            return self._document(request.name)
+            return self._document(request)
         place = self._place(request.path)
         if request.what == "log":
             return Answer(BYTES, _in_pieces(lines_after(_log(place), request.after)))
@@ -125,9 +125,15 @@ class Source:
         state = snapshot.read(place, lambda: self._open(place))
         yield json.dumps(state.to_json() if request.full else state.digests().to_json()).encode()
 
-    def _document(self, name: str) -> Answer:
+    def _document(self, request: Request) -> Answer:
+        name = request.name
         if not name:
-            lines = (one.line() + b"\n" for one in self._documents.all())
+            # Before the list is made: a change that comes meanwhile has another stamp.
+            stamp = self._documents.stamp()
+            is_known = stamp != "" and stamp == request.known
+            found = [] if is_known else self._documents.all()
+            first = documents.stamp_line(stamp) + b"\n"
+            lines = itertools.chain((first,), (one.line() + b"\n" for one in found))
             return Answer(JSON_LINES, _in_pieces(lines))
         opened = self._documents.open(name)
         if opened is None:

@@ -22,7 +22,7 @@ from hgfleet.core.names import path_problem
 from hgfleet.pushlog.log_file import MAX_LINE
 from hgfleet.pushlog.record import FIRST
 from hgfleet.replication import snapshot
-from hgfleet.replication.documents import Document, parse_line
+from hgfleet.replication.documents import Document, parse_line, parse_stamp
 from hgfleet.replication.source_requests import Selection
 
 if TYPE_CHECKING:
@@ -119,18 +119,26 @@ class SourceClient:
         found: State = self._json("/v1/state", query, snapshot.from_json)
         return found
 
-    def documents(self) -> tuple[Document, ...]:
-        """Return the names and digests of all documents."""
-        with self._answer("GET", "/v1/documents") as answer:
+    def documents(self, known: str = "") -> tuple[str, tuple[Document, ...] | None]:
+        """Return the stamp of the list of documents, and the list, None where `known` is its stamp.
+
+        A list without a stamp is one that is changing.
+        """
+        with self._answer("GET", "/v1/documents", {"known": known}) as answer:
+            lines = _lines(answer, _LONGEST_ENTRY)
+            try:
+                stamp = parse_stamp(next(lines, b""))
+            except ValueError as error:
+                raise UnavailableError(f"the source sent {error}") from error
             found: list[Document] = []
-            for line in _lines(answer, _LONGEST_ENTRY):
+            for line in lines:
                 if len(found) >= MOST_LISTED:
                     raise UnavailableError(f"the source lists more than {MOST_LISTED} documents")
                 try:
                     found.append(parse_line(line))
                 except ValueError as error:
                     raise UnavailableError(f"the source lists {error}") from error
-            return tuple(found)
+            return stamp, None if stamp and stamp == known else tuple(found)
 
     def document(self, name: str, file: IO[bytes], most: int = MOST_DOCUMENT) -> None:
         """Write the bytes of a document to a file; the caller compares the digest."""

@@ -6,7 +6,7 @@
 | `GET /v1/log?path=P&after=ID` | the lines of its push log behind that record |
 | `GET /v1/state?path=P` | digests of its state after its last record; `&full=1`: the state |
 | `POST /v1/changesets?path=P` | a changegroup of version 03, compressed with zlib |
-| `GET /v1/documents` | a JSON line for each document: name, sha256, size |
+| `GET /v1/documents?known=STAMP` | a stamp; if it is another one, a JSON line for each document |
 | `GET /v1/documents/NAME` | the bytes of a document |
 
 The body of a request for changesets is `{"nodes": [...]}`, for these changesets alone, or
@@ -48,7 +48,8 @@ class RefusedError(HgfleetError):
 class Request:
     """One request; `what` is "repositories", "log", "state", "changesets" or "documents".
 
-    `path` is that of a repository, `name` that of a document; empty where the request has none.
+    `path` is that of a repository, `name` that of a document, `known` the stamp of a list that the
+    mirror has; empty where the request has none.
     """
 
     what: str
@@ -56,6 +57,7 @@ class Request:
     after: int = 0
     full: bool = False
     name: str = ""
+    known: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def parse(method: str, target: str) -> Request:
         raise RefusedError(405, f"got {method!r:.20}, expected {expected}")
     fields = _fields(what, parts.query)
     if what in ("repositories", "documents"):
-        return Request(what, name=_document(rest))
+        return Request(what, name=_document(rest), known=fields.get("known", "")[:MAX_NAME])
     path = fields.get("path", "")
     if problem := path_problem(path):
         raise RefusedError(400, f"path: got {path!r:.80}, expected {problem}")
@@ -100,7 +102,7 @@ _FIELDS: Final[dict[str, frozenset[str]]] = {
     "log": frozenset({"path", "after"}),
     "state": frozenset({"path", "full"}),
     "changesets": frozenset({"path"}),
-    "documents": frozenset(),
+    "documents": frozenset({"known"}),
 }
 
 

@@ -388,6 +388,11 @@ def test_what_a_killed_run_left_is_removed(target: Target) -> None:
     assert not (target.root / "team/tool/.hg/store/half").exists()
 
 
+def test_repositories_that_are_on_their_way_are_not_named(target: Target) -> None:
+    (target.root / ".replication/old-team+tool-1/.hg").mkdir(parents=True)
+    assert not any("old-team" in line for line in run(target))
+
+
 def test_what_a_killed_run_left_for_a_retired_entry_is_named(target: Target) -> None:
     (target.root / "team/.gone.new/.hg").mkdir(parents=True)
     assert any(line.startswith("team/.gone.new: on disk but not in") for line in run(target))

@@ -107,6 +107,40 @@ def test_documents_arrive_with_their_modes(
     assert sync.run() == 0
 
 
+def test_documents_that_have_not_changed_are_not_listed(
+    primary: Primary,
+    mirror: Host,
+    sync: DocumentSync,
+    wait_for: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _user_repository(primary, "people/bob/x")
+    _bundles(primary, "people/bob/x")
+    listings = []
+    original = document_sync.Documents.have
+
+    def have(self: document_sync.Documents) -> dict[str, str]:
+        listings.append(None)
+        return original(self)
+
+    monkeypatch.setattr(document_sync.Documents, "have", have)
+
+    def is_quiet() -> bool:
+        before = len(listings)
+        sync.run()
+        return len(listings) == before
+
+    wait_for("a run that lists nothing", is_quiet)
+    # A change on either side is found, also one of the mirror's own disk.
+    (primary.settings.manifests / "people/bob/x.manifest").unlink()
+    sync.run()
+    assert not (mirror.settings.manifests / "people").exists()
+    wait_for("a run that lists nothing", is_quiet)
+    (mirror.settings.pull_bundles / "people+bob+x/manifest").unlink()
+    sync.run()
+    assert (mirror.settings.pull_bundles / "people+bob+x/manifest").exists()
+
+
 def test_a_user_repository_is_created_with_its_configuration(
     primary: Primary, mirror: Host, sync: DocumentSync
 ) -> None:
