@@ -53,7 +53,8 @@ def sentence(error: BaseException, brokers: Sequence[str]) -> str:
             "expired or be of another CA; the role `base` issues and renews certificates"
         )
     reason = text.removeprefix("nats: ") or type(error).__name__
-    return f"no broker answers at {where} ({reason}); `systemctl status nats-server` there says why"
+    way_out = "`systemctl status hgfleet-broker` there says why"
+    return f"no broker answers at {where} ({reason}); {way_out}"
 
 
 def _refused(error: nats.js.errors.APIError) -> str:
