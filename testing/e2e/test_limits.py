@@ -5,7 +5,6 @@ The requests come from hosts of the cluster: the address of this machine has no 
 
 from __future__ import annotations
 
-import functools
 import json
 from typing import TYPE_CHECKING, Any, Final
 
@@ -111,8 +110,9 @@ def get(host: Host, path: str) -> int:
     return int(host.run("python3", "-c", GET, path).ok().stdout)
 
 
-def _gets_pages(host: Host) -> bool:
-    return get(host, CACHED) == 200
+def gets_pages(host: Host) -> None:
+    """Wait until the proxy refuses a host nothing."""
+    wait_until(f"{host.name} gets pages", lambda: get(host, CACHED) == 200, 60)
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def hosts(cluster: Cluster) -> tuple[Host, Host]:
     """Two hosts with addresses of their own that the proxy refuses nothing."""
     attacker, other = cluster.all("objectstore")[-1], cluster.first("directory")
     for host in (attacker, other):
-        wait_until(f"{host.name} gets pages", functools.partial(_gets_pages, host), 60)
+        gets_pages(host)
     return attacker, other
 
 
@@ -154,4 +154,4 @@ def test_an_address_that_the_web_hosts_refuse_often_is_refused_late_by_the_proxy
     assert {status for status, _ in pages} <= {200, TOO_MANY, 503}
     assert get(other, CACHED) == 200
     # The refusals end when their reason does.
-    wait_until("the address gets pages again", lambda: get(attacker, CACHED) == 200, 60)
+    gets_pages(attacker)
