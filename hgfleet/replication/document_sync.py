@@ -96,7 +96,7 @@ class DocumentSync:
         return done
 
     def _current(self, here: str) -> str:
-        """Return the stamp of the primary's documents that this mirror has, "" if any is missing."""
+        """Return the stamp of the primary's documents that this mirror has, or ""."""
         there, then = self._brought
         return there if here and here == then else ""
 
