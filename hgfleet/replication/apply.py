@@ -19,7 +19,7 @@ from mercurial.repo import factory
 
 from hgfleet.pushlog import log_file, writing
 from hgfleet.pushlog.record import Heads
-from hgfleet.replication.failures import DivergedError
+from hgfleet.replication.failures import DivergedError, RemovalError
 from hgfleet.replication.position import Step, decide
 
 if TYPE_CHECKING:
@@ -152,9 +152,8 @@ def _append(repo: Any, tr: Any, tip: Tip, lines: list[bytes]) -> None:
 def _check_origin(repo: Any, record: Record, tip: Tip) -> None:
     """Refuse a first record where the repository has changesets that no record names."""
     if record.kind == "strip":
-        raise DivergedError(
-            f"record {record.id} removes changesets, and a mirror removes none by itself"
-        )
+        # Removing changesets takes hg several transactions; readers keep the old repository.
+        raise RemovalError(f"record {record.id} removes changesets")
     if tip.id == 0 and record.kind == "push" and len(repo):
         raise DivergedError(
             f"the mirror has {len(repo)} changesets and no push log, and the primary begins with "

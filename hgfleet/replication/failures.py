@@ -7,6 +7,7 @@
 | busy | another process holds the lock | try again soon |
 | host | disk full, too many open files | wait and try again |
 | corruption | a revlog fails its checks | clone again beside, verify, exchange |
+| removal | the primary stripped changesets | clone again beside, exchange |
 | diverged | the mirror has changesets of its own | park the repository |
 | poison | the same push fails each time | park the repository, go on with the others |
 """
@@ -29,6 +30,7 @@ class Kind(StrEnum):
     BUSY = "busy"
     HOST = "host"
     CORRUPTION = "corruption"
+    REMOVAL = "removal"
     DIVERGED = "diverged"
     POISON = "poison"
 
@@ -39,6 +41,10 @@ class MissingError(HgfleetError):
 
 class DivergedError(HgfleetError):
     """The mirror's repository has another history than the primary's."""
+
+
+class RemovalError(HgfleetError):
+    """A record of the primary removes changesets."""
 
 
 class CorruptionError(HgfleetError):
@@ -109,6 +115,8 @@ def classify(error: BaseException) -> Kind:
             return Kind.DIVERGED
         case MissingError():
             return Kind.MISSING
+        case RemovalError():
+            return Kind.REMOVAL
         case CorruptionError():
             return Kind.CORRUPTION
         case UnavailableError() | TemporaryError() | TimeoutError() | ConnectionError():
@@ -129,9 +137,10 @@ def classify(error: BaseException) -> Kind:
 
 def action(kind: Kind, tries: int, *, can_repair: bool) -> Action:
     """Decide what follows from a failure; `tries` counts failures in a row, this one included."""
-    if kind is Kind.CORRUPTION and can_repair and tries <= POISON_TRIES:
+    anew = kind in (Kind.CORRUPTION, Kind.REMOVAL)
+    if anew and can_repair and tries <= POISON_TRIES:
         return Action.REPAIR
-    if kind in (Kind.DIVERGED, Kind.CORRUPTION):
+    if anew or kind is Kind.DIVERGED:
         return Action.PARK
     if kind is Kind.POISON and tries >= POISON_TRIES:
         return Action.PARK

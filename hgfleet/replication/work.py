@@ -19,9 +19,10 @@ from hgfleet.hg.opened_place import OpenedPlace
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.pushlog.record import parse
 from hgfleet.replication import apply, bootstrap
-from hgfleet.replication.failures import Failure, Kind, MissingError, classify
+from hgfleet.replication.failures import Failure, Kind, MissingError, RemovalError, classify
 from hgfleet.replication.jobs import Job, Result, Task
 from hgfleet.replication.position import Step
+from hgfleet.replication.source_client import GoneError
 from hgfleet.replication.source_requests import Selection
 
 if TYPE_CHECKING:
@@ -126,8 +127,12 @@ class Worker:
             step = apply.next_step(repo, line, record)
         if step is not Step.APPLY:
             return step
-        with self._connected().changegroup(job.source_path, record.changesets) as data:
-            return apply.apply(repo, line, record, data)
+        try:
+            with self._connected().changegroup(job.source_path, record.changesets) as data:
+                return apply.apply(repo, line, record, data)
+        except GoneError as problem:
+            # A later record removes them, and the source has them no more.
+            raise RemovalError(str(problem)) from problem
 
     def _catch_up(self, repo: Any, job: Job) -> None:
         """Apply what the source has after the mirror's position."""

@@ -12,6 +12,7 @@ from hgfleet.replication.failures import (
     DivergedError,
     Kind,
     MissingError,
+    RemovalError,
     action,
     classify,
     delay,
@@ -63,6 +64,12 @@ def test_corruption_is_repaired_where_that_is_possible() -> None:
     assert action(Kind.CORRUPTION, 1, can_repair=True) is Action.REPAIR
     assert action(Kind.CORRUPTION, 1, can_repair=False) is Action.PARK
     assert action(Kind.CORRUPTION, 3, can_repair=True) is Action.PARK
+
+
+def test_a_repository_from_which_the_primary_removed_changesets_is_made_anew() -> None:
+    kind = classify(RemovalError("record 7 removes changesets"))
+    assert action(kind, 1, can_repair=True) is Action.REPAIR
+    assert action(kind, 1, can_repair=False) is Action.PARK
 
 
 def test_a_diverged_repository_is_never_repaired_by_itself() -> None:

@@ -13,6 +13,7 @@ from hgfleet.pushlog import index_step
 from hgfleet.replication.apply import open_repository
 from hgfleet.replication.failures import Kind
 from hgfleet.replication.jobs import Job
+from hgfleet.replication.source_client import GoneError
 from hgfleet.replication.work import Worker
 from testing.integration.support.primary import InProcessSource, Primary, create, state
 
@@ -213,6 +214,35 @@ def test_another_repository_identity_is_refused(pair: Pair) -> None:
     assert result.failure.kind is Kind.DIVERGED
     assert "belongs to repository abab" in result.failure.reason
     assert pair.is_equal()
+
+
+def test_a_removal_of_changesets_asks_for_the_repository_anew(pair: Pair) -> None:
+    pair.primary.push_commits(2)
+    assert pair.run(*pair.primary.messages()).failure is None
+    before = state(pair.root / "a")
+    last = pair.primary.entries()[-1]
+    removal = replace(last.record, id=2, kind="strip", previous=last.hash, phases=()).line()
+    result = pair.run((removal, b""))
+    assert result.failure is not None
+    assert result.failure.kind is Kind.REMOVAL
+    assert state(pair.root / "a") == before
+
+
+def test_changesets_that_the_primary_has_no_more_ask_for_the_repository_anew(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair.primary.push_commits()
+    pair.primary.push_commits()
+    first, (line, _) = pair.primary.messages()
+    assert pair.run(first).failure is None
+
+    def gone(_path: str, _nodes: object) -> None:
+        raise GoneError("changeset 5f5f is not in the repository any more")
+
+    monkeypatch.setattr(pair.source, "changegroup", gone)
+    result = pair.run((line, b""))
+    assert result.failure is not None
+    assert result.failure.kind is Kind.REMOVAL
 
 
 def test_no_hook_runs(pair: Pair) -> None:
