@@ -153,9 +153,11 @@ class Applier:
             self._say("confirmation-unreadable", reason=error)
             return
         if found.boot == self._boot and found.sent <= time.time():
-            until = found.sent + self._settings.lease_seconds
-            self._lease_until = max(self._lease_until, until)
+            self._extend(found.sent)
             self._write()
+
+    def _extend(self, sent: float) -> None:
+        self._lease_until = max(self._lease_until, sent + self._settings.lease_seconds)
 
     def _connected(self) -> None:
         """Compare again: the stream may have forgotten pushes since the last connection."""
@@ -268,6 +270,9 @@ class Applier:
                 time.time(),
             )
             await self._subscription.tell(messages.leases(self._settings.host), lease.body())
+            # The primary may be down: readers go on, as no mirror can be ahead of the stream.
+            if await self._subscription.answers():
+                self._extend(lease.sent)
             self._write()
             await asyncio.sleep(self._settings.lease_seconds / 3)
 

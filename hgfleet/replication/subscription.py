@@ -211,6 +211,18 @@ class Subscription:
     async def _ignore(self, _error: Exception) -> None:
         """Errors end the connection, and are told where it is used."""
 
+    async def answers(self) -> bool:
+        """Whether the stream of pushes answers this mirror, which so misses nothing of it."""
+        client = self._client
+        if client is None or client.is_closed:
+            return False
+        try:
+            api = client.jetstream(timeout=ANSWER_SECONDS)
+            await api.consumer_info(messages.PUSHES, self._name)
+        except FAILURES:
+            return False
+        return True
+
     async def tell(self, subject: str, body: bytes) -> None:
         """Publish without an answer; a lost connection loses the message."""
         if self._client is not None:

@@ -92,7 +92,7 @@ def mirror_problem(state: bytes | None, *, now: float) -> str:
     """Say why a mirror may be behind, by the state that replication wrote; empty if it is not.
 
     `now` is in seconds since 1970. A mirror that cannot reach the primary cannot know that it is
-    behind, so it serves as long as the primary has confirmed its lease.
+    behind, so it serves as long as the primary or the broker has confirmed its lease.
     """
     if state is None:
         return "replication has written no state"
@@ -107,7 +107,7 @@ def mirror_problem(state: bytes | None, *, now: float) -> str:
     if not caught_up:
         return "replication has not caught up"
     if lease_until <= now + LEASE_MARGIN_S:
-        return "the primary has not confirmed this mirror's lease"
+        return "neither the primary nor the broker has confirmed this mirror's lease"
     if lease_until > now + LEASE_MOST_S:
         return "the lease of this mirror ends in the far future"
     return ""

@@ -140,8 +140,14 @@ def test_a_mirror_that_has_caught_up_and_a_lease_is_healthy() -> None:
         (b'{"caught_up": true, "lease_until": true}', "the state of replication cannot be read"),
         (b'{"caught_up": true}', "the state of replication cannot be read"),
         (state(caught_up=False, waiting=7), "replication has not caught up"),
-        (state(lease_until=NOW + 1.9), "the primary has not confirmed this mirror's lease"),
-        (state(lease_until=NOW - 60), "the primary has not confirmed this mirror's lease"),
+        (
+            state(lease_until=NOW + 1.9),
+            "neither the primary nor the broker has confirmed this mirror's lease",
+        ),
+        (
+            state(lease_until=NOW - 60),
+            "neither the primary nor the broker has confirmed this mirror's lease",
+        ),
         # A clock that was set back must not keep an old state valid.
         (state(lease_until=NOW + 3600), "the lease of this mirror ends in the far future"),
     ],

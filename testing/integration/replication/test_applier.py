@@ -221,8 +221,11 @@ def test_pushes_go_on_when_the_broker_returns(site: Site) -> None:
     site.primaries["a"].push_commits()
     site.publish("a")
     site.wait("a")
+    # No relay confirms a heartbeat here: readers go on while the primary is down.
+    site.applier.wait_for(lambda: site.applier.state()["lease_until"] > time.time())
     site.broker.kill()
     site.applier.wait_for(lambda: site.applier.state()["problem"])
+    site.applier.wait_for(lambda: site.applier.state()["lease_until"] < time.time())
     site.broker.start()
     site.primaries["a"].push_commits()
     site.publish("a", after=1)
