@@ -1,11 +1,7 @@
 """Wake socket of the relay: a Unix socket on which sessions say that they have pushed.
 
 A session sends one line of JSON and reads one (`wake.py`). The socket is open to the group `hg`;
-<<<<<<< HEAD
 what arrives is parsed as hostile input.
-=======
-requests are parsed as hostile input.
->>>>>>> 195ac69 (replication: read push logs as other readers do)
 """
 
 from __future__ import annotations
