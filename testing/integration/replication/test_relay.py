@@ -19,6 +19,7 @@ from hgfleet.replication.changegroup_worker import Opened
 from hgfleet.replication.messages import Applied, Lease
 from hgfleet.replication.relay import Relay
 from testing.integration.replication.primary import Primary
+from testing.integration.support.broker import Broker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from hgfleet.pushlog.record import Record
     from testing.conftest import WaitFor
-    from testing.integration.support.broker import Broker
 
 SECONDS = 60.0
 """For a state to come about on a machine under load."""
@@ -521,5 +521,46 @@ def test_the_state_of_the_relay_is_in_a_file(primary: Primary, broker: Broker) -
             assert found["broker"] == {"connected": True, "problem": "", "warnings": []}
             assert found["mirrors"]["hgweb2"] == {"live": False}
             assert file.stat().st_mode & 0o777 == 0o644
+
+    asyncio.run(story())
+
+
+def test_a_broker_that_refuses_the_host_is_named_and_pushes_go_on(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "broker", 'authorization { user: "hg1", password: "secret" }')
+    broker.start()
+    try:
+        primary = Primary(tmp_path / "hg1", broker, ("hgweb1",))
+        primary.add("team/tool")
+
+        async def story() -> None:
+            async with relaying(primary, connected=False) as relay:
+                await until(
+                    "it is named",
+                    lambda: "refuses this host" in relay.state()["broker"]["problem"],
+                )
+                said = await pushed(primary, "team/tool", primary.record("team/tool"))
+                assert said == "push 1 recorded; replication is down, mirrors will show it later"
+
+        asyncio.run(story())
+    finally:
+        broker.kill()
+
+
+def test_the_relay_ends_while_it_closes_a_connection(primary: Primary) -> None:
+    async def story() -> None:
+        async with relaying(primary) as relay:
+            client = relay.broker._client
+            assert client is not None
+            is_closing, close = asyncio.Event(), client.close
+
+            async def slow() -> None:
+                is_closing.set()
+                await asyncio.sleep(0.5)
+                await close()
+
+            client.close = slow
+            relay.broker.lose(ConnectionError("away"))
+            await asyncio.wait_for(is_closing.wait(), SECONDS)
+        # Here its task has ended.
 
     asyncio.run(story())
