@@ -76,8 +76,10 @@ async def relaying(
         yield relay
     finally:
         task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await asyncio.wait({task}, timeout=SECONDS)
+        assert task.done(), "the relay does not end"
+        if not task.cancelled():
+            task.result()
 
 
 def events(relay: Relay) -> list[str]:
