@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -101,26 +103,54 @@ class Primary(Site):
         )
         return replace(made, **more)
 
-    def start_relay(self, log: int) -> subprocess.Popen[str]:
-        """Start the relay as a process of its own, its events to a file of `subprocess`."""
+    def start_relay(self, log: int, *dies: str) -> subprocess.Popen[str]:
+        """Start the relay as a process of its own, its events to a file of `subprocess`.
+
+        With `dies` "before" or "after" it kills itself at its third message to the broker.
+        """
         data = asdict(self.settings)
         for name, value in data.items():
             if isinstance(value, Path):
                 data[name] = str(value)
         return subprocess.Popen(
-            [sys.executable, "-m", "testing.integration.replication.primary", json.dumps(data)],
+            [
+                sys.executable,
+                "-m",
+                "testing.integration.replication.primary",
+                json.dumps(data),
+                *dies,
+            ],
             env=self.environment(PYTHONPATH=str(TOP)),
             stdout=log,
             text=True,
         )
 
 
-def main(text: str) -> None:
+def die(when: str) -> None:
+    """Have this process killed at its third message: before it is sent, or when it is stored."""
+    from hgfleet.replication.broker import Broker as Connection
+
+    publish, sent = Connection.publish, []
+
+    async def deadly(*arguments: Any) -> tuple[int, bool]:
+        sent.append(1)
+        if when == "after":
+            answer = await publish(*arguments)
+        if len(sent) == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return answer if when == "after" else await publish(*arguments)
+
+    Connection.publish = deadly  # type: ignore[method-assign]
+
+
+def main(text: str, *dies: str) -> None:
     """Run a relay with settings from the command line."""
     import asyncio
 
     from hgfleet.replication.relay_cli import serve
 
+    for when in dies:
+        die(when)
     data = json.loads(text)
     for name, value in data.items():
         if isinstance(value, list):
@@ -131,4 +161,4 @@ def main(text: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import signal
 import subprocess
 import time
 import zlib
@@ -564,5 +565,26 @@ def test_the_relay_ends_while_it_closes_a_connection(primary: Primary) -> None:
             relay.broker.lose(ConnectionError("away"))
             await asyncio.wait_for(is_closing.wait(), SECONDS)
         # Here its task has ended.
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_relay_that_dies_at_a_message_goes_on_with_it(
+    primary: Primary, broker: Broker, when: str
+) -> None:
+    for _ in range(9):
+        primary.record("team/tool")
+    for _ in range(2):
+        relay = primary.start_relay(subprocess.DEVNULL, when)
+        assert relay.wait(SECONDS) == -signal.SIGKILL
+
+    async def story() -> None:
+        async with relaying(primary) as relay:
+            last = primary.record("team/tool")
+            await pushed(primary, "team/tool", last)
+            assert relay.positions.get("team/tool").tip.id == last.id
+        expected = [f"{identity('team/tool')}.{number}" for number in range(1, 11)]
+        assert ids(await stream_of(broker)) == expected
 
     asyncio.run(story())
