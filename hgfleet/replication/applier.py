@@ -196,13 +196,15 @@ class Applier:
             await self._tell_applied(job.identity)
         await self._acknowledge(outcome.acknowledge)
         if result.failure is not None:
+            waits = result.failure.kind is Kind.READERS
+            event = "push-waits" if waits else "push-failed"
             self._say(
-                "repository-parked" if outcome.parked else "push-failed",
+                "repository-parked" if outcome.parked else event,
                 repository=job.path,
                 kind=result.failure.kind,
                 reason=result.failure.reason,
             )
-            if result.failure.kind is Kind.MISSING:
+            if result.failure.kind in (Kind.MISSING, Kind.READERS):
                 self._documents.set()
         if result.failure is not None or not self._scheduler.waiting:
             self._write()
@@ -243,6 +245,7 @@ class Applier:
         problem = ""
         while True:
             self._documents.clear()
+            began = time.monotonic()
             try:
                 changed = await loop.run_in_executor(None, self._parts.documents)
             except (HgfleetError, OSError) as error:
@@ -251,6 +254,8 @@ class Applier:
                 problem = str(error)
             else:
                 problem = ""
+                self._scheduler.brought(began, time.monotonic())
+                self._poke.set()
                 if changed:
                     # Repositories may have come, moved or gone.
                     self._compare.set()

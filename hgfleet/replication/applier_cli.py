@@ -66,6 +66,7 @@ def parts(found: Settings) -> applier.Parts:
 def make_worker(found: Settings) -> Worker:
     """Make the worker of a process."""
     # Mercurial is imported in worker processes alone.
+    from hgfleet.replication.registry_gate import Gate
     from hgfleet.replication.resync import resync
     from hgfleet.replication.work import Worker
 
@@ -74,7 +75,7 @@ def make_worker(found: Settings) -> Worker:
     def repair(path: str, source_path: str) -> None:
         resync(found, source, path, source_path, lambda text: say("resync", text=text))
 
-    return Worker(found.repositories, source, repair)
+    return Worker(found.repositories, source, repair, Gate(found, source))
 
 
 def say(event: str, **fields: object) -> None:

@@ -4,6 +4,7 @@
 | --- | --- | --- |
 | network | the source does not answer | wait and try again; nothing is destroyed |
 | missing | the registry's documents have not created it yet | try again |
+| readers | the mirror's registry is older than the push | bring documents, try again |
 | busy | another process holds the lock | try again soon |
 | host | disk full, too many open files | wait and try again |
 | corruption | a revlog fails its checks | clone again beside, verify, exchange |
@@ -27,6 +28,7 @@ class Kind(StrEnum):
 
     NETWORK = "network"
     MISSING = "missing"
+    READERS = "readers"
     BUSY = "busy"
     HOST = "host"
     CORRUPTION = "corruption"
@@ -37,6 +39,10 @@ class Kind(StrEnum):
 
 class MissingError(HgfleetError):
     """The repository is not on this mirror yet."""
+
+
+class StaleReadersError(TemporaryError):
+    """The registry of this mirror is older than a push: its readers may have changed since."""
 
 
 class DivergedError(HgfleetError):
@@ -73,10 +79,17 @@ POISON_TRIES: Final = 2
 PARKED_SECONDS: Final = 300.0
 """The time after which a parked repository is tried again: a repair needs no further command."""
 
-_FIRST_DELAY: Final = {Kind.NETWORK: 0.5, Kind.MISSING: 0.5, Kind.BUSY: 0.2, Kind.POISON: 0.2}
+_FIRST_DELAY: Final = {
+    Kind.NETWORK: 0.5,
+    Kind.MISSING: 0.5,
+    Kind.READERS: 0.5,
+    Kind.BUSY: 0.2,
+    Kind.POISON: 0.2,
+}
 _LONGEST_DELAY: Final = {
     Kind.NETWORK: 15.0,
     Kind.MISSING: 15.0,
+    Kind.READERS: 15.0,
     Kind.BUSY: 5.0,
     Kind.POISON: 1.0,
 }
@@ -115,6 +128,8 @@ def classify(error: BaseException) -> Kind:
             return Kind.DIVERGED
         case MissingError():
             return Kind.MISSING
+        case StaleReadersError():
+            return Kind.READERS
         case RemovalError():
             return Kind.REMOVAL
         case CorruptionError():

@@ -42,6 +42,8 @@ class Job:
     messages: tuple[tuple[bytes, bytes], ...] = ()
     up_to_date: bool = False
     task: Task = Task.APPLY
+    stamps: frozenset[str] = frozenset()
+    """Of the primary's registry, by messages that came since the last documents."""
 
 
 @dataclass(frozen=True, slots=True)

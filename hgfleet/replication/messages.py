@@ -38,11 +38,13 @@ EVENTS: Final = "hgfleet-events"
 
 MESSAGE_ID: Final = "Nats-Msg-Id"
 PATH: Final = "Hgfleet-Path"
+REGISTRY: Final = "Hgfleet-Registry"
 
 MAX_PAYLOAD: Final = 512 * 1024
 """Bytes of a changegroup, or of a document, in a message; mirrors fetch larger ones."""
 
 _ID: Final = re.compile(r"([0-9a-f]{32})\.([0-9]{1,18})")
+_STAMP: Final = re.compile(r"none|[0-9a-f]{16}")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,251}")
 
 
@@ -97,13 +99,15 @@ class PushMessage:
     """A push: the repository's path at that time, the line of its record, and its changesets.
 
     `changegroup` is a changegroup of version 03 of exactly the record's changesets, compressed with
-    zlib; empty where the record has none, or where it is larger than MAX_PAYLOAD.
+    zlib; empty where the record has none, or where it is larger than MAX_PAYLOAD. `registry` is the
+    stamp of the primary's dynamic registry at the publication, "" if it is not known.
     """
 
     path: str
     line: bytes
     record: Record
     changegroup: bytes = b""
+    registry: str = ""
 
     @property
     def id(self) -> str:
@@ -112,7 +116,8 @@ class PushMessage:
 
     def headers(self) -> dict[str, str]:
         """Return the headers of the message."""
-        return {MESSAGE_ID: self.id, PATH: self.path}
+        stamp = {REGISTRY: self.registry} if self.registry else {}
+        return {MESSAGE_ID: self.id, PATH: self.path, **stamp}
 
     def body(self) -> bytes:
         """Return the body: the line, a line feed, the changegroup."""
@@ -128,7 +133,14 @@ def decode_push(headers: Mapping[str, str] | None, body: bytes) -> PushMessage:
     if not body and named:
         raise LargeRecordError(path, named[1], int(named[2]))
     line, _, changegroup = body.partition(b"\n")
-    return PushMessage(path, line, parse(line), changegroup)
+    stamp = (headers or {}).get(REGISTRY, "")
+    known = stamp if is_stamp(stamp) else ""
+    return PushMessage(path, line, parse(line), changegroup, known)
+
+
+def is_stamp(value: object) -> bool:
+    """Whether a value from another host is the stamp of a registry."""
+    return isinstance(value, str) and _STAMP.fullmatch(value) is not None
 
 
 @dataclass(frozen=True, slots=True)

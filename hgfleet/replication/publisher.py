@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hgfleet.replication.broker import Broker
     from hgfleet.replication.changegroups import Changegroups
     from hgfleet.replication.positions import Positions
+    from hgfleet.replication.registry_gate import RegistryStamp
 
 HEADERS_BYTES: Final = 1024
 """Of a message's payload, for its headers: a path of 200 characters, an id."""
@@ -35,11 +36,13 @@ class Publisher:
         positions: Positions,
         broker: Broker,
         changegroups: Changegroups,
+        registry: RegistryStamp,
         published: Callable[[str, Entry], None],
         say: Callable[..., None],
     ) -> None:
         self._repositories, self._positions = repositories, positions
         self._broker, self._changegroups = broker, changegroups
+        self._registry = registry
         self._published, self._say = published, say
         self._sure: set[str] = set()
         """Identities whose positions agree with the stream, as seen by this connection."""
@@ -166,7 +169,9 @@ class Publisher:
             changegroup = await self._changegroups.make(
                 self._repositories / path, entry.record.changesets
             )
-        message = PushMessage(path, entry.line, entry.record, changegroup)
+        # Read after the record: the readers are those of the push, or newer.
+        stamp = await asyncio.to_thread(self._registry.read)
+        message = PushMessage(path, entry.line, entry.record, changegroup, stamp)
         body = outbox.body(message, self._broker.max_payload - HEADERS_BYTES)
         sequence, _ = await self._broker.publish(
             messages.PUSHES,

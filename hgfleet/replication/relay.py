@@ -23,6 +23,7 @@ from hgfleet.replication.changegroups import Changegroups
 from hgfleet.replication.leases import Members
 from hgfleet.replication.positions import Positions
 from hgfleet.replication.publisher import Publisher
+from hgfleet.replication.registry_gate import RegistryStamp
 from hgfleet.replication.visibility import Shown
 from hgfleet.replication.wake_server import WakeServer
 
@@ -77,7 +78,7 @@ class Relay:
         self.changegroups = Changegroups(settings.hgrc, say)
         self.publisher = Publisher(
             *(settings.repositories, self.positions, self.broker, self.changegroups),
-            *(self._on_published, say),
+            *(RegistryStamp(settings.dynamic), self._on_published, say),
         )
         self._scan_seconds = scan_seconds
         self._background = background

@@ -55,9 +55,10 @@ def _run(options: argparse.Namespace) -> int:
 
 async def serve(found: Settings) -> None:
     """Run the relay until SIGTERM or SIGINT."""
+    from hgfleet.replication import document_watch
     from hgfleet.replication.relay import Relay
 
-    task = asyncio.ensure_future(Relay(found, say).run())
+    task = asyncio.ensure_future(Relay(found, say, background=[document_watch.watch]).run())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, task.cancel)

@@ -22,6 +22,7 @@ from hgfleet.registry import moves, owned_files, provision, user_repositories
 from hgfleet.replication.document_files import make_folders
 from hgfleet.replication.document_sync import AWAY
 from hgfleet.replication.rebuild import Rebuild
+from hgfleet.replication.registry_gate import Gate
 from hgfleet.storage import place as storage_place
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def resync(
             build = Rebuild(settings, source, new, source_path or path, say, certificates)
             build.make()
             _configure(settings, path, new)
-            state = _exchange(build, root / path, path, new)
+            state = _exchange(build, Gate(settings, source), root / path, path, new)
             if new.exists():
                 # The old one from here on.
                 new.touch()
@@ -102,10 +103,11 @@ def _configure(settings: Settings, path: str, new: Path) -> None:
     provision.configure(repository, target, new)
 
 
-def _exchange(build: Rebuild, old: Path, path: str, new: Path) -> State:
+def _exchange(build: Rebuild, gate: Gate, old: Path, path: str, new: Path) -> State:
     """Put the new repository in its place; no reader finds an older one there than before."""
     for _ in range(TRIES):
         state = build.bring_up()
+        gate.check(path)
         storage_place.sync(new)
         if not (old / ".hg").is_dir():
             make_folders(old.parents[path.count("/")], path.rpartition("/")[0])

@@ -9,6 +9,7 @@ seconds.
 from __future__ import annotations
 
 import heapq
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -40,6 +41,8 @@ class _Waiting:
     line: bytes
     changegroup: bytes
     handles: list[Any]
+    stamp: str
+    came_at: float
 
 
 @dataclass(slots=True)
@@ -95,6 +98,9 @@ class Scheduler:
         self._source_until = 0.0
         self._source_tries = 0
         self._unreadable: dict[str, str] = {}
+        self._documents_at = -math.inf
+        self._for_readers: set[str] = set()
+        """Repositories that wait for documents."""
         self.breaker = Breaker()
         self.compared = False
         """The positions of all repositories were compared with the primary's."""
@@ -119,7 +125,9 @@ class Scheduler:
         if len(entry.pending) >= MOST_PENDING:
             entry.behind = True
             return [handle]
-        entry.pending[record.id] = _Waiting(message.line, message.changegroup, [handle])
+        entry.pending[record.id] = _Waiting(
+            message.line, message.changegroup, [handle], message.registry, now
+        )
         self._wake(entry, now)
         return []
 
@@ -139,6 +147,14 @@ class Scheduler:
             # The source's log has the same record; the job that reads it parks the repository.
             entry.behind = True
             self._wake(entry, 0.0)
+
+    def brought(self, began: float, now: float) -> None:
+        """Note that the documents of the primary were brought, in a run that began at that time."""
+        self._documents_at = began
+        for entry in [self._entries[identity] for identity in self._for_readers]:
+            entry.retry_at = min(entry.retry_at, now)
+            self._wake(entry, now)
+        self._for_readers.clear()
 
     def here(self, places: Mapping[str, Place], now: float) -> None:
         """Take over which repositories are on the mirror: identity to path and end of the log."""
@@ -257,6 +273,8 @@ class Scheduler:
             outcome.parked = "" if entry.parked else failure.reason
             outcome.acknowledge += self._park(entry, failure.reason, now)
             return
+        if failure.kind is Kind.READERS:
+            self._for_readers.add(entry.identity)
         entry.repair = entry.repair or follows is Action.REPAIR
         entry.retry_at = now + failures.delay(failure.kind, entry.tries)
         if failure.kind is Kind.NETWORK:
@@ -291,11 +309,11 @@ class Scheduler:
         else:
             self._ready[entry.identity] = None
 
-    @staticmethod
-    def _job(entry: _Entry) -> Job:
+    def _job(self, entry: _Entry) -> Job:
         if entry.repair:
             return Job(entry.identity, entry.path, entry.source_path, task=Task.REPAIR)
         messages: list[tuple[bytes, bytes]] = []
+        stamps: set[str] = set()
         size = 0
         for number in sorted(entry.pending)[:BATCH_MESSAGES]:
             waiting = entry.pending[number]
@@ -303,12 +321,15 @@ class Scheduler:
             if messages and size > BATCH_BYTES:
                 break
             messages.append((waiting.line, waiting.changegroup))
+            if waiting.came_at >= self._documents_at:
+                stamps.add(waiting.stamp)
         return Job(
             entry.identity,
             entry.path,
             entry.source_path,
             tuple(messages),
             up_to_date=not messages and (entry.behind or bool(entry.parked)),
+            stamps=frozenset(stamps),
         )
 
     def status(self) -> Status:

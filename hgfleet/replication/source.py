@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from hgfleet.core.errors import PushlogError, RegistryError, TemporaryError
 from hgfleet.core.names import path_problem
 from hgfleet.pushlog import log_file
+from hgfleet.registry import user_repositories
 from hgfleet.registry.effective import EffectiveRegistry
-from hgfleet.replication import document_files, documents, snapshot
+from hgfleet.replication import document_files, documents, registry_gate, snapshot
+from hgfleet.replication.registry_gate import RegistryStamp
 from hgfleet.replication.source_requests import RefusedError, parse_selection
 
 if TYPE_CHECKING:
@@ -63,6 +65,7 @@ class Source:
         self._settings = settings
         self._complain = complain
         self._registry = EffectiveRegistry(settings.compiled, settings.dynamic)
+        self._registry_stamp = RegistryStamp(settings.dynamic)
         self._reading = threading.Lock()
         self._heavy = threading.BoundedSemaphore(HEAVY)
         self._documents = document_files.Documents(settings)
@@ -80,6 +83,8 @@ class Source:
     def _answer(self, request: Request, body: bytes) -> Answer:
         if request.what == "repositories":
             return Answer(JSON_LINES, _in_pieces(self._positions()))
+        if request.what == "registry":
+            return Answer(JSON, _in_pieces(iter([self._registry_now()])))
         if request.what == "documents":
             return self._document(request)
         place = self._place(request.path)
@@ -99,6 +104,13 @@ class Source:
         """Return the registry as it is now."""
         with self._reading:
             return self._registry.read(self._complain)
+
+    def _registry_now(self) -> bytes:
+        stamp = self._registry_stamp.read()
+        if stamp in (registry_gate.UNKNOWN, registry_gate.NONE):
+            # A registry that is lost or cannot be read is told apart from none.
+            user_repositories.load(self._settings.dynamic)
+        return json.dumps({"stamp": stamp}).encode("ascii")
 
     def _place(self, path: str) -> Path:
         if path not in self.registry().repositories:

@@ -23,6 +23,7 @@ from hgfleet.pushlog.log_file import MAX_LINE
 from hgfleet.pushlog.record import FIRST
 from hgfleet.replication import snapshot
 from hgfleet.replication.documents import Document, parse_line, parse_stamp
+from hgfleet.replication.messages import is_stamp
 from hgfleet.replication.source_requests import Selection
 
 if TYPE_CHECKING:
@@ -87,6 +88,15 @@ class SourceClient:
                 if number >= MOST_LISTED:
                     raise UnavailableError(f"the source lists more than {MOST_LISTED} repositories")
                 yield _position(line)
+
+    def registry_stamp(self) -> str:
+        """Return the stamp of the primary's dynamic registry; raises UnavailableError."""
+        try:
+            found: str = self._json("/v1/registry", {}, _stamp)
+        except GoneError as error:
+            # A primary of an earlier release has no such address, and is updated soon.
+            raise UnavailableError(str(error)) from error
+        return found
 
     def log_after(self, path: str, after: int) -> Iterator[bytes]:
         """Yield the lines of a push log behind a record, without their line feeds."""
@@ -231,6 +241,12 @@ def _copy(answer: http.client.HTTPResponse, file: IO[bytes], most: int) -> None:
         if size > most:
             raise UnavailableError(f"the source sent more than {most} bytes")
         file.write(piece)
+
+
+def _stamp(data: Any) -> str:
+    if not is_stamp(data["stamp"]):
+        raise ValueError(f"{data['stamp']!r:.80} as the stamp of its registry")
+    return str(data["stamp"])
 
 
 def _position(line: bytes) -> Position:

@@ -6,6 +6,7 @@
 | `GET /v1/log?path=P&after=ID` | the lines of its push log behind that record |
 | `GET /v1/state?path=P` | digests of its state after its last record; `&full=1`: the state |
 | `POST /v1/changesets?path=P` | a changegroup of version 03, compressed with zlib |
+| `GET /v1/registry` | `{"stamp": STAMP}`: which dynamic registry the primary has now |
 | `GET /v1/documents?known=STAMP` | a stamp; if it is another one, a JSON line for each document |
 | `GET /v1/documents/NAME` | the bytes of a document |
 
@@ -46,7 +47,7 @@ class RefusedError(HgfleetError):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request; `what` is "repositories", "log", "state", "changesets" or "documents".
+    """One request; `what` is the first word of its address.
 
     `path` is that of a repository, `name` that of a document, `known` the stamp of a list that the
     mirror has; empty where the request has none.
@@ -87,7 +88,7 @@ def parse(method: str, target: str) -> Request:
     if method != expected:
         raise RefusedError(405, f"got {method!r:.20}, expected {expected}")
     fields = _fields(what, parts.query)
-    if what in ("repositories", "documents"):
+    if what in ("repositories", "registry", "documents"):
         return Request(what, name=_document(rest), known=fields.get("known", "")[:MAX_NAME])
     path = fields.get("path", "")
     if problem := path_problem(path):
@@ -99,6 +100,7 @@ def parse(method: str, target: str) -> Request:
 
 _FIELDS: Final[dict[str, frozenset[str]]] = {
     "repositories": frozenset(),
+    "registry": frozenset(),
     "log": frozenset({"path", "after"}),
     "state": frozenset({"path", "full"}),
     "changesets": frozenset({"path"}),

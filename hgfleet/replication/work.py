@@ -8,6 +8,7 @@ brought, and changegroups that are too large for one, come from the source.
 from __future__ import annotations
 
 import io
+import itertools
 import struct
 import zlib
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -32,10 +33,14 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from hgfleet.pushlog.record import Record
+    from hgfleet.replication.registry_gate import Gate
     from hgfleet.replication.snapshot import State
 
 OPENED: Final = 32
 """Repositories that a worker keeps open; opening one takes some milliseconds."""
+
+RECORDS: Final = 64
+"""Records from the source that are applied after one look at the readers."""
 
 # A changegroup that is cut off, of another version, or not compressed as it should be.
 _UNREADABLE: Final = (apply.IncompleteError, error.StorageError, error.Abort, zlib.error, EOFError)
@@ -66,10 +71,12 @@ class Worker:
         root: Path,
         source: Source | None,
         repair: Callable[[str, str], None] | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self._root = root
         self._source = source
         self._repair = repair
+        self._gate = gate
         self._opened: dict[str, tuple[Any, OpenedPlace]] = {}
 
     def run(self, job: Job) -> Result:
@@ -94,6 +101,8 @@ class Worker:
             self._repair(job.path, job.source_path)
             return
         repo = self._open(job.path)
+        if self._gate is not None:
+            self._gate.check(job.path, job.stamps)
         for line, changegroup in job.messages:
             record = parse(line)
             if record.kind == "adoption" and bootstrap.is_empty(repo):
@@ -142,12 +151,21 @@ class Worker:
         if empty:
             self._bootstrap(repo, job)
             tip = apply.tip_of(repo)
-        for line in self._connected().log_after(job.source_path, tip.id):
-            record = parse(line)
-            if record.changesets:
-                self._fetched(repo, job, line, record)
-            else:
-                apply.apply(repo, line, record, None)
+        lines = self._connected().log_after(job.source_path, tip.id)
+        while some := list(itertools.islice(lines, RECORDS)):
+            # The pushes are in the log of the primary, so its readers of now are theirs or newer.
+            self._check_readers(job)
+            for line in some:
+                record = parse(line)
+                if record.changesets:
+                    self._fetched(repo, job, line, record)
+                else:
+                    apply.apply(repo, line, record, None)
+
+    def _check_readers(self, job: Job) -> None:
+        """Ask the source about the readers of pushes that came from it."""
+        if self._gate is not None:
+            self._gate.check(job.path)
 
     def _bootstrap(self, repo: Any, job: Job) -> None:
         """Fill an empty repository; the records after the state come one by one."""
@@ -155,6 +173,7 @@ class Worker:
         state = source.state(job.source_path)
         if not state.id:
             return
+        self._check_readers(job)
         lines = source.log_after(job.source_path, 0)
         if not state.heads:
             bootstrap.fill(repo, state, lines, None)

@@ -266,3 +266,26 @@ def test_a_transaction_that_was_left_open_is_undone_at_the_start() -> None:
     place = Place("r0", Tip(1, "ab" * 32, identity()), interrupted=True)
     scheduler.compare([("r0", identity(), 1, "ab" * 32)], {identity(): place}, 0.0)
     assert take(scheduler).up_to_date
+
+
+def test_a_push_that_came_before_the_documents_needs_no_others() -> None:
+    scheduler = Scheduler()
+    scheduler.offer(replace(push(1), registry="one"), 1, 1.0)
+    scheduler.brought(2.0, 3.0)
+    scheduler.offer(replace(push(2), registry="two"), 2, 2.5)
+    job = take(scheduler, 4.0)
+    assert len(job.messages) == 2
+    assert job.stamps == {"two"}
+
+
+def test_a_push_that_waits_for_readers_goes_on_with_the_documents() -> None:
+    scheduler = Scheduler()
+    scheduler.offer(push(1), 1, 0.0)
+    for _number in range(6):
+        now = scheduler.next_time() or 0.0
+        assert fail(scheduler, Kind.READERS, now).acknowledge == []
+    assert scheduler.parked() == {}
+    assert not scheduler.breaker.is_open
+    assert scheduler.next_job(now) is None
+    scheduler.brought(now, now)
+    assert take(scheduler, now).stamps == frozenset()

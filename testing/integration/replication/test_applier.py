@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -13,11 +14,18 @@ from typing import TYPE_CHECKING
 import nats
 import pytest
 
+from hgfleet.core.errors import RegistryError
 from hgfleet.pushlog import log_file
 from hgfleet.registry import dynamic_update, user_repositories
 from hgfleet.registry.user_repositories import Entry
 from hgfleet.replication import messages
-from hgfleet.replication.messages import Confirmed, decode_applied, decode_lease
+from hgfleet.replication.messages import (
+    Confirmed,
+    PushMessage,
+    decode_applied,
+    decode_lease,
+)
+from hgfleet.replication.registry_gate import stamp
 from testing.integration.support import hosts
 from testing.integration.support.applier_process import (
     ApplierProcess,
@@ -314,4 +322,122 @@ def test_a_user_repository_arrives_as_the_registry_has_it(site: Site) -> None:
     assert state(site.mirror.path(path)) == state(own.path)
     effective = user_repositories.load_effective(site.mirror.registry, site.mirror.dynamic)
     assert effective.repositories[path].read == ()
+    assert site.applier.state()["parked"] == {}
+
+
+@contextlib.contextmanager
+def held_documents() -> Iterator[None]:
+    """Have the source list no documents meanwhile."""
+
+    def refuse(_documents: object) -> None:
+        raise RegistryError("the documents are held")
+
+    # The source is in this process.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hgfleet.replication.document_files.Documents.all", refuse)
+        yield
+
+
+class UserRepository:
+    """A user repository of the primary that everyone may read."""
+
+    path = "people/bob/x"
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.own = Primary(site.host.path(self.path), identity="ee" * 16)
+        self.read_by("public")
+
+    def read_by(self, readers: str | tuple[str, ...]) -> None:
+        with dynamic_update.update(self.site.host.dynamic) as entries:
+            entries[self.path] = Entry("bob", created="2026-11-21T00:00:00Z", read=readers)
+
+    def push(self, count: int = 1) -> list[PushMessage]:
+        """Push; return the messages, with the registry of now."""
+        before = log_file.tip(self.own.log).id
+        for _number in range(count):
+            self.own.push_commits()
+        now = stamp(self.site.host.dynamic.read_bytes())
+        return messages_of(self.own, self.path, before, now)
+
+    def readers_here(self) -> object:
+        """The readers on the mirror."""
+        mirror = self.site.mirror
+        found = user_repositories.load_effective(mirror.registry, mirror.dynamic)
+        return found.repositories[self.path].read
+
+    def waits(self, number: int) -> None:
+        """Wait until the mirror has a push and does not apply it."""
+        log = self.site.applier.log
+        self.site.applier.wait_for(
+            lambda: self.site.tip(self.path) >= number or "kind=readers" in log.read_text()
+        )
+        assert self.site.tip(self.path) < number
+
+    def arrives(self, number: int) -> None:
+        """Wait for a push, which nobody may read on the mirror from its first moment."""
+
+        def is_here() -> bool:
+            if self.site.tip(self.path) < number:
+                return False
+            assert self.readers_here() == ()
+            return True
+
+        self.site.applier.wait_for(is_here)
+
+
+def test_a_push_arrives_after_the_readers_that_it_was_made_under(site: Site) -> None:
+    repository = UserRepository(site)
+    publish(site.broker, repository.push())
+    site.applier.start()
+    site.applier.wait_for(lambda: site.tip(repository.path) == 1)
+    assert repository.readers_here() == "public"
+    with held_documents():
+        repository.read_by(())
+        publish(site.broker, repository.push())
+        repository.waits(2)
+    repository.arrives(2)
+    # A registry that is newer than the push is no obstacle.
+    older = repository.push()
+    with dynamic_update.update(site.host.dynamic) as entries:
+        entries["people/bob/y"] = Entry("bob", created="2026-11-21T00:00:01Z", read=())
+    publish(site.broker, older)
+    repository.arrives(3)
+    assert site.applier.state()["parked"] == {}
+
+
+def test_pushes_from_the_source_arrive_after_their_readers(site: Site) -> None:
+    repository = UserRepository(site)
+    publish(site.broker, repository.push())
+    site.applier.start()
+    site.applier.wait_for(lambda: site.tip(repository.path) == 1)
+    # The message has a gap before it; the source has a push after it, made under other readers.
+    last = repository.push(2)[-1:]
+    with held_documents():
+        repository.read_by(())
+        repository.push()
+        publish(site.broker, last)
+        repository.waits(2)
+    repository.arrives(4)
+
+
+def test_a_push_waits_for_its_readers_while_no_documents_arrive(site: Site) -> None:
+    repository = UserRepository(site)
+    publish(site.broker, repository.push())
+    site.applier.start()
+    site.applier.wait_for(lambda: site.tip(repository.path) == 1)
+    registry = site.host.dynamic.read_bytes()
+    repository.read_by(())
+    narrowed = site.host.dynamic.read_bytes()
+    pushes = repository.push()
+    # As a registry of the primary that cannot be read: the documents do not arrive.
+    site.host.dynamic.write_bytes(b"{")
+    site.primaries["a"].push_commits()
+    publish(site.broker, [*pushes, *messages_of(site.primaries["a"], "a", 0, "0" * 16)])
+    # A repository of the inventory has no readers there, and goes on.
+    site.wait("a")
+    repository.waits(2)
+    assert site.mirror.dynamic.read_bytes() == registry
+    site.host.dynamic.write_bytes(narrowed)
+    repository.arrives(2)
     assert site.applier.state()["parked"] == {}

@@ -9,13 +9,14 @@ import signal
 import subprocess
 import time
 import zlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import nats
 import pytest
 
 from hgfleet.pushlog import log_file
-from hgfleet.replication import messages, wake
+from hgfleet.replication import messages, registry_gate, wake
 from hgfleet.replication.changegroup_worker import Opened
 from hgfleet.replication.messages import Applied, Lease
 from hgfleet.replication.relay import Relay
@@ -586,5 +587,61 @@ def test_a_relay_that_dies_at_a_message_goes_on_with_it(
             assert relay.positions.get("team/tool").tip.id == last.id
         expected = [f"{identity('team/tool')}.{number}" for number in range(1, 11)]
         assert ids(await stream_of(broker)) == expected
+
+    asyncio.run(story())
+
+
+def test_a_message_has_the_stamp_of_the_registry(broker: Broker, tmp_path: Path) -> None:
+    primary = Primary(tmp_path / "hg1", broker)
+    primary.add("a")
+    primary.dynamic.parent.mkdir()
+
+    async def story() -> None:
+        async with relaying(primary) as relay:
+            for content in (b"", b"one", b"two"):
+                if content:
+                    primary.dynamic.with_name("new").write_bytes(content)
+                    primary.dynamic.with_name("new").rename(primary.dynamic)
+                primary.push("a")
+                before = events(relay).count("published")
+                relay.add(["a"])
+                await until("a push", lambda n=before: events(relay).count("published") > n)
+        found = [headers[messages.REGISTRY] for headers, _ in await stream_of(broker)]
+        assert found == ["none", registry_gate.stamp(b"one"), registry_gate.stamp(b"two")]
+
+    asyncio.run(story())
+
+
+def test_changes_of_documents_are_told_at_once(broker: Broker, tmp_path: Path) -> None:
+    primary = Primary(tmp_path / "hg1", broker)
+    primary.settings = replace(
+        primary.settings, manifests=tmp_path / "manifests", pull_bundles=tmp_path / "pullbundles"
+    )
+    tokens = primary.dynamic.parent / "tokens"
+    for folder in (primary.settings.manifests, primary.settings.pull_bundles, tokens):
+        folder.mkdir(parents=True, exist_ok=True)
+    told: list[str] = []
+
+    async def hear(message: Any) -> None:
+        told.append(message.subject)
+
+    async def story() -> None:
+        client = await nats.connect(broker.url)
+        await client.subscribe("hgfleet.documents.*", cb=hear)
+        await client.flush()
+        with running(primary, subprocess.DEVNULL):
+            # At the start, for what changed before.
+            await until("all hints", lambda: len(told) >= 2)
+            for name, file in (
+                ("registry", primary.dynamic),
+                ("tokens", tokens / "tokens.json"),
+                ("manifests", primary.settings.manifests / "a.manifest"),
+            ):
+                subject = messages.documents(name)
+                before = told.count(subject)
+                (tmp_path / "new").write_bytes(b"{}")
+                (tmp_path / "new").rename(file)
+                await until(name, lambda n=before, of=subject: told.count(of) > n)
+        await client.close()
 
     asyncio.run(story())

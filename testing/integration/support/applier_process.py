@@ -119,10 +119,12 @@ def publish(broker: Broker, pushes: Iterable[PushMessage] = (), *, again: bool =
     asyncio.run(_publish(broker, list(pushes), again))
 
 
-def messages_of(primary: Primary, path: str, after: int = 0) -> list[PushMessage]:
+def messages_of(
+    primary: Primary, path: str, after: int = 0, registry: str = ""
+) -> list[PushMessage]:
     """Return the messages of a repository's pushes, as the relay makes them."""
     return [
-        PushMessage(path, e.line, e.record, primary.changegroup(e.record.changesets))
+        PushMessage(path, e.line, e.record, primary.changegroup(e.record.changesets), registry)
         for e in primary.entries()
         if e.record.id > after
     ]

@@ -1,0 +1,104 @@
+"""Readers before changesets: a mirror shows no push under readers older than the push.
+
+The dynamic registry of the primary has a stamp, which each message of a push carries. A mirror
+whose registry has that stamp applies the push. Otherwise it asks the source for the stamp of now,
+and waits for the documents unless its registry is that one. Repositories that the inventory
+declares have their readers from there, and wait for nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Final, Protocol
+
+from hgfleet.core.errors import RegistryError
+from hgfleet.registry import user_repositories
+from hgfleet.registry.compiled import load_compiled
+from hgfleet.registry.effective import stamp_of
+from hgfleet.replication.failures import StaleReadersError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+    from pathlib import Path
+
+    from hgfleet.replication.settings import Settings
+
+NONE: Final = "none"
+"""Stamp of a primary without a dynamic registry: no repository has readers in one."""
+
+UNKNOWN: Final = ""
+"""Of a registry that cannot be read, or of a message that names no stamp."""
+
+_DIGITS: Final = 16
+
+
+def stamp(content: bytes | None) -> str:
+    """Return the stamp of a registry's content."""
+    return hashlib.sha256(content).hexdigest()[:_DIGITS] if content else NONE
+
+
+def covers(here: str, needed: Iterable[str]) -> bool:
+    """Decide whether the registry of a mirror has the readers of pushes, by their stamps."""
+    return all(one == NONE or (one != UNKNOWN and one == here) for one in needed)
+
+
+class RegistryStamp:
+    """Stamp of a dynamic registry, computed when the file changes. Safe in threads."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._last: tuple[tuple[int, ...], str] | None = None
+
+    def read(self) -> str:
+        """Return the stamp; UNKNOWN where the file cannot be read."""
+        before, last = stamp_of(self._file), self._last
+        if last is None or last[0] != before:
+            try:
+                last = before, stamp(user_repositories.read_content(self._file))
+            except (RegistryError, OSError):
+                return UNKNOWN
+            self._last = last
+        return last[1]
+
+
+class Source(Protocol):
+    """What the gate asks the primary for."""
+
+    def registry_stamp(self) -> str:
+        """Return the stamp of the primary's registry; raises UnavailableError."""
+
+
+class Gate:
+    """The check of a mirror, before changesets become visible."""
+
+    def __init__(self, settings: Settings, source: Source) -> None:
+        self._compiled = settings.compiled
+        self._here = RegistryStamp(settings.dynamic)
+        self._source = source
+        self._declared: tuple[tuple[int, ...], Collection[str]] = ((), ())
+
+    def check(self, path: str, needed: Iterable[str] = (UNKNOWN,)) -> None:
+        """Raise StaleReadersError unless the registry is at least as new as pushes that came.
+
+        `needed` has their stamps. Without one, the source is asked: call it after they came.
+        """
+        if path in self._declared_paths() or covers(self._here.read(), needed):
+            return
+        there = self._source.registry_stamp()
+        if not covers(self._here.read(), (there,)):
+            raise StaleReadersError(
+                f"{path}: the readers of repositories have changed on the primary; the push waits "
+                "until the registry has arrived"
+            )
+
+    def _declared_paths(self) -> Collection[str]:
+        before = stamp_of(self._compiled)
+        if not before or self._declared[0] != before:
+            self._declared = before, self._read_declared()
+        return self._declared[1]
+
+    def _read_declared(self) -> Collection[str]:
+        try:
+            return frozenset(load_compiled(self._compiled).repositories)
+        except RegistryError:
+            return ()

@@ -1,0 +1,98 @@
+"""Readers of a mirror before the pushes that were made under them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hgfleet.replication import registry_gate
+from hgfleet.replication.failures import Kind, StaleReadersError, classify
+from hgfleet.replication.registry_gate import NONE, UNKNOWN, Gate, RegistryStamp, covers, stamp
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NEW, OLD = stamp(b"new"), stamp(b"old")
+
+
+def test_a_stamp_is_that_of_the_content() -> None:
+    assert stamp(None) == stamp(b"") == NONE
+    assert NEW != OLD
+    assert len(NEW) == 16
+
+
+@pytest.mark.parametrize(
+    ("here", "needed", "expected"),
+    [
+        (OLD, [OLD], True),
+        (OLD, [OLD, NEW], False),
+        (NEW, [OLD], False),
+        (NONE, [OLD], False),
+        (OLD, [NONE], True),
+        (NONE, [NONE], True),
+        (OLD, [UNKNOWN], False),
+        (UNKNOWN, [UNKNOWN], False),
+        (UNKNOWN, [OLD], False),
+        (OLD, [], True),
+    ],
+)
+def test_a_registry_covers_pushes_with_its_stamp(
+    here: str, needed: list[str], expected: bool
+) -> None:
+    assert covers(here, needed) is expected
+
+
+def test_a_stamp_changes_with_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "registry.json"
+    found = RegistryStamp(file)
+    assert found.read() == NONE
+    (tmp_path / "new").write_bytes(b"new")
+    (tmp_path / "new").rename(file)
+    assert found.read() == NEW
+    file.unlink()
+    file.mkdir()
+    assert found.read() == UNKNOWN
+
+
+class Asked:
+    """A source that counts its questions."""
+
+    def __init__(self, answer: str) -> None:
+        self.answer, self.count = answer, 0
+
+    def registry_stamp(self) -> str:
+        self.count += 1
+        return self.answer
+
+
+def gate(tmp_path: Path, source: Asked, monkeypatch: pytest.MonkeyPatch) -> Gate:
+    (tmp_path / "registry.json").write_bytes(b"old")
+    compiled = tmp_path / "compiled.json"
+    compiled.touch()
+    monkeypatch.setattr(
+        registry_gate, "load_compiled", lambda _: SimpleNamespace(repositories={"declared": 1})
+    )
+    settings: Any = SimpleNamespace(compiled=compiled, dynamic=tmp_path / "registry.json")
+    return Gate(settings, source)
+
+
+def test_the_source_is_asked_where_the_stamp_is_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Asked(OLD)
+    found = gate(tmp_path, source, monkeypatch)
+    found.check("x", [OLD])
+    assert source.count == 0
+    # The mirror's registry is newer than the push.
+    found.check("x", [NEW])
+    found.check("x")
+    assert source.count == 2
+    source.answer = NEW
+    found.check("x", [OLD])
+    found.check("declared")
+    assert source.count == 2
+    with pytest.raises(StaleReadersError, match="readers of repositories have changed") as raised:
+        found.check("x", [NEW])
+    assert classify(raised.value) is Kind.READERS
