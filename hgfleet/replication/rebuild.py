@@ -96,7 +96,11 @@ class Rebuild:
         return (now.id, now.hash) == (state.id, state.hash)
 
     def _open(self) -> Any:
-        return changesets.open_repository(self._ui.copy(), self._place)
+        repo = changesets.open_repository(self._ui.copy(), self._place)
+        # The primary decided about the pushes: hooks of the host, and of its extensions, may not.
+        for name, _command in list(repo.ui.configitems(b"hooks", untrusted=True)):
+            repo.ui.setconfig(b"hooks", name, b"", b"resync")
+        return repo
 
     def _create(self) -> None:
         from mercurial.repo import factory

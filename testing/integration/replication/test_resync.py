@@ -235,6 +235,19 @@ def test_the_applier_repairs_a_repository_that_refuses_writers(
     assert mirror.log(PATH).read_bytes() == primary.log(PATH).read_bytes()
 
 
+def test_hooks_of_the_host_do_not_run(primary: Primary, mirror: Host, said: list[str]) -> None:
+    # Also in a repository that is exchanged, and in one that begins from a clone bundle.
+    with mirror.hgrc.open("a") as hgrc:
+        hgrc.write(
+            "[hooks]\npretxnclose.refuse = false\npretxnopen.refuse = false\n"
+            "pretxnclose-bookmark.refuse = false\nprechangegroup.refuse = false\n"
+        )
+    for _number in range(2):
+        _resync(mirror, said)
+    assert _digests(mirror) == _digests(primary)
+    assert mirror.log(PATH).read_bytes() == primary.log(PATH).read_bytes()
+
+
 def test_two_resyncs_of_a_repository_do_not_run_at_once(
     mirror: Host, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
