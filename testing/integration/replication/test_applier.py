@@ -26,6 +26,8 @@ from hgfleet.replication.messages import (
     decode_lease,
 )
 from hgfleet.replication.registry_gate import stamp
+from hgfleet.replication.source_client import SourceClient
+from hgfleet.replication.verify import Finding, Verification
 from testing.integration.support import hosts
 from testing.integration.support.applier_process import (
     ApplierProcess,
@@ -440,4 +442,31 @@ def test_a_push_waits_for_its_readers_while_no_documents_arrive(site: Site) -> N
     assert site.mirror.dynamic.read_bytes() == registry
     site.host.dynamic.write_bytes(narrowed)
     repository.arrives(2)
+    assert site.applier.state()["parked"] == {}
+
+
+def test_changesets_that_an_operator_strips_leave_the_mirror(site: Site) -> None:
+    own = site.primaries["a"]
+    own.push_commits(3)
+    site.publish("a")
+    site.applier.start()
+    site.wait("a")
+    with site.host.hgrc.open("a") as hgrc:
+        hgrc.write(f"[extensions]\npushlog = {HGEXT}/pushlog.py\n[hgfleet]\npushlog = yes\n")
+    (own.path / ".hg/hgrc").write_text("[hgfleet]\npath = a\n")
+    site.host.hg_in("a", "debugstrip", "--no-backup", "--hidden", "tip")
+    # A push that comes before the removal is known on the mirror follows it.
+    site.host.commit("a", "file", "after")
+    assert {entry.record.kind for entry in own.entries()[1:]} >= {"strip"}
+    publish(
+        site.broker,
+        [PushMessage("a", e.line, e.record) for e in own.entries() if e.record.id > 1],
+    )
+    site.wait("a")
+    site.applier.wait_for(lambda: site.applier.state()["caught_up"])
+    settings = site.applier.settings
+    found = Verification(settings, SourceClient(settings)).run(["a"], lambda _: None, 60.0)
+    assert [result.finding for result in found] == [Finding.EQUAL], found
+    assert state(site.mirror.path("a")) == state(own.path)
+    assert len(state(own.path)["changesets"]) == 3
     assert site.applier.state()["parked"] == {}
