@@ -90,6 +90,28 @@ def test_each_unit_names_its_runbook(host: Host, units: set[str]) -> None:
         assert host.file(shown.removeprefix("file://")).exists, shown
 
 
+def test_a_mirror_compares_itself_with_the_primary(host: Host, settings: dict[str, Any]) -> None:
+    timer, service = host.service("hgfleet-verify.timer"), "hgfleet-verify.service"
+    if settings["role"] != "mirror":
+        assert not timer.exists
+        return
+    assert timer.is_running
+    assert timer.is_enabled
+
+    def shown(name: str) -> str:
+        return str(host.check_output("systemctl show -P %s %s", name, service))
+
+    assert (shown("Nice"), shown("User")) == ("19", "hg")
+    assert shown("IOSchedulingClass") in ("3", "idle")
+    assert host.file(shown("Documentation").removeprefix("file://")).exists
+    host.run("systemctl start %s", service)
+    # It compared; a repository that another test left behind is no failure of the unit.
+    journal = host.run("journalctl -u %s -n 30 --no-pager", service).stdout
+    assert shown("ExecMainStatus") in ("0", "65", "75"), journal
+    told = host.check_output("systemd-analyze security --no-pager %s", service).splitlines()[-1]
+    assert float(told.split()[-3]) <= 2.5, told
+
+
 def test_settings_are_those_that_the_programs_read(host: Host, settings: dict[str, Any]) -> None:
     read = (
         "import json; from hgfleet.replication import settings; found = settings.load();"

@@ -377,7 +377,7 @@ class UserRepository:
         assert self.site.tip(self.path) < number
 
     def arrives(self, number: int) -> None:
-        """Wait for a push, which nobody may read on the mirror from its first moment."""
+        """Wait for a push that no anonymous reader may see on the mirror from its first moment."""
 
         def is_here() -> bool:
             if self.site.tip(self.path) < number:
