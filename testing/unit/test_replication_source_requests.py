@@ -25,6 +25,7 @@ NODE = "5f" * 20
         ("GET", "/v1/log?path=a/b", Request("log", "a/b")),
         ("GET", "/v1/state?path=a&full=1", Request("state", "a", full=True)),
         ("POST", "/v1/changesets?path=a", Request("changesets", "a")),
+        ("GET", "/v1/registry", Request("registry")),
         ("GET", "/v1/documents", Request("documents")),
         (
             "GET",

@@ -15,7 +15,9 @@ from mercurial.repo import factory
 
 from hgfleet.core.errors import UnavailableError
 from hgfleet.pushlog.record import FIRST, hash_of, parse
-from hgfleet.replication import changesets
+from hgfleet.registry import dynamic_update
+from hgfleet.registry.user_repositories import Entry
+from hgfleet.replication import changesets, registry_gate
 from hgfleet.replication.source_client import GoneError, Position, SourceClient
 from hgfleet.replication.source_requests import Selection
 from testing.integration.support.hosts import IDENTITY, Authority, Host, Primary, client
@@ -139,6 +141,16 @@ def test_stripped_changesets_are_gone(primary: Primary, source: SourceClient) ->
     primary.hg_in("team/tool", "strip", "--no-backup", node)
     with pytest.raises(GoneError, match=f"changeset {node} is not in the repository any more"):
         source.changegroup("team/tool", [node]).__enter__()
+
+
+def test_a_registry_that_is_lost_has_no_stamp(primary: Primary, source: SourceClient) -> None:
+    assert source.registry_stamp() == registry_gate.NONE
+    with dynamic_update.update(primary.dynamic) as entries:
+        entries["people/bob/x"] = Entry("bob", created="2026-11-21T00:00:00Z", read=())
+    assert source.registry_stamp() == registry_gate.stamp(primary.dynamic.read_bytes())
+    primary.dynamic.unlink()
+    with pytest.raises(UnavailableError, match="missing, and it existed before"):
+        source.registry_stamp()
 
 
 def test_a_large_changegroup_is_whole(primary: Primary, mirror: Host, source: SourceClient) -> None:
