@@ -106,7 +106,7 @@ class Primary(Site):
     def start_relay(self, log: int, *dies: str) -> subprocess.Popen[str]:
         """Start the relay as a process of its own, its events to a file of `subprocess`.
 
-        With `dies` "before" or "after" it kills itself at its third message to the broker.
+        With `dies` "before" or "after" it kills itself at its third push to the broker.
         """
         data = asdict(self.settings)
         for name, value in data.items():
@@ -127,12 +127,15 @@ class Primary(Site):
 
 
 def die(when: str) -> None:
-    """Have this process killed at its third message: before it is sent, or when it is stored."""
+    """Have this process killed at its third push: before it is sent, or when it is stored."""
+    from hgfleet.replication import messages
     from hgfleet.replication.broker import Broker as Connection
 
     publish, sent = Connection.publish, []
 
     async def deadly(*arguments: Any) -> tuple[int, bool]:
+        if messages.PUSHES not in arguments:
+            return await publish(*arguments)
         sent.append(1)
         if when == "after":
             answer = await publish(*arguments)

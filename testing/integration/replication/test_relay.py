@@ -389,7 +389,7 @@ def test_a_changegroup_that_does_not_fit_is_left_to_the_source(
             await pushed(primary, "team/tool", huge)
             first, second = await stream_of(broker)
             assert messages.decode_push(*first) == messages.PushMessage(
-                "team/tool", record.line(), record
+                "team/tool", record.line(), record, registry=registry_gate.NONE
             )
             with pytest.raises(messages.LargeRecordError) as caught:
                 messages.decode_push(*second)
