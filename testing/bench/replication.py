@@ -131,16 +131,10 @@ def _idle(folder: Path, options: argparse.Namespace) -> list[Row]:
         site.declare_recorded(options.repositories)
         site.start()
         (applier,) = site.appliers
-        file = site.relay_log
-        until(
-            "the relay publishes all",
-            lambda: file.read_bytes().count(b"relay.published") >= options.repositories,
-        )
         assert site.relay is not None
         assert applier.process is not None
         pids = {"relay": site.relay.pid, "applier": applier.process.pid}
         until("the applier is idle", lambda: _is_idle(applier.state()))
-        # Acknowledgements of the messages that it has seen are still under way.
         until("both are quiet", lambda: _is_quiet(pids.values()))
         before = {name: cpu_seconds(pid) for name, pid in pids.items()}
         began = time.monotonic()

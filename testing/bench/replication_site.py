@@ -25,6 +25,9 @@ os.environ["HGRCPATH"] = ""
 
 from hgfleet.pushlog import log_file  # noqa: E402
 from hgfleet.pushlog.record import FIRST, Heads, Record  # noqa: E402
+from hgfleet.replication import log_reader  # noqa: E402
+from hgfleet.replication.outbox import Position  # noqa: E402
+from hgfleet.replication.positions import Positions  # noqa: E402
 from testing.integration.support import hosts, site  # noqa: E402
 from testing.integration.support.applier_process import ApplierProcess  # noqa: E402
 from testing.integration.support.broker import Broker  # noqa: E402
@@ -140,7 +143,7 @@ class ReplicatedSite:
             host.declare(*names)
 
     def declare_recorded(self, count: int) -> None:
-        """Make many repositories with one record each, the same on all hosts."""
+        """Make many repositories with one record each, the same on all hosts and published."""
         model = self.primary.create("model") / ".hg"
         requirements = (model / "requires").read_bytes(), (model / "store/requires").read_bytes()
         names = [f"team{number % 100}/repository{number}" for number in range(count)]
@@ -159,6 +162,13 @@ class ReplicatedSite:
                 (control / "store/pushlog").write_bytes(line + b"\n")
         for host in self.all_hosts():
             host.declare(*names)
+        positions = Positions(self.primary.settings.positions)
+        for name in names:
+            store = self.primary.path(name) / ".hg/store"
+            stamp = log_reader.stamp(store)
+            assert stamp is not None
+            positions.save(Position(name, log_file.tip(store / log_file.NAME), stamp))
+        positions.close()
 
     def tip(self, host: hosts.Host, path: str) -> int:
         """Return the number of the last record on a host."""
