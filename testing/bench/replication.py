@@ -11,6 +11,8 @@ Bars: a push is visible on both mirrors after 0.5 s in the median and 1.5 s at t
 at 5 pushes/s; an applier of 1,000 repositories has caught up 10 s after its start; relay and
 applier of 10,000 idle repositories take 1 % of a processor each; log and relay cost a push 10 % of
 its time, without the wait for mirrors.
+
+The time of idleness has no comparison of all positions, which an applier makes every 10 minutes.
 """
 
 from __future__ import annotations
