@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, Final
 from hgfleet.core import systemd
 from hgfleet.core.errors import HgfleetError, PushlogError
 from hgfleet.replication import messages, places, state_file
+from hgfleet.replication.connection import FAILURES
 from hgfleet.replication.failures import Kind
 from hgfleet.replication.messages import Applied, Lease
 from hgfleet.replication.scheduler import Scheduler
-from hgfleet.replication.subscription import FAILURES, Subscription
+from hgfleet.replication.subscription import Subscription
 from hgfleet.replication.workers import Pool
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
 from typing import TYPE_CHECKING, Any, Final
 
 import nats
@@ -24,6 +23,13 @@ import nats.js.errors
 from hgfleet.core.errors import UnavailableError
 from hgfleet.replication import messages, streams
 from hgfleet.replication.broker_errors import sentence
+from hgfleet.replication.connection import (
+    CONNECT_SECONDS,
+    FAILURES,
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    connect,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -37,30 +43,9 @@ if TYPE_CHECKING:
 ACK_SECONDS: Final = 5.0
 """For an answer of the broker; afterwards the connection counts as dead."""
 
-CONNECT_SECONDS: Final = 3
-PING_SECONDS: Final = 5
-"""Between pings; a broker that leaves two unanswered is away."""
-
-FIRST_PAUSE: Final = 0.25
-LONGEST_PAUSE: Final = 5.0
-"""Between attempts to connect, in seconds; doubled each time."""
-
-FAILURES: Final = (nats.errors.Error, OSError, TimeoutError, asyncio.TimeoutError)
-"""Errors of nats-py and of the network; `nats.js.errors` are below `nats.errors.Error`."""
-
 
 class BrokerError(UnavailableError):
     """The broker is away, or does not take a message; the sentence says why, and the way out."""
-
-
-def tls(settings: Settings) -> ssl.SSLContext | None:
-    """Return the TLS of a host's connections to brokers; None where a test has a broker without."""
-    if not any(url.startswith("tls://") for url in settings.brokers):
-        return None
-    context = ssl.create_default_context(cafile=str(settings.ca))
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(settings.certificate, settings.key)
-    return context
 
 
 class Broker:
@@ -138,14 +123,9 @@ class Broker:
         async def failed(error: Exception) -> None:
             self._cause = error
 
-        client = await nats.connect(
-            list(self._settings.brokers),
-            name=f"hgfleet-relay {self._settings.host}",
-            tls=tls(self._settings),
-            connect_timeout=CONNECT_SECONDS,
-            allow_reconnect=False,
-            ping_interval=PING_SECONDS,
-            max_outstanding_pings=2,
+        client = await connect(
+            self._settings,
+            "hgfleet-relay",
             closed_cb=closed,
             disconnected_cb=closed,
             error_cb=failed,

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import ssl
 from typing import TYPE_CHECKING, Any, Final
 
 import nats
@@ -26,6 +25,13 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from hgfleet.core.errors import UnavailableError
 from hgfleet.replication import messages
+from hgfleet.replication.connection import (
+    CONNECT_SECONDS,
+    FAILURES,
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    connect,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -35,15 +41,7 @@ if TYPE_CHECKING:
 
     from hgfleet.replication.settings import Settings
 
-CONNECT_SECONDS: Final = 3
 ANSWER_SECONDS: Final = 5.0
-PING_SECONDS: Final = 5
-"""Between pings; a broker that leaves two unanswered is away."""
-
-FIRST_PAUSE: Final = 0.25
-LONGEST_PAUSE: Final = 5.0
-"""Between attempts to connect, in seconds; doubled each time."""
-
 BATCH: Final = 64
 PULL_SECONDS: Final = 20.0
 """For which one request for messages is open."""
@@ -54,21 +52,9 @@ ACK_SECONDS: Final = 30.0
 MOST_UNACKNOWLEDGED: Final = 512
 """Messages that a mirror has at a time: some 260 MB with the largest changegroups."""
 
-FAILURES: Final = (nats.errors.Error, OSError, TimeoutError, asyncio.TimeoutError)
-
 
 class LostError(UnavailableError):
     """The broker does not answer, or does not deliver."""
-
-
-def tls(settings: Settings) -> ssl.SSLContext | None:
-    """Return the TLS of connections to brokers; None where a test has a broker without."""
-    if not any(url.startswith("tls://") for url in settings.brokers):
-        return None
-    context = ssl.create_default_context(cafile=str(settings.ca))
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(settings.certificate, settings.key)
-    return context
 
 
 class Subscription:
@@ -120,14 +106,9 @@ class Subscription:
             pause = min(pause * 2, LONGEST_PAUSE)
 
     async def _connect(self) -> Client:
-        client = await nats.connect(
-            list(self._settings.brokers),
-            name=f"hgfleet-applier {self._settings.host}",
-            tls=tls(self._settings),
-            connect_timeout=CONNECT_SECONDS,
-            allow_reconnect=False,
-            ping_interval=PING_SECONDS,
-            max_outstanding_pings=2,
+        client = await connect(
+            self._settings,
+            "hgfleet-applier",
             error_cb=self._ignore,
         )
         self._client = client

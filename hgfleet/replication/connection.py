@@ -1,0 +1,50 @@
+"""Connections to a broker, as the relay and the appliers make them: one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import TYPE_CHECKING, Any, Final
+
+import nats
+import nats.errors
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+
+    from hgfleet.replication.settings import Settings
+
+CONNECT_SECONDS: Final = 3
+PING_SECONDS: Final = 5
+"""Between pings; a broker that leaves two unanswered is away."""
+
+FIRST_PAUSE: Final = 0.25
+LONGEST_PAUSE: Final = 5.0
+"""Between attempts to connect, in seconds; doubled each time."""
+
+FAILURES: Final = (nats.errors.Error, OSError, TimeoutError, asyncio.TimeoutError)
+"""Errors of nats-py and of the network; `nats.js.errors` are below `nats.errors.Error`."""
+
+
+async def connect(settings: Settings, program: str, **callbacks: Any) -> Client:
+    """Connect as this host; raises FAILURES. A connection that ends stays ended."""
+    return await nats.connect(
+        list(settings.brokers),
+        name=f"{program} {settings.host}",
+        tls=tls(settings),
+        connect_timeout=CONNECT_SECONDS,
+        allow_reconnect=False,
+        ping_interval=PING_SECONDS,
+        max_outstanding_pings=2,
+        **callbacks,
+    )
+
+
+def tls(settings: Settings) -> ssl.SSLContext | None:
+    """Return the TLS of a host's connections to brokers; None where a test has a broker without."""
+    if not any(url.startswith("tls://") for url in settings.brokers):
+        return None
+    context = ssl.create_default_context(cafile=str(settings.ca))
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(settings.certificate, settings.key)
+    return context
