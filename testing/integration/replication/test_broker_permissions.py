@@ -128,10 +128,16 @@ class Host:
         return await self._is_accepted(mark)
 
     async def _is_accepted(self, mark: str) -> bool:
-        # The broker works in order, so a refusal comes before this answer. The answer to the
-        # client's flush would not do: a flush overtakes the messages that were sent before it.
-        await self.client.request("$JS.API.INFO", timeout=ANSWER)
+        await self.is_heard()
         return not any(mark in one for one in self.refused)
+
+    async def is_heard(self) -> None:
+        """Wait until the broker has taken all that was sent, subscriptions too.
+
+        It works in order, so a refusal comes before this answer. The answer to the client's flush
+        would not do: a flush overtakes what was sent before it.
+        """
+        await self.client.request("$JS.API.INFO", timeout=ANSWER)
 
 
 async def connected(broker: Broker, context: ssl.SSLContext) -> Host:
@@ -199,11 +205,11 @@ def test_a_mirror_tells_how_far_it_is_and_hears_that_its_lease_is_confirmed(
         name = messages.token(MIRRORS[0])
         for subject in (messages.leases(MIRRORS[0]), messages.applied(MIRRORS[0])):
             heard = await primary.client.subscribe(subject.replace(name, "*"))
-            await primary.client.flush()
+            await primary.is_heard()
             assert await mirror.may_publish(subject)
             assert (await heard.next_msg(timeout=ANSWER)).subject == subject
         confirmed = await mirror.client.subscribe(f"hgfleet.confirmed.{name}")
-        await mirror.client.flush()
+        await mirror.is_heard()
         assert await primary.may_publish(f"hgfleet.confirmed.{name}")
         assert (await confirmed.next_msg(timeout=ANSWER)).data == b"x"
 
