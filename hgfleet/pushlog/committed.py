@@ -34,6 +34,11 @@ class Stamp(NamedTuple):
     size: int
     modified_ns: int
 
+    @staticmethod
+    def of(found: os.stat_result) -> Stamp:
+        """Return the stamp of a file whose properties were read."""
+        return Stamp(found.st_ino, found.st_size, found.st_mtime_ns)
+
 
 def size_before(journal: bytes) -> int | None:
     """Return the size of the push log that a journal names (bytes), None if it names none."""
@@ -58,7 +63,7 @@ class CommittedLog:
         except FileNotFoundError:
             return
         try:
-            self.end = self._complete(self._committed())
+            self.end = self.lines_end(self._committed())
         except BaseException:
             self.close()
             raise
@@ -102,6 +107,18 @@ class CommittedLog:
                 raise PushlogError(f"{self.path}, byte {start}: {error}") from error
             yield Entry(start, line, record)
 
+    def lines_end(self, size: int) -> int:
+        """Return the end of the last complete line within the first `size` bytes."""
+        step = 64 * 1024
+        end = size
+        while end > 0:
+            start = max(0, end - step)
+            found = self.read(start, end).rfind(b"\n")
+            if found >= 0:
+                return start + found + 1
+            end = start
+        return 0
+
     def _committed(self) -> int:
         """Return the size up to which no running transaction can undo the log.
 
@@ -122,17 +139,4 @@ class CommittedLog:
         raise TemporaryError(f"{self.path} changes all the time; try again in a minute")
 
     def _stamp(self) -> Stamp:
-        found = os.fstat(self._descriptor)
-        return Stamp(found.st_ino, found.st_size, found.st_mtime_ns)
-
-    def _complete(self, size: int) -> int:
-        """Return the end of the last complete line up to a size."""
-        step = 64 * 1024
-        end = size
-        while end > 0:
-            start = max(0, end - step)
-            found = self.read(start, end).rfind(b"\n")
-            if found >= 0:
-                return start + found + 1
-            end = start
-        return 0
+        return Stamp.of(os.fstat(self._descriptor))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hgfleet.core import logfmt
-from hgfleet.core.errors import ConfigurationError
-from hgfleet.replication import applier, settings
+from hgfleet.replication import applier
+from hgfleet.replication.command_line import add_config, settings_of
 from hgfleet.replication.document_sync import DocumentSync
 from hgfleet.replication.settings import Role, Settings
 from hgfleet.replication.source_client import SourceClient
@@ -29,23 +28,17 @@ def add_parser(subparsers: Any) -> None:
         description="Apply every push of the primary to the repositories of this mirror, until "
         "stopped (what the unit hgfleet-applier runs).",
     )
-    parser.add_argument(
-        "--config",
-        type=Path,
-        default=settings.DEFAULT_PATH,
-        metavar="FILE",
-        help="settings (default: %(default)s)",
-    )
+    add_config(parser)
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
-    found = settings.load(options.config)
-    if found.role is not Role.MIRROR:
-        raise ConfigurationError(
-            f"{options.config}: role is {found.role!r}, expected 'mirror': the primary has the "
-            "pushes already; the role `replication` runs the applier on mirrors alone"
-        )
+    found = settings_of(
+        options,
+        Role.MIRROR,
+        "the primary has the pushes already; the role `replication` runs the applier on mirrors "
+        "alone",
+    )
     os.environ.setdefault("HGRCPATH", str(found.hgrc))
     applier.run(found, parts(found))
     return 0

@@ -13,7 +13,6 @@ The user of the primary needs these subjects of the broker:
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 import nats
@@ -21,7 +20,7 @@ import nats.errors
 import nats.js.errors
 
 from hgfleet.core.errors import UnavailableError
-from hgfleet.replication import messages, streams
+from hgfleet.replication import connection, messages, streams
 from hgfleet.replication.broker_errors import sentence
 from hgfleet.replication.connection import (
     CONNECT_SECONDS,
@@ -185,20 +184,11 @@ class Broker:
 
     async def tell(self, subject: str, body: bytes) -> None:
         """Publish without an answer; a lost connection loses the message."""
-        if self._client is not None:
-            with contextlib.suppress(*FAILURES):
-                await self._client.publish(subject, body)
+        await connection.tell(self._client, subject, body)
 
     async def _close(self) -> None:
         client, self._client = self._client, None
-        if client is not None:
-            # A task of its own: nats-py cancels tasks there, and the end of the relay passes here.
-            closing = asyncio.ensure_future(client.close())
-            await asyncio.wait({closing}, timeout=CONNECT_SECONDS)
-            if not closing.done():
-                closing.cancel()
-            elif not closing.cancelled():
-                closing.exception()
+        await connection.close(client)
 
 
 def headers_of(message: Any) -> dict[str, str]:

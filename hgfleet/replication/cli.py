@@ -14,7 +14,8 @@ from hgfleet.core.names import path_problem
 from hgfleet.core.report import Report
 from hgfleet.core.subcommands import add_format, on_repositories
 from hgfleet.registry.owned_files import become
-from hgfleet.replication.settings import DEFAULT_PATH, Role, load
+from hgfleet.replication.command_line import add_config
+from hgfleet.replication.settings import Role, load
 
 if TYPE_CHECKING:
     from hgfleet.replication.settings import Settings
@@ -47,7 +48,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=_EPILOG,
         formatter_class=raw,
     )
-    parser.add_argument("--config", type=Path, default=DEFAULT_PATH, metavar="FILE")
+    add_config(parser)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     status = commands.add_parser("status", help="show the state of this host")
     status.add_argument("--json", action="store_true", help="print the state file as it is")

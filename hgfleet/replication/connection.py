@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,6 +39,26 @@ async def connect(settings: Settings, program: str, **callbacks: Any) -> Client:
         max_outstanding_pings=2,
         **callbacks,
     )
+
+
+async def tell(client: Client | None, subject: str, body: bytes) -> None:
+    """Publish without an answer; a lost connection loses the message."""
+    if client is not None:
+        with contextlib.suppress(*FAILURES):
+            await client.publish(subject, body)
+
+
+async def close(client: Client | None) -> None:
+    """End a connection, in a bounded time."""
+    if client is None:
+        return
+    # A task of its own: nats-py cancels tasks there, and the end of the program passes here.
+    closing = asyncio.ensure_future(client.close())
+    await asyncio.wait({closing}, timeout=CONNECT_SECONDS)
+    if not closing.done():
+        closing.cancel()
+    elif not closing.cancelled():
+        closing.exception()
 
 
 def tls(settings: Settings) -> ssl.SSLContext | None:

@@ -8,21 +8,14 @@ what it has. Each step may be the last one of a killed process; the next run goe
 from __future__ import annotations
 
 import io
-import os
 import shutil
 from typing import IO, TYPE_CHECKING, Final
 
 from hgfleet.core import files
 from hgfleet.core.errors import HgfleetError
-from hgfleet.registry import (
-    dynamic_update,
-    moves,
-    owned_files,
-    provision,
-    user_repositories,
-)
+from hgfleet.registry import dynamic_update, moves, provision, user_repositories
 from hgfleet.registry.compiled import load_compiled
-from hgfleet.replication import documents
+from hgfleet.replication import documents, places
 from hgfleet.replication.document_files import Documents, make_folders
 from hgfleet.replication.registry_changes import changes
 
@@ -174,7 +167,7 @@ class DocumentSync:
                 away.rename(root / new)
                 self._say(f"{new}: moved from {old}")
         served = user_repositories.merged(static, after).repositories
-        target = self._target()
+        target = places.target(self._settings)
         for path in wanted.configure:
             if (repository := served.get(path)) is not None:
                 provision.follow(repository, target, self._say)
@@ -195,19 +188,6 @@ class DocumentSync:
         away = self._settings.repositories / AWAY
         for gone in away.glob("gone-*"):
             shutil.rmtree(gone, ignore_errors=True)
-
-    def _target(self) -> provision.Target:
-        settings = self._settings
-        return provision.Target(
-            root=settings.repositories,
-            compiled=settings.compiled,
-            manifests=settings.manifests,
-            pull_bundles=settings.pull_bundles,
-            hgrc=settings.hgrc,
-            dynamic=settings.dynamic,
-            owner=owned_files.Owner(os.geteuid(), os.getegid()),
-            hg=str(settings.hg),
-        )
 
 
 def _write(file: IO[bytes], content: bytes) -> None:

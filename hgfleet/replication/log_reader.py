@@ -29,7 +29,7 @@ def stamp(store: Path | str) -> Stamp | None:
         found = os.stat(f"{store}/{log_file.NAME}")  # noqa: PTH116  (10,000 of them in a scan)
     except OSError:
         return None
-    return Stamp(found.st_ino, found.st_size, found.st_mtime_ns)
+    return Stamp.of(found)
 
 
 def scanned(repositories: Path, path: str) -> Stamp | None:
@@ -54,12 +54,5 @@ def read(store: Path, offset: int = 0) -> list[Entry]:
 def last(store: Path) -> list[Entry]:
     """Return the last committed record; none of an empty log. Raises as `read` does."""
     with CommittedLog(store / log_file.NAME) as log:
-        start, step = max(0, log.end - 1), 64 * 1024
-        while start > 0:
-            before = max(0, start - step)
-            feed = log.read(before, start).rfind(b"\n")
-            if feed >= 0:
-                start = before + feed + 1
-                break
-            start = before
-        return list(log.entries(start))
+        # The last line begins where the line before it ends.
+        return list(log.entries(log.lines_end(log.end - 1)))

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 from hgfleet.core.errors import PushlogError
 from hgfleet.core.names import MAX_SEGMENTS, path_problem
 from hgfleet.pushlog import log_file
+from hgfleet.registry import owned_files, provision
 from hgfleet.replication.jobs import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from hgfleet.replication.settings import Settings
 
 
 def paths(root: Path) -> Iterator[str]:
@@ -49,3 +52,17 @@ def find(root: Path) -> dict[str, Place]:
         if tip.id:
             found[tip.repository] = Place(path, tip, (store / "journal").exists())
     return found
+
+
+def target(settings: Settings) -> provision.Target:
+    """Return where this process provisions repositories, as their owner."""
+    return provision.Target(
+        root=settings.repositories,
+        compiled=settings.compiled,
+        manifests=settings.manifests,
+        pull_bundles=settings.pull_bundles,
+        hgrc=settings.hgrc,
+        dynamic=settings.dynamic,
+        owner=owned_files.Owner(os.geteuid(), os.getegid()),
+        hg=str(settings.hg),
+    )

@@ -5,12 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hgfleet.core import logfmt
-from hgfleet.core.errors import ConfigurationError
-from hgfleet.replication import settings
+from hgfleet.replication.command_line import add_config, settings_of
 from hgfleet.replication.settings import Role
 
 if TYPE_CHECKING:
@@ -32,24 +30,13 @@ def add_parser(subparsers: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--config",
-        type=Path,
-        default=settings.DEFAULT_PATH,
-        metavar="FILE",
-        help="settings (default: %(default)s)",
-    )
+    add_config(parser)
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
-    found = settings.load(options.config)
-    if found.role is not Role.PRIMARY:
-        raise ConfigurationError(
-            f"{options.config}: role: got {str(found.role)!r}, expected 'primary': the relay runs "
-            "where pushes arrive; a mirror has an applier"
-        )
-    asyncio.run(serve(found))
+    reason = "the relay runs where pushes arrive; a mirror has an applier"
+    asyncio.run(serve(settings_of(options, Role.PRIMARY, reason)))
     return 0
 
 

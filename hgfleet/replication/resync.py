@@ -19,6 +19,7 @@ from hgfleet.core.errors import PushlogError, TemporaryError
 from hgfleet.pushlog import log_file
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.registry import moves, owned_files, provision, user_repositories
+from hgfleet.replication import places
 from hgfleet.replication.document_files import make_folders
 from hgfleet.replication.document_sync import AWAY
 from hgfleet.replication.rebuild import Rebuild
@@ -90,17 +91,7 @@ def _configure(settings: Settings, path: str, new: Path) -> None:
     repository = registry.repositories.get(path)
     if repository is None:
         raise TemporaryError(f"{path}: no repository in service has this path on this mirror")
-    target = provision.Target(
-        root=settings.repositories,
-        compiled=settings.compiled,
-        manifests=settings.manifests,
-        pull_bundles=settings.pull_bundles,
-        hgrc=settings.hgrc,
-        dynamic=settings.dynamic,
-        owner=owned_files.Owner(os.geteuid(), os.getegid()),
-        hg=str(settings.hg),
-    )
-    provision.configure(repository, target, new)
+    provision.configure(repository, places.target(settings), new)
 
 
 def _exchange(build: Rebuild, gate: Gate, old: Path, path: str, new: Path) -> State:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import signal
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.core import logfmt, systemd
 from hgfleet.core.errors import ConfigurationError, HostError
-from hgfleet.replication.settings import DEFAULT_PATH, SOURCE_PORT, Role, load
+from hgfleet.replication.command_line import add_config
+from hgfleet.replication.settings import SOURCE_PORT, Role, load
 
 if TYPE_CHECKING:
     from hgfleet.replication.settings import Settings
@@ -35,7 +35,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--config", type=Path, default=DEFAULT_PATH, metavar="FILE")
+    add_config(parser)
     parser.add_argument(
         "--address", default="::", help="address to listen at (default: all of this host)"
     )

@@ -24,9 +24,8 @@ import nats.js.errors
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from hgfleet.core.errors import UnavailableError
-from hgfleet.replication import messages
+from hgfleet.replication import connection, messages
 from hgfleet.replication.connection import (
-    CONNECT_SECONDS,
     FAILURES,
     FIRST_PAUSE,
     LONGEST_PAUSE,
@@ -206,13 +205,8 @@ class Subscription:
 
     async def tell(self, subject: str, body: bytes) -> None:
         """Publish without an answer; a lost connection loses the message."""
-        if self._client is not None:
-            with contextlib.suppress(*FAILURES):
-                await self._client.publish(subject, body)
+        await connection.tell(self._client, subject, body)
 
     async def _close(self) -> None:
         client, self._client = self._client, None
-        if client is not None:
-            with contextlib.suppress(*FAILURES):
-                async with asyncio.timeout(CONNECT_SECONDS):
-                    await client.close()
+        await connection.close(client)
