@@ -39,6 +39,8 @@ def call(operation, arguments):
     try:
         answer = getattr(client, operation)(**arguments)
     except botocore.exceptions.ClientError as error:
+        # A body that is sent after its refusal would be read as the start of the next request.
+        client.close()
         status = error.response["ResponseMetadata"]["HTTPStatusCode"]
         return {"status": status, "body": "", "keys": [], "cache": None}
     return {
