@@ -1,0 +1,204 @@
+"""Pushes and reads go on while a mirror, the broker, the primary or a daemon is away."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from testing.e2e.command import wait_until
+from testing.faults.mirrors import (
+    REPOSITORY,
+    SECONDS,
+    Reader,
+    is_used,
+    mirrors_of,
+    pushed,
+    wait_for_equality,
+    wait_for_use,
+)
+from testing.faults.support import paused, stopped, unplugged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.host import Host
+    from testing.e2e.people import Clone, Person
+    from testing.faults.support import Fault, Faults
+
+pytestmark = [pytest.mark.disruptive, pytest.mark.slow]
+
+UNNOTICED_SECONDS: Final = 5.0
+"""For which reads may fail after the death of the mirror that answered them."""
+RECORDED: Final = re.compile(r"push (\d+) recorded")
+
+
+@pytest.fixture(autouse=True)
+def _mirrors_are_back(cluster: Cluster) -> Iterator[None]:
+    """Leave the cluster with mirrors that have caught up and are used.
+
+    Set up before `faults`, so it ends after the faults are undone.
+    """
+    for host in mirrors_of(cluster):
+        wait_for_use(cluster, host)
+    yield
+    for host in mirrors_of(cluster):
+        wait_for_use(cluster, host)
+    wait_for_equality(cluster)
+
+
+@pytest.fixture
+def work(alice: Person, tmp_path: Path) -> Clone:
+    """A clone to push from."""
+    return alice.clone(alice.ssh_url(REPOSITORY), tmp_path / "work")
+
+
+def number_of(said: str) -> int:
+    """Return the number of the push that a pusher was told."""
+    told = RECORDED.search(said)
+    assert told, said
+    return int(told[1])
+
+
+def reader_of(cluster: Cluster) -> Host:
+    """Return the mirror that answers this machine."""
+    cursor = cluster.first("proxy").journal_cursor()
+    assert cluster.remote_heads(REPOSITORY)
+
+    def served() -> list[str]:
+        lines = cluster.first("proxy").journal_after(cursor, "--unit=haproxy")
+        mine = [line for line in lines if f'"uri":"/{REPOSITORY}?cmd=heads"' in line]
+        return re.findall(r'"server":"([^"]+)"', "\n".join(mine))
+
+    name = wait_until("the proxy's log has the read", served)[-1]
+    found = next((host for host in mirrors_of(cluster) if host.name == name), None)
+    assert found, f"{name} answered, which is no mirror"
+    return found
+
+
+def is_visible_everywhere(cluster: Cluster, work: Clone) -> bool:
+    """Push, and tell whether the pusher reads that every mirror shows the push."""
+    _, said = pushed(work, uuid.uuid4().bytes)
+    count = len(mirrors_of(cluster))
+    assert f"visible on {count}/{count} mirrors" in said, said
+    return True
+
+
+@pytest.mark.parametrize("fault", [stopped, paused, unplugged])
+def test_pushes_and_reads_go_on_without_one_mirror_and_it_comes_back(
+    cluster: Cluster, work: Clone, faults: Faults, fault: Fault
+) -> None:
+    gone = reader_of(cluster)
+    with Reader(cluster) as reader:
+        faults.break_(fault, gone)
+        died = time.monotonic()
+
+        node, said = pushed(work, uuid.uuid4().bytes)
+
+        number = number_of(said)
+        assert gone.name in said.partition("recorded")[2], said
+        reader.wait_for_reads(20, since=died + UNNOTICED_SECONDS)
+        wait_until(f"the proxy leaves {gone.name} out", lambda: not is_used(cluster, gone), SECONDS)
+        assert node in cluster.remote_heads(REPOSITORY)
+        node, said = pushed(work, uuid.uuid4().bytes)
+        assert number_of(said) == number + 1
+        wait_until("pushers read of it", lambda: is_told_of(gone, work), SECONDS)
+        faults.stack.close()
+        wait_for_use(cluster, gone)
+        reader.wait_for_reads(20, since=time.monotonic())
+    assert reader.failures(died + UNNOTICED_SECONDS) == []
+    assert node in cluster.get(f"https://{cluster.address(gone)}:8443/{REPOSITORY}?cmd=heads").body
+    wait_until("both show a push", lambda: is_visible_everywhere(cluster, work), SECONDS)
+
+
+@pytest.mark.parametrize("fault", [stopped, paused, unplugged])
+def test_pushes_go_on_without_the_broker_and_are_delivered_when_it_returns(
+    cluster: Cluster, work: Clone, faults: Faults, fault: Fault
+) -> None:
+    faults.break_(fault, cluster.first("broker"))
+
+    told = [pushed(work, uuid.uuid4().bytes)[1] for _ in range(3)]
+
+    numbers = [number_of(said) for said in told]
+    assert numbers == list(range(numbers[0], numbers[0] + 3))
+    for said in told:
+        assert "visible on 2/2 mirrors" not in said
+    wait_until("pushers read of it", lambda: is_told_of_the_broker(work), SECONDS)
+    faults.stack.close()
+    for host in mirrors_of(cluster):
+        wait_for_use(cluster, host)
+    wait_for_equality(cluster)
+    wait_until("both show a push", lambda: is_visible_everywhere(cluster, work), SECONDS)
+
+
+def is_told_of(gone: Host, work: Clone) -> bool:
+    """Push, and tell whether the pusher reads that one mirror shows it and another is away."""
+    _, said = pushed(work, uuid.uuid4().bytes)
+    assert "visible on 1/2 mirrors" in said, said
+    assert gone.name in said, said
+    return True
+
+
+def is_told_of_the_broker(work: Clone) -> bool:
+    """Push, and tell whether the pusher reads that replication is down."""
+    _, said = pushed(work, uuid.uuid4().bytes)
+    assert "replication is down, mirrors will show it later" in said, said
+    return True
+
+
+@pytest.mark.parametrize("fault", [stopped, paused])
+def test_readers_go_on_without_the_primary(
+    cluster: Cluster, alice: Person, work: Clone, faults: Faults, fault: Fault, tmp_path: Path
+) -> None:
+    last, _ = pushed(work, uuid.uuid4().bytes)
+    with Reader(cluster) as reader:
+        faults.break_(fault, cluster.first("ssh"))
+        died = time.monotonic()
+
+        # Longer than a lease: a mirror without its primary stays in use.
+        reader.wait_for_reads(100, since=died)
+
+        clone = alice.clone(cluster.url(REPOSITORY), tmp_path / "clone", "--noupdate")
+        assert last in clone.heads()
+        for host in mirrors_of(cluster):
+            assert is_used(cluster, host), host.name
+        faults.stack.close()
+        wait_until("alice is served", lambda: alice.ssh("whoami").ok(), SECONDS)
+    assert reader.failed == []
+    wait_until("both show a push", lambda: is_visible_everywhere(cluster, work), SECONDS)
+
+
+def runs(host: Host, unit: str) -> bool:
+    """Tell whether a unit of a host is active."""
+    return bool(host.systemctl("is-active", unit).ok())
+
+
+def test_no_push_is_lost_when_relay_and_appliers_are_killed(cluster: Cluster, work: Clone) -> None:
+    units = [(cluster.first("ssh"), "hgfleet-relay.service")]
+    units += [(host, "hgfleet-applier.service") for host in mirrors_of(cluster)]
+    acknowledged = {}
+    with ThreadPoolExecutor(1) as pool:
+        for turn in range(12):
+            push = pool.submit(pushed, work, uuid.uuid4().bytes)
+            host, unit = units[turn % len(units)]
+            host.systemctl("kill", "--signal=KILL", unit)
+            node, said = push.result()
+            acknowledged[number_of(said)] = node
+
+    assert len(acknowledged) == 12
+    for host, unit in units:
+        wait_until(f"{unit} runs", partial(runs, host, unit), SECONDS)
+    wait_for_equality(cluster)
+    query = f"json-pushes?startID={min(acknowledged) - 1}&endID={max(acknowledged)}"
+    for host in mirrors_of(cluster):
+        shown = cluster.get(f"https://{cluster.address(host)}:8443/{REPOSITORY}/{query}")
+        for number, node in acknowledged.items():
+            assert f'"{number}"' in shown.body
+            assert node in shown.body
