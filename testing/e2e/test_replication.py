@@ -12,6 +12,16 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from testing.e2e.command import wait_until
+from testing.e2e.mirrors import (
+    REPOSITORY,
+    SECONDS,
+    is_equal,
+    log_of,
+    mirrors_of,
+    requests_after,
+    wait_for_absence,
+    wait_for_use,
+)
 from testing.e2e.people import basic
 
 if TYPE_CHECKING:
@@ -22,7 +32,6 @@ if TYPE_CHECKING:
     from testing.e2e.host import Host
     from testing.e2e.people import Client, Clone, Person
 
-REPOSITORY: Final = "e2e/replication"
 PRIVATE: Final = "e2e/private"
 RECORDED: Final = re.compile(r"push (\d+) recorded; visible on (\d+)/(\d+) mirrors in [\d.]+ s")
 
@@ -30,10 +39,7 @@ RECORDED: Final = re.compile(r"push (\d+) recorded; visible on (\d+)/(\d+) mirro
 @pytest.fixture(scope="module")
 def mirrors(cluster: Cluster) -> list[Host]:
     """The web hosts that take no pushes."""
-    primary = cluster.first("ssh")
-    found = [host for host in cluster.all("web") if host != primary]
-    assert found, "the cluster has no mirrors"
-    return found
+    return mirrors_of(cluster)
 
 
 @pytest.fixture
@@ -61,11 +67,6 @@ def shows(cluster: Cluster, host: Host, node: str) -> bool:
 def refuses(cluster: Cluster, host: Host, who: Mapping[str, str]) -> bool:
     """Tell whether a web host refuses these credentials."""
     return ask(cluster, host, f"{PRIVATE}?cmd=heads", who).status == 401
-
-
-def is_equal(host: Host) -> bool:
-    """Tell whether a mirror is what the primary is."""
-    return bool(host.run("hgfleet", "replication", "verify").ok())
 
 
 def test_a_push_is_visible_on_every_mirror_when_its_client_is_told_so(
@@ -133,7 +134,7 @@ def test_a_token_signs_in_on_every_mirror_until_it_is_revoked(
     finally:
         alice.ssh("token", "revoke", found[2]).ok()
     for host in mirrors:
-        wait_until(f"{host.name} refuses the token", partial(refuses, cluster, host, who), 10)
+        wait_until(f"{host.name} refuses the token", partial(refuses, cluster, host, who), SECONDS)
 
 
 @pytest.fixture
@@ -173,7 +174,7 @@ def test_clone_bundles_are_advertised_by_every_mirror(
             return True
 
         # The prober of each host reads new objects before it hands them out.
-        wait_until(f"{host.name} advertises the bundles of the primary", advertised, 60)
+        wait_until(f"{host.name} advertises the bundles of the primary", advertised, SECONDS)
 
 
 def test_a_mirror_refuses_changes_and_names_the_primary(
@@ -194,16 +195,15 @@ def test_the_log_of_pushes_is_the_same_everywhere(
 ) -> None:
     work.commit("logged.txt", uuid.uuid4().bytes, "to be logged")
     work.hg("push").ok()
-    script = f"cat /srv/hg/repos/{REPOSITORY}/.hg/store/pushlog"
-    primary = cluster.first("ssh").shell(script)
+    primary = log_of(cluster.first("ssh"))
     assert primary
     for host in mirrors:
-        assert host.shell(script) == primary, host.name
+        assert log_of(host) == primary, host.name
 
 
 def test_a_mirror_is_what_the_primary_is(mirrors: list[Host]) -> None:
     for host in mirrors:
-        wait_until(f"{host.name} is equal to the primary", partial(is_equal, host), 120)
+        wait_until(f"{host.name} is equal to the primary", partial(is_equal, host), SECONDS)
 
 
 # --- the proxy --------------------------------------------------------------------------------
@@ -211,9 +211,8 @@ def test_a_mirror_is_what_the_primary_is(mirrors: list[Host]) -> None:
 
 def server_of(cluster: Cluster, client: Client, cursor: str) -> set[str]:
     """Return the web hosts that the proxy sent requests of a client to."""
-    lines = cluster.first("proxy").journal_after(cursor, "--unit=haproxy")
-    found = [json.loads(line) for line in lines if f'"client":"{client.address}"' in line]
-    return {line["server"] for line in found}
+    found = requests_after(cluster, cursor)
+    return {one["server"] for one in found if one["client"] == client.address}
 
 
 def test_a_client_stays_on_one_mirror_and_the_primary_serves_no_readers(
@@ -242,19 +241,12 @@ def drained(cluster: Cluster) -> Iterator[Callable[[Host], None]]:
     def drain(host: Host) -> None:
         hosts.append(host)
         host.run("touch", "/etc/hgfleet/web.drain").ok()
-        wait_until(f"{host.name} is out", lambda: not is_up(cluster, host), 30)
+        wait_for_absence(cluster, host)
 
     yield drain
     for host in hosts:
         host.run("rm", "/etc/hgfleet/web.drain").ok()
-        wait_until(f"{host.name} is back", partial(is_up, cluster, host), 60)
-
-
-def is_up(cluster: Cluster, host: Host) -> bool:
-    """Tell whether the proxy sends requests to a web host."""
-    shown = cluster.first("proxy").shell("echo 'show stat' | socat - /run/haproxy/admin.sock")
-    rows = [line.split(",") for line in shown.splitlines() if line.startswith("web,")]
-    return next(row[17] for row in rows if row[1] == host.name).startswith("UP")
+        wait_for_use(cluster, host)
 
 
 @pytest.mark.disruptive
@@ -285,7 +277,7 @@ def test_without_its_applier_a_mirror_leaves_and_comes_back_by_itself(
     gone, other = mirrors[0], mirrors[1:]
     gone.systemctl("stop", "hgfleet-applier.service").ok()
     try:
-        wait_until(f"{gone.name} is out", lambda: not is_up(cluster, gone), 60)
+        wait_for_absence(cluster, gone)
         node = work.commit("away.txt", uuid.uuid4().bytes, "while a mirror is away")
         assert "recorded" in work.hg("push").ok().output
         for host in other:
@@ -293,7 +285,7 @@ def test_without_its_applier_a_mirror_leaves_and_comes_back_by_itself(
         assert node in cluster.remote_heads(REPOSITORY)
     finally:
         gone.systemctl("start", "hgfleet-applier.service").ok()
-    wait_until(f"{gone.name} is back", lambda: is_up(cluster, gone), 60)
+    wait_for_use(cluster, gone)
     assert node in heads(cluster, gone)
 
 
@@ -309,12 +301,14 @@ def test_without_a_broker_pushes_go_on_and_are_delivered_when_it_returns(
         assert "recorded" in said
         assert f"visible on {len(mirrors)}/{len(mirrors)}" not in said
         # Mirrors that may be behind serve no readers.
-        wait_until("readers see the push", lambda: node in cluster.remote_heads(REPOSITORY), 60)
+        wait_until(
+            "readers see the push", lambda: node in cluster.remote_heads(REPOSITORY), SECONDS
+        )
     finally:
         broker.systemctl("start", "hgfleet-broker.service").ok()
     for host in mirrors:
-        wait_until(f"{host.name} shows it", partial(shows, cluster, host, node), 60)
-        wait_until(f"{host.name} is back", partial(is_up, cluster, host), 60)
+        wait_until(f"{host.name} shows it", partial(shows, cluster, host, node), SECONDS)
+        wait_for_use(cluster, host)
 
 
 def test_a_host_that_is_no_mirror_is_refused_by_the_source(cluster: Cluster) -> None:

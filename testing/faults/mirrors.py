@@ -1,13 +1,15 @@
-"""The mirrors of the cluster, as the proxy, the primary and a reader see them."""
+"""A pusher and a reader that go on while hosts are away, and the state in the end."""
 
 from __future__ import annotations
 
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING
 
 from testing.e2e.command import wait_until
+from testing.e2e.mirrors import REPOSITORY, SECONDS, is_equal, log_of, mirrors_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,48 +18,17 @@ if TYPE_CHECKING:
     from testing.e2e.host import Host
     from testing.e2e.people import Clone
 
-REPOSITORY: Final = "e2e/replication"
-SECONDS: Final = 90
-"""For a state that comes by itself, on a machine under load."""
-
-
-def mirrors_of(cluster: Cluster) -> list[Host]:
-    """Return the web hosts that take no pushes."""
-    primary = cluster.first("ssh")
-    found = [host for host in cluster.all("web") if host != primary]
-    assert len(found) > 1, f"expected two mirrors: {found}"
-    return found
-
-
-def log_of(host: Host) -> str:
-    """Return the push log of the repository on a host."""
-    return host.shell(f"cat /srv/hg/repos/{REPOSITORY}/.hg/store/pushlog")
-
-
-def is_used(cluster: Cluster, host: Host) -> bool:
-    """Tell whether the proxy sends readers to a web host."""
-    shown = cluster.first("proxy").shell("echo 'show stat' | socat - /run/haproxy/admin.sock")
-    rows = [line.split(",") for line in shown.splitlines() if line.startswith("web,")]
-    return next(row[17] for row in rows if row[1] == host.name).startswith("UP")
-
-
-def wait_for_use(cluster: Cluster, host: Host) -> None:
-    """Wait until a mirror has caught up and takes readers."""
-    wait_until(f"the proxy uses {host.name}", lambda: is_used(cluster, host), SECONDS)
-
 
 def wait_for_equality(cluster: Cluster) -> None:
     """Wait until each mirror has the push log of the primary, then compare all repositories."""
+    primary = cluster.first("ssh")
     for host in mirrors_of(cluster):
 
-        def is_equal(host: Host = host) -> bool:
-            return log_of(host) == log_of(cluster.first("ssh"))
+        def has_all(host: Host = host) -> bool:
+            return log_of(host) == log_of(primary)
 
-        def is_verified(host: Host = host) -> bool:
-            return bool(host.run("hgfleet", "replication", "verify").ok())
-
-        wait_until(f"{host.name} has every push", is_equal, SECONDS)
-        wait_until(f"{host.name} is what the primary is", is_verified, SECONDS)
+        wait_until(f"{host.name} has every push", has_all, SECONDS)
+        wait_until(f"{host.name} is what the primary is", partial(is_equal, host), SECONDS)
 
 
 def pushed(work: Clone, content: bytes) -> tuple[str, str]:

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from testing.e2e.command import wait_until
-from testing.faults.mirrors import (
+from testing.e2e.mirrors import (
     REPOSITORY,
     SECONDS,
-    Reader,
     is_used,
     mirrors_of,
-    pushed,
-    wait_for_equality,
+    requests_after,
+    wait_for_absence,
     wait_for_use,
 )
+from testing.faults.mirrors import Reader, pushed, wait_for_equality
 from testing.faults.support import paused, stopped, unplugged
 
 if TYPE_CHECKING:
@@ -73,9 +73,8 @@ def reader_of(cluster: Cluster) -> Host:
     assert cluster.remote_heads(REPOSITORY)
 
     def served() -> list[str]:
-        lines = cluster.first("proxy").journal_after(cursor, "--unit=haproxy")
-        mine = [line for line in lines if f'"uri":"/{REPOSITORY}?cmd=heads"' in line]
-        return re.findall(r'"server":"([^"]+)"', "\n".join(mine))
+        found = requests_after(cluster, cursor)
+        return [one["server"] for one in found if one["uri"] == f"/{REPOSITORY}?cmd=heads"]
 
     name = wait_until("the proxy's log has the read", served)[-1]
     found = next((host for host in mirrors_of(cluster) if host.name == name), None)
@@ -105,7 +104,7 @@ def test_pushes_and_reads_go_on_without_one_mirror_and_it_comes_back(
         number = number_of(said)
         assert gone.name in said.partition("recorded")[2], said
         reader.wait_for_reads(20, since=died + UNNOTICED_SECONDS)
-        wait_until(f"the proxy leaves {gone.name} out", lambda: not is_used(cluster, gone), SECONDS)
+        wait_for_absence(cluster, gone)
         assert node in cluster.remote_heads(REPOSITORY)
         node, said = pushed(work, uuid.uuid4().bytes)
         assert number_of(said) == number + 1
@@ -114,7 +113,8 @@ def test_pushes_and_reads_go_on_without_one_mirror_and_it_comes_back(
         wait_for_use(cluster, gone)
         reader.wait_for_reads(20, since=time.monotonic())
     assert reader.failures(died + UNNOTICED_SECONDS) == []
-    assert node in cluster.get(f"https://{cluster.address(gone)}:8443/{REPOSITORY}?cmd=heads").body
+    known = f"https://{cluster.address(gone)}:8443/{REPOSITORY}?cmd=known&nodes={node}"
+    assert cluster.get(known).body == "1"
     wait_until("both show a push", lambda: is_visible_everywhere(cluster, work), SECONDS)
 
 
