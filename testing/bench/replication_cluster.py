@@ -1,0 +1,268 @@
+"""Pushes to the cluster while sessions, daemons, whole hosts and networks go at random.
+
+    ./cluster up
+    PYTHONPATH=.:docker .venv/bin/python testing/bench/replication_cluster.py           # 300 pushes
+    PYTHONPATH=.:docker .venv/bin/python testing/bench/replication_cluster.py --seed 7
+
+Clients push over SSH to the primary of the local cluster. Meanwhile sessions of hg, the relay, the
+appliers and the broker are killed (kill -9), containers of the primary, the mirrors and the broker
+are killed and started again, and mirrors and broker lose their network for a time. The seed chooses
+the faults; the machine chooses the points. A client whose push failed pushes again. A push is
+acknowledged when its client was told so: exit code 0 and "push N recorded".
+
+Bars: every acknowledged push is in the push log of the primary and of each mirror, the mirrors'
+`verify` finds all repositories equal, chains are valid, and the logs cover all changesets.
+
+`replication_faults.py` does the same with processes of this machine, without hosts and networks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections import Counter
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from replication_site import TOLD
+
+from hgfleet.pushlog import record
+from testing.e2e.cluster import Cluster
+from testing.e2e.command import run, wait_until
+from testing.e2e.conftest import environment
+from testing.e2e.mirrors import is_equal, mirrors_of, wait_for_use
+from testing.faults.support import has_booted, unplugged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from testing.e2e.host import Host
+    from testing.e2e.people import Clone
+
+CLIENTS: Final = 4
+ATTEMPTS: Final = 100
+RETRY_SECONDS: Final = 1.0
+SECONDS: Final = 180
+"""For states that come by themselves after the last fault."""
+PAUSE_SECONDS: Final = (0.2, 3.0)
+"""Between two faults."""
+AWAY_SECONDS: Final = (0.5, 12.0)
+"""For which a network is gone; a lease of the cluster lasts 10 s."""
+KILL_SESSION: Final = "pgrep --uid hg --full hgfleet-shell | shuf --head-count=1 | xargs kill -9"
+
+
+def kill_unit(host: Host, unit: str) -> None:
+    """Kill the processes of a unit, which systemd starts again."""
+    host.systemctl("kill", "--signal=KILL", unit).ok()
+
+
+def kill_session(primary: Host) -> None:
+    """Kill one session of hg; it is no fault if there is none."""
+    primary.run("sh", "-c", KILL_SESSION)
+
+
+def kill_host(host: Host) -> None:
+    """Kill all processes of a host at once, as a loss of power does, and start it again."""
+    run(["docker", "kill", host.container]).ok()
+    run(["docker", "start", host.container]).ok()
+    wait_until(f"{host.name} has booted", lambda: has_booted(host), SECONDS)
+
+
+def cut_off(cluster: Cluster, host: Host, seconds: float) -> None:
+    """Take the network of a host away for a time."""
+    with contextmanager(unplugged)(cluster, host):
+        time.sleep(seconds)
+
+
+class Faults:
+    """Breaks parts of the cluster until it is told to stop; then all of them are back."""
+
+    def __init__(self, cluster: Cluster, seed: int) -> None:
+        self._random = Random(seed)
+        self._kinds = self._all(cluster)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.made: Counter[str] = Counter()
+        self.problem: BaseException | None = None
+
+    def _all(self, cluster: Cluster) -> list[tuple[str, int, Callable[[], None]]]:
+        """Return the kinds of faults: name, weight, what is done."""
+        primary, broker = cluster.first("ssh"), cluster.first("broker")
+        mirrors = mirrors_of(cluster)
+
+        def cut(host: Host) -> None:
+            cut_off(cluster, host, self._random.uniform(*AWAY_SECONDS))
+
+        kinds: list[tuple[str, int, Callable[[], None]]] = [
+            ("session", 8, partial(kill_session, primary)),
+            ("relay", 3, partial(kill_unit, primary, "hgfleet-relay.service")),
+            ("broker", 2, partial(kill_unit, broker, "hgfleet-broker.service")),
+        ]
+        kinds += [
+            ("applier", 2, partial(kill_unit, host, "hgfleet-applier.service")) for host in mirrors
+        ]
+        kinds += [
+            (f"host {host.name}", 1, partial(kill_host, host))
+            for host in (primary, broker, *mirrors)
+        ]
+        kinds += [(f"network of {host.name}", 1, partial(cut, host)) for host in (broker, *mirrors)]
+        return kinds
+
+    def __enter__(self) -> Faults:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        weights = [weight for _, weight, _ in self._kinds]
+        try:
+            while not self._stop.wait(self._random.uniform(*PAUSE_SECONDS)):
+                (name, _, make), *_rest = self._random.choices(self._kinds, weights)
+                make()
+                self.made[name] += 1
+        except (AssertionError, OSError) as problem:
+            self.problem = problem
+
+
+class Client:
+    """Pushes changesets to a repository of its own, one by one."""
+
+    def __init__(self, cluster: Cluster, number: int, folder: Path, pushes: int) -> None:
+        person = cluster.person("alice")
+        self.path = f"people/alice/faults-{number}-{uuid.uuid4().hex[:8]}"
+        self.acknowledged: dict[int, str] = {}
+        self.attempts = 0
+        self.problem = ""
+        self._person, self._pushes = person, pushes
+        person.ssh("repo", "create", self.path).ok()
+        self._work: Clone = person.clone(person.ssh_url(self.path), folder / str(number))
+
+    def run(self) -> None:
+        """Push everything; a push without an acknowledgement is tried again."""
+        for _ in range(self._pushes):
+            node = self._work.commit("file.txt", os.urandom(512), "in spite of it")
+            for _attempt in range(ATTEMPTS):
+                self.attempts += 1
+                done = self._work.hg("push")
+                told = TOLD.search(done.output)
+                if done.code == 0 and told:
+                    self.acknowledged[int(told[1])] = node
+                    break
+                if done.code == 1 and "no changes found" in done.output:
+                    # The session was killed after its transaction.
+                    break
+                time.sleep(RETRY_SECONDS)
+            else:
+                self.problem = f"{self.path}: {done}"
+                return
+
+    def logs(self, hosts: Sequence[Host]) -> list[str]:
+        """Return the push log of each host."""
+        return [host.shell(f"cat /srv/hg/repos/{self.path}/.hg/store/pushlog") for host in hosts]
+
+    def lost(self, log: str) -> list[str]:
+        """Return what was acknowledged and is not in a push log."""
+        records = [record.parse(line.encode()) for line in log.splitlines(keepends=True)]
+        found = {one.id: one.changesets for one in records}
+        return [
+            f"{self.path} {number} {node}"
+            for number, node in self.acknowledged.items()
+            if node not in found.get(number, ())
+        ]
+
+    def delete(self) -> None:
+        """Remove the repository from the cluster."""
+        self._person.ssh("repo", "delete", "--yes", self.path)
+
+
+Row = tuple[str, bool, str]
+
+
+def check(cluster: Cluster, clients: Sequence[Client]) -> list[Row]:
+    """Compare all hosts with what clients were told."""
+    mirrors = mirrors_of(cluster)
+    hosts = [cluster.first("ssh"), *mirrors]
+    began = time.monotonic()
+
+    def are_equal(client: Client) -> bool:
+        return len(set(client.logs(hosts))) == 1
+
+    for client in clients:
+        wait_until(f"{client.path} is the same everywhere", partial(are_equal, client), SECONDS)
+    for host in mirrors:
+        wait_for_use(cluster, host)
+    rows = [("mirrors caught up", True, f"{time.monotonic() - began:.1f} s after the last fault")]
+    lost = [one for client in clients for log in client.logs(hosts) for one in client.lost(log)]
+    rows.append(("acknowledged pushes lost", not lost, f"{len(lost)} {' '.join(lost[:3])}"))
+    for host in mirrors:
+        equal = is_equal(host)
+        said = "" if equal else host.run("hgfleet", "replication", "verify").output
+        rows.append((f"verify on {host.name}", equal, said or "all equal"))
+    bad = []
+    for host in hosts:
+        for client in clients:
+            words = f"/opt/hgfleet/current/bin/hg -R /srv/hg/repos/{client.path} debugpushlog"
+            done = host.run(
+                *("runuser", "-u", "hg", "--", "env", "HGRCPATH=/etc/hgfleet/hgrc"),
+                *(*words.split(), "--verify"),
+            )
+            bad += [] if done.code == 0 else [f"{host.name}: {done.output}"]
+    rows.append(("chains and coverage", not bad, "; ".join(bad) or f"{len(clients)} on each host"))
+    return rows
+
+
+def measure(cluster: Cluster, options: argparse.Namespace, folder: Path) -> int:
+    """Push under faults, check and print; return 1 if a bar is missed."""
+    each = -(-options.pushes // CLIENTS)
+    clients = [Client(cluster, number, folder, each) for number in range(CLIENTS)]
+    threads = [threading.Thread(target=client.run) for client in clients]
+    began = time.monotonic()
+    try:
+        with Faults(cluster, options.seed) as faults:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        took = time.monotonic() - began
+        count = sum(len(client.acknowledged) for client in clients)
+        attempts = sum(client.attempts for client in clients)
+        made = ", ".join(f"{number} {kind}" for kind, number in sorted(faults.made.items()))
+        load = os.getloadavg()[0]
+        print(f"seed {options.seed}, load {load:.1f}: {took:.0f} s, {attempts} attempts")
+        print(f"faults: {made}")
+        rows: list[Row] = [("acknowledged pushes", count > 0, f"{count} of {each * CLIENTS}")]
+        rows += [("a client that pushes", False, one.problem) for one in clients if one.problem]
+        if faults.problem:
+            rows.append(("the faults", False, repr(faults.problem)))
+        rows += check(cluster, clients)
+    finally:
+        for client in clients:
+            client.delete()
+    for name, held, measured in rows:
+        print(f"{name:28} {'held' if held else 'MISSED':7} {measured}")
+    return 0 if all(held for _, held, _ in rows) else 1
+
+
+def main() -> int:
+    """Run as the command says."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--pushes", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=11)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="hgfleet-bench-") as folder:
+        return measure(Cluster(environment()), options, Path(folder))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
