@@ -5,6 +5,7 @@ It reads repositories and writes nothing. A mirror gets repositories in service 
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import threading
@@ -165,6 +166,8 @@ class Source:
 
         if self._ui is None:
             self._ui = changesets.new_ui(self._settings.hgrc)
+            # Modules and settings stay; `_end_turn` looks at what requests have made alone.
+            gc.freeze()
         try:
             return changesets.open_repository(self._ui.copy(), place)
         except error.Error as problem:
@@ -183,7 +186,13 @@ class Source:
         except BaseException:
             self._heavy.release()
             raise
-        return _Turn(itertools.chain((first,), made), self._heavy.release)
+        return _Turn(itertools.chain((first,), made), self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._heavy.release()
+        # A repository is a cycle of objects, and the store that it has pinned is kept by a storage
+        # upgrade until it is gone.
+        gc.collect()
 
 
 class _Turn:
@@ -207,6 +216,7 @@ class _Turn:
         """End the turn."""
         if not self._is_over:
             self._is_over = True
+            self._pieces = iter(())
             self._over()
 
 

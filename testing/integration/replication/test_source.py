@@ -20,12 +20,16 @@ from hgfleet.registry.user_repositories import Entry
 from hgfleet.replication import changesets, registry_gate
 from hgfleet.replication.source_client import GoneError, Position, SourceClient
 from hgfleet.replication.source_requests import Selection
+from hgfleet.storage import place
 from testing.integration.support.hosts import IDENTITY, Authority, Host, Primary, client
+from testing.integration.support.site import HGEXT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
     from typing import BinaryIO
+
+    from testing.conftest import WaitFor
 
 
 @pytest.fixture
@@ -257,6 +261,21 @@ def test_renewed_certificates_are_used_at_once(
     authority.host("hg1")
     with pytest.raises(UnavailableError, match="IP address mismatch"):
         list(client(mirror, url).repositories())
+
+
+def test_a_repository_is_closed_after_its_answer(
+    primary: Primary, source: SourceClient, wait_for: WaitFor
+) -> None:
+    """A storage upgrade keeps an old store until its last reader is gone."""
+    with primary.hgrc.open("a") as file:
+        file.write(f"[extensions]\npinned_store = {HGEXT / 'pinned_store.py'}\n")
+    node = primary.push("team/tool", "one")
+    store = primary.path("team/tool") / ".hg/store"
+    with source.changegroup("team/tool", [node]) as data:
+        assert data.read()
+    assert source.state("team/tool").heads
+
+    wait_for("the store has no reader", lambda: not place.is_read(store))
 
 
 def test_digests_and_state_are_those_of_the_last_record(
