@@ -228,9 +228,10 @@ def test_nothing_signed_and_no_key_is_written_anywhere(
 def test_without_a_key_clones_come_from_the_server_and_the_log_says_why(
     cluster: Cluster, alice: Person, tmp_path: Path
 ) -> None:
-    host = cluster.first("ssh")
-    cursor = host.journal_cursor()
-    host.shell(f"mv {SIGNING} {SIGNING}.away")
+    hosts = cluster.all("mercurial")
+    cursors = [(host, host.journal_cursor()) for host in hosts]
+    for host in hosts:
+        host.shell(f"mv {SIGNING} {SIGNING}.away")
     try:
         # Steering notices too; neither the one nor the other may send clients there.
         clones = [
@@ -243,12 +244,16 @@ def test_without_a_key_clones_come_from_the_server_and_the_log_says_why(
         assert told(cluster, alice) == []
 
         def noticed() -> bool:
-            lines = host.journal_after(cursor, "--unit=hgfleet-steering")
-            return any(
-                "endpoint-down endpoint=private" in line and SIGNING in line for line in lines
+            said = [
+                "\n".join(host.journal_after(cursor, "--unit=hgfleet-steering"))
+                for host, cursor in cursors
+            ]
+            return all(
+                re.search(f"endpoint-down endpoint=private .*{SIGNING}", one) for one in said
             )
 
-        wait_until("the prober says why", noticed)
+        wait_until("the prober of each host says why", noticed)
     finally:
-        host.shell(f"mv {SIGNING}.away {SIGNING}")
+        for host in hosts:
+            host.shell(f"mv {SIGNING}.away {SIGNING}")
     wait_until("bundles are offered again", lambda: told(cluster, alice))
