@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import time
 from collections.abc import Iterator, MutableMapping
@@ -17,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 from hgfleet.core import files, names
 from hgfleet.core.errors import HostError, TemporaryError
 from hgfleet.core.paths import DYNAMIC
+from hgfleet.registry import registry_text
 from hgfleet.registry.renames import Rename, with_rename, without
 from hgfleet.registry.user_repositories import (
-    FORMAT,
     SEEN,
     Dynamic,
     Entry,
@@ -27,6 +26,8 @@ from hgfleet.registry.user_repositories import (
     entry_of,
     load,
     problem_of,
+    read_content,
+    seen,
 )
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class Update(MutableMapping[str, Entry]):
         self._raw = dict(dynamic.raw)
         self._before = dict(dynamic.raw)
         self._renamed = self._renamed_before = dict(dynamic.renamed_raw)
+        self._text = dynamic.text
+        self._changed: set[str] = set()
 
     @property
     def dynamic(self) -> Dynamic:
@@ -61,14 +64,15 @@ class Update(MutableMapping[str, Entry]):
         """Note the new path of a repository."""
         self._renamed = with_rename(self._renamed, old, rename)
 
-    def render(self) -> bytes:
-        """Return the file."""
-        data = {"format": FORMAT, "repositories": dict(sorted(self._raw.items()))}
-        if self._renamed:
-            data["renamed"] = dict(sorted(self._renamed.items()))
-        # With `indent`, the encoder of Python runs instead of the one in C: ten times the time.
-        text = json.dumps(data, separators=(",\n", ": "), ensure_ascii=False)
-        return f"{text}\n".encode()
+    def render(self, noted: str = "") -> bytes:
+        """Return the file; `noted` is the note about the text that was written last."""
+        after = self._raw, self._renamed
+        if noted and noted == registry_text.note(self._text):
+            before = self._before, self._renamed_before
+            text = registry_text.change(self._text, before, after, self._changed)
+            if text is not None:
+                return text
+        return registry_text.encode(*after)
 
     def __getitem__(self, path: str) -> Entry:
         entry = entry_of(path, self._raw[path])
@@ -84,11 +88,13 @@ class Update(MutableMapping[str, Entry]):
         # Values that only a later release knows stay.
         before = self._raw.get(path)
         self._raw[path] = {**(before if isinstance(before, dict) else {}), **value}
+        self._changed.add(path)
         if path in self._renamed:
             self._renamed = {k: v for k, v in self._renamed.items() if k != path}
 
     def __delitem__(self, path: str) -> None:
         del self._raw[path]
+        self._changed.add(path)
         self._renamed = without(self._renamed, path)
 
     def __iter__(self) -> Iterator[str]:
@@ -128,10 +134,10 @@ def locked(path: Path | str = DYNAMIC, wait: float = LOCK_WAIT_S) -> Iterator[in
         os.close(descriptor)
 
 
-def _note_seen(folder: int) -> None:
-    """Note that the file exists, after its first write: a kill in between is no loss."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    os.close(os.open(SEEN, flags, 0o640, dir_fd=folder))
+def _noted(path: Path | str) -> str:
+    """Return the note about the text that was written last, "" if there is none."""
+    content = read_content(seen(path)) or b""
+    return content.decode("ascii", "replace")
 
 
 @contextlib.contextmanager
@@ -147,5 +153,7 @@ def update(path: Path | str = DYNAMIC, *, wait: float = LOCK_WAIT_S) -> Iterator
         yield change
         if change.is_changed:
             name = os.fspath(path).rpartition("/")[2]
-            files.replace_at(folder, name, change.render(), mode=MODE)
-            _note_seen(folder)
+            text = change.render(_noted(path))
+            files.replace_at(folder, name, text, mode=MODE)
+            # That the file exists: a kill in between is no loss.
+            files.replace_at(folder, SEEN, registry_text.note(text), mode=MODE, durable=False)

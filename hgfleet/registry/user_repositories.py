@@ -27,7 +27,7 @@ import re
 import stat
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -165,6 +165,7 @@ class Dynamic:
     raw: Mapping[str, Any]
     renamed: Mapping[str, Rename] = field(default_factory=dict)
     renamed_raw: Mapping[str, Any] = field(default_factory=dict)
+    text: bytes = field(default=b"", repr=False, compare=False)
 
     def owned_by(self, person: str) -> list[str]:
         """Return the paths of a person's entries; those of other owners are not checked."""
@@ -298,7 +299,8 @@ def parse(content: bytes, name: str) -> Dynamic:
         raise RegistryError(f"{name}: not a dynamic registry ({error})") from error
     # Notes about former paths that make no sense are none.
     renamed = data.get("renamed")
-    return dynamic_of(raw, renamed if isinstance(renamed, dict) else {})
+    notes = renamed if isinstance(renamed, dict) else {}
+    return replace(dynamic_of(raw, notes), text=content)
 
 
 def load_effective(
