@@ -82,8 +82,8 @@ def _sentence(ui: Any, identity: Any, number: int) -> str:
     relay, path = ui.config(b"hgfleet", b"relay"), ui.config(b"hgfleet", b"path")
     if not (relay and path):
         return f"push {number} recorded"
+    from hgfleet.hg import wake
     from hgfleet.hg.hooks import text
-    from hgfleet.replication import wake
 
     wait = min(MAX_WAIT, max(0.0, float(ui.config(b"hgfleet", b"replication-wait"))))
     repository = identity.decode("ascii") if isinstance(identity, bytes) else identity

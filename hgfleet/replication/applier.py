@@ -21,7 +21,8 @@ from hgfleet.core.errors import HgfleetError, PushlogError
 from hgfleet.replication import messages, places, state_file
 from hgfleet.replication.connection import FAILURES
 from hgfleet.replication.failures import Kind
-from hgfleet.replication.messages import Applied, Lease
+from hgfleet.replication.first_documents import FirstDocuments
+from hgfleet.replication.messages import Applied, Brought, Lease
 from hgfleet.replication.scheduler import Scheduler
 from hgfleet.replication.subscription import Subscription
 from hgfleet.replication.workers import Pool
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
     from hgfleet.replication.jobs import Job, Place
+    from hgfleet.replication.messages import Hint
+    from hgfleet.replication.scheduler import Status
     from hgfleet.replication.settings import Settings
 
 WORKERS: Final = 2
@@ -59,12 +62,14 @@ class Parts:
     """Functions that the applier calls in threads, or in its workers (`make_worker`).
 
     `listing` yields (path, identity, id, hash) of the primary's repositories, `documents` brings
-    the documents of the primary and returns the number of changes.
+    the documents of the primary and returns the number of changes, `first` brings the registry or
+    the tokens and returns whether there was a change.
     """
 
     make_worker: Callable[[], Any]
     listing: Callable[[], Iterable[tuple[str, str, int, str]]]
     documents: Callable[[], int]
+    first: Callable[[str], bool]
     say: Callable[..., None]
     can_repair: bool = False
 
@@ -86,12 +91,13 @@ class Applier:
         self._lease_until = 0.0
         self._source_problem = ""
         self._written: state_file.State | None = None
+        self._first = FirstDocuments(parts.first, self._compare.set, self._tell_brought, parts.say)
         self._subscription = Subscription(
             settings,
             self._received,
             self._confirmed,
             self._connected,
-            self._documents.set,
+            self._hinted,
             parts.say,
         )
 
@@ -105,6 +111,7 @@ class Applier:
             self._dispatch,
             self._compare_again,
             self._bring_documents,
+            self._first.run,
             self._beat,
             self._stop.wait,
         ]
@@ -165,6 +172,16 @@ class Applier:
         self._scheduler.compared = False
         self._compare.set()
         self._documents.set()
+        self._first.connected()
+
+    def _hinted(self, subject: str, body: bytes) -> None:
+        self._first.hint(subject, body)
+        self._documents.set()
+
+    async def _tell_brought(self, name: str, hint: Hint) -> None:
+        host = self._settings.host
+        brought = Brought(host, name, hint.boot, hint.number)
+        await self._subscription.tell(messages.applied(host), brought.body())
 
     async def _dispatch(self) -> None:
         """Give jobs to free workers."""
@@ -266,7 +283,7 @@ class Applier:
     async def _beat(self) -> None:
         """Send heartbeats, and write the state."""
         while True:
-            status = self._scheduler.status()
+            status = self._status()
             lease = Lease(
                 self._settings.host,
                 self._boot,
@@ -282,9 +299,13 @@ class Applier:
             self._write()
             await asyncio.sleep(self._settings.lease_seconds / 3)
 
+    def _status(self) -> Status:
+        status = self._scheduler.status()
+        # A mirror that was away may not know which tokens were revoked meanwhile.
+        return status._replace(caught_up=status.caught_up and self._first.are_tokens_known)
+
     def _write(self) -> None:
-        scheduler = self._scheduler
-        status = scheduler.status()
+        scheduler, status = self._scheduler, self._status()
         state = state_file.State(
             host=self._settings.host,
             caught_up=status.caught_up,

@@ -53,7 +53,9 @@ def parts(found: Settings) -> applier.Parts:
         for one in source.repositories():
             yield one.path, one.repository, one.id, one.hash
 
-    return applier.Parts(partial(make_worker, found), listing, documents.run, say, can_repair=True)
+    return applier.Parts(
+        partial(make_worker, found), listing, documents.run, documents.first, say, can_repair=True
+    )
 
 
 def make_worker(found: Settings) -> Worker:

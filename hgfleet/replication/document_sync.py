@@ -1,14 +1,18 @@
 """Documents of the primary, brought to a mirror.
 
 The registry comes first: from then on the mirror's web workers know the readers of each repository,
-and only then are folders, bundles and tokens changed. A mirror whose source does not answer keeps
-what it has. Each step may be the last one of a killed process; the next run goes on.
+and only then are folders and bundles changed. Registry and tokens are brought by themselves as well
+(`first`), beside a run that fetches bundles, and neither waits for the other. A mirror whose source
+does not answer keeps what it has. Each step may be the last one of a killed process; the next run
+goes on.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import shutil
+import threading
 from typing import IO, TYPE_CHECKING, Final
 
 from hgfleet.core import files
@@ -17,7 +21,10 @@ from hgfleet.registry import dynamic_update, moves, provision, user_repositories
 from hgfleet.registry.compiled import load_compiled
 from hgfleet.replication import documents, places
 from hgfleet.replication.document_files import Documents, make_folders
+from hgfleet.replication.documents import Document
 from hgfleet.replication.registry_changes import changes
+from hgfleet.replication.registry_gate import NONE, RegistryStamp
+from hgfleet.replication.source_client import GoneError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +32,6 @@ if TYPE_CHECKING:
 
     from hgfleet.registry.model import Registry
     from hgfleet.registry.user_repositories import Dynamic
-    from hgfleet.replication.documents import Document
     from hgfleet.replication.settings import Settings
     from hgfleet.replication.source_client import SourceClient
 
@@ -42,7 +48,7 @@ LOCK_WAIT_S: Final = 10
 
 
 class DocumentSync:
-    """One mirror. Not safe in threads: one at a time calls `run` or `run_registry`."""
+    """One mirror. `first` is safe in threads; one at a time calls `run`."""
 
     def __init__(
         self, settings: Settings, source: SourceClient, say: Callable[[str], None]
@@ -51,6 +57,8 @@ class DocumentSync:
         self._source = source
         self._say = say
         self._files = Documents(settings)
+        self._stamp = RegistryStamp(settings.dynamic)
+        self._bringing = {name: threading.Lock() for name in documents.FIRST}
         # Stamps of the primary's documents and of this mirror's, after a run without a failure.
         self._brought = ("", "")
         # While it exists, repositories are at new places, and none is taken away again.
@@ -69,13 +77,11 @@ class DocumentSync:
             return 0
         self._brought = ("", "")
         plan = documents.plan(self._files.have(), listed)
-        if plan.registry is not None:
-            self._bring(plan.registry)
+        done = int(self.first(documents.REGISTRY)) if plan.registry else 0
         self.follow()
-        done = 1 if plan.registry else 0
         for name in plan.delete:
-            self._files.delete(name)
-            done += 1
+            # The list may be older than the tokens.
+            done += self.first(name) if name == documents.TOKENS else self._delete(name)
         failed = 0
         for one in plan.fetch:
             try:
@@ -93,32 +99,67 @@ class DocumentSync:
         there, then = self._brought
         return there if here and here == then else ""
 
-    def run_registry(self) -> None:
-        """Bring the registry alone, before a push to a repository that the mirror does not know."""
-        _, listed = self._source.documents()
-        plan = documents.plan(self._files.have(), listed or ())
-        if plan.registry is not None:
-            self._bring(plan.registry)
+    def first(self, name: str) -> bool:
+        """Bring the registry, with its repositories, or the tokens, as the primary has them now.
+
+        Returns whether there was a change. Raises UnavailableError where the source does not
+        answer.
+        """
+        with self._bringing[name]:
+            if name == documents.TOKENS:
+                return self._first_tokens()
+            there = self._source.registry_stamp()
+            # Mirrors of a primary without a registry keep the one that they have.
+            is_new = there not in (NONE, self._stamp.read())
+            if is_new:
+                self._first_registry()
         self.follow()
+        return is_new
+
+    def _first_tokens(self) -> bool:
+        content = io.BytesIO()
+        try:
+            self._source.document(documents.TOKENS, content, documents.SMALL)
+        except GoneError:
+            return self._delete(documents.TOKENS)
+        return self._write(documents.TOKENS, content.getvalue())
+
+    def _first_registry(self) -> None:
+        """Replace the registry by one that can be read; else the old one stays."""
+        content = io.BytesIO()
+        self._source.document(documents.REGISTRY, content, user_repositories.MAX_SIZE)
+        user_repositories.parse(content.getvalue(), "the registry of the primary")
+        with dynamic_update.locked(self._settings.dynamic):
+            self._write(documents.REGISTRY, content.getvalue())
+            (self._settings.dynamic.parent / user_repositories.SEEN).touch(mode=0o640)
+
+    def _write(self, name: str, content: bytes) -> bool:
+        """Replace a document unless it is the same; return whether it was another one."""
+        opened = self._files.open(name)
+        if opened is not None:
+            with opened:
+                if opened.read(len(content) + 1) == content:
+                    return False
+        wanted = Document(name, hashlib.sha256(content).hexdigest(), len(content))
+        self._files.replace(wanted, lambda file: _write(file, content))
+        return True
+
+    def _delete(self, name: str) -> bool:
+        opened = self._files.open(name)
+        if opened is not None:
+            opened.close()
+        self._files.delete(name)
+        return opened is not None
 
     def _bring(self, one: Document) -> None:
-        if one.name == documents.REGISTRY:
-            self._bring_registry(one)
+        if one.name == documents.TOKENS:
+            self.first(one.name)
             return
 
         def fetch(file: IO[bytes]) -> None:
             self._source.document(one.name, file, one.size)
 
         self._files.replace(one, fetch)
-
-    def _bring_registry(self, one: Document) -> None:
-        """Replace the registry by one that can be read; else the old one stays."""
-        content = io.BytesIO()
-        self._source.document(one.name, content, user_repositories.MAX_SIZE)
-        user_repositories.parse(content.getvalue(), "the registry of the primary")
-        with dynamic_update.locked(self._settings.dynamic):
-            self._files.replace(one, lambda file: _write(file, content.getvalue()))
-            (self._settings.dynamic.parent / user_repositories.SEEN).touch(mode=0o640)
 
     def follow(self) -> None:
         """Have the repositories on disk follow the registry that lies on this mirror."""

@@ -1,4 +1,4 @@
-"""Hints to mirrors that documents of the primary changed: messages without content.
+"""Hints to mirrors that documents of the primary changed.
 
 The registry and the tokens are looked at each second. The folders of manifests and pull bundles are
 thousands on a large site; they are looked at less often when that takes long. A hint that is lost
@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.registry.effective import stamp_of
-from hgfleet.replication import documents, messages
+from hgfleet.replication import documents
 from hgfleet.replication.broker import BrokerError
 from hgfleet.replication.document_files import TOKENS_FILE, TOKENS_FOLDER, Documents
 
@@ -73,7 +73,7 @@ async def watch(relay: Relay) -> None:
         try:
             seen = await asyncio.to_thread(looker.look)
             for name in changed(told, seen):
-                await relay.broker.publish(messages.DOCUMENTS, messages.documents(name), b"", {})
+                await relay.hint(name)
                 told[name] = seen[name]
         except (BrokerError, OSError) as error:
             relay.say("hint-lost", reason=error)

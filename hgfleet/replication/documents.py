@@ -22,12 +22,16 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.core.files import repository_of
 from hgfleet.core.names import path_problem
+from hgfleet.hg import wake
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-REGISTRY: Final = "registry"
-TOKENS: Final = "tokens"
+REGISTRY: Final = wake.REGISTRY
+TOKENS: Final = wake.TOKENS
+FIRST: Final = (REGISTRY, TOKENS)
+"""Who may read: mirrors bring them as soon as they hear of a change, beside all others."""
+
 MANIFESTS: Final = "manifests/"
 PULL_BUNDLES: Final = "pullbundles/"
 SUFFIX: Final = ".manifest"

@@ -3,10 +3,10 @@
 | subject | from | to | content |
 | --- | --- | --- | --- |
 | `hgfleet.pushes.IDENTITY` | relay | stream `hgfleet-pushes` | a record, its changegroup |
-| `hgfleet.documents.NAME` | relay | stream `hgfleet-documents` | a file beside repositories |
+| `hgfleet.documents.NAME` | relay | stream `hgfleet-documents` | a hint: a document changed |
 | `hgfleet.leases.MIRROR` | applier | relay | a heartbeat: the mirror is alive, and how far it is |
 | `hgfleet.confirmed.MIRROR` | relay | applier | a heartbeat arrived: the lease goes on |
-| `hgfleet.applied.MIRROR` | applier | relay | a push is visible on the mirror |
+| `hgfleet.applied.MIRROR` | applier | relay | a push, or a document, is on the mirror |
 | `hgfleet.events.IDENTITY` | relay | stream `hgfleet-events` | what all live mirrors show |
 
 IDENTITY is that of a push log. A message of a push has the id "IDENTITY.NUMBER", so that the broker
@@ -195,6 +195,40 @@ class Applied:
         return json.dumps(asdict(self)).encode("ascii")
 
 
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """A document changed before hint `number` of the relay that runs since `boot`."""
+
+    boot: str
+    number: int
+
+    def body(self) -> bytes:
+        """Return the body of the message."""
+        return json.dumps(asdict(self)).encode("ascii")
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """A mirror has a document as it was at a hint, or later."""
+
+    host: str
+    document: str
+    boot: str
+    number: int
+
+    def body(self) -> bytes:
+        """Return the body of the message."""
+        return json.dumps(asdict(self)).encode("ascii")
+
+
+def decode_hint(body: bytes) -> Hint:
+    """Read a hint; raises ValueError."""
+    made = _made(Hint, _object(body))
+    if not (isinstance(made.boot, str) and type(made.number) is int):
+        raise ValueError(f"no hint: {body!r:.200}")
+    return made
+
+
 def decode_lease(body: bytes) -> Lease:
     """Read a heartbeat; raises ValueError."""
     data = _object(body)
@@ -227,9 +261,21 @@ def decode_confirmed(body: bytes) -> Confirmed:
     return made
 
 
-def decode_applied(body: bytes) -> Applied:
+def decode_applied(body: bytes) -> Applied | Brought:
     """Read what a mirror shows; raises ValueError."""
-    made = _made(Applied, _object(body))
+    data = _object(body)
+    if "document" in data:
+        brought = _made(Brought, data)
+        right = (
+            isinstance(brought.host, str)
+            and isinstance(brought.document, str)
+            and isinstance(brought.boot, str)
+            and type(brought.number) is int
+        )
+        if not right:
+            raise ValueError(f"no document: {body!r:.200}")
+        return brought
+    made = _made(Applied, data)
     if not (
         isinstance(made.host, str) and isinstance(made.repository, str) and type(made.id) is int
     ):

@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import time
+import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core import files, systemd
@@ -25,7 +26,7 @@ from hgfleet.replication.positions import Positions
 from hgfleet.replication.publisher import Publisher
 from hgfleet.replication.registry_gate import RegistryStamp
 from hgfleet.replication.visibility import Shown
-from hgfleet.replication.wake_server import WakeServer
+from hgfleet.replication.wake_server import DocumentRequest, WakeServer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
     from hgfleet.pushlog.log_file import Entry
+    from hgfleet.replication.messages import Hint
     from hgfleet.replication.settings import Settings
     from hgfleet.replication.wake_server import Request
 
@@ -63,6 +65,7 @@ class Relay:
         self.settings, self.say = settings, say
         self.members = Members(settings.mirrors, settings.lease_seconds)
         self.shown = Shown()
+        self.hints = visibility.Hints(uuid.uuid4().hex)
         self.queue = outbox.Queue()
         self.problems: dict[str, str] = {}
         """Repositories that cannot be published, and why."""
@@ -84,6 +87,7 @@ class Relay:
         self._background = background
         self._news = asyncio.Event()
         self._waiting: set[asyncio.Event] = set()
+        self._publishing: set[asyncio.Future[None]] = set()
         self._registry = EffectiveRegistry(settings.compiled, settings.dynamic)
         self._registered: tuple[object, tuple[str, ...]] = (None, ())
 
@@ -220,6 +224,9 @@ class Relay:
             return
         if wrong := self.members.refusal(message.subject, applied.host):
             self._ignore(message.subject, wrong)
+        elif isinstance(applied, messages.Brought):
+            if self.hints.brought(applied):
+                self._tell()
         elif self.shown.applied(applied.host, applied.repository, applied.id):
             self._tell()
 
@@ -245,21 +252,45 @@ class Relay:
         for event in self._waiting:
             event.set()
 
-    async def respond(self, request: Request) -> dict[str, Any]:
-        """Publish a push and wait until the live mirrors show it, for the time of the request."""
+    async def respond(self, request: Request | DocumentRequest) -> dict[str, Any]:
+        """Publish a change, and wait until the live mirrors show it, for the time of the request.
+
+        A session is told at once where waiting cannot help.
+        """
+        if isinstance(request, DocumentRequest):
+            hint = self.hints.next()
+            publishing = asyncio.ensure_future(self._try_hint(request.document, hint))
+            self._publishing.add(publishing)
+            publishing.add_done_callback(self._publishing.discard)
+            return await self._wait_for(
+                lambda seconds: self._document_answer(request.document, hint, seconds),
+                request.wait,
+                lambda: publishing.done() or not self.broker.ready.is_set(),
+            )
+        self.add([request.path], first=True)
+        return await self._wait_for(
+            lambda seconds: self._answer(request, seconds),
+            request.wait,
+            lambda: bool(self.refused) or not self.broker.ready.is_set(),
+        )
+
+    async def _wait_for(
+        self,
+        find: Callable[[float], visibility.Answer],
+        wait: float,
+        is_hopeless: Callable[[], bool],
+    ) -> dict[str, Any]:
+        """Wait for an answer that is complete; `is_hopeless` counts while the stream has it not."""
         began = time.monotonic()
         event = asyncio.Event()
         self._waiting.add(event)
-        self.add([request.path], first=True)
         try:
             while True:
                 event.clear()
-                answer = self._answer(request, time.monotonic() - began)
-                left = began + request.wait - time.monotonic()
-                is_hopeless = not answer.broker and (
-                    bool(self.refused) or not self.broker.ready.is_set()
-                )
-                if visibility.is_complete(answer) or is_hopeless or left <= 0:
+                answer = find(time.monotonic() - began)
+                left = began + wait - time.monotonic()
+                ends = visibility.is_complete(answer) or (not answer.broker and is_hopeless())
+                if ends or left <= 0:
                     return answer.to_json()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(event.wait(), min(left, LOOK_SECONDS))
@@ -276,6 +307,32 @@ class Relay:
             self.members.live(time.monotonic()),
             self.members.mirrors,
             published=self.shown.is_published(request.repository, request.id),
+            seconds=seconds,
+        )
+
+    # -- documents -------------------------------------------------------------------------------
+
+    async def hint(self, document: str, hint: Hint | None = None) -> None:
+        """Tell mirrors that a document changed. Raises BrokerError."""
+        hint = hint or self.hints.next()
+        subject = messages.documents(document)
+        await self.broker.publish(messages.DOCUMENTS, subject, hint.body(), {})
+        self.hints.published(document, hint)
+        self._tell()
+
+    async def _try_hint(self, document: str, hint: Hint) -> None:
+        try:
+            await self.hint(document, hint)
+        except BrokerError as error:
+            self.say("hint-lost", reason=error)
+            self._tell()
+
+    def _document_answer(self, document: str, hint: Hint, seconds: float) -> visibility.Answer:
+        return visibility.answer(
+            self.hints.showing(document, hint),
+            self.members.live(time.monotonic()),
+            self.members.mirrors,
+            published=self.hints.is_published(document, hint),
             seconds=seconds,
         )
 

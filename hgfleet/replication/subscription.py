@@ -60,7 +60,8 @@ class Subscription:
     """One connection after the other, each with the mirror's durable consumer.
 
     `receive` gets each message of the stream, `confirmed` the body of each confirmed heartbeat;
-    `connected` is called with each new connection, `documents` when a document changed.
+    `connected` is called with each new connection, `documents` with the subject and the body of
+    each hint that a document changed.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Subscription:
         receive: Callable[[Msg], Awaitable[None]],
         confirmed: Callable[[bytes], None],
         connected: Callable[[], None],
-        documents: Callable[[], None],
+        documents: Callable[[str, bytes], None],
         say: Callable[..., None],
     ) -> None:
         self.problem = "the broker has not answered yet"
@@ -123,7 +124,7 @@ class Subscription:
         with contextlib.suppress(*FAILURES, LostError):
             await self._ensure_consumer(client, messages.DOCUMENTS, DeliverPolicy.NEW)
             async for message in self._messages(client, messages.DOCUMENTS):
-                self._documents()
+                self._documents(message.subject, message.data)
                 await message.ack()
 
     async def _ensure_consumer(self, client: Client, stream: str, policy: DeliverPolicy) -> None:

@@ -1,4 +1,4 @@
-"""Pushes that mirrors show: how far each is, and the answer to a session that waits. Pure."""
+"""Changes that mirrors show: how far each is, and the answer to a session that waits. Pure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from hgfleet.replication.documents import FIRST
+from hgfleet.replication.messages import Hint
+
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+    from hgfleet.replication.messages import Brought
 
 MAX_REPOSITORIES: Final = 20_000
 """Repositories of which the newest pushes are remembered; those pushed longest ago are dropped."""
@@ -52,9 +57,52 @@ class Shown:
         return frozenset(host for host, newest in found.items() if newest >= number)
 
 
+class Hints:
+    """Hints of changed documents, numbered, and the newest that each mirror has followed.
+
+    A mirror that has followed a hint looked at the document after it: it has the change that the
+    hint was for, among those that came since. Numbers are those of one relay, by its `boot`.
+    """
+
+    def __init__(self, boot: str) -> None:
+        self.boot = boot
+        self._number = 0
+        self._published: dict[str, int] = {}
+        self._followed: dict[str, dict[str, int]] = {}
+
+    def next(self) -> Hint:
+        """Return a new hint."""
+        self._number += 1
+        return Hint(self.boot, self._number)
+
+    def published(self, document: str, hint: Hint) -> None:
+        """Note that the stream has this hint."""
+        self._published[document] = max(hint.number, self._published.get(document, 0))
+
+    def is_published(self, document: str, hint: Hint) -> bool:
+        """Whether the stream has this hint, or one after it."""
+        return self._published.get(document, 0) >= hint.number
+
+    def brought(self, message: Brought) -> bool:
+        """Note that a mirror has followed a hint; return whether that is news."""
+        is_ours = message.boot == self.boot and 0 < message.number <= self._number
+        if not is_ours or message.document not in FIRST:
+            return False
+        found = self._followed.setdefault(message.document, {})
+        if message.number <= found.get(message.host, 0):
+            return False
+        found[message.host] = message.number
+        return True
+
+    def showing(self, document: str, hint: Hint) -> frozenset[str]:
+        """Return the mirrors that have followed this hint."""
+        found = self._followed.get(document, {})
+        return frozenset(host for host, newest in found.items() if newest >= hint.number)
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a session reads of its push."""
+    """What a session reads of its push, or of its change of a document."""
 
     visible: int
     of: int

@@ -1,4 +1,4 @@
-"""Wake socket of the relay: a Unix socket on which sessions say that they have pushed.
+"""Wake socket of the relay: a Unix socket on which sessions say what they have changed.
 
 A session sends one line of JSON and reads one (`wake.py`). The socket is open to the group `hg`;
 what arrives is parsed as hostile input.
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core.names import path_problem
-from hgfleet.replication.wake import MAX_LINE
+from hgfleet.hg.wake import MAX_LINE
+from hgfleet.replication.documents import FIRST
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -39,21 +40,33 @@ class Request:
     wait: float
 
 
-def parse(line: bytes) -> Request:
+@dataclass(frozen=True, slots=True)
+class DocumentRequest:
+    """A change of the registry or of the tokens, and for how many seconds its session waits."""
+
+    document: str
+    wait: float
+
+
+def parse(line: bytes) -> Request | DocumentRequest:
     """Read a request; raises ValueError."""
     data = json.loads(line)
     if not isinstance(data, dict):
         raise ValueError(f"not an object: {line!r:.200}")
-    path, repository, number = data.get("path"), data.get("repository"), data.get("id")
     wait = data.get("wait", 0)
+    if not isinstance(wait, int | float) or not 0 <= wait <= MAX_WAIT_SECONDS:
+        raise ValueError(f"got {wait!r:.200}, expected seconds from 0 to {MAX_WAIT_SECONDS:g}")
+    if "document" in data:
+        if data["document"] not in FIRST:
+            raise ValueError(f"got the document {data['document']!r:.200}")
+        return DocumentRequest(data["document"], float(wait))
+    path, repository, number = data.get("path"), data.get("repository"), data.get("id")
     if not isinstance(path, str) or path_problem(path):
         raise ValueError(f"got the path {path!r:.200}")
     if not isinstance(repository, str) or not _IDENTITY.fullmatch(repository):
         raise ValueError(f"got the repository {repository!r:.200}")
     if type(number) is not int or number < 1:
         raise ValueError(f"got the push {number!r:.200}")
-    if not isinstance(wait, int | float) or not 0 <= wait <= MAX_WAIT_SECONDS:
-        raise ValueError(f"got {wait!r:.200}, expected seconds from 0 to {MAX_WAIT_SECONDS:g}")
     return Request(path, repository, number, float(wait))
 
 
@@ -63,7 +76,7 @@ class WakeServer:
     def __init__(
         self,
         socket: Path,
-        respond: Callable[[Request], Awaitable[dict[str, Any]]],
+        respond: Callable[[Request | DocumentRequest], Awaitable[dict[str, Any]]],
         say: Callable[..., None],
         most: int = MAX_SESSIONS,
     ) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hgfleet.core.errors import UsageError
+from hgfleet.hg import wake
 from hgfleet.selfservice.argv import quoted, split
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ class Command:
 
     `name` has one or two words, such as "repo create". `arguments` are named in capitals; `[NAME]`
     may be left out, and a last `NAME...` takes all further arguments as one text. `options`
-    have the name of their value, or "" for those without.
+    have the name of their value, or "" for those without. `document` is the one that it changes
+    and mirrors have a copy of, `words` what a person reads of these.
     """
 
     name: str
@@ -33,6 +35,8 @@ class Command:
     arguments: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     details: str = ""
+    document: str = ""
+    words: tuple[str, str, str, str] = wake.SHOWN
 
     @property
     def usage(self) -> str:

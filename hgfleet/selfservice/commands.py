@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.core.errors import UsageError
+from hgfleet.hg import wake
 from hgfleet.selfservice import address, rules
 from hgfleet.selfservice import person_commands as person
 from hgfleet.selfservice import repository_commands as repository
@@ -91,6 +92,7 @@ to it, describe it, archive it.
 {_READ_DETAILS}
 Without --read, its namespace says who may read it.
 """,
+        document=wake.REGISTRY,
     ),
     Command(
         "repo fork",
@@ -104,12 +106,14 @@ fork of a private repository has the readers of its source; it can have fewer, n
 
 {_READ_DETAILS}
 """,
+        document=wake.REGISTRY,
     ),
     Command(
         "repo describe",
         "change the description of a repository that you own",
         repository.describe,
         ("PATH", "TEXT..."),
+        document=wake.REGISTRY,
     ),
     Command(
         "repo drafts",
@@ -120,6 +124,7 @@ fork of a private repository has the readers of its source; it can have fewer, n
 on    pushed drafts stay drafts, and obsolescence markers are exchanged: for amend, evolve, topics
 off   a push publishes its changesets (as in a new repository, unless its namespace says otherwise)
 """,
+        document=wake.REGISTRY,
     ),
     Command(
         "repo rename",
@@ -130,6 +135,7 @@ off   a push publishes its changesets (as in a new repository, unless its namesp
 It stays in its namespace. A push that is under way ends first. At the old address, people who may
 read it are told the new one; web pages lead there.
 """,
+        document=wake.REGISTRY,
     ),
     Command(
         "repo archive",
@@ -141,12 +147,15 @@ From then on it is for everybody as if it did not exist; a push that is under wa
 Nothing is deleted: "repo restore PATH" brings it back, "repo delete PATH PATH" deletes it for good.
 Operators may delete it after {rules.PURGE_AFTER_DAYS} days.
 """,
+        document=wake.REGISTRY,
+        words=wake.GONE,
     ),
     Command(
         "repo restore",
         "bring back a repository that you archived",
         repository.restore,
         ("PATH",),
+        document=wake.REGISTRY,
     ),
     Command(
         "repo delete",
@@ -157,6 +166,8 @@ Operators may delete it after {rules.PURGE_AFTER_DAYS} days.
 The path stands twice because nothing brings the repository back. Its name and its place in your
 limit are free at once. Forks of it stay.
 """,
+        document=wake.REGISTRY,
+        words=wake.GONE,
     ),
     Command(
         "token create",
@@ -170,9 +181,18 @@ begins with a number or with a word of a command is refused, since it is a misty
 
   --days N     for how many days it is good
 """,
+        document=wake.TOKENS,
+        words=wake.ACCEPTED,
     ),
     Command("token list", "your tokens, without the secrets", token.list_),
-    Command("token revoke", "end a token at once", token.revoke, ("ID",)),
+    Command(
+        "token revoke",
+        "end a token at once",
+        token.revoke,
+        ("ID",),
+        document=wake.TOKENS,
+        words=wake.REFUSED,
+    ),
 )
 
 GREETING: Final = Command("", "", person.greeting)

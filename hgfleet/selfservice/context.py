@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hgfleet.auth import token_file
 from hgfleet.core.paths import MANIFESTS
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
     from hgfleet.core.principal import Principal
     from hgfleet.registry.model import Registry
     from hgfleet.registry.user_repositories import Dynamic
+
+WAIT_S: Final = 2.0
+MOST_WAIT_S: Final = 60.0
+"""The relay refuses more."""
+
+_SECONDS: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,3})?")
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,17 @@ class Context:
     def size_quota(self) -> int:
         """Bytes that the repositories of one person may have together; 0: no limit."""
         return repository_sizes.parse_size(address.setting(self._configuration, "owner-quota"))
+
+    @cached_property
+    def relay(self) -> str:
+        """The relay's wake socket; "" on a host without replication."""
+        return address.setting(self._configuration, "relay")
+
+    @cached_property
+    def mirror_wait(self) -> float:
+        """Seconds for which a change waits for mirrors, as a push does."""
+        text = address.setting(self._configuration, "replication-wait")
+        return min(MOST_WAIT_S, float(text)) if _SECONDS.fullmatch(text) else WAIT_S
 
     @property
     def uid(self) -> int:

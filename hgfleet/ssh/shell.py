@@ -229,6 +229,7 @@ def _addressed(text: str, hgrc: str) -> str:
 
 def _carry_out(call: Call, options: Options, client: str | None, log: logfmt.Log) -> int:
     """Run a command of the self-service, log it, and print its answer or refusal."""
+    from hgfleet.selfservice import mirrors
     from hgfleet.selfservice.context import Context
 
     start = time.monotonic()
@@ -269,6 +270,8 @@ def _carry_out(call: Call, options: Options, client: str | None, log: logfmt.Log
         _tell(_addressed(f"{refusal}\n", options.hgrc), sys.stderr)
         return refusal.exit_code
     _tell(_addressed(answer, options.hgrc), sys.stdout)
+    # After the answer: the secret of a token is not to be lost with a client that does not wait.
+    _tell(mirrors.sentence(context, call.command), sys.stderr)
     return 0
 
 

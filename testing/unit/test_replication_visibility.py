@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hgfleet.replication import visibility, wake
-from hgfleet.replication.visibility import Shown
+from hgfleet.hg import wake
+from hgfleet.replication import visibility
+from hgfleet.replication.messages import Brought, Hint, decode_applied, decode_hint
+from hgfleet.replication.visibility import Hints, Shown
 
 A, B = "a" * 32, "b" * 32
 MIRRORS = ("hgweb1", "hgweb2")
@@ -91,3 +93,64 @@ def test_an_answer_that_makes_no_sense_is_none(answer: dict[str, object] | None)
 
 def test_without_a_relay_there_is_no_answer() -> None:
     assert wake.ask("/nonexistent/wake.sock", b"{}\n", 1.0) is None
+
+
+def test_a_mirror_that_followed_a_later_hint_has_the_change_of_an_earlier_one() -> None:
+    hints = Hints("boot")
+    first, second = hints.next(), hints.next()
+    hints.published("tokens", second)
+    assert hints.is_published("tokens", first)
+    assert not hints.is_published("registry", first)
+    assert hints.brought(Brought("hgweb1", "tokens", "boot", second.number))
+    assert hints.showing("tokens", first) == hints.showing("tokens", second) == {"hgweb1"}
+    assert hints.brought(Brought("hgweb2", "tokens", "boot", first.number))
+    assert hints.showing("tokens", second) == {"hgweb1"}
+    assert not hints.brought(Brought("hgweb1", "tokens", "boot", first.number))
+    assert hints.showing("registry", first) == frozenset()
+
+
+def test_hints_of_another_relay_and_of_the_future_count_for_nothing() -> None:
+    hints = Hints("boot")
+    hint = hints.next()
+    assert not hints.brought(Brought("hgweb1", "tokens", "before", hint.number))
+    assert not hints.brought(Brought("hgweb1", "tokens", "boot", hint.number + 1))
+    assert not hints.brought(Brought("hgweb1", "tokens", "boot", 0))
+    # A mirror cannot fill the memory.
+    assert not hints.brought(Brought("hgweb1", "x" * 40, "boot", hint.number))
+    assert hints.showing("tokens", hint) == frozenset()
+    assert list(hints._followed) == []
+
+
+def test_hints_and_their_answers_are_messages() -> None:
+    hint, brought = Hint("boot", 7), Brought("hgweb1", "tokens", "boot", 7)
+    assert decode_hint(hint.body()) == hint
+    assert decode_applied(brought.body()) == brought
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"boot": 1, "number": 1}', b"[1]"])
+def test_a_hint_that_makes_no_sense_is_refused(body: bytes) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        decode_hint(body)
+    with pytest.raises(ValueError, match=r".+"):
+        decode_applied(body.replace(b"boot", b"document"))
+
+
+@pytest.mark.parametrize(
+    ("showing", "live", "published", "expected"),
+    [
+        (MIRRORS, MIRRORS, True, "refused on 2/2 mirrors in 0.31 s"),
+        (
+            ("hgweb1",),
+            MIRRORS,
+            True,
+            "hgweb2 may still accept it (waited 2 s); refused on 1/2 mirrors",
+        ),
+        (("hgweb1",), ("hgweb1",), True, "refused on 1/2 mirrors in 0.31 s; hgweb2 is down"),
+        ((), MIRRORS, False, "replication is down, mirrors may accept it until it is back"),
+    ],
+)
+def test_a_person_reads_where_a_revoked_token_is_refused(
+    showing: tuple[str, ...], live: tuple[str, ...], published: bool, expected: str
+) -> None:
+    found = visibility.answer(showing, live, MIRRORS, published=published, seconds=0.31)
+    assert wake.mirrors(found.to_json(), 2.0, wake.REFUSED) == expected

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hgfleet.replication import wake
-from hgfleet.replication.wake_server import Request, parse
+from hgfleet.hg import wake
+from hgfleet.replication.wake_server import DocumentRequest, Request, parse
 
 IDENTITY = "7d" * 16
 
@@ -13,6 +13,10 @@ IDENTITY = "7d" * 16
 def test_the_request_of_a_session_is_read() -> None:
     line = wake.request("team/tool", IDENTITY, 42, 2.0)
     assert parse(line) == Request("team/tool", IDENTITY, 42, 2.0)
+
+
+def test_the_request_for_a_document_is_read() -> None:
+    assert parse(wake.document_request(wake.TOKENS, 2.0)) == DocumentRequest("tokens", 2.0)
 
 
 @pytest.mark.parametrize(
@@ -29,6 +33,10 @@ def test_the_request_of_a_session_is_read() -> None:
         wake.request("team/tool", IDENTITY, 1, 61),
         wake.request("team/tool", IDENTITY, 1, float("nan")),
         wake.request("team/tool", IDENTITY, True, 1),
+        wake.document_request("manifests/a.manifest", 1),
+        wake.document_request(wake.TOKENS, 61),
+        b'{"document": ["tokens"], "wait": 1}\n',
+        b'{"document": null}\n',
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused(line: bytes) -> None:

@@ -145,7 +145,7 @@ def test_a_user_repository_is_created_with_its_configuration(
     primary: Primary, mirror: Host, sync: DocumentSync
 ) -> None:
     _user_repository(primary, "people/bob/x")
-    sync.run_registry()
+    assert sync.first("registry")
     control = mirror.path("people/bob/x") / ".hg"
     assert (control / "hgrc").is_file()
     assert mirror.hg_in("people/bob/x", "log") == ""

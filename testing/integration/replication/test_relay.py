@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import nats
 import pytest
 
+from hgfleet.hg import wake
 from hgfleet.pushlog import log_file
-from hgfleet.replication import messages, registry_gate, wake
+from hgfleet.replication import messages, registry_gate
 from hgfleet.replication.changegroup_worker import Opened
 from hgfleet.replication.messages import Applied, Lease
 from hgfleet.replication.relay import Relay
@@ -108,6 +109,7 @@ class Mirror:
         self.client = await nats.connect(self.broker.url)
         await self.client.subscribe(messages.confirmed(self.name), cb=self._on_confirmed)
         await self.client.subscribe("hgfleet.pushes.*", cb=self._on_push)
+        await self.client.subscribe("hgfleet.documents.*", cb=self._on_hint)
         self.task = asyncio.ensure_future(self._beat())
         return self
 
@@ -129,6 +131,13 @@ class Mirror:
             record = messages.decode_push(message.headers, message.data).record
             applied = Applied(self.name, record.repository, record.id)
             await self.client.publish(messages.applied(self.name), applied.body())
+
+    async def _on_hint(self, message: Any) -> None:
+        if not self.is_slow:
+            hint = messages.decode_hint(message.data)
+            name = bytes.fromhex(message.subject.rpartition(".")[2]).decode()
+            brought = messages.Brought(self.name, name, hint.boot, hint.number)
+            await self.client.publish(messages.applied(self.name), brought.body())
 
 
 @pytest.fixture
@@ -643,5 +652,52 @@ def test_changes_of_documents_are_told_at_once(broker: Broker, tmp_path: Path) -
                 (tmp_path / "new").rename(file)
                 await until(name, lambda n=before, of=subject: told.count(of) > n)
         await client.close()
+
+    asyncio.run(story())
+
+
+async def changed(primary: Primary, document: str, wait: float = 60.0) -> str:
+    """Wake the relay as a command of the self-service does; return what the person reads."""
+    line = wake.document_request(document, wait)
+    answer = await asyncio.to_thread(wake.ask, str(primary.settings.wake), line, wait)
+    return wake.mirrors(answer, wait, wake.REFUSED)
+
+
+def test_who_changes_a_document_is_told_which_mirrors_have_it(
+    primary: Primary, broker: Broker
+) -> None:
+    async def story() -> None:
+        async with relaying(primary) as relay, Mirror("hgweb1", broker):
+            async with Mirror("hgweb2", broker) as second:
+                await until("two members", lambda: len(relay.members.live(time.monotonic())) == 2)
+                for name in (wake.TOKENS, wake.REGISTRY, wake.TOKENS):
+                    said = await changed(primary, name)
+                    assert said.startswith("refused on 2/2 mirrors in ")
+                second.is_slow = True
+                assert await changed(primary, wake.TOKENS, 3) == (
+                    "hgweb2 may still accept it (waited 3 s); refused on 1/2 mirrors"
+                )
+            said = await changed(primary, wake.TOKENS)
+            assert said.startswith("refused on 1/2 mirrors in ")
+            assert said.endswith("; hgweb2 is down")
+
+    asyncio.run(story())
+
+
+def test_a_change_of_a_document_is_not_held_up_by_the_broker(
+    primary: Primary, broker: Broker
+) -> None:
+    down = "replication is down, mirrors may accept it until it is back"
+
+    async def story() -> None:
+        async with relaying(primary) as relay:
+            broker.pause()
+            try:
+                assert await changed(primary, wake.TOKENS, 1) == down
+            finally:
+                broker.resume()
+            broker.kill()
+            await until("the loss is noticed", lambda: not relay.broker.ready.is_set())
+            assert await changed(primary, wake.TOKENS) == down
 
     asyncio.run(story())

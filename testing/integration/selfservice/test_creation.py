@@ -223,3 +223,16 @@ def test_an_hg_that_outlives_its_session_keeps_the_next_one_away(site: Selfservi
     )
     os.close(descriptor)
     site.ok("bob", "repo create open/x")
+
+
+def test_the_mirrors_are_told_of_beside_the_answer(site: SelfserviceSite) -> None:
+    relay = site.root / "no.sock"
+    site.hgrc.write_text(f"{site.hgrc.read_text()}[hgfleet]\nrelay = {relay}\n")
+    done = site.ssh_command("bob", "repo create people/bob/x")
+    assert done.returncode == 0
+    assert done.stdout.startswith("Created people/bob/x.")
+    assert "mirrors" not in done.stdout
+    assert done.stderr == "repo create: replication is down, mirrors will show it later\n"
+    # A refusal changes nothing that mirrors could show.
+    assert "mirrors" not in site.ssh_command("bob", "repo create people/bob/x").stderr
+    assert site.ssh_command("bob", "repo list").stderr == ""

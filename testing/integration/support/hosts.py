@@ -101,6 +101,7 @@ class Host(Site):
     def __init__(self, root: Path, name: str, authority: Authority, source: str = "") -> None:
         root.mkdir()
         super().__init__(root, HGRC)
+        self.authority = authority
         certificate, key = authority.host(name, localhost=True)
         for folder in ("repos", "dynamic/tokens", "manifests", "pullbundles", "state"):
             (root / folder).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Client of the relay's wake socket, and what a pusher reads.
+"""Client of the relay's wake socket, and what a person reads of the mirrors after a change.
 
 Each push runs this, so it imports nothing but sockets and JSON.
 """
@@ -22,11 +22,49 @@ MARGIN_SECONDS: Final = 1.0
 
 MAX_NAMES: Final = 5
 
+REGISTRY: Final = "registry"
+"""Document of the user repositories and their readers."""
+
+TOKENS: Final = "tokens"
+"""Document of the access tokens."""
+
+# What a person reads: of mirrors that have the change; of one and of several that are late; of
+# all while replication is down.
+SHOWN: Final = (
+    "visible on",
+    "does not show it yet",
+    "do not show it yet",
+    "replication is down, mirrors will show it later",
+)
+GONE: Final = (
+    "gone from",
+    "may still show it",
+    "may still show it",
+    "replication is down, mirrors may show it until it is back",
+)
+ACCEPTED: Final = (
+    "accepted on",
+    "does not accept it yet",
+    "do not accept it yet",
+    "replication is down, mirrors will accept it later",
+)
+REFUSED: Final = (
+    "refused on",
+    "may still accept it",
+    "may still accept it",
+    "replication is down, mirrors may accept it until it is back",
+)
+
 
 def request(path: str, repository: str, number: int, wait: float) -> bytes:
     """Return the line that wakes the relay for a push."""
     data = {"path": path, "repository": repository, "id": number, "wait": wait}
     return json.dumps(data).encode("ascii") + b"\n"
+
+
+def document_request(name: str, wait: float) -> bytes:
+    """Return the line that wakes the relay for a change of a document."""
+    return json.dumps({"document": name, "wait": wait}).encode("ascii") + b"\n"
 
 
 def ask(relay: str, line: bytes, wait: float) -> dict[str, Any] | None:
@@ -55,8 +93,14 @@ def ask(relay: str, line: bytes, wait: float) -> dict[str, Any] | None:
 
 def sentence(number: int, answer: Mapping[str, Any] | None, wait: float) -> str:
     """Return the sentence for the pusher; `answer` None is a relay that gave none."""
-    recorded = f"push {number} recorded"
-    later = f"{recorded}; replication is down, mirrors will show it later"
+    return f"push {number} recorded; {mirrors(answer, wait)}"
+
+
+def mirrors(
+    answer: Mapping[str, Any] | None, wait: float, words: tuple[str, str, str, str] = SHOWN
+) -> str:
+    """Return which mirrors have a change; `answer` None is a relay that gave none."""
+    have, is_late, are_late, later = words
     if answer is None or not answer.get("broker"):
         return later
     try:
@@ -64,14 +108,12 @@ def sentence(number: int, answer: Mapping[str, Any] | None, wait: float) -> str:
         slow, down = _names(answer.get("slow")), _names(answer.get("down"))
     except (KeyError, TypeError, ValueError):
         return later
-    shown = f"visible on {visible}/{of} mirrors"
+    text = f"{have} {visible}/{of} mirrors"
     if slow:
-        verb = "does" if len(slow) == 1 else "do"
-        text = f"{recorded}; {_list(slow)} {verb} not show it yet (waited {wait:g} s); {shown}"
+        late = is_late if len(slow) == 1 else are_late
+        text = f"{_list(slow)} {late} (waited {wait:g} s); {text}"
     elif visible:
-        text = f"{recorded}; {shown} in {seconds:.2f} s"
-    else:
-        text = f"{recorded}; {shown}"
+        text = f"{text} in {seconds:.2f} s"
     if down:
         text += f"; {_list(down)} {'is' if len(down) == 1 else 'are'} down"
     return text
