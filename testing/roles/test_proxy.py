@@ -79,6 +79,28 @@ def test_a_client_stays_on_one_web_host(host: Host) -> None:
     assert len(found) == 1
 
 
+@pytest.mark.disruptive
+def test_a_client_stays_on_its_web_host_over_a_reload(host: Host, wait_for: WaitFor) -> None:
+    """The new process has the table of the old one before this client sends it a request."""
+    assert ask(host, "GET", f"{HERE}/healthz")["status"] == "200"
+
+    def admin(command: str) -> str:
+        return str(host.check_output("echo %s | socat - /run/haproxy/admin.sock", command))
+
+    def pid() -> str:
+        return re.findall(r"(?m)^Pid: (\d+)", admin("show info"))[0]
+
+    def stays() -> set[tuple[str, str]]:
+        found = re.findall(r"key=(\S+) .*server_id=(\d+)", admin("show table web"))
+        return {one for one in found if one[0] in ("::1", "::ffff:127.0.0.1")}
+
+    before, worker = stays(), pid()
+    assert before
+    host.check_output("systemctl reload haproxy")
+    wait_for("a new worker", lambda: pid() != worker)
+    wait_for("the table of the old worker", lambda: before <= stays())
+
+
 def test_plain_http_is_redirected(host: Host) -> None:
     answer = ask(host, "GET", "http://localhost/hgfleet?cmd=heads")
     assert answer["status"] == "301"
