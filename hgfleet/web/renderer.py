@@ -21,6 +21,7 @@ import resource
 import signal
 import socket
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -160,6 +161,7 @@ class _Renderer:
         request = json.loads(payload)
         self._limit(float(request["cpu_seconds"]), int(request["memory_bytes"]))
         ends = False
+        began = time.process_time()
         try:
             self._run(request["path"], _environ(request["environ"], request["body"]))
         except frames.ClosedError:
@@ -176,10 +178,8 @@ class _Renderer:
             failure = {}
         self._unlimit()
         ends = ends or _data_bytes() > self._base + GROWTH_BYTES
-        if failure:
-            frames.send_json(self._channel, frames.FAILURE, {**failure, "ends": ends})
-        else:
-            frames.send_json(self._channel, frames.END, {"ends": ends})
+        end = {"ends": ends, "cpu": round(time.process_time() - began, 3)}
+        frames.send_json(self._channel, frames.FAILURE if failure else frames.END, failure | end)
         return not ends
 
     def _limit(self, cpu_seconds: float, memory_bytes: int) -> None:

@@ -71,17 +71,24 @@ class Renderers:
         self.is_alive = True
         self._end = weakref.finalize(self, _end, self._control, self._pid, os.getpid())
 
-    def lend(self, path: str, limits: Budget, connection: Any = None) -> Lease:
+    def lend(
+        self,
+        path: str,
+        limits: Budget,
+        connection: Any = None,
+        spent: Callable[[float], None] = lambda _: None,
+    ) -> Lease:
         """Lend a renderer, preferably one that has the repository open; raises NoServerError.
 
         `connection` is the client's socket: the renderer is ended when the client disconnects.
+        `spent` gets the seconds of processor time of the request.
         """
         with self._lock:
             fitting = [one for one in self._idle if one.path == path] or self._idle
             process = fitting[-1] if fitting else None
             if process is not None:
                 self._idle.remove(process)
-        return Lease(self, process or self.start(), path, limits, connection)
+        return Lease(self, process or self.start(), path, limits, connection, spent)
 
     def start(self) -> _Process:
         """Have the fork server start a renderer; raises NoServerError."""
@@ -148,13 +155,20 @@ class Lease:
     """A renderer on loan to one request, called as a WSGI application."""
 
     def __init__(
-        self, pool: Renderers, process: _Process, path: str, limits: Budget, connection: Any
+        self,
+        pool: Renderers,
+        process: _Process,
+        path: str,
+        limits: Budget,
+        connection: Any,
+        spent: Callable[[float], None],
     ) -> None:
         self._pool = pool
         self._process: _Process | None = process
         self._path = path
         self._limits = limits
         self._connection = connection
+        self._spent = spent
         self._is_done = False
 
     def __call__(self, environ: dict[str, Any], respond: Callable[..., Any]) -> Iterator[bytes]:
@@ -208,10 +222,13 @@ class Lease:
         try:
             return frames.receive(channel)
         except frames.ClosedError as problem:
+            # The kernel ended it at the end of its budget.
+            self._spent(self._limits.cpu_seconds)
             raise LimitError(str(problem)) from problem
 
     def _finish(self, end: dict[str, Any]) -> None:
         self._is_done = not end["ends"]
+        self._spent(float(end["cpu"]))
         kind, cause = end.get("kind"), str(end.get("cause", ""))
         if kind == "limit":
             raise LimitError(cause)

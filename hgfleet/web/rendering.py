@@ -55,11 +55,15 @@ class Rendering:
     ) -> Execution:
         """Return a run of hgweb in a renderer; raises RefusedError."""
         connection = exchange.environ.get("gunicorn.socket")
+
+        def spent(seconds: float) -> None:
+            exchange.entry["cpu"] = seconds
+
         place = self._enter(exchange, kind)
         try:
             self._wait(exchange, place, connection)
             limits = budgets.budget(self._settings, kind)
-            lease = self._renderers.lend(path, limits, connection)
+            lease = self._renderers.lend(path, limits, connection, spent)
         except NoServerError as problem:
             self._slots.leave(place)
             raise unavailable(

@@ -57,7 +57,10 @@ def test_a_page_above_its_processor_time_is_refused_with_the_way_out(large: Site
     assert "more than 0.3 s of processor time" in reply.text
     assert "https://hg.example.org/team/project/raw-file/tip/long.txt" in reply.text
     assert str(last(large)["refused"]).startswith("limit")
+    assert last(large)["cpu"] == 0.3
     assert ask(web, f"{PROJECT}/raw-file/tip/one.txt").text == "content\n"
+    # The renderer's own time, not that since its start.
+    assert 0 < last(large)["cpu"] < 0.3
 
 
 def test_a_page_above_its_memory_is_refused_and_the_rest_goes_on(large: Site) -> None:
