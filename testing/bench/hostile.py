@@ -6,14 +6,23 @@
     python testing/bench/hostile.py --phase at-once         # each as 32 in parallel
     python testing/bench/hostile.py --phase connections     # 300 connections on one page
     python testing/bench/hostile.py --only revset --seconds 20
+    python testing/bench/hostile.py --phase alone --outcomes alone.json
+    python testing/bench/hostile.py --phase at-once --outcomes alone.json   # tries none alone again
 
-Prints a line for each case: status, wall time, and the processor time and peak memory of
-hgfleet-web.service with all of its processes, ended ones included. Requests at once have another
-client beside them, and the times of its pages and its clones come at the end.
+Prints a line for each case: status, wall time, the processor time and peak memory of
+hgfleet-web.service with all of its processes, ended ones included, and the processor time of the
+dearest request, from the access log. Requests at once have another client beside them, and the
+times of its pages and its clones come at the end.
 
-Bars: no case takes more than 2 s of CPU a request or 200 MB above the idle unit; pages of the other
-client within 1 s (p95), and its clones succeed. Under 300 connections no server of the proxy's
-backends goes DOWN, and a page for the other client takes at most 1 s.
+Each case is tried as 32 requests at once. Cases that take renderers long are sent in groups of
+three, 96 requests at once, so that the phase takes some 20 minutes instead of more than an hour;
+`hostile_groups.py` says why this is no weaker, and which cases are sent by themselves. Each phase
+begins with new workers, which have no stored answers.
+
+Bars: no case takes more than 2 s of CPU a request, in the mean and of the dearest, or 200 MB above
+the idle unit; pages of the other client within 1 s (p95), and its clones succeed. Under 300
+connections no server of the proxy's backends goes DOWN, and a page for the other client takes at
+most 1 s.
 """
 
 from __future__ import annotations
@@ -39,22 +48,24 @@ from urllib.parse import urlsplit
 ROOT: Final = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from testing.bench import hostile_history  # noqa: E402
+from testing.bench import hostile_groups, hostile_history  # noqa: E402
 from testing.bench.hostile_cases import Case, cases  # noqa: E402
+from testing.bench.hostile_groups import Outcome  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-CPU_BAR_SECONDS: Final = 2.0
-MEMORY_BAR_BYTES: Final = 200_000_000
 PAGE_BAR_SECONDS: Final = 1.0
 PARALLEL: Final = 32
 CONNECTIONS: Final = 300
+LOG_SECONDS: Final = 0.1
+"""The access log has a request just after its answer."""
 CHANGESETS: Final = 100_000
 
-# Answers a line for each line: CPU in seconds since the unit began, and the peak of memory in bytes
-# since the line before. The cgroup counts ended processes; memory is sampled, as the cgroup may
-# have no memory controller.
+# Answers a line for each line: CPU in seconds since the unit began, and since the line before the
+# peak of memory in bytes, the requests in the access log, those that renderers computed, and the
+# processor time of the dearest. The cgroup counts ended processes; memory is sampled, as the cgroup
+# may have no memory controller.
 SAMPLER: Final = r"""
 import json, pathlib, subprocess, sys, threading, time
 unit = "hgfleet-web.service"
@@ -82,11 +93,46 @@ def sample():
         peak = max(peak, memory())
         time.sleep(0.1)
 threading.Thread(target=sample, daemon=True).start()
+log = pathlib.Path("/var/log/hgfleet/web/access.log")
+place = log.stat().st_size if log.exists() else 0
+def logged():
+    global place
+    if not log.exists():
+        return {"requests": 0, "computed": 0, "dearest": 0.0}
+    if log.stat().st_size < place:
+        place = 0
+    with log.open("rb") as file:
+        file.seek(place)
+        whole = file.read().rpartition(b"\n")[0]
+    place += len(whole) + bool(whole)
+    lines = [json.loads(line) for line in whole.splitlines()]
+    spent = [line["cpu"] for line in lines if "cpu" in line]
+    return {"requests": len(lines), "computed": len(spent), "dearest": max(spent, default=0.0)}
 for _ in sys.stdin:
     stat = dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
     now = memory()
-    print(json.dumps({"cpu": int(stat["usage_usec"]) / 1e6, "peak": max(peak, now)}), flush=True)
+    found = {"cpu": int(stat["usage_usec"]) / 1e6, "peak": max(peak, now), **logged()}
+    print(json.dumps(found), flush=True)
     peak = now
+"""
+
+
+# Replaces the workers, whose stored answers would make the cases of a phase cheaper than those of
+# the one before; ends when the old ones have.
+FRESH: Final = r"""
+import pathlib, subprocess, time
+unit = "hgfleet-web.service"
+shown = subprocess.run(["systemctl", "show", "-P", "MainPID", unit], capture_output=True)
+main = int(shown.stdout)
+def workers():
+    return set(pathlib.Path(f"/proc/{main}/task/{main}/children").read_text().split())
+before = workers()
+subprocess.run(["systemctl", "reload", unit], check=True)
+until = time.monotonic() + 120
+while (now := workers()) & before or not now:
+    if time.monotonic() > until:
+        raise SystemExit(f"{unit}: workers {sorted(now & before)} do not end after a reload")
+    time.sleep(0.2)
 """
 
 
@@ -160,20 +206,34 @@ class Host:
             process.stdin.close()
 
 
+@dataclass(frozen=True)
+class Sample:
+    """Answer of the sampler: seconds of CPU and bytes of memory; what the access log has."""
+
+    cpu: float
+    peak: int
+    requests: int
+    computed: int
+    dearest: float
+
+
 @dataclass
 class Sampler:
-    """The processor time and the memory of the unit."""
+    """The processor time and the memory of the unit, and its access log."""
 
     process: subprocess.Popen[str]
+    requests: int = 0
+    """Requests that the access log had in all answers."""
 
-    def read(self) -> tuple[float, int]:
-        """Return the CPU in seconds, and the peak of memory in bytes since the last call."""
+    def read(self) -> Sample:
+        """Return the CPU since the unit began, and the rest since the last call."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
-        found = json.loads(self.process.stdout.readline())
-        return float(found["cpu"]), int(found["peak"])
+        found = Sample(**json.loads(self.process.stdout.readline()))
+        self.requests += found.requests
+        return found
 
 
 @dataclass
@@ -241,63 +301,81 @@ class Neighbour:
                 thread.join()
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """One case: `cpu` in seconds a request, `memory` in bytes above the idle unit."""
-
-    name: str
-    statuses: str
-    wall: float
-    cpu: float
-    memory: int
-
-    @property
-    def is_held(self) -> bool:
-        """Whether the case stays below the bars."""
-        return self.cpu <= CPU_BAR_SECONDS and self.memory <= MEMORY_BAR_BYTES
-
-
 def percentile(values: Sequence[float], share: float) -> float:
     """Return the value below which this share of them lies; 0 without values."""
     return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else 0.0
 
 
-def attack(site: Site, sampler: Sampler, case: Case, count: int, timeout: float) -> Outcome:
-    """Send one case `count` times at once."""
-    before, idle = sampler.read()
-    started = time.perf_counter()
-    with ThreadPoolExecutor(count) as pool:
-        answers = list(pool.map(lambda _: site.request(case, timeout), range(count)))
-    wall = time.perf_counter() - started
-    after, peak = sampler.read()
-    statuses = sorted({status for status, _ in answers})
-    return Outcome(
-        case.name, ",".join(statuses), wall, (after - before) / count, max(0, peak - idle)
-    )
+def attack(
+    site: Site, sampler: Sampler, group: Sequence[Case], count: int, timeout: float
+) -> list[Outcome]:
+    """Send each case of a group `count` times, all at once."""
+    before = sampler.read()
+    with ThreadPoolExecutor(count * len(group)) as pool:
+        sent = [[pool.submit(site.request, case, timeout) for _ in range(count)] for case in group]
+        answers = [[one.result() for one in requests] for requests in sent]
+    time.sleep(LOG_SECONDS)
+    after = sampler.read()
+    return [
+        Outcome(
+            case.name,
+            ",".join(sorted({status for status, _ in found})),
+            max(seconds for _, seconds in found),
+            (after.cpu - before.cpu) / (count * len(group)),
+            max(0, after.peak - before.peak),
+            after.computed,
+            after.dearest,
+        )
+        for case, found in zip(group, answers, strict=True)
+    ]
+
+
+def tried_alone(
+    site: Site, host: Host, chosen: Sequence[Case], timeout: float
+) -> dict[str, Outcome]:
+    """Send each case once, and print nothing of it; return the outcomes by name."""
+    print(f"{len(chosen)} cases are tried alone first, to make groups of them", flush=True)
+    with host.sampler() as sampler:
+        found = [attack(site, sampler, [case], 1, timeout)[0] for case in chosen]
+    return {one.name: one for one in found}
 
 
 def phase(
-    site: Site, host: Host, chosen: Sequence[Case], count: int, timeout: float, label: str
-) -> bool:
-    """Run all cases and print the table; return whether all bars were held.
+    site: Site, host: Host, groups: Sequence[Sequence[Case]], count: int, timeout: float, label: str
+) -> tuple[bool, list[Outcome]]:
+    """Run all groups and print the table; return whether all bars were held, and the outcomes.
 
     Requests that are alone have no neighbour: its clones would count in every case.
     """
+    host.run("python3", "-c", FRESH)
     neighbour = Neighbour(site) if count > 1 else None
-    outcomes = []
+    outcomes: list[Outcome] = []
     with host.sampler() as sampler, neighbour.running() if neighbour else contextlib.nullcontext():
-        for case in chosen:
-            one = attack(site, sampler, case, count, timeout)
-            outcomes.append(one)
-            mark = "" if one.is_held else "  MISSED"
-            print(
-                f"{one.name[:60]:60} {one.statuses[:16]:16} {one.wall:7.2f} s "
-                f"{one.cpu:6.2f} s CPU {one.memory / 1e6:7.0f} MB{mark}",
-                flush=True,
-            )
+        waiting = list(groups)
+        while waiting:
+            group = waiting.pop(0)
+            found = attack(site, sampler, group, count, timeout)
+            repeated = hostile_groups.again(group, found)
+            waiting[:0] = repeated
+            for one in found:
+                show(one, "  MISSED in a group: sent again" if repeated else "")
+            outcomes += [] if repeated else found
+    if not sampler.requests:
+        raise SystemExit("no request reached this web host: name the one that serves, with --web")
     missed = [one.name for one in outcomes if not one.is_held]
     bars = [(f"{len(outcomes)} cases below 2 s of CPU and 200 MB", not missed)]
-    return report(label, [*bars, *(neighbour.bars() if neighbour else [])])
+    held = report(label, [*bars, *(neighbour.bars() if neighbour else [])])
+    return held, outcomes
+
+
+def show(one: Outcome, mark: str) -> None:
+    """Print the line of a case."""
+    mark = mark or ("" if one.is_held else "  MISSED")
+    print(
+        f"{one.name[:60]:60} {one.statuses[:16]:16} {one.wall:7.2f} s "
+        f"{one.cpu:6.2f} s CPU {one.dearest:6.2f} s dearest {one.memory / 1e6:7.0f} MB{mark}",
+        flush=True,
+    )
 
 
 def report(label: str, bars: Sequence[tuple[str, bool]]) -> bool:
@@ -415,6 +493,9 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--make", action="store_true", help="make its history first")
     parser.add_argument("--changesets", type=int, default=CHANGESETS)
     parser.add_argument("--only", default="", help="cases whose name begins with this")
+    parser.add_argument(
+        "--outcomes", type=Path, help="file of phase alone, from which at-once makes its groups"
+    )
     parser.add_argument("--timeout", type=float, default=60, help="seconds for a request")
     parser.add_argument("--seconds", type=float, default=40, help="of the phase connections")
     parser.add_argument("--page", default="/graph?revcount=1000", help="of that phase")
@@ -437,9 +518,20 @@ def main() -> int:
         make(host, options.repository, options.changesets)
     chosen = [case for case in cases() if case.name.startswith(options.only)]
     held = True
-    for name, count in (("alone", 1), ("at-once", PARALLEL)):
-        if options.phase in (None, name):
-            held &= phase(site, host, chosen, count, options.timeout, name)
+    alone: dict[str, Outcome] = {}
+    if options.phase in (None, "alone"):
+        singles = [[case] for case in chosen]
+        held, found = phase(site, host, singles, 1, options.timeout, "alone")
+        alone = {one.name: one for one in found}
+        if options.outcomes:
+            options.outcomes.write_text(json.dumps([one.to_json() for one in found], indent=1))
+    if options.phase in (None, "at-once"):
+        if not alone and options.outcomes and options.outcomes.exists():
+            kept = [Outcome(**one) for one in json.loads(options.outcomes.read_text())]
+            alone = {one.name: one for one in kept}
+        alone = alone or tried_alone(site, host, chosen, options.timeout)
+        groups = hostile_groups.plan(chosen, alone)
+        held &= phase(site, host, groups, PARALLEL, options.timeout, "at-once")[0]
     if options.phase in (None, "connections"):
         proxy, attacker, other = (
             Host(one) for one in (options.proxy, options.attacker, options.other)

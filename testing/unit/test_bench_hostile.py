@@ -10,8 +10,9 @@ import pytest
 from mercurial import hg
 from mercurial import ui as ui_module
 
-from testing.bench import hostile, hostile_history
-from testing.bench.hostile_cases import cases
+from testing.bench import hostile, hostile_groups, hostile_history
+from testing.bench.hostile_cases import Case, cases
+from testing.bench.hostile_groups import Outcome
 
 LEAST = 150
 
@@ -59,9 +60,74 @@ def test_a_percentile_of_nothing_is_zero() -> None:
 
 
 def test_a_case_above_a_bar_is_missed() -> None:
-    assert hostile.Outcome("x", "200", 1, 2.0, 200_000_000).is_held
-    assert not hostile.Outcome("x", "200", 1, 2.1, 0).is_held
-    assert not hostile.Outcome("x", "200", 1, 0, 200_000_001).is_held
+    assert Outcome("x", "200", 1, 2.0, 200_000_000, 1, 2.0).is_held
+    assert not Outcome("x", "200", 1, 2.1, 0).is_held
+    assert not Outcome("x", "200", 1, 0, 200_000_001).is_held
+    # The mean of 32 requests hides one that is dear.
+    assert not Outcome("x", "200", 1, 0.1, 0, 1, 2.1).is_held
+
+
+def test_each_case_is_sent_and_dear_ones_with_those_of_their_memory() -> None:
+    def tried(name: str, wall: float, memory: int, computed: int = 1) -> Outcome:
+        return Outcome(name, "200", wall, wall, memory, computed, wall)
+
+    alone = {
+        one.name: one
+        for one in (
+            tried("cheap", 0.1, 9),
+            tried("clone", 5, 500, computed=0),
+            *(tried(f"dear {memory}", 1, memory) for memory in (1, 30, 2, 40, 50)),
+        )
+    }
+    chosen = [Case(name, f"/{name}") for name in [*alone, "not tried"]]
+    groups = [[case.name for case in group] for group in hostile_groups.plan(chosen, alone)]
+    assert groups == [
+        *(["cheap"], ["clone"], ["not tried"]),
+        ["dear 50", "dear 40", "dear 30"],
+        ["dear 2", "dear 1"],
+    ]
+
+
+def test_every_case_of_the_bench_is_sent_once() -> None:
+    alone = {
+        case.name: Outcome(case.name, "200", number % 3, 1, number % 7, number % 5, 1)
+        for number, case in enumerate(cases())
+    }
+    sent = [case for group in hostile_groups.plan(cases(), alone) for case in group]
+    assert sorted(case.name for case in sent) == sorted(case.name for case in cases())
+
+
+def test_a_group_that_misses_a_bar_is_sent_again_case_by_case() -> None:
+    group = [Case("a", "/a"), Case("b", "/b")]
+    held, missed = Outcome("a", "200", 1, 1, 0), Outcome("b", "200", 1, 0, 300_000_000)
+    assert hostile_groups.again(group, [held, held]) == []
+    assert hostile_groups.again(group, [held, missed]) == [[group[0]], [group[1]]]
+    assert hostile_groups.again(group[1:], [missed]) == []
+
+
+def test_the_sampler_reads_the_access_log(tmp_path: Path) -> None:
+    (tmp_path / "cpu.stat").write_text("usage_usec 1500000\n")
+    (tmp_path / "cgroup.procs").write_text("")
+    log = tmp_path / "access.log"
+    log.write_text('{"cpu": 9.0}\n')
+    source = hostile.SAMPLER.replace("/var/log/hgfleet/web/access.log", str(log))
+    source = source.replace('"/sys/fs/cgroup" + shown.stdout.decode().strip()', repr(str(tmp_path)))
+    source = source.replace('["systemctl", "show",', '["true", "show",')
+    with subprocess.Popen(
+        [sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        sampler = hostile.Sampler(process)
+        first = sampler.read()
+        assert (first.cpu, first.requests) == (1.5, 0)
+        with log.open("a") as file:
+            file.write('{"cpu": 0.5}\n{"status": 429}\n{"cpu": 1.9}\n{"cp')
+        second = sampler.read()
+        assert (second.requests, second.computed, second.dearest) == (3, 2, 1.9)
+        # After a rotation the log is another one.
+        log.write_text('{"cpu": 0.1}\n')
+        assert sampler.read().dearest == 0.1
+        assert process.stdin is not None
+        process.stdin.close()
 
 
 @pytest.fixture

@@ -1,0 +1,85 @@
+"""Groups of hostile requests that `hostile.py --phase at-once` sends at the same time.
+
+An address has two renderers and six places to wait in each worker of the web part, so of 32
+requests of a case that computes, 16 are computed and 16 are refused at once. A case of 2 s takes
+16 s that way, on two processors, and all cases more than an hour. So some are sent together:
+
+| case, alone                                  | sent as                                     |
+| -------------------------------------------- | ------------------------------------------- |
+| answered within 0.2 s                        | 32 requests, the case by itself             |
+| computed by a worker itself (clones, pulls)  | the same: nothing else tells its cost       |
+| computed by a renderer for longer            | 32 requests, with those of two other cases  |
+
+This is no weaker. The server meets 96 requests instead of 32, and computes as many at a time as
+before. The processor time of each request is read from the access log, while 32 requests of one
+case give a mean with 16 refusals in it. Cases of a group take about the same memory, so that
+renderers at work at the same time take as much as renderers at work on the dearest of them. A group
+that misses a bar is sent again, case by case.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from testing.bench.hostile_cases import Case
+
+CPU_BAR_SECONDS: Final = 2.0
+MEMORY_BAR_BYTES: Final = 200_000_000
+
+CHEAP_SECONDS: Final = 0.2
+SIZE: Final = 3
+"""Cases of a group: 96 connections, and nginx takes 128 of an address, the other client's too."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One case: `cpu` in seconds a request, `memory` in bytes above the idle unit.
+
+    `computed` counts the requests that renderers computed, `dearest` is the processor time of the
+    dearest of them in seconds; both are those of the group that the case was sent in.
+    """
+
+    name: str
+    statuses: str
+    wall: float
+    cpu: float
+    memory: int
+    computed: int = 0
+    dearest: float = 0.0
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the case stays below the bars."""
+        return max(self.cpu, self.dearest) <= CPU_BAR_SECONDS and self.memory <= MEMORY_BAR_BYTES
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the outcome for a file."""
+        return asdict(self)
+
+
+def plan(cases: Iterable[Case], alone: Mapping[str, Outcome]) -> list[list[Case]]:
+    """Return the groups to send, those of one case first; `alone` has the outcome of each case.
+
+    A case that was not tried alone is a group of its own.
+    """
+    singles: list[list[Case]] = []
+    dear: list[tuple[int, float, Case]] = []
+    for case in cases:
+        found = alone.get(case.name)
+        if found is None or found.wall <= CHEAP_SECONDS or not found.computed:
+            singles.append([case])
+        else:
+            dear.append((found.memory, found.dearest, case))
+    dear.sort(key=lambda one: one[:2], reverse=True)
+    ordered = [case for _, _, case in dear]
+    return singles + [ordered[start : start + SIZE] for start in range(0, len(ordered), SIZE)]
+
+
+def again(group: Sequence[Case], outcomes: Sequence[Outcome]) -> list[list[Case]]:
+    """Return the groups to send again after a group was sent."""
+    is_held = all(outcome.is_held for outcome in outcomes)
+    return [] if is_held or len(group) == 1 else [[case] for case in group]
