@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from hgfleet.replication.messages import Hint
 
-AGAIN_SECONDS: Final = 1.0
-"""After a failure."""
+AGAIN_SECONDS: Final = 0.5
+LONGEST_SECONDS: Final = 5.0
+"""After a failure, and after each further one twice as long, up to this; a hint comes at once."""
 
 
 class FirstDocuments:
@@ -64,9 +65,11 @@ class FirstDocuments:
                 tasks.create_task(self._follow(name))
 
     async def _follow(self, name: str) -> None:
-        event, problem = self._events[name], ""
+        event, problem, pause = self._events[name], "", 0.0
         while True:
-            await event.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause or None):
+                    await event.wait()
             event.clear()
             hint = self._hints.get(name)
             try:
@@ -74,11 +77,9 @@ class FirstDocuments:
             except (HgfleetError, OSError) as error:
                 if str(error) != problem:
                     self._say("document-away", document=name, reason=error)
-                problem = str(error)
-                event.set()
-                await asyncio.sleep(AGAIN_SECONDS)
+                problem, pause = str(error), min(max(AGAIN_SECONDS, pause * 2), LONGEST_SECONDS)
                 continue
-            problem = ""
+            problem, pause = "", 0.0
             if name == documents.TOKENS and not event.is_set():
                 self.are_tokens_known = True
             if is_changed:
