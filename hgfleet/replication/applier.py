@@ -96,6 +96,7 @@ class Applier:
             settings,
             self._received,
             self._confirmed,
+            self._on_asked,
             self._connected,
             self._hinted,
             parts.say,
@@ -231,6 +232,17 @@ class Applier:
         host = self._settings.host
         applied = Applied(host, identity, self._scheduler.shown(identity))
         await self._subscription.tell(messages.applied(host), applied.body())
+
+    async def _on_asked(self, body: bytes) -> None:
+        """Tell the relay which pushes this mirror shows."""
+        try:
+            asked = messages.decode_asked(body)
+        except ValueError as error:
+            self._say("question-unreadable", reason=error)
+            return
+        for identity in asked.repositories:
+            if self._scheduler.shown(identity):
+                await self._tell_applied(identity)
 
     async def _compare_again(self) -> None:
         """Compare positions with the primary's, when asked and now and then."""

@@ -6,6 +6,7 @@ The user of the primary needs these subjects of the broker:
 | --- | --- |
 | publish `hgfleet.{pushes,documents,events}.>` | the streams |
 | publish `hgfleet.confirmed.>` | leases that the relay has heard |
+| publish `hgfleet.asked.>` | questions which pushes a mirror shows |
 | publish `$JS.API.INFO`, `$JS.API.STREAM.{INFO,CREATE,UPDATE,MSG.GET}.hgfleet-*` | its streams |
 | subscribe `hgfleet.leases.>`, `hgfleet.applied.>`, `_INBOX.>` | mirrors, answers |
 """
@@ -169,12 +170,11 @@ class Broker:
             raise BrokerError(sentence(error, self._settings.brokers)) from error
         return ack.seq, bool(ack.duplicate)
 
-    async def streamed(self, repository: str) -> int | None:
-        """Return the number of the stream's last push of a repository; None without one."""
+    async def streamed(self, repository: str, stream: str = messages.PUSHES) -> int | None:
+        """Return the number of a stream's last push of a repository; None without one."""
+        subject = streams.SUBJECTS[stream].replace("*", repository)
         try:
-            found = await self._stream_api().get_last_msg(
-                messages.PUSHES, messages.pushes(repository)
-            )
+            found = await self._stream_api().get_last_msg(stream, subject)
         except nats.js.errors.NotFoundError:
             return None
         except FAILURES as error:

@@ -7,11 +7,13 @@
 | `hgfleet.leases.MIRROR` | applier | relay | a heartbeat: the mirror is alive, and how far it is |
 | `hgfleet.confirmed.MIRROR` | relay | applier | a heartbeat arrived: the lease goes on |
 | `hgfleet.applied.MIRROR` | applier | relay | a push, or a document, is on the mirror |
+| `hgfleet.asked.MIRROR` | relay | applier | which pushes of some repositories the mirror shows |
 | `hgfleet.events.IDENTITY` | relay | stream `hgfleet-events` | what all live mirrors show |
 
 IDENTITY is that of a push log. A message of a push has the id "IDENTITY.NUMBER", so that the broker
-drops a second copy. A record that is too large for a message has one with an empty body: mirrors
-fetch it from the source. What arrives is parsed as hostile input.
+drops a second copy; so has the event of the push, in its own stream. A record that is too large for
+a message has one with an empty body: mirrors fetch it from the source. What arrives is parsed as
+hostile input.
 """
 
 from __future__ import annotations
@@ -42,6 +44,9 @@ REGISTRY: Final = "Hgfleet-Registry"
 
 MAX_PAYLOAD: Final = 512 * 1024
 """Bytes of a changegroup, or of a document, in a message; mirrors fetch larger ones."""
+
+MOST_ASKED: Final = 500
+"""Repositories of one question to a mirror."""
 
 _ID: Final = re.compile(r"([0-9a-f]{32})\.([0-9]{1,18})")
 _STAMP: Final = re.compile(r"none|[0-9a-f]{16}")
@@ -76,6 +81,11 @@ def confirmed(host: str) -> str:
 def applied(host: str) -> str:
     """Return the subject on which a mirror says which pushes it shows."""
     return f"hgfleet.applied.{token(host)}"
+
+
+def asked(host: str) -> str:
+    """Return the subject on which the relay asks a mirror which pushes it shows."""
+    return f"hgfleet.asked.{token(host)}"
 
 
 def token(host: str) -> str:
@@ -281,6 +291,25 @@ def decode_applied(body: bytes) -> Applied | Brought:
     ):
         raise ValueError(f"no applied push: {body!r:.200}")
     return made
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Repositories, by identity, of which the relay asks a mirror for the newest push it shows."""
+
+    repositories: tuple[str, ...]
+
+    def body(self) -> bytes:
+        """Return the body of the message."""
+        return json.dumps(asdict(self)).encode("ascii")
+
+
+def decode_asked(body: bytes) -> Asked:
+    """Read a question of the relay; raises ValueError."""
+    found: Any = _made(Asked, _object(body)).repositories
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise ValueError(f"no list of repositories: {body!r:.200}")
+    return Asked(tuple(found[:MOST_ASKED]))
 
 
 def _made(kind: type[_Kind], data: dict[str, Any]) -> _Kind:

@@ -1,4 +1,4 @@
-"""Positions of the relay: an SQLite file. Its loss costs questions to the stream, no push."""
+"""Positions of the relay: an SQLite file. Its loss costs questions to the streams, no push."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ _SCHEMA: Final = """
 create table if not exists positions_1 (
     path text primary key, repository text, id integer, hash text, end integer, epoch integer,
     inode integer, size integer, changed integer, sequence integer);
+create table if not exists announced_1 (
+    repository text primary key, id integer, hash text, end integer, epoch integer);
 create table if not exists facts (name text primary key, value text);
 """
 
@@ -48,6 +50,10 @@ class Positions:
             )
             for row in self._file.execute("select * from positions_1")
         }
+        self._announced: dict[str, Tip] = {
+            row[0]: Tip(row[1], row[2], row[0], row[3], row[4])
+            for row in self._file.execute("select * from announced_1")
+        }
         self._facts: dict[str, str] = dict(self._file.execute("select name, value from facts"))
 
     def __iter__(self) -> Iterator[Position]:
@@ -73,6 +79,18 @@ class Positions:
         """Remove the position of a repository."""
         self._file.execute("delete from positions_1 where path = ?", (path,))
         self._rows.pop(path, None)
+
+    def announced(self, repository: str) -> Tip | None:
+        """Return the last push of a repository whose event is out; None if none is known."""
+        return self._announced.get(repository)
+
+    def announce(self, repository: str, tip: Tip) -> None:
+        """Replace the last push of a repository whose event is out."""
+        self._file.execute(
+            "insert or replace into announced_1 values (?, ?, ?, ?, ?)",
+            (repository, tip.id, tip.hash, tip.end, tip.epoch),
+        )
+        self._announced[repository] = tip
 
     def fact(self, name: str) -> str:
         """Return a text that was noted, empty if none was."""

@@ -19,6 +19,7 @@ from hgfleet.core import files, systemd
 from hgfleet.core.errors import HgfleetError, PushlogError, TemporaryError
 from hgfleet.registry.effective import EffectiveRegistry, stamp_of
 from hgfleet.replication import log_reader, messages, outbox, visibility
+from hgfleet.replication.announcer import Announcer
 from hgfleet.replication.broker import Broker, BrokerError
 from hgfleet.replication.changegroups import Changegroups
 from hgfleet.replication.leases import Members
@@ -83,6 +84,9 @@ class Relay:
             *(settings.repositories, self.positions, self.broker, self.changegroups),
             *(RegistryStamp(settings.dynamic), self._on_published, say),
         )
+        self.announcer = Announcer(
+            *(settings, self.positions, self.broker, self.shown, self.members), say
+        )
         self._scan_seconds = scan_seconds
         self._background = background
         self._news = asyncio.Event()
@@ -99,6 +103,7 @@ class Relay:
                 tasks.create_task(self.broker.run())
                 tasks.create_task(self._scan_for_ever())
                 tasks.create_task(self._report_for_ever())
+                tasks.create_task(self.announcer.run())
                 for _ in range(WORKERS):
                     tasks.create_task(self._work())
                 for run in self._background:
@@ -158,12 +163,14 @@ class Relay:
         record = entry.record
         self.refused = ""
         self.shown.published(record.repository, record.id)
+        self.announcer.published(path, record.repository, record.id)
         self.say("published", path=path, repository=record.repository, id=record.id)
         self._tell()
 
     async def _on_connection(self, _broker: Broker) -> None:
         self.refused = ""
         self.add(self.publisher.compare())
+        self.announcer.connected()
 
     # -- scans -----------------------------------------------------------------------------------
 
@@ -228,6 +235,7 @@ class Relay:
             if self.hints.brought(applied):
                 self._tell()
         elif self.shown.applied(applied.host, applied.repository, applied.id):
+            self.announcer.applied(applied.repository)
             self._tell()
 
     def _ignore(self, subject: str, reason: str) -> None:
@@ -244,6 +252,7 @@ class Relay:
         for host in left:
             self.say("mirror-left", mirror=host)
         if joined or left:
+            self.announcer.mirrors_changed()
             self._tell()
 
     # -- sessions --------------------------------------------------------------------------------
@@ -363,6 +372,7 @@ class Relay:
                 "warnings": list(self.broker.warnings),
             },
             "waiting": len(self.queue),
+            "events": self.announcer.state(),
             "mirrors": self.members.report(time.monotonic(), clock),
             "problems": dict(list(self.problems.items())[: outbox.MOST_PROBLEMS]),
         }

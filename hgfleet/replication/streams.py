@@ -70,6 +70,8 @@ class Found:
 
     created: str = ""
     last_sequence: int = 0
+    has_events: bool = False
+    """Whether the stream of events has ever had one."""
     refusal: str = ""
     """Why nothing may be published."""
     warnings: tuple[str, ...] = ()
@@ -77,7 +79,7 @@ class Found:
 
 async def ensure(api: JetStreamContext, replicas: int, say: Callable[..., None]) -> Found:
     """Create the streams, or change those that differ. Raises the errors of nats-py."""
-    created, last, refusal, warnings = "", 0, "", []
+    created, last, has_events, refusal, warnings = "", 0, False, "", []
     for name in SUBJECTS:
         wanted = expected(name, replicas)
         try:
@@ -98,7 +100,9 @@ async def ensure(api: JetStreamContext, replicas: int, say: Callable[..., None])
                     warnings.append(problem)
         if name == messages.PUSHES:
             created, last = str(info.created), info.state.last_seq
-    return Found(created, last, refusal, tuple(warnings))
+        elif name == messages.EVENTS:
+            has_events = info.state.last_seq > 0
+    return Found(created, last, has_events, refusal, tuple(warnings))
 
 
 def _changes(wanted: StreamConfig, differing: Mapping[str, Any]) -> dict[str, Any]:

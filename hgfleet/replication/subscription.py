@@ -8,7 +8,7 @@ STREAM that of pushes and that of documents:
 | publish `$JS.API.CONSUMER.{CREATE,DURABLE.CREATE,INFO,MSG.NEXT}.STREAM.NAME` | pulling |
 | publish `$JS.ACK.STREAM.NAME.>` | acknowledgements |
 | publish `hgfleet.leases.NAME`, `hgfleet.applied.NAME` | how far it is |
-| subscribe `hgfleet.confirmed.NAME`, `_INBOX.>` | its lease, answers |
+| subscribe `hgfleet.confirmed.NAME`, `hgfleet.asked.NAME`, `_INBOX.>` | its lease, answers |
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class LostError(UnavailableError):
 class Subscription:
     """One connection after the other, each with the mirror's durable consumer.
 
-    `receive` gets each message of the stream, `confirmed` the body of each confirmed heartbeat;
-    `connected` is called with each new connection, `documents` with the subject and the body of
-    each hint that a document changed.
+    `receive` gets each message of the stream, `confirmed` the body of each confirmed heartbeat,
+    `asked` that of each question which pushes the mirror shows; `connected` is called with each new
+    connection, `documents` with the subject and the body of each hint that a document changed.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class Subscription:
         settings: Settings,
         receive: Callable[[Msg], Awaitable[None]],
         confirmed: Callable[[bytes], None],
+        asked: Callable[[bytes], Awaitable[None]],
         connected: Callable[[], None],
         documents: Callable[[str, bytes], None],
         say: Callable[..., None],
@@ -76,7 +77,7 @@ class Subscription:
         self.problem = "the broker has not answered yet"
         self._settings = settings
         self._receive, self._confirmed, self._connected = receive, confirmed, connected
-        self._documents, self._say = documents, say
+        self._asked, self._documents, self._say = asked, documents, say
         self._client: Client | None = None
         self._name = messages.token(settings.host)
 
@@ -113,6 +114,7 @@ class Subscription:
         )
         self._client = client
         await client.subscribe(messages.confirmed(self._settings.host), cb=self._on_confirmed)
+        await client.subscribe(messages.asked(self._settings.host), cb=self._on_asked)
         await self._ensure_consumer(client, messages.PUSHES, DeliverPolicy.ALL)
         self.problem = ""
         self._say("broker-connected")
@@ -188,6 +190,9 @@ class Subscription:
 
     async def _on_confirmed(self, message: Msg) -> None:
         self._confirmed(message.data)
+
+    async def _on_asked(self, message: Msg) -> None:
+        await self._asked(message.data)
 
     async def _ignore(self, _error: Exception) -> None:
         """Errors end the connection, and are told where it is used."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hgfleet.pushlog import log_file
 from hgfleet.pushlog.record import Heads, Record
 from hgfleet.registry.model import Registry, Repository
+from hgfleet.replication import messages
 from hgfleet.replication.settings import Role, Settings
 from testing.integration.support.site import TOP, Site
 
@@ -106,7 +107,8 @@ class Primary(Site):
     def start_relay(self, log: int, *dies: str) -> subprocess.Popen[str]:
         """Start the relay as a process of its own, its events to a file of `subprocess`.
 
-        With `dies` "before" or "after" it kills itself at its third push to the broker.
+        With `dies` "before" or "after" it kills itself at its third message to the stream of
+        pushes, or to the stream that follows.
         """
         data = asdict(self.settings)
         for name, value in data.items():
@@ -126,15 +128,14 @@ class Primary(Site):
         )
 
 
-def die(when: str) -> None:
-    """Have this process killed at its third push: before it is sent, or when it is stored."""
-    from hgfleet.replication import messages
+def die(when: str, stream: str = messages.PUSHES) -> None:
+    """Have this process killed at a stream's third message: before it is sent, or when stored."""
     from hgfleet.replication.broker import Broker as Connection
 
     publish, sent = Connection.publish, []
 
     async def deadly(*arguments: Any) -> tuple[int, bool]:
-        if messages.PUSHES not in arguments:
+        if stream not in arguments:
             return await publish(*arguments)
         sent.append(1)
         if when == "after":
@@ -152,8 +153,8 @@ def main(text: str, *dies: str) -> None:
 
     from hgfleet.replication.relay_cli import serve
 
-    for when in dies:
-        die(when)
+    if dies:
+        die(*dies)
     data = json.loads(text)
     for name, value in data.items():
         if isinstance(value, list):

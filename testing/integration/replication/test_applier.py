@@ -210,6 +210,10 @@ def test_the_primary_is_told_what_the_mirror_shows_and_confirms_its_lease(site: 
         # A message that comes again is told of again: the relay may have missed the answer.
         await asyncio.to_thread(site.publish_again, "a")
         assert decode_applied((await applied.next_msg(120)).data) == told
+        # A relay that has begun anew asks; of a repository that is not here there is no answer.
+        asked = messages.Asked(("0" * 32, told.repository))
+        await client.publish(messages.asked("hgweb1"), asked.body())
+        assert decode_applied((await applied.next_msg(120)).data) == told
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             lease = decode_lease((await leases.next_msg(120)).data)

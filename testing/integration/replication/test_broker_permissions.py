@@ -212,6 +212,10 @@ def test_a_mirror_tells_how_far_it_is_and_hears_that_its_lease_is_confirmed(
         await mirror.is_heard()
         assert await primary.may_publish(f"hgfleet.confirmed.{name}")
         assert (await confirmed.next_msg(timeout=ANSWER)).data == b"x"
+        asked = await mirror.client.subscribe(messages.asked(MIRRORS[0]))
+        await mirror.is_heard()
+        assert await primary.may_publish(messages.asked(MIRRORS[0]))
+        assert (await asked.next_msg(timeout=ANSWER)).data == b"x"
 
     told(secured, authority, story)
 
@@ -229,6 +233,7 @@ def test_a_mirror_can_neither_push_nor_speak_for_another(
             messages.leases(MIRRORS[1]),
             messages.applied(MIRRORS[1]),
             f"hgfleet.confirmed.{other}",
+            messages.asked(MIRRORS[1]),
             "_INBOX.another",
             f"$JS.API.STREAM.DELETE.{messages.PUSHES}",
             f"$JS.API.STREAM.PURGE.{messages.PUSHES}",
@@ -238,7 +243,10 @@ def test_a_mirror_can_neither_push_nor_speak_for_another(
             f"$JS.ACK.{messages.PUSHES}.{other}.1.1.1.1.0",
         ):
             assert not await mirror.may_publish(subject), subject
-        for subject in ("hgfleet.>", f"hgfleet.confirmed.{other}", "$JS.>", ">"):
+        for subject in (
+            *("hgfleet.>", f"hgfleet.confirmed.{other}", messages.asked(MIRRORS[1])),
+            *("$JS.>", ">", "hgfleet.events.>"),
+        ):
             assert not await mirror.may_subscribe(subject), subject
         found = await primary.client.jetstream().stream_info(messages.PUSHES)
         assert found.state.messages == 0

@@ -1,0 +1,305 @@
+"""Announcements of pushes: one event to the stream when every live mirror shows the push.
+
+The push logs are the outbox here too. The announcer has a position in each, which moves when the
+broker has acknowledged the event. After a kill the stream says how far it is, so an event goes out
+once. What waits is in memory, and found anew at the start by a comparison of the positions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from hgfleet.core.errors import HgfleetError, PushlogError
+from hgfleet.pushlog import chain
+from hgfleet.pushlog.log_file import Tip
+from hgfleet.registry.effective import EffectiveRegistry
+from hgfleet.replication import events, log_reader, messages, outbox
+from hgfleet.replication.broker import BrokerError
+from hgfleet.replication.messages import Asked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from hgfleet.pushlog.log_file import Entry
+    from hgfleet.replication.broker import Broker
+    from hgfleet.replication.leases import Members
+    from hgfleet.replication.positions import Positions
+    from hgfleet.replication.settings import Settings
+    from hgfleet.replication.visibility import Shown
+
+SINCE: Final = "events-since"
+"""The fact from when on pushes have events, in seconds since 1970."""
+
+
+GONE_SECONDS: Final = 600.0
+"""After which the events of a repository whose log is nowhere are given up."""
+
+
+@dataclass
+class _Pending:
+    """A repository whose events are not out up to push `number`."""
+
+    path: str
+    number: int
+    began: float = field(default_factory=time.monotonic)
+
+
+class Announcer:
+    """Events of the pushes that the relay has published."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        positions: Positions,
+        broker: Broker,
+        shown: Shown,
+        members: Members,
+        say: Callable[..., None],
+    ) -> None:
+        self._settings, self._positions, self._broker = settings, positions, broker
+        self._shown, self._members, self._say = shown, members, say
+        self._registry = EffectiveRegistry(settings.compiled, settings.dynamic)
+        self._pending: dict[str, _Pending] = {}
+        self._touched: set[str] = set()
+        self._sure: set[str] = set()
+        """Identities whose positions agree with the stream, as seen by this connection."""
+        self._problems: dict[str, str] = {}
+        self._news = asyncio.Event()
+        self._started = time.time()
+        self._connected = 0.0
+        self._tick = settings.lease_seconds / 3
+
+    # -- news ------------------------------------------------------------------------------------
+
+    def published(self, path: str, repository: str, number: int) -> None:
+        """Take over a push that the stream of pushes has."""
+        found = self._pending.setdefault(repository, _Pending(path, number))
+        found.path, found.number = path, max(number, found.number)
+        self._touch(repository)
+
+    def applied(self, repository: str) -> None:
+        """Look at a repository of which a mirror shows another push."""
+        if repository in self._pending:
+            self._touch(repository)
+
+    def mirrors_changed(self) -> None:
+        """Look at all repositories, because a mirror came or went."""
+        self._touch(*self._pending)
+
+    def connected(self) -> None:
+        """Begin with a new connection to the broker; find what waits."""
+        stream = self._broker.stream
+        has_events = stream is not None and stream.has_events
+        if not self._positions.fact(SINCE):
+            begin = events.since(self._started, has_events=has_events)
+            self._positions.note(SINCE, f"{begin:.3f}")
+        self._connected = time.monotonic()
+        self._sure.clear()
+        for position in self._positions:
+            tip = position.tip
+            announced = self._positions.announced(tip.repository)
+            if tip.repository and (announced is None or announced.id < tip.id):
+                self._shown.published(tip.repository, tip.id)
+                self.published(position.path, tip.repository, tip.id)
+
+    def _touch(self, *repositories: str) -> None:
+        self._touched.update(repositories)
+        self._news.set()
+
+    # -- announcements ---------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Announce until cancelled."""
+        looked = time.monotonic()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._tick):
+                    await self._news.wait()
+            await self._broker.ready.wait()
+            self._news.clear()
+            if time.monotonic() - looked >= self._tick:
+                looked = time.monotonic()
+                await self._ask()
+                self._touched.update(self._pending)
+            touched, self._touched = self._touched, set()
+            try:
+                for repository in touched:
+                    await self._look(repository)
+            except BrokerError as error:
+                # The tick looks at all of them again.
+                self._problem("", str(error))
+            else:
+                self._problems.pop("", None)
+
+    async def _look(self, repository: str) -> None:
+        pending = self._pending.get(repository)
+        if pending is None:
+            return
+        try:
+            is_done = await self._announce(repository, pending)
+        except BrokerError:
+            raise
+        except (HgfleetError, OSError) as error:
+            self._problem(repository, f"{pending.path}: {error}")
+            # Another log: the next push is looked at again.
+            is_done = isinstance(error, PushlogError)
+        else:
+            self._problems.pop(repository, None)
+        if is_done and self._pending.get(repository) is pending:
+            del self._pending[repository]
+
+    async def _announce(self, repository: str, pending: _Pending) -> bool:
+        """Send the events that are due; return whether none is left."""
+        if not self._is_due(repository, pending):
+            return False
+        store = log_reader.store_of(self._settings.repositories, pending.path)
+        tip = await self._position(repository, store)
+        while tip.id < pending.number:
+            entries = await asyncio.to_thread(log_reader.read, store, tip.end)
+            if not entries:
+                return self._follow(repository, pending)
+            first = entries[0].record
+            wrong = chain.problem(tip, first)
+            if wrong is None and first.repository != repository:
+                wrong = f"record {first.id} belongs to repository {first.repository}"
+            if wrong is not None:
+                raise PushlogError(f"no event after that of push {tip.id}: {wrong}")
+            for entry in entries:
+                number = entry.record.id
+                if number > pending.number or not self._is_shown(repository, number):
+                    return number > pending.number
+                await self._send(pending.path, entry)
+                tip = outbox.after(tip, [entry])
+                self._positions.announce(repository, tip)
+                pending.began = time.monotonic()
+        # A push may have come meanwhile.
+        return tip.id >= pending.number
+
+    def _is_due(self, repository: str, pending: _Pending) -> bool:
+        tip = self._positions.announced(repository)
+        # Without a position the log has to be read first.
+        return tip is None or self._is_shown(repository, min(tip.id + 1, pending.number))
+
+    def _is_shown(self, repository: str, number: int) -> bool:
+        return events.is_due(
+            self._shown.showing(repository, number),
+            *self._counting(),
+            is_settled=self._is_settled(),
+        )
+
+    def _counting(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return self._members.live(time.monotonic()), self._members.mirrors
+
+    def _is_settled(self) -> bool:
+        return time.monotonic() - self._connected > self._settings.lease_seconds
+
+    def _follow(self, repository: str, pending: _Pending) -> bool:
+        """Take the path of a repository that was renamed; return whether it is gone."""
+        for position in self._positions:
+            if position.tip.repository == repository and position.path != pending.path:
+                store = log_reader.store_of(self._settings.repositories, position.path)
+                if log_reader.stamp(store) is not None:
+                    pending.path = position.path
+                    return False
+        # The scan of the relay finds the new path.
+        return time.monotonic() - pending.began > GONE_SECONDS
+
+    async def _position(self, repository: str, store: Path) -> Tip:
+        """Return the last push whose event is out, as the stream has it."""
+        tip = self._positions.announced(repository)
+        if tip is not None and repository in self._sure:
+            return tip
+        stream = self._broker.stream
+        streamed = None
+        if tip is not None or (stream is not None and stream.has_events):
+            streamed = await self._broker.streamed(repository, messages.EVENTS)
+        if tip is None or (streamed or 0) > tip.id:
+            begin = float(self._positions.fact(SINCE))
+            tip = await asyncio.to_thread(_first, store, tip or Tip(), streamed, begin)
+            if tip.repository not in ("", repository):
+                raise PushlogError(f"the push log belongs to repository {tip.repository}")
+            self._positions.announce(repository, tip)
+        self._sure.add(repository)
+        return tip
+
+    async def _send(self, path: str, entry: Entry) -> None:
+        record = entry.record
+        if not events.has_event(record):
+            return
+        is_public = await asyncio.to_thread(self._is_public, path)
+        _sequence, is_known = await self._broker.publish(
+            messages.EVENTS,
+            messages.events(record.repository),
+            events.body(record, path, is_public=is_public),
+            {messages.MESSAGE_ID: f"{record.repository}.{record.id}"},
+        )
+        if not is_known:
+            self._say("announced", path=path, repository=record.repository, id=record.id)
+
+    def _is_public(self, path: str) -> bool:
+        registry = self._registry.read(lambda reason: self._say("registry", reason=reason))
+        found = registry.repositories.get(path)
+        return found is not None and found.is_public
+
+    # -- mirrors ---------------------------------------------------------------------------------
+
+    async def _ask(self) -> None:
+        """Ask mirrors for what they show of the repositories that wait for longer.
+
+        A relay that starts has heard nothing, and a message of a mirror may be lost.
+        """
+        now = time.monotonic()
+        live, mirrors = self._counting()
+        for host in live if self._is_settled() else mirrors:
+            asked = [
+                repository
+                for repository, pending in self._pending.items()
+                if now - pending.began >= self._tick
+                and host not in self._shown.showing(repository, pending.number)
+            ][: messages.MOST_ASKED]
+            for repository in asked:
+                self._shown.published(repository, self._pending[repository].number)
+            if asked:
+                await self._broker.tell(messages.asked(host), Asked(tuple(asked)).body())
+
+    def _problem(self, repository: str, reason: str) -> None:
+        if self._problems.get(repository) != reason:
+            self._say("unannounced", repository=repository or None, reason=reason)
+        if len(self._problems) < outbox.MOST_PROBLEMS:
+            self._problems[repository] = reason
+
+    def state(self) -> dict[str, Any]:
+        """Describe the events that are not out."""
+        now = time.monotonic()
+        waiting = list(self._pending.items())
+        live, _ = self._counting()
+        slow = {
+            host
+            for repository, pending in waiting[: outbox.MOST_PROBLEMS]
+            for host in live
+            if host not in self._shown.showing(repository, pending.number)
+        }
+        return {
+            "waiting": len(waiting),
+            "seconds": round(max((now - one.began for _, one in waiting), default=0.0), 1),
+            "mirrors": sorted(slow),
+            "problems": list(self._problems.values()),
+        }
+
+
+def _first(store: Path, tip: Tip, streamed: int | None, begin: float) -> Tip:
+    """Return the end of the records whose events are out. Raises as `log_reader.read` does."""
+    last = log_reader.last(store)
+    if last and events.is_announced(last[0].record, streamed, begin):
+        return outbox.after(tip, last)
+    while entries := log_reader.read(store, tip.end):
+        for entry in entries:
+            if not events.is_announced(entry.record, streamed, begin):
+                return tip
+            tip = outbox.after(tip, [entry])
+    return tip
