@@ -15,45 +15,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import nats
-import nats.errors
-import nats.js.errors
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.api import DeliverPolicy
 
-from hgfleet.core.errors import UnavailableError
-from hgfleet.replication import connection, messages
+from hgfleet.replication import connection, messages, pulling
 from hgfleet.replication.connection import (
     FAILURES,
     FIRST_PAUSE,
     LONGEST_PAUSE,
     connect,
 )
+from hgfleet.replication.pulling import LostError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
 
     from nats.aio.client import Client
     from nats.aio.msg import Msg
 
     from hgfleet.replication.settings import Settings
 
-ANSWER_SECONDS: Final = 5.0
-BATCH: Final = 64
-PULL_SECONDS: Final = 20.0
-"""For which one request for messages is open."""
-
-ACK_SECONDS: Final = 30.0
-"""After which the broker delivers a message again that was not acknowledged."""
-
 MOST_UNACKNOWLEDGED: Final = 512
 """Messages that a mirror has at a time: some 260 MB with the largest changegroups."""
-
-
-class LostError(UnavailableError):
-    """The broker does not answer, or does not deliver."""
 
 
 class Subscription:
@@ -90,7 +74,7 @@ class Subscription:
                 pause = FIRST_PAUSE
                 hints = asyncio.ensure_future(self._hints(client))
                 try:
-                    async for message in self._messages(client, messages.PUSHES):
+                    async for message in pulling.messages_of(client, messages.PUSHES, self._name):
                         await self._receive(message)
                 finally:
                     hints.cancel()
@@ -125,68 +109,12 @@ class Subscription:
         """Tell of documents that changed; without it they are looked at now and then."""
         with contextlib.suppress(*FAILURES, LostError):
             await self._ensure_consumer(client, messages.DOCUMENTS, DeliverPolicy.NEW)
-            async for message in self._messages(client, messages.DOCUMENTS):
+            async for message in pulling.messages_of(client, messages.DOCUMENTS, self._name):
                 self._documents(message.subject, message.data)
                 await message.ack()
 
     async def _ensure_consumer(self, client: Client, stream: str, policy: DeliverPolicy) -> None:
-        api = client.jetstream(timeout=ANSWER_SECONDS)
-        try:
-            await api.consumer_info(stream, self._name)
-        except nats.js.errors.NotFoundError:
-            # The stream is made by the relay; without it this fails, and is tried again.
-            await api.add_consumer(
-                stream,
-                ConsumerConfig(
-                    name=self._name,
-                    durable_name=self._name,
-                    deliver_policy=policy,
-                    ack_policy=AckPolicy.EXPLICIT,
-                    ack_wait=ACK_SECONDS,
-                    max_ack_pending=MOST_UNACKNOWLEDGED,
-                ),
-            )
-
-    async def _messages(self, client: Client, stream: str) -> AsyncIterator[Msg]:
-        """Yield messages as they come; raises LostError when the broker ends that.
-
-        `fetch` of nats-py waits for a whole batch, or for the end of its time.
-        """
-        inbox = client.new_inbox()
-        pulled = await client.subscribe(inbox)
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{self._name}"
-        request = {"batch": BATCH, "expires": int(PULL_SECONDS * 1e9)}
-        while True:
-            await client.publish(subject, json.dumps(request).encode("ascii"), reply=inbox)
-            for _number in range(BATCH):
-                message = await self._next(client, pulled)
-                if message is None:
-                    break
-                status = (message.headers or {}).get("Status")
-                if status is None:
-                    yield message
-                elif status in ("404", "408"):
-                    break
-                elif status != "100":
-                    description = (message.headers or {}).get("Description", "")
-                    raise LostError(f"the broker ends the delivery ({status} {description})")
-
-    @staticmethod
-    async def _next(client: Client, pulled: Any) -> Msg | None:
-        """Wait for a message, or for the end of the request.
-
-        nats-server 2.9 says that a request ended when the next message comes, and not before; a
-        broker that is gone is noticed by its pings.
-        """
-        for _second in range(int(PULL_SECONDS) + 1):
-            try:
-                message: Msg = await pulled.next_msg(timeout=1.0)
-            except nats.errors.TimeoutError:
-                if client.is_closed:
-                    raise LostError("the connection ended") from None
-                continue
-            return message
-        return None
+        await pulling.ensure_consumer(client, stream, self._name, policy, MOST_UNACKNOWLEDGED)
 
     async def _on_confirmed(self, message: Msg) -> None:
         self._confirmed(message.data)
@@ -203,7 +131,7 @@ class Subscription:
         if client is None or client.is_closed:
             return False
         try:
-            api = client.jetstream(timeout=ANSWER_SECONDS)
+            api = client.jetstream(timeout=pulling.ANSWER_SECONDS)
             await api.consumer_info(messages.PUSHES, self._name)
         except FAILURES:
             return False

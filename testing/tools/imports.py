@@ -2,7 +2,7 @@
 
     core <- {directory, policies, hg <- pushlog, objectstore, admission} <- registry
          <- {auth <- selfservice <- ssh, auth <- web, storage, bundles <- steering,
-             {auth, storage, bundles} <- replication} <- hgext
+             {auth, storage, bundles} <- replication <- webhooks} <- hgext
 
 Imports for types alone and imports inside functions count too: a reader has to know both modules
 for either. `hgfleet.cli` may import every part.
@@ -36,6 +36,7 @@ BELOW: Final[Mapping[str, tuple[str, ...]]] = {
     "bundles": ("registry",),
     "steering": ("bundles",),
     "replication": ("auth", "storage", "bundles"),
+    "webhooks": ("replication",),
 }
 """The packages right below each package. A package may import all that is below it."""
 

@@ -1,0 +1,156 @@
+"""Settings of webhooks: `/etc/hgfleet/webhooks.toml`, written by the role `replication`.
+
+retry_seconds = 21600                 # for which a delivery is tried
+timeout_seconds = 10.0                # for one request and its answer
+
+[[endpoints]]
+name = "ci"
+url = "https://ci.example.org/hooks/hg"
+repositories = ["team/**"]            # patterns; none are all repositories
+private = false                       # whether events of private repositories go there
+
+Secrets are elsewhere: the unit has one credential for each endpoint, of the endpoint's name.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from hgfleet.core import paths, systemd
+from hgfleet.core.config import read
+from hgfleet.core.errors import ConfigurationError
+from hgfleet.policies import globs
+
+if TYPE_CHECKING:
+    from hgfleet.core.config import Table
+    from hgfleet.policies.bounded import Pattern
+    from hgfleet.replication.events import Event
+
+DEFAULT_PATH: Final = Path("/etc/hgfleet/webhooks.toml")
+SPOOL: Final = Path("/var/lib/hgfleet-webhooks")
+
+MOST_ENDPOINTS: Final = 100
+LEAST_SECRET: Final = 16
+MOST_SECRET: Final = 1024
+"""Bytes of a secret."""
+
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+_URL: Final = re.compile(r"[\x21-\x7e]{1,2000}")
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A receiver of events. `is_private` has it receive those of private repositories too."""
+
+    name: str
+    url: str
+    repositories: Pattern
+    is_private: bool = False
+
+    def takes(self, event: Event) -> bool:
+        """Whether an event is for this endpoint."""
+        return (event.is_public or self.is_private) and self.repositories.fits(event.path)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Endpoints, and times in seconds. `spool` is the folder of events that wait or are dead."""
+
+    endpoints: tuple[Endpoint, ...]
+    retry_seconds: float = 6 * 3600.0
+    timeout_seconds: float = 10.0
+    ca: Path = Path(paths.CA_CERTIFICATES)
+    spool: Path = SPOOL
+
+    def endpoint(self, name: str) -> Endpoint | None:
+        """Return the endpoint of a name, None without one."""
+        return next((one for one in self.endpoints if one.name == name), None)
+
+
+def load(path: Path = DEFAULT_PATH) -> Settings:
+    """Read the settings. Raises ConfigurationError that names a wrong setting."""
+    return read(path, parse, "the settings of webhooks", "the role `replication` writes them")
+
+
+def parse(table: Table) -> Settings:
+    """Take the settings out of a table."""
+    endpoints = tuple(_endpoint(one) for one in table.tables("endpoints", least=1))
+    if len(endpoints) > MOST_ENDPOINTS:
+        raise table.error("endpoints", len(endpoints), f"at most {MOST_ENDPOINTS} endpoints")
+    names = [one.name for one in endpoints]
+    for name in names:
+        if names.count(name) > 1:
+            raise table.error("endpoints", name, "a name once")
+    return Settings(
+        endpoints,
+        retry_seconds=table.seconds("retry_seconds", 6 * 3600.0, least=0, most=6 * 24 * 3600),
+        timeout_seconds=table.seconds("timeout_seconds", 10.0, least=0.1, most=120),
+        ca=table.file("ca", paths.CA_CERTIFICATES),
+        spool=table.file("spool", SPOOL),
+    )
+
+
+def _endpoint(table: Table) -> Endpoint:
+    name = table.text("name")
+    if not _NAME.fullmatch(name):
+        raise table.error("name", name, "a name of a-z 0-9 -, at most 32 characters")
+    url = table.text("url")
+    if not is_allowed(url):
+        # The path of a URL may be a secret.
+        raise table.error("url", f"a URL of {name}", "https://host[:port]/path, without a user")
+    patterns = table.texts("repositories", ())
+    for pattern in patterns:
+        if wrong := globs.glob_problem(pattern):
+            raise table.error("repositories", pattern, wrong)
+    return Endpoint(name, url, globs.paths(patterns), table.flag("private", False))
+
+
+def is_allowed(url: str) -> bool:
+    """Whether events may go to a URL: https, or http on this host."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return False
+    return (
+        _URL.fullmatch(url) is not None
+        and bool(host)
+        and parts.username is None
+        and parts.password is None
+        and not parts.fragment
+        and port != 0
+        and (parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host)))
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.IPv4Address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def secret(name: str) -> bytes:
+    """Return the secret of an endpoint, from the credentials of the unit.
+
+    Raises ConfigurationError.
+    """
+    file = systemd.credential(name)
+    way_out = "the role `replication` writes it; `hgfleet webhooks run` is for its unit"
+    if file is None:
+        raise ConfigurationError(f"endpoint {name}: no credential with its secret; {way_out}")
+    try:
+        found = file.read_bytes().rstrip(b"\n")
+    except OSError as error:
+        raise ConfigurationError(f"endpoint {name}: {file}: {error.strerror}; {way_out}") from error
+    if not LEAST_SECRET <= len(found) <= MOST_SECRET:
+        raise ConfigurationError(
+            f"endpoint {name}: the secret has {len(found)} bytes, expected {LEAST_SECRET} to "
+            f"{MOST_SECRET}"
+        )
+    return found
