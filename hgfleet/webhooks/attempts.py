@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE: Final = 2.0
 LONGEST_PAUSE: Final = 600.0
-"""Seconds between attempts; doubled each time. An endpoint that returns gets its events within."""
+"""Seconds between attempts; doubled each time. A receiver that returns gets its events within."""
 
 _RETRIED: Final = frozenset({408, 429})
 """Refusals that pass: the request was too slow, or one of too many."""

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 _EPILOG: Final = """\
 examples:
-  hgfleet webhooks status              what waits for each endpoint, and why
+  hgfleet webhooks status              what waits for each receiver, and why
   hgfleet webhooks dead list           the deliveries that were given up
-  hgfleet webhooks dead retry ci       have all dead deliveries of the endpoint ci tried again
+  hgfleet webhooks dead retry ci       have all dead deliveries of the receiver ci tried again
   hgfleet webhooks dead drop ci ID     remove one of them
 """
 
@@ -34,8 +34,8 @@ def add_parser(subparsers: Any) -> None:
     """Add `webhooks` and its commands."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "webhooks",
-        help="post push events to endpoints",
-        description="Posts push events to the endpoints that the operators have set.",
+        help="post push events to receivers",
+        description="Posts push events to the receivers that the operators have set.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -62,14 +62,14 @@ def add_parser(subparsers: Any) -> None:
         metavar="COMMAND", required=True
     )
     listing = dead.add_parser("list", help="list them, the oldest first")
-    listing.add_argument("endpoint", nargs="?", default="", metavar="ENDPOINT")
+    listing.add_argument("receiver", nargs="?", default="", metavar="RECEIVER")
     listing.set_defaults(run=_list)
     for name, summary, function in (
         ("retry", "have them tried again", _retry),
         ("drop", "remove them", _drop),
     ):
         command = dead.add_parser(name, help=summary)
-        command.add_argument("endpoint", metavar="ENDPOINT")
+        command.add_argument("receiver", metavar="RECEIVER")
         command.add_argument(
             "deliveries", nargs="*", metavar="ID", help="as `dead list` shows them (default: all)"
         )
@@ -87,7 +87,7 @@ def _run(options: argparse.Namespace) -> int:
 
     found = webhook_settings.load(options.config)
     replication = replication_settings.load(options.replication)
-    secrets = {one.name: webhook_settings.secret(one.name) for one in found.endpoints}
+    secrets = {one.name: webhook_settings.secret(one.name) for one in found.receivers}
 
     async def serve() -> None:
         spool = Spool(found.spool)
@@ -128,7 +128,7 @@ def _opened(options: argparse.Namespace) -> tuple[Settings, Spool]:
 def _status(options: argparse.Namespace) -> int:
     found, spool = _opened(options)
     counts, now = spool.counts(), time.time()
-    for name in sorted({one.name for one in found.endpoints} | counts.keys()):
+    for name in sorted({one.name for one in found.receivers} | counts.keys()):
         count = counts.get(name)
         text = "nothing waits"
         if count is not None and count.waiting:
@@ -137,18 +137,18 @@ def _status(options: argparse.Namespace) -> int:
         if count is not None and count.dead:
             text += f"; {count.dead} dead: `hgfleet webhooks dead list {name}`"
         print(
-            f"{name}: {text}{'' if found.endpoint(name) else '; no endpoint of this name is set'}"
+            f"{name}: {text}{'' if found.receiver(name) else '; no receiver of this name is set'}"
         )
     return 0
 
 
 def _list(options: argparse.Namespace) -> int:
     _found, spool = _opened(options)
-    for one in spool.dead(options.endpoint):
+    for one in spool.dead(options.receiver):
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(one.received))
         tries = "1 attempt" if one.attempts == 1 else f"{one.attempts} attempts"
         print(
-            f"{one.endpoint} {one.event.id} {one.event.path} push {one.event.number}, {when}, "
+            f"{one.receiver} {one.event.id} {one.event.path} push {one.event.number}, {when}, "
             f"{tries}: {one.reason}"
         )
     return 0
@@ -156,9 +156,9 @@ def _list(options: argparse.Namespace) -> int:
 
 def _retry(options: argparse.Namespace) -> int:
     found, spool = _opened(options)
-    if found.endpoint(options.endpoint) is None:
-        names = ", ".join(one.name for one in found.endpoints)
-        raise UsageError(f"endpoint {options.endpoint}: none of the endpoints {names}")
+    if found.receiver(options.receiver) is None:
+        names = ", ".join(one.name for one in found.receivers)
+        raise UsageError(f"receiver {options.receiver}: none of the receivers {names}")
     return _change(options, spool, lambda chosen: spool.retry(chosen, time.time()), "tried again")
 
 
@@ -173,15 +173,15 @@ def _change(
     change: Callable[[Sequence[Delivery]], None],
     done: str,
 ) -> int:
-    chosen = spool.dead(options.endpoint)
+    chosen = spool.dead(options.receiver)
     if options.deliveries:
         known = {one.event.id for one in chosen}
         if unknown := [one for one in options.deliveries if one not in known]:
             raise UsageError(
-                f"{options.endpoint}: no dead delivery {', '.join(unknown)}; "
-                f"`hgfleet webhooks dead list {options.endpoint}` shows them"
+                f"{options.receiver}: no dead delivery {', '.join(unknown)}; "
+                f"`hgfleet webhooks dead list {options.receiver}` shows them"
             )
         chosen = [one for one in chosen if one.event.id in options.deliveries]
     change(chosen)
-    print(f"{options.endpoint}: {len(chosen)} {done}")
+    print(f"{options.receiver}: {len(chosen)} {done}")
     return 0

@@ -1,7 +1,7 @@
-"""The daemon of webhooks: events from the broker to the spool, and from the spool to endpoints.
+"""The daemon of webhooks: events from the broker to the spool, and from the spool to receivers.
 
-Each endpoint has tasks of its own, so a slow one delays no other. A repository has one request to
-an endpoint at a time, and its next event only when the one before is delivered or dead.
+Each receiver has tasks of its own, so a slow one delays no other. A repository has one request to
+a receiver at a time, and its next event only when the one before is delivered or dead.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
     from hgfleet.replication.settings import Settings as Replication
-    from hgfleet.webhooks.settings import Endpoint, Settings
+    from hgfleet.webhooks.settings import Receiver, Settings
     from hgfleet.webhooks.spool import Delivery, Line, Spool
 
 CONSUMER: Final = "webhooks"
@@ -41,7 +41,7 @@ ACK_SECONDS: Final = 5.0
 """After which the broker sends an event again; a lost acknowledgement holds all events for that."""
 
 PARALLEL: Final = 4
-"""Requests to one endpoint at a time."""
+"""Requests to one receiver at a time."""
 
 LOOK_SECONDS: Final = 5.0
 """Between looks at the spool, which commands change too."""
@@ -50,7 +50,7 @@ WATCHDOG_SECONDS: Final = 10.0
 
 
 class Daemon:
-    """Delivers events until it is cancelled. `secrets` are those of all endpoints, by name."""
+    """Delivers events until it is cancelled. `secrets` are those of all receivers, by name."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Daemon:
     ) -> None:
         self._settings, self._replication = settings, replication
         self._secrets, self._spool, self._say = secrets, spool, say
-        self._news = {endpoint.name: asyncio.Event() for endpoint in settings.endpoints}
+        self._news = {receiver.name: asyncio.Event() for receiver in settings.receivers}
         self._problem = ""
         self._tls = ssl.create_default_context(cafile=str(settings.ca))
         self._tls.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -70,13 +70,13 @@ class Daemon:
     async def run(self) -> None:
         """Receive and deliver until cancelled."""
         if removed := self._spool.keep(list(self._news)):
-            self._say("removed", deliveries=removed, reason="their endpoints are not set any more")
+            self._say("removed", deliveries=removed, reason="their receivers are not set any more")
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._receive_for_ever())
-            for endpoint in self._settings.endpoints:
-                tasks.create_task(self._serve(endpoint))
+            for receiver in self._settings.receivers:
+                tasks.create_task(self._serve(receiver))
             tasks.create_task(self._live())
-            self._say("started", endpoints=len(self._settings.endpoints))
+            self._say("started", receivers=len(self._settings.receivers))
             systemd.notify("READY=1")
 
     @staticmethod
@@ -116,13 +116,13 @@ class Daemon:
             pause = min(pause * 2, LONGEST_PAUSE)
 
     async def _receive(self, message: Msg) -> None:
-        """Store an event for its endpoints, and acknowledge it."""
+        """Store an event for its receivers, and acknowledge it."""
         try:
             event = events.decode(message.data)
         except ValueError as error:
             self._say("event-unreadable", subject=message.subject, reason=error)
         else:
-            takers = [one.name for one in self._settings.endpoints if one.takes(event)]
+            takers = [one.name for one in self._settings.receivers if one.takes(event)]
             if self._spool.receive(event, takers, time.time()):
                 for name in takers:
                     self._news[name].set()
@@ -130,15 +130,15 @@ class Daemon:
 
     # -- delivery --------------------------------------------------------------------------------
 
-    async def _serve(self, endpoint: Endpoint) -> None:
-        """Deliver to one endpoint."""
-        news = self._news[endpoint.name]
+    async def _serve(self, receiver: Receiver) -> None:
+        """Deliver to one receiver."""
+        news = self._news[receiver.name]
         active: set[str] = set()
         async with asyncio.TaskGroup() as tasks:
             while True:
                 news.clear()
                 now, wait = time.time(), LOOK_SECONDS
-                for line in self._spool.lines(endpoint.name):
+                for line in self._spool.lines(receiver.name):
                     if len(active) >= PARALLEL:
                         break
                     if line.repository in active:
@@ -147,32 +147,32 @@ class Daemon:
                         wait = min(wait, max(line.due - now, 0.01))
                         continue
                     active.add(line.repository)
-                    tasks.create_task(self._attempt(endpoint, line, active))
+                    tasks.create_task(self._attempt(receiver, line, active))
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(wait):
                         await news.wait()
 
-    async def _attempt(self, endpoint: Endpoint, line: Line, active: set[str]) -> None:
+    async def _attempt(self, receiver: Receiver, line: Line, active: set[str]) -> None:
         try:
-            delivery = self._spool.begin(endpoint.name, line)
+            delivery = self._spool.begin(receiver.name, line)
             if delivery is not None:
-                await self._deliver(endpoint, delivery)
+                await self._deliver(receiver, delivery)
         finally:
             active.discard(line.repository)
-            self._news[endpoint.name].set()
+            self._news[receiver.name].set()
 
-    async def _deliver(self, endpoint: Endpoint, delivery: Delivery) -> None:
+    async def _deliver(self, receiver: Receiver, delivery: Delivery) -> None:
         """Send a request, and note its result."""
         event = delivery.event
-        made = attempts.headers(event, self._secrets[endpoint.name], time.time())
+        made = attempts.headers(event, self._secrets[receiver.name], time.time())
         began = time.monotonic()
         try:
             seconds = self._settings.timeout_seconds
-            status = await post(endpoint.url, made, event.body, seconds, self._tls)
+            status = await post(receiver.url, made, event.body, seconds, self._tls)
             verdict, reason = attempts.verdict(status), f"status {status}"
         except RequestError as error:
             verdict, reason = Verdict.RETRY, str(error)
-        told = {"endpoint": endpoint.name, "delivery": event.id, "path": event.path}
+        told = {"receiver": receiver.name, "delivery": event.id, "path": event.path}
         if verdict is Verdict.DELIVERED:
             self._spool.delivered(delivery)
             self._say("delivered", **told, seconds=time.monotonic() - began)

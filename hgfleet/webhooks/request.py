@@ -1,7 +1,7 @@
-"""One request to an endpoint: a POST of which the status of the answer counts, and nothing else.
+"""One request to a receiver: a POST of which the status of the answer counts, and nothing else.
 
 No redirect is followed, no body of an answer is read, and one time bounds all of it: name lookup,
-connection, TLS, request and answer. So an endpoint can neither send the request elsewhere nor hold
+connection, TLS, request and answer. So a receiver can neither send the request elsewhere nor hold
 it, nor fill the memory.
 """
 
@@ -63,10 +63,10 @@ async def _post(url: str, headers: Mapping[str, str], body: bytes, tls: ssl.SSLC
             *(f"{name}: {value}" for name, value in headers.items()),
         ]
         writer.write("\r\n".join([*lines, "", ""]).encode("ascii") + body)
-        # An endpoint may answer, and end the connection, before it has read all.
+        # A receiver may answer, and end the connection, before it has read all.
         return await _status(reader)
     finally:
-        # Without a goodbye: it would wait for the endpoint.
+        # Without a goodbye: it would wait for the receiver.
         writer.transport.abort()
 
 

@@ -3,13 +3,13 @@
 retry_seconds = 21600                 # for which a delivery is tried
 timeout_seconds = 10.0                # for one request and its answer
 
-[[endpoints]]
+[[receivers]]
 name = "ci"
 url = "https://ci.example.org/hooks/hg"
 repositories = ["team/**"]            # patterns; none are all repositories
 private = false                       # whether events of private repositories go there
 
-Secrets are elsewhere: the unit has one credential for each endpoint, of the endpoint's name.
+Secrets are elsewhere: the unit has one credential for each receiver, of the receiver's name.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 DEFAULT_PATH: Final = Path("/etc/hgfleet/webhooks.toml")
 SPOOL: Final = Path("/var/lib/hgfleet-webhooks")
 
-MOST_ENDPOINTS: Final = 100
+MOST_RECEIVERS: Final = 100
 LEAST_SECRET: Final = 16
 MOST_SECRET: Final = 1024
 """Bytes of a secret."""
@@ -44,7 +44,7 @@ _URL: Final = re.compile(r"[\x21-\x7e]{1,2000}")
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class Receiver:
     """A receiver of events. `is_private` has it receive those of private repositories too."""
 
     name: str
@@ -53,23 +53,23 @@ class Endpoint:
     is_private: bool = False
 
     def takes(self, event: Event) -> bool:
-        """Whether an event is for this endpoint."""
+        """Whether an event is for this receiver."""
         return (event.is_public or self.is_private) and self.repositories.fits(event.path)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Endpoints, and times in seconds. `spool` is the folder of events that wait or are dead."""
+    """Receivers, and times in seconds. `spool` is the folder of events that wait or are dead."""
 
-    endpoints: tuple[Endpoint, ...]
+    receivers: tuple[Receiver, ...]
     retry_seconds: float = 6 * 3600.0
     timeout_seconds: float = 10.0
     ca: Path = Path(paths.CA_CERTIFICATES)
     spool: Path = SPOOL
 
-    def endpoint(self, name: str) -> Endpoint | None:
-        """Return the endpoint of a name, None without one."""
-        return next((one for one in self.endpoints if one.name == name), None)
+    def receiver(self, name: str) -> Receiver | None:
+        """Return the receiver of a name, None without one."""
+        return next((one for one in self.receivers if one.name == name), None)
 
 
 def load(path: Path = DEFAULT_PATH) -> Settings:
@@ -79,15 +79,15 @@ def load(path: Path = DEFAULT_PATH) -> Settings:
 
 def parse(table: Table) -> Settings:
     """Take the settings out of a table."""
-    endpoints = tuple(_endpoint(one) for one in table.tables("endpoints", least=1))
-    if len(endpoints) > MOST_ENDPOINTS:
-        raise table.error("endpoints", len(endpoints), f"at most {MOST_ENDPOINTS} endpoints")
-    names = [one.name for one in endpoints]
+    receivers = tuple(_receiver(one) for one in table.tables("receivers", least=1))
+    if len(receivers) > MOST_RECEIVERS:
+        raise table.error("receivers", len(receivers), f"at most {MOST_RECEIVERS} receivers")
+    names = [one.name for one in receivers]
     for name in names:
         if names.count(name) > 1:
-            raise table.error("endpoints", name, "a name once")
+            raise table.error("receivers", name, "a name once")
     return Settings(
-        endpoints,
+        receivers,
         retry_seconds=table.seconds("retry_seconds", 6 * 3600.0, least=0, most=6 * 24 * 3600),
         timeout_seconds=table.seconds("timeout_seconds", 10.0, least=0.1, most=120),
         ca=table.file("ca", paths.CA_CERTIFICATES),
@@ -95,7 +95,7 @@ def parse(table: Table) -> Settings:
     )
 
 
-def _endpoint(table: Table) -> Endpoint:
+def _receiver(table: Table) -> Receiver:
     name = table.text("name")
     if not _NAME.fullmatch(name):
         raise table.error("name", name, "a name of a-z 0-9 -, at most 32 characters")
@@ -107,7 +107,7 @@ def _endpoint(table: Table) -> Endpoint:
     for pattern in patterns:
         if wrong := globs.glob_problem(pattern):
             raise table.error("repositories", pattern, wrong)
-    return Endpoint(name, url, globs.paths(patterns), table.flag("private", False))
+    return Receiver(name, url, globs.paths(patterns), table.flag("private", False))
 
 
 def is_allowed(url: str) -> bool:
@@ -136,21 +136,21 @@ def _is_loopback(host: str) -> bool:
 
 
 def secret(name: str) -> bytes:
-    """Return the secret of an endpoint, from the credentials of the unit.
+    """Return the secret of a receiver, from the credentials of the unit.
 
     Raises ConfigurationError.
     """
     file = systemd.credential(name)
     way_out = "the role `replication` writes it; `hgfleet webhooks run` is for its unit"
     if file is None:
-        raise ConfigurationError(f"endpoint {name}: no credential with its secret; {way_out}")
+        raise ConfigurationError(f"receiver {name}: no credential with its secret; {way_out}")
     try:
         found = file.read_bytes().rstrip(b"\n")
     except OSError as error:
-        raise ConfigurationError(f"endpoint {name}: {file}: {error.strerror}; {way_out}") from error
+        raise ConfigurationError(f"receiver {name}: {file}: {error.strerror}; {way_out}") from error
     if not LEAST_SECRET <= len(found) <= MOST_SECRET:
         raise ConfigurationError(
-            f"endpoint {name}: the secret has {len(found)} bytes, expected {LEAST_SECRET} to "
+            f"receiver {name}: the secret has {len(found)} bytes, expected {LEAST_SECRET} to "
             f"{MOST_SECRET}"
         )
     return found

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from testing.conftest import WaitFor
 
 SETTINGS = "/etc/hgfleet/replication.toml"
+WEBHOOKS = "/etc/hgfleet/webhooks.toml"
 NATS = "/etc/hgfleet/nats.conf"
 STATE = "/run/hgfleet-replication/state.json"
 USERS = {
     "hgfleet-broker.service": "hgbroker",
     "hgfleet-relay.service": "hg",
     "hgfleet-source.service": "hg",
+    "hgfleet-webhooks.service": "hgwebhooks",
     "hgfleet-applier.service": "hg",
 }
 OF = {
@@ -63,6 +65,8 @@ def test_a_host_has_the_programs_of_its_part_and_no_others(host: Host, units: se
     wanted = {"hgfleet-broker.service"} if host.file(NATS).exists else set()
     if host.file(SETTINGS).exists:
         wanted |= OF[tomllib.loads(host.file(SETTINGS).content_string)["role"]]
+    if host.file(WEBHOOKS).exists:
+        wanted |= {"hgfleet-webhooks.service"}
     assert units == wanted
     assert units
 
@@ -146,6 +150,35 @@ def test_a_broker_knows_a_host_by_its_certificate(host: Host, settings: dict[str
         told = host.check_output("python3 -c %s %s", CONNECT, where).splitlines()
         assert told[0] == "INFO"
         assert "+OK" not in told[1]
+
+
+def test_webhooks_hear_events_and_secrets_are_known_to_systemd_alone(
+    host: Host, units: set[str], wait_for: WaitFor
+) -> None:
+    unit = "hgfleet-webhooks.service"
+    secrets = host.file("/etc/hgfleet/secrets").listdir()
+    if unit not in units:
+        assert not any(name.startswith("webhook-") for name in secrets)
+        pytest.skip("no receivers")
+    found = host.file(WEBHOOKS)
+    assert (found.user, found.group, found.mode) == ("root", "hgwebhooks", 0o640)
+    names = [one["name"] for one in tomllib.loads(found.content_string)["receivers"]]
+    assert {f"webhook-{name}" for name in names} == {
+        name for name in secrets if name.startswith("webhook-")
+    }
+    for name in names:
+        secret = host.file(f"/etc/hgfleet/secrets/webhook-{name}")
+        assert (secret.user, secret.mode) == ("root", 0o600)
+        assert secret.content_string.strip() not in found.content_string
+    wait_for(
+        "the daemon to hear events",
+        lambda: "webhooks.broker-connected" in host.run("journalctl -u %s -o cat", unit).stdout,
+        120,
+    )
+    told = host.check_output("/opt/hgfleet/current/bin/hgfleet webhooks status").splitlines()
+    assert {line.partition(":")[0] for line in told} >= set(names)
+    folder = host.file("/var/lib/hgfleet-webhooks")
+    assert (folder.user, folder.mode) == ("hgwebhooks", 0o700)
 
 
 def test_a_mirror_refuses_changes_and_the_primary_waits_for_mirrors(

@@ -1,4 +1,4 @@
-"""Settings of webhooks: endpoints, their URLs and their secrets."""
+"""Settings of webhooks: receivers, their URLs and their secrets."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def event(number: int = 1, repository: str = A, path: str = "team/tool", **more:
     return Event(path, repository, number, **fields)
 
 
-def parsed(*endpoints: dict[str, Any], **more: Any) -> Settings:
-    data = {"endpoints": list(endpoints), **more}
+def parsed(*receivers: dict[str, Any], **more: Any) -> Settings:
+    data = {"receivers": list(receivers), **more}
     return parse_table("webhooks.toml", data, settings.parse)
 
 
-def endpoint(**more: Any) -> dict[str, Any]:
+def receiver(**more: Any) -> dict[str, Any]:
     return {"name": "ci", "url": "https://ci.example.org/hook"} | more
 
 
-def test_an_endpoint_takes_the_events_of_its_repositories() -> None:
-    (everything,) = parsed(endpoint()).endpoints
+def test_a_receiver_takes_the_events_of_its_repositories() -> None:
+    (everything,) = parsed(receiver()).receivers
     assert everything.takes(event(path="a/b/c"))
     assert not everything.takes(event(is_public=False))
-    (some,) = parsed(endpoint(repositories=["team/*", "core"], private=True)).endpoints
+    (some,) = parsed(receiver(repositories=["team/*", "core"], private=True)).receivers
     assert some.takes(event(is_public=False))
     assert some.takes(event(path="core"))
     assert not some.takes(event(path="other/tool"))
@@ -68,7 +68,7 @@ def test_an_endpoint_takes_the_events_of_its_repositories() -> None:
 def test_a_url_that_is_not_https_is_refused_and_not_shown(url: str) -> None:
     assert not settings.is_allowed(url)
     with pytest.raises(ConfigurationError) as caught:
-        parsed(endpoint(url=url))
+        parsed(receiver(url=url))
     assert url not in str(caught.value)
 
 
@@ -88,14 +88,14 @@ def test_https_to_any_host_is_allowed(url: str) -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ([endpoint(), endpoint()], "a name once"),
-        ([endpoint(name="CI")], "a name of a-z"),
-        ([endpoint(name="../x")], "a name of a-z"),
-        ([endpoint(repositories=["/x"])], "a pattern like"),
-        ([endpoint(private="yes")], "true or false"),
-        ([endpoint(other=1)], "unknown settings"),
+        ([receiver(), receiver()], "a name once"),
+        ([receiver(name="CI")], "a name of a-z"),
+        ([receiver(name="../x")], "a name of a-z"),
+        ([receiver(repositories=["/x"])], "a pattern like"),
+        ([receiver(private="yes")], "true or false"),
+        ([receiver(other=1)], "unknown settings"),
         ([], "1 or more tables"),
-        ([endpoint(name=f"e{number}") for number in range(101)], "at most 100"),
+        ([receiver(name=f"e{number}") for number in range(101)], "at most 100"),
     ],
 )
 def test_wrong_settings_are_named(wrong: list[dict[str, Any]], said: str) -> None:

@@ -89,13 +89,13 @@ def test_dead_deliveries_are_tried_again_or_dropped(spooled: Spool) -> None:
     assert spooled.counts()["ci"].dead == 1
 
 
-def test_the_events_of_a_removed_endpoint_leave(spooled: Spool) -> None:
+def test_the_events_of_a_removed_receiver_leave(spooled: Spool) -> None:
     spooled.receive(event(1), ["ci", "chat"], NOW)
     assert spooled.keep(["ci"]) == 1
     assert spooled.counts().keys() == {"ci"}
 
 
-def test_an_endpoint_that_is_away_fills_no_disk(
+def test_a_receiver_that_is_away_fills_no_disk(
     spooled: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spool, "MOST_WAITING", 3)

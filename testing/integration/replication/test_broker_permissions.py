@@ -15,9 +15,11 @@ import nats.errors
 import nats.js.errors
 import pytest
 import yaml
-from nats.js.api import ConsumerConfig, StreamConfig
+from nats.js.api import ConsumerConfig, DeliverPolicy, StreamConfig
 
 from hgfleet.replication import messages
+from hgfleet.replication.pulling import ensure_consumer, messages_of
+from hgfleet.webhooks.daemon import CONSUMER
 from testing.integration.support.broker import Broker
 
 if TYPE_CHECKING:
@@ -194,6 +196,36 @@ def test_the_primary_publishes_and_a_mirror_reads_through_its_own_consumer(
         assert found.state.messages == 1
         assert not primary.refused
         assert not mirror.refused
+
+    told(secured, authority, story)
+
+
+def test_webhooks_of_the_primary_read_events_through_their_consumer_alone(
+    secured: Broker, authority: Authority
+) -> None:
+    async def story(primary: Host, mirror: Host) -> None:
+        stream = primary.client.jetstream()
+        await stream.publish(messages.events("7d" * 16), b"event")
+        await ensure_consumer(
+            primary.client, messages.EVENTS, CONSUMER, DeliverPolicy.ALL, most_unacknowledged=1
+        )
+        async for message in messages_of(primary.client, messages.EVENTS, CONSUMER):
+            assert message.data == b"event"
+            await message.ack_sync(timeout=int(ANSWER))
+            break
+        assert not primary.refused
+        for subject in (
+            f"$JS.API.CONSUMER.DURABLE.CREATE.{messages.EVENTS}.other",
+            f"$JS.API.CONSUMER.DELETE.{messages.EVENTS}.{CONSUMER}",
+            f"$JS.API.CONSUMER.DURABLE.CREATE.{messages.PUSHES}.{CONSUMER}",
+        ):
+            assert not await primary.may_publish(subject), subject
+        for subject in (
+            f"$JS.API.CONSUMER.DURABLE.CREATE.{messages.EVENTS}.{CONSUMER}",
+            f"$JS.API.CONSUMER.MSG.NEXT.{messages.EVENTS}.{CONSUMER}",
+            f"$JS.ACK.{messages.EVENTS}.{CONSUMER}.1.1.1.1.0",
+        ):
+            assert not await mirror.may_publish(subject), subject
 
     told(secured, authority, story)
 

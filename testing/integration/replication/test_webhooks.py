@@ -1,4 +1,4 @@
-"""Webhooks: a real broker, the daemon, and HTTP receivers on this host."""
+"""Webhooks: a real broker, the daemon, and HTTP servers on this host."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SECRET = b"0123456789abcdef"
 
 @dataclass
 class Received:
-    """A request that a receiver got."""
+    """A request that a server got."""
 
     path: str
     headers: dict[str, str]
@@ -52,8 +52,8 @@ class Received:
 
 
 @dataclass
-class Receiver:
-    """An endpoint. It answers with each status of `statuses` once, and then with 204.
+class Server:
+    """A receiver. It answers with each status of `statuses` once, and then with 204.
 
     While `is_open` is not set, it takes requests and answers none.
     """
@@ -73,14 +73,14 @@ class Receiver:
 
 
 @pytest.fixture
-def receivers() -> Iterator[list[Receiver]]:
-    """Two endpoints."""
+def servers() -> Iterator[list[Server]]:
+    """Two receivers."""
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(_receiver()) for _ in range(2)]
+        yield [stack.enter_context(_server()) for _ in range(2)]
 
 
 @contextlib.contextmanager
-def _receiver() -> Iterator[Receiver]:
+def _server() -> Iterator[Server]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -97,7 +97,7 @@ def _receiver() -> Iterator[Receiver]:
         def log_message(self, *_: object) -> None:
             """Keep quiet."""
 
-    made = Receiver(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
+    made = Server(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
     made.is_open.set()
     made.server.daemon_threads = True
     thread = threading.Thread(target=made.server.serve_forever, args=(0.05,), daemon=True)
@@ -112,20 +112,20 @@ def _receiver() -> Iterator[Receiver]:
 
 
 class Host:
-    """A primary with the daemon of webhooks, whose endpoints are named `one`, `two`..."""
+    """A primary with the daemon of webhooks, whose receivers are named `one`, `two`..."""
 
-    def __init__(self, folder: Path, broker: Broker, receivers: list[Receiver]) -> None:
+    def __init__(self, folder: Path, broker: Broker, servers: list[Server]) -> None:
         self.folder, self.broker = folder, broker
         self.config = folder / "webhooks.toml"
-        self.endpoints: list[dict[str, Any]] = [
-            {"name": name, "url": receiver.url}
-            for name, receiver in zip(("one", "two"), receivers, strict=True)
+        self.receivers: list[dict[str, Any]] = [
+            {"name": name, "url": server.url}
+            for name, server in zip(("one", "two"), servers, strict=True)
         ]
         self.seconds: dict[str, float] = {"retry_seconds": 3600.0, "timeout_seconds": 60.0}
         self.said: list[tuple[str, dict[str, object]]] = []
 
     def settings(self) -> settings.Settings:
-        data = {"endpoints": self.endpoints, "spool": str(self.folder), **self.seconds}
+        data = {"receivers": self.receivers, "spool": str(self.folder), **self.seconds}
         return parse_table(self.config, data, settings.parse)
 
     @contextlib.asynccontextmanager
@@ -135,7 +135,7 @@ class Host:
             Role.PRIMARY, "hg1", "hg1", "https://hg1:7460", (self.broker.url,), ()
         )
         spool = Spool(self.folder)
-        secrets = {one["name"]: SECRET for one in self.endpoints}
+        secrets = {one["name"]: SECRET for one in self.receivers}
         self.said.clear()
         daemon = Daemon(
             *(self.settings(), replication, secrets, spool),
@@ -184,32 +184,32 @@ class Host:
 
 @pytest.fixture
 def host(
-    tmp_path: Path, broker: Broker, receivers: list[Receiver], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, broker: Broker, servers: list[Server], monkeypatch: pytest.MonkeyPatch
 ) -> Host:
     monkeypatch.setattr(attempts, "FIRST_PAUSE", 0.01)
     (tmp_path / "host").mkdir()
-    return Host(tmp_path / "host", broker, receivers)
+    return Host(tmp_path / "host", broker, servers)
 
 
-def test_an_event_arrives_signed_at_the_endpoints_that_take_it(
-    host: Host, receivers: list[Receiver]
+def test_an_event_arrives_signed_at_the_receivers_that_take_it(
+    host: Host, servers: list[Server]
 ) -> None:
-    host.endpoints[0]["private"] = True
-    host.endpoints[1]["repositories"] = ["team/*"]
+    host.receivers[0]["private"] = True
+    host.receivers[1]["repositories"] = ["team/*"]
 
     async def story() -> None:
         async with host.delivering() as spool:
             await host.announce(1)
             await host.announce(1, path="core", is_public=False)
             await host.announce(2)
-            await until("two", lambda: len(receivers[1].received) == 2)
-            await until("three", lambda: len(receivers[0].received) == 3)
+            await until("two", lambda: len(servers[1].received) == 2)
+            await until("three", lambda: len(servers[0].received) == 3)
             await until("the spool is empty", lambda: not spool.counts())
 
     asyncio.run(story())
-    assert receivers[1].numbers == [1, 2]
-    assert sorted(receivers[0].numbers) == [1, 1, 2]
-    got = receivers[1].received[0]
+    assert servers[1].numbers == [1, 2]
+    assert sorted(servers[0].numbers) == [1, 1, 2]
+    got = servers[1].received[0]
     assert got.path == "/hook?token=1"
     assert got.headers["Content-Type"] == "application/json"
     assert got.headers["X-Hgfleet-Delivery"] == f"{IDENTITY}.1"
@@ -218,90 +218,88 @@ def test_an_event_arrives_signed_at_the_endpoints_that_take_it(
     assert json.loads(got.body)["repository"] == "team/tool"
 
 
-def test_failures_are_tried_again_and_the_order_stays(
-    host: Host, receivers: list[Receiver]
-) -> None:
-    receivers[0].statuses += [503, 429, 302, 500]
+def test_failures_are_tried_again_and_the_order_stays(host: Host, servers: list[Server]) -> None:
+    servers[0].statuses += [503, 429, 302, 500]
 
     async def story() -> None:
         async with host.delivering() as spool:
             await host.announce(1, 2, 3)
-            await until("all", lambda: receivers[0].numbers[-1:] == [3])
+            await until("all", lambda: servers[0].numbers[-1:] == [3])
             await until("the spool is empty", lambda: not spool.counts())
 
     asyncio.run(story())
-    assert receivers[0].numbers == [1, 1, 1, 1, 1, 2, 3]
+    assert servers[0].numbers == [1, 1, 1, 1, 1, 2, 3]
     # The redirect is not followed, and the name of a delivery stays.
-    assert {one.path for one in receivers[0].received} == {"/hook?token=1"}
-    assert len({one.headers["X-Hgfleet-Delivery"] for one in receivers[0].received}) == 3
-    assert receivers[1].numbers == [1, 2, 3]
+    assert {one.path for one in servers[0].received} == {"/hook?token=1"}
+    assert len({one.headers["X-Hgfleet-Delivery"] for one in servers[0].received}) == 3
+    assert servers[1].numbers == [1, 2, 3]
 
 
-def test_an_endpoint_that_hangs_delays_no_other(host: Host, receivers: list[Receiver]) -> None:
-    receivers[0].is_open.clear()
+def test_a_receiver_that_hangs_delays_no_other(host: Host, servers: list[Server]) -> None:
+    servers[0].is_open.clear()
 
     async def story() -> None:
         async with host.delivering() as spool:
             for path in ("a", "b", "c", "d", "e", "f"):
                 await host.announce(1, 2, path=path)
-            await until("the other", lambda: len(receivers[1].received) == 12)
+            await until("the other", lambda: len(servers[1].received) == 12)
             assert spool.counts()["one"].waiting == 12
             # One request for each repository, and a bounded number of them.
-            await until("requests", lambda: len(receivers[0].received) == 4)
-            assert receivers[0].numbers == [1, 1, 1, 1]
-            receivers[0].is_open.set()
-            await until("all", lambda: len(receivers[0].received) == 12)
+            await until("requests", lambda: len(servers[0].received) == 4)
+            assert servers[0].numbers == [1, 1, 1, 1]
+            servers[0].is_open.set()
+            await until("all", lambda: len(servers[0].received) == 12)
 
     asyncio.run(story())
 
 
 def test_events_wait_while_the_daemon_or_the_broker_is_away(
-    host: Host, receivers: list[Receiver]
+    host: Host, servers: list[Server]
 ) -> None:
-    receivers[0].is_open.clear()
+    servers[0].is_open.clear()
 
     async def story() -> None:
         async with host.delivering() as spool:
             await host.announce(1)
-            await until("a request", lambda: receivers[0].numbers == [1])
+            await until("a request", lambda: servers[0].numbers == [1])
             await until("the other has it", lambda: spool.counts().keys() == {"one"})
-        receivers[0].is_open.set()
+        servers[0].is_open.set()
         await host.announce(2, 3)
         async with host.delivering() as spool:
-            await until("all", lambda: receivers[0].numbers[-1:] == [3])
+            await until("all", lambda: servers[0].numbers[-1:] == [3])
             host.broker.kill()
             await until("the loss is noticed", lambda: host.has_said("events-away"))
             await asyncio.to_thread(host.broker.start)
             await host.announce(4)
-            await until("the fourth", lambda: receivers[0].numbers[-1:] == [4])
+            await until("the fourth", lambda: servers[0].numbers[-1:] == [4])
             await until("the spool is empty", lambda: not spool.counts())
 
     asyncio.run(story())
     # The daemon ended before the answer to the first.
-    assert receivers[0].numbers == [1, 1, 2, 3, 4]
-    assert receivers[1].numbers == [1, 2, 3, 4]
+    assert servers[0].numbers == [1, 1, 2, 3, 4]
+    assert servers[1].numbers == [1, 2, 3, 4]
 
 
 def test_a_consumer_that_the_broker_lost_brings_no_event_twice(
-    host: Host, receivers: list[Receiver]
+    host: Host, servers: list[Server]
 ) -> None:
     async def story() -> None:
         async with host.delivering():
             await host.announce(1, 2)
-            await until("both", lambda: receivers[1].numbers == receivers[0].numbers == [1, 2])
+            await until("both", lambda: servers[1].numbers == servers[0].numbers == [1, 2])
         client = await nats.connect(host.broker.url)
         await client.jetstream(timeout=30).delete_consumer(messages.EVENTS, "webhooks")
         await client.close()
         await host.announce(3)
         async with host.delivering() as spool:
-            await until("the third", lambda: receivers[0].numbers[-1:] == [3])
+            await until("the third", lambda: servers[0].numbers[-1:] == [3])
             await until("the spool is empty", lambda: not spool.counts())
 
     asyncio.run(story())
-    assert receivers[0].numbers == [1, 2, 3]
+    assert servers[0].numbers == [1, 2, 3]
 
 
-def test_what_is_no_event_stops_nothing(host: Host, receivers: list[Receiver]) -> None:
+def test_what_is_no_event_stops_nothing(host: Host, servers: list[Server]) -> None:
     async def story() -> None:
         async with host.delivering():
             client = await nats.connect(host.broker.url)
@@ -309,7 +307,7 @@ def test_what_is_no_event_stops_nothing(host: Host, receivers: list[Receiver]) -
                 await client.jetstream(timeout=30).publish(messages.events(IDENTITY), body)
             await client.close()
             await host.announce(1)
-            await until("the event", lambda: receivers[0].numbers == [1])
+            await until("the event", lambda: servers[0].numbers == [1])
             assert host.has_said("event-unreadable", 3)
 
     asyncio.run(story())
@@ -317,15 +315,15 @@ def test_what_is_no_event_stops_nothing(host: Host, receivers: list[Receiver]) -
 
 def test_refused_events_are_listed_tried_again_and_dropped(
     host: Host,
-    receivers: list[Receiver],
+    servers: list[Server],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # The rights of the spool's owner would be those of this process for good.
     monkeypatch.setattr(webhooks_cli, "become", lambda _user: None)
-    receivers[0].statuses += [404, 410, 403]
+    servers[0].statuses += [404, 410, 403]
     entries = "".join(
-        f'[[endpoints]]\nname = "{one["name"]}"\nurl = "{one["url"]}"\n' for one in host.endpoints
+        f'[[receivers]]\nname = "{one["name"]}"\nurl = "{one["url"]}"\n' for one in host.receivers
     )
     host.config.write_text(f'spool = "{host.folder}"\n{entries}')
 
@@ -337,7 +335,7 @@ def test_refused_events_are_listed_tried_again_and_dropped(
     async def story() -> None:
         async with host.delivering() as spool:
             await host.announce(1, 2, 3, 4)
-            await until("all", lambda: receivers[0].numbers == [1, 2, 3, 4])
+            await until("all", lambda: servers[0].numbers == [1, 2, 3, 4])
             await until("three are dead", lambda: len(spool.dead("one")) == 3)
             assert [one["path"] for event, one in host.said if event == "dead"] == ["team/tool"] * 3
             first, *_ = listed = command("dead", "list").splitlines()
@@ -347,9 +345,9 @@ def test_refused_events_are_listed_tried_again_and_dropped(
             assert "3 dead: `hgfleet webhooks dead list one`" in command("status")
             assert command("dead", "drop", "one", f"{IDENTITY}.2") == "one: 1 removed\n"
             assert "no dead delivery x" in command("dead", "retry", "one", "x", code=2)
-            assert "none of the endpoints" in command("dead", "retry", "three", code=2)
+            assert "none of the receivers" in command("dead", "retry", "three", code=2)
             assert command("dead", "retry", "one") == "one: 2 tried again\n"
-            await until("both again", lambda: receivers[0].numbers == [1, 2, 3, 4, 1, 3])
+            await until("both again", lambda: servers[0].numbers == [1, 2, 3, 4, 1, 3])
             await until("the spool is empty", lambda: not spool.counts())
         assert command("dead", "list") == ""
         assert command("status") == "one: nothing waits\ntwo: nothing waits\n"
@@ -357,14 +355,14 @@ def test_refused_events_are_listed_tried_again_and_dropped(
     asyncio.run(story())
 
 
-def test_an_event_is_given_up_after_its_time(host: Host, receivers: list[Receiver]) -> None:
+def test_an_event_is_given_up_after_its_time(host: Host, servers: list[Server]) -> None:
     host.seconds["retry_seconds"] = 0.0
-    receivers[0].statuses += [500]
+    servers[0].statuses += [500]
 
     async def story() -> None:
         async with host.delivering() as spool:
             await host.announce(1, 2)
-            await until("the second", lambda: receivers[0].numbers == [1, 2])
+            await until("the second", lambda: servers[0].numbers == [1, 2])
             await until("only the first is left", lambda: not spool.lines("one"))
             assert [one.event.number for one in spool.dead()] == [1]
 
