@@ -53,6 +53,7 @@ PARTS: Final[dict[str, tuple[str, str]]] = {
         "serve mirrors what the messages of pushes do not carry",
     ),
     "relay": ("hgfleet.replication.relay_cli", "publish the pushes of this primary to mirrors"),
+    "events": ("hgfleet.replication.feed_cli", "serve push events to clients of this web host"),
     "webhooks": ("hgfleet.webhooks.cli", "post push events to receivers, and list dead ones"),
 }
 

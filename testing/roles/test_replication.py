@@ -22,6 +22,7 @@ USERS = {
     "hgfleet-relay.service": "hg",
     "hgfleet-source.service": "hg",
     "hgfleet-webhooks.service": "hgwebhooks",
+    "hgfleet-events.service": "hgevents",
     "hgfleet-applier.service": "hg",
 }
 OF = {
@@ -67,6 +68,8 @@ def test_a_host_has_the_programs_of_its_part_and_no_others(host: Host, units: se
         wanted |= OF[tomllib.loads(host.file(SETTINGS).content_string)["role"]]
     if host.file(WEBHOOKS).exists:
         wanted |= {"hgfleet-webhooks.service"}
+    # A web host has it; of the primary, where it is one.
+    wanted |= units & {"hgfleet-events.service"}
     assert units == wanted
     assert units
 
@@ -150,6 +153,27 @@ def test_a_broker_knows_a_host_by_its_certificate(host: Host, settings: dict[str
         told = host.check_output("python3 -c %s %s", CONNECT, where).splitlines()
         assert told[0] == "INFO"
         assert "+OK" not in told[1]
+
+
+def test_a_mirror_serves_the_feed_of_events(
+    host: Host, settings: dict[str, Any], units: set[str], wait_for: WaitFor
+) -> None:
+    if "hgfleet-events.service" not in units:
+        assert settings["role"] == "primary"
+        pytest.skip("no web host")
+    socket = host.file("/run/hgfleet-events/socket")
+    assert socket.is_socket
+    assert (socket.user, socket.mode) == ("hgevents", 0o666)
+    # nginx asks it; a repository that is missing is refused once the events are there.
+    ask = (
+        "import ssl, urllib.request as u\n"
+        "context = ssl.create_default_context(cafile='/etc/hgfleet/tls/ca.pem')\n"
+        "url = 'https://localhost:8443/api/events?repository=missing/one'\n"
+        "try: print(u.urlopen(url, context=context, timeout=20).status)\n"
+        "except u.HTTPError as error: print(error.code, error.read().decode())\n"
+    )
+    refusal = "404 there is no repository 'missing/one' here"
+    wait_for("the feed", lambda: refusal in host.check_output("python3 -c %s", ask), 120)
 
 
 def test_webhooks_hear_events_and_secrets_are_known_to_systemd_alone(

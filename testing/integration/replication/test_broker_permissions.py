@@ -18,7 +18,9 @@ import yaml
 from nats.js.api import ConsumerConfig, DeliverPolicy, StreamConfig
 
 from hgfleet.replication import messages
+from hgfleet.replication.feed_server import FeedServer
 from hgfleet.replication.pulling import ensure_consumer, messages_of
+from hgfleet.replication.settings import Role, Settings
 from hgfleet.webhooks.daemon import CONSUMER
 from testing.integration.support.broker import Broker
 
@@ -228,6 +230,33 @@ def test_webhooks_of_the_primary_read_events_through_their_consumer_alone(
             assert not await mirror.may_publish(subject), subject
 
     told(secured, authority, story)
+
+
+@pytest.mark.parametrize("name", [PRIMARY, MIRRORS[0]])
+def test_the_feed_of_each_web_host_reads_events(
+    secured: Broker, authority: Authority, name: str
+) -> None:
+    async def run() -> None:
+        primary = await connected(secured, authority.sign(PRIMARY, "primary"))
+        await streams(primary)
+        await primary.client.jetstream().publish(messages.events("7d" * 16), b"event")
+        host = await connected(secured, authority.sign(name, "host"))
+        server = FeedServer(
+            Settings(Role.MIRROR, name, PRIMARY, "https://x", (), MIRRORS),
+            Path("/nonexistent"),
+            print,
+        )
+        # A connection before this one left its consumer.
+        for _ in range(2):
+            assert await server._begin(host.client) == 1
+        async for message in messages_of(host.client, messages.EVENTS, messages.token(name)):
+            assert (message.data, message.metadata.sequence.stream) == (b"event", 1)
+            break
+        assert not host.refused
+        for one in (primary, host):
+            await one.client.close()
+
+    asyncio.run(run())
 
 
 def test_a_mirror_tells_how_far_it_is_and_hears_that_its_lease_is_confirmed(
