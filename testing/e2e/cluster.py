@@ -20,7 +20,7 @@ from testing.e2e.host import Host, Journals, RequestLog, SessionLog
 from testing.e2e.people import Directory, Person
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from email.message import Message
 
 # Runs on a host: prints checksums of files that mirrors have too, and the user repositories.
@@ -140,6 +140,12 @@ class Cluster:
                 return Page(error.code, body, _lower(error.headers))
         except OSError as error:
             raise AssertionError(f"{whole} does not answer: {error}") from None
+
+    def lines(self, path: str) -> Iterator[str]:
+        """Yield the lines of an answer that goes on, as they come; 30 s without one end it."""
+        with self._opener.open(self.url(path), timeout=30) as answer:
+            for line in answer:
+                yield line.decode().rstrip("\n")
 
     def requests(self, repository: str) -> RequestLog:
         """Begin to read the logs of one repository here, on whichever host a client is served."""

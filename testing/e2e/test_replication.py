@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from testing.e2e.people import Client, Clone, Person
 
 PRIVATE: Final = "e2e/private"
+HEARTBEAT_SECONDS: Final = 15
+"""Between lines of the feed of events, at most."""
 RECORDED: Final = re.compile(r"push (\d+) recorded; visible on (\d+)/(\d+) mirrors in [\d.]+ s")
 
 
@@ -84,6 +86,27 @@ def test_a_push_is_visible_on_every_mirror_when_its_client_is_told_so(
             assert node in heads(cluster, host), host.name
         numbers.append(int(told[1]))
     assert numbers == list(range(numbers[0], numbers[0] + 3))
+
+
+def test_clients_hear_of_a_push_when_every_mirror_shows_it(
+    cluster: Cluster, mirrors: list[Host], work: Clone
+) -> None:
+    lines = cluster.lines(f"api/events?repository={REPOSITORY}")
+    # From here on the feed sends what comes.
+    assert next(lines) == "retry: 2000"
+    node = work.commit("heard.txt", uuid.uuid4().bytes, "something to hear of")
+    work.hg("push").ok()
+    quiet = 0
+    for line in lines:
+        field, _, text = line.partition(": ")
+        if field == "data" and json.loads(text)["changesets"]["last"] == node:
+            break
+        quiet += line == ": alive"
+        assert quiet * HEARTBEAT_SECONDS < SECONDS, "no event of the push"
+    else:
+        pytest.fail("the feed ended")
+    for host in mirrors:
+        assert node in heads(cluster, host), host.name
 
 
 def test_bookmarks_and_phases_are_on_every_mirror(
