@@ -156,13 +156,13 @@ class Announcer:
     async def _announce(self, repository: str, pending: _Pending) -> bool:
         """Send the events that are due; return whether none is left."""
         if not self._is_due(repository, pending):
-            return False
+            return self._is_gone(repository, pending)
         store = log_reader.store_of(self._settings.repositories, pending.path)
         tip = await self._position(repository, store)
         while tip.id < pending.number:
             entries = await asyncio.to_thread(log_reader.read, store, tip.end)
             if not entries:
-                return self._follow(repository, pending)
+                return self._is_gone(repository, pending)
             first = entries[0].record
             wrong = chain.problem(tip, first)
             if wrong is None and first.repository != repository:
@@ -198,16 +198,22 @@ class Announcer:
     def _is_settled(self) -> bool:
         return time.monotonic() - self._connected > self._settings.lease_seconds
 
-    def _follow(self, repository: str, pending: _Pending) -> bool:
-        """Take the path of a repository that was renamed; return whether it is gone."""
-        for position in self._positions:
-            if position.tip.repository == repository and position.path != pending.path:
-                store = log_reader.store_of(self._settings.repositories, position.path)
-                if log_reader.stamp(store) is not None:
+    def _is_gone(self, repository: str, pending: _Pending) -> bool:
+        """Take the path of a repository that was renamed; return whether it is given up."""
+        if not self._is_at(repository, pending.path):
+            for position in self._positions:
+                if self._is_at(repository, position.path):
                     pending.path = position.path
                     return False
-        # The scan of the relay finds the new path.
-        return time.monotonic() - pending.began > GONE_SECONDS
+            # The scan of the relay finds a new path.
+            return time.monotonic() - pending.began > GONE_SECONDS
+        return False
+
+    def _is_at(self, repository: str, path: str) -> bool:
+        position = self._positions.get(path)
+        if position is None or position.tip.repository != repository:
+            return False
+        return log_reader.scanned(self._settings.repositories, path) is not None
 
     async def _position(self, repository: str, store: Path) -> Tip:
         """Return the last push whose event is out, as the stream has it."""

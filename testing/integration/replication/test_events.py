@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import signal
 import time
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hgfleet.registry.model import Registry, Repository
-from hgfleet.replication import messages
+from hgfleet.replication import announcer, messages
 from testing.integration.replication.primary import Primary
 from testing.integration.replication.relaying import (
     SECONDS,
@@ -126,6 +127,25 @@ def test_a_relay_that_starts_asks_mirrors_which_pushes_they_show(
                 await until_announced(relay, 1)
                 assert two.asked == one.asked == {identity("team/tool")}
         assert await announced(broker) == numbers("team/tool", 1)
+
+    asyncio.run(story())
+
+
+def test_a_repository_that_is_removed_leaves_no_event_waiting(
+    primary: Primary, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    primary.settings = replace(primary.settings, lease_seconds=9.0)
+
+    async def story() -> None:
+        async with relaying(primary) as relay, Mirror("hgweb1", broker) as slow:
+            await until("the lease", lambda: relay.members.live(time.monotonic()))
+            slow.is_slow = True
+            await pushed(primary, "team/tool", later(primary), wait=0.1)
+            await until("it waits", lambda: relay.state()["events"]["waiting"] == 1)
+            shutil.rmtree(primary.path("team/tool"))
+            monkeypatch.setattr(announcer, "GONE_SECONDS", 0.0)
+            await until("it is given up", lambda: relay.state()["events"]["waiting"] == 0)
+        assert await announced(broker) == []
 
     asyncio.run(story())
 
