@@ -228,7 +228,7 @@ def test_nothing_signed_and_no_key_is_written_anywhere(
 def test_without_a_key_clones_come_from_the_server_and_the_log_says_why(
     cluster: Cluster, alice: Person, tmp_path: Path
 ) -> None:
-    hosts = cluster.all("mercurial")
+    hosts = cluster.all("web")
     cursors = [(host, host.journal_cursor()) for host in hosts]
     for host in hosts:
         host.shell(f"mv {SIGNING} {SIGNING}.away")
