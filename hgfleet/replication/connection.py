@@ -29,6 +29,7 @@ FAILURES: Final = (nats.errors.Error, OSError, TimeoutError, asyncio.TimeoutErro
 
 async def connect(settings: Settings, program: str, **callbacks: Any) -> Client:
     """Connect as this host; raises FAILURES. A connection that ends stays ended."""
+    callbacks.setdefault("error_cb", _ignore)
     return await nats.connect(
         list(settings.brokers),
         name=f"{program} {settings.host}",
@@ -39,6 +40,10 @@ async def connect(settings: Settings, program: str, **callbacks: Any) -> Client:
         max_outstanding_pings=2,
         **callbacks,
     )
+
+
+async def _ignore(_error: Exception) -> None:
+    """Errors end the connection, and are told where it is used."""
 
 
 async def tell(client: Client | None, subject: str, body: bytes) -> None:

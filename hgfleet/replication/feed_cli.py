@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from hgfleet.core import logfmt
+from hgfleet.core import logfmt, service
 from hgfleet.replication.command_line import add_config
 from hgfleet.replication.settings import load
-
-if TYPE_CHECKING:
-    from hgfleet.replication.settings import Settings
 
 SOCKET: Final = Path("/run/hgfleet-events/socket")
 
@@ -41,22 +36,10 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    asyncio.run(serve(load(options.config), options.socket))
-    return 0
-
-
-async def serve(found: Settings, socket: Path) -> None:
-    """Run the server until SIGTERM or SIGINT."""
     from hgfleet.replication.feed_server import FeedServer
 
-    task = asyncio.ensure_future(FeedServer(found, socket, say).run())
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, task.cancel)
-    try:
-        await task
-    except asyncio.CancelledError:
-        say("stopped")
+    service.run(FeedServer(load(options.config), options.socket, say).run(), say)
+    return 0
 
 
 def say(event: str, **fields: object) -> None:

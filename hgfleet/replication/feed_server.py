@@ -18,13 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 import nats.js.errors
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
-from hgfleet.core import systemd
+from hgfleet.core import service, systemd
 from hgfleet.core.errors import HgfleetError
 from hgfleet.registry.effective import EffectiveRegistry
-from hgfleet.replication import connection, events, feed, messages, pulling
-from hgfleet.replication.connection import FAILURES, FIRST_PAUSE, LONGEST_PAUSE
+from hgfleet.replication import events, feed, messages, pulling
 from hgfleet.replication.feed import Listeners, Newest, RefusedError
-from hgfleet.replication.pulling import LostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +44,6 @@ SEND_SECONDS: Final = 30.0
 """For a client to take what was sent; a slower one is disconnected, and may come back."""
 
 MOST_REQUEST_BYTES: Final = 64 * 1024
-WATCHDOG_SECONDS: Final = 10.0
 
 
 class FeedServer:
@@ -58,7 +55,6 @@ class FeedServer:
         self._registry = EffectiveRegistry(settings.compiled, settings.dynamic)
         self._newest, self._listeners = Newest(), Listeners()
         self._news, self._loaded = asyncio.Event(), asyncio.Event()
-        self._problem = ""
         self._registry_problem = ""
 
     async def run(self) -> None:
@@ -70,8 +66,10 @@ class FeedServer:
         self._socket.chmod(0o666)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._receive_for_ever())
-                tasks.create_task(_live())
+                tasks.create_task(
+                    pulling.for_ever(self._settings, "hgfleet-events", self._receive_all, self._say)
+                )
+                tasks.create_task(service.watchdog())
                 self._say("started", socket=self._socket)
                 systemd.notify("READY=1")
         finally:
@@ -79,31 +77,13 @@ class FeedServer:
 
     # -- events ----------------------------------------------------------------------------------
 
-    async def _receive_for_ever(self) -> None:
-        """Connect and receive, again and again."""
-        pause = FIRST_PAUSE
-        while True:
-            client: Client | None = None
-            try:
-                client = await connection.connect(
-                    self._settings, "hgfleet-events", error_cb=_ignore
-                )
-                last = await self._begin(client)
-                pause, self._problem = FIRST_PAUSE, ""
-                self._say("broker-connected")
-                if self._newest.end >= last:
-                    self._loaded.set()
-                async for message in pulling.messages_of(client, messages.EVENTS, self._name):
-                    self._receive(message, last)
-            except (*FAILURES, LostError) as error:
-                problem = str(error) or type(error).__name__
-                if problem != self._problem:
-                    self._say("events-away", reason=problem)
-                self._problem = problem
-            finally:
-                await connection.close(client)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE)
+    async def _receive_all(self, client: Client, receives: Callable[[], None]) -> None:
+        last = await self._begin(client)
+        receives()
+        if self._newest.end >= last:
+            self._loaded.set()
+        async for message in pulling.messages_of(client, messages.EVENTS, self._name):
+            self._receive(message, last)
 
     async def _begin(self, client: Client) -> int:
         """Have the broker send the messages after the last one; return the number of the newest."""
@@ -243,13 +223,3 @@ async def _is_woken(news: asyncio.Event, ended: asyncio.Future[bytes]) -> bool:
     finally:
         waiting.cancel()
     return bool(done)
-
-
-async def _live() -> None:
-    while True:
-        systemd.notify("WATCHDOG=1")
-        await asyncio.sleep(WATCHDOG_SECONDS)
-
-
-async def _ignore(_error: Exception) -> None:
-    """Errors end the connection, and are told where it is used."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,13 +11,17 @@ import nats.js.errors
 from nats.js.api import AckPolicy, ConsumerConfig
 
 from hgfleet.core.errors import UnavailableError
+from hgfleet.replication import connection
+from hgfleet.replication.connection import FAILURES, FIRST_PAUSE, LONGEST_PAUSE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from nats.aio.client import Client
     from nats.aio.msg import Msg
     from nats.js.api import DeliverPolicy
+
+    from hgfleet.replication.settings import Settings
 
 ANSWER_SECONDS: Final = 5.0
 BATCH: Final = 64
@@ -29,6 +34,42 @@ ACK_SECONDS: Final = 30.0
 
 class LostError(UnavailableError):
     """The broker does not answer, or does not deliver."""
+
+
+async def for_ever(
+    settings: Settings,
+    program: str,
+    receive: Callable[[Client, Callable[[], None]], Awaitable[None]],
+    say: Callable[..., None],
+    *failures: type[Exception],
+) -> None:
+    """Connect and run `receive` with the connection, again and again, until cancelled.
+
+    `receive` calls its second argument when messages come from then on. `failures` are errors of
+    its own after which it is run again, as after those of the connection.
+    """
+    known: tuple[type[Exception], ...] = (*FAILURES, LostError, *failures)
+    problem, pause = "", FIRST_PAUSE
+
+    def receives() -> None:
+        nonlocal problem, pause
+        problem, pause = "", FIRST_PAUSE
+        say("broker-connected")
+
+    while True:
+        client: Client | None = None
+        try:
+            client = await connection.connect(settings, program)
+            await receive(client, receives)
+        except known as error:
+            sentence = str(error) or type(error).__name__
+            if sentence != problem:
+                say("events-away", reason=sentence)
+            problem = sentence
+        finally:
+            await connection.close(client)
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, LONGEST_PAUSE)
 
 
 async def ensure_consumer(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import signal
 from typing import TYPE_CHECKING, Any
 
-from hgfleet.core import logfmt
+from hgfleet.core import logfmt, service
 from hgfleet.replication.command_line import add_config, settings_of
 from hgfleet.replication.settings import Role
 
@@ -36,23 +34,16 @@ def add_parser(subparsers: Any) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     reason = "the relay runs where pushes arrive; a mirror has an applier"
-    asyncio.run(serve(settings_of(options, Role.PRIMARY, reason)))
+    serve(settings_of(options, Role.PRIMARY, reason))
     return 0
 
 
-async def serve(found: Settings) -> None:
+def serve(found: Settings) -> None:
     """Run the relay until SIGTERM or SIGINT."""
     from hgfleet.replication import document_watch
     from hgfleet.replication.relay import Relay
 
-    task = asyncio.ensure_future(Relay(found, say, background=[document_watch.watch]).run())
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, task.cancel)
-    try:
-        await task
-    except asyncio.CancelledError:
-        say("stopped")
+    service.run(Relay(found, say, background=[document_watch.watch]).run(), say)
 
 
 def say(event: str, **fields: object) -> None:

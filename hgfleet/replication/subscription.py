@@ -91,11 +91,7 @@ class Subscription:
             pause = min(pause * 2, LONGEST_PAUSE)
 
     async def _connect(self) -> Client:
-        client = await connect(
-            self._settings,
-            "hgfleet-applier",
-            error_cb=self._ignore,
-        )
+        client = await connect(self._settings, "hgfleet-applier")
         self._client = client
         await client.subscribe(messages.confirmed(self._settings.host), cb=self._on_confirmed)
         await client.subscribe(messages.asked(self._settings.host), cb=self._on_asked)
@@ -121,9 +117,6 @@ class Subscription:
 
     async def _on_asked(self, message: Msg) -> None:
         await self._asked(message.data)
-
-    async def _ignore(self, _error: Exception) -> None:
-        """Errors end the connection, and are told where it is used."""
 
     async def answers(self) -> bool:
         """Whether the stream of pushes answers this mirror, which so misses nothing of it."""

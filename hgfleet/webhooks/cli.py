@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet.core import logfmt
+from hgfleet.core import logfmt, service
 from hgfleet.core.errors import HostError, UsageError
 from hgfleet.registry.owned_files import become
 from hgfleet.replication import settings as replication_settings
@@ -89,19 +87,11 @@ def _run(options: argparse.Namespace) -> int:
     replication = replication_settings.load(options.replication)
     secrets = {one.name: webhook_settings.secret(one.name) for one in found.receivers}
 
-    async def serve() -> None:
-        spool = Spool(found.spool)
-        task = asyncio.ensure_future(Daemon(found, replication, secrets, spool, say).run())
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-        try:
-            await task
-        except asyncio.CancelledError:
-            say("stopped")
-        finally:
-            spool.close()
-
-    asyncio.run(serve())
+    spool = Spool(found.spool)
+    try:
+        service.run(Daemon(found, replication, secrets, spool, say).run(), say)
+    finally:
+        spool.close()
     return 0
 
 

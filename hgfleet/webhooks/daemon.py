@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from nats.js.api import DeliverPolicy
 
-from hgfleet.core import systemd
-from hgfleet.replication import connection, events, messages, pulling
-from hgfleet.replication.connection import FAILURES, FIRST_PAUSE, LONGEST_PAUSE
-from hgfleet.replication.pulling import LostError
+from hgfleet.core import service, systemd
+from hgfleet.replication import events, messages, pulling
 from hgfleet.webhooks import attempts
 from hgfleet.webhooks.attempts import Verdict
 from hgfleet.webhooks.request import RequestError, post
@@ -46,8 +44,6 @@ PARALLEL: Final = 4
 LOOK_SECONDS: Final = 5.0
 """Between looks at the spool, which commands change too."""
 
-WATCHDOG_SECONDS: Final = 10.0
-
 
 class Daemon:
     """Delivers events until it is cancelled. `secrets` are those of all receivers, by name."""
@@ -63,7 +59,6 @@ class Daemon:
         self._settings, self._replication = settings, replication
         self._secrets, self._spool, self._say = secrets, spool, say
         self._news = {receiver.name: asyncio.Event() for receiver in settings.receivers}
-        self._problem = ""
         self._tls = ssl.create_default_context(cafile=str(settings.ca))
         self._tls.minimum_version = ssl.TLSVersion.TLSv1_2
 
@@ -72,48 +67,27 @@ class Daemon:
         if removed := self._spool.keep(list(self._news)):
             self._say("removed", deliveries=removed, reason="their receivers are not set any more")
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._receive_for_ever())
+            tasks.create_task(
+                pulling.for_ever(
+                    *(self._replication, "hgfleet-webhooks", self._receive_all, self._say),
+                    sqlite3.OperationalError,
+                )
+            )
             for receiver in self._settings.receivers:
                 tasks.create_task(self._serve(receiver))
-            tasks.create_task(self._live())
+            tasks.create_task(service.watchdog())
             self._say("started", receivers=len(self._settings.receivers))
             systemd.notify("READY=1")
 
-    @staticmethod
-    async def _live() -> None:
-        while True:
-            systemd.notify("WATCHDOG=1")
-            await asyncio.sleep(WATCHDOG_SECONDS)
-
     # -- arrival ---------------------------------------------------------------------------------
 
-    async def _receive_for_ever(self) -> None:
-        """Connect and receive, again and again."""
-        pause = FIRST_PAUSE
-        while True:
-            client: Client | None = None
-            try:
-                client = await connection.connect(
-                    self._replication, "hgfleet-webhooks", error_cb=_ignore
-                )
-                # A broker that lost the consumer sends all events again; the spool knows its own.
-                policy = DeliverPolicy.NEW if self._spool.is_new() else DeliverPolicy.ALL
-                await pulling.ensure_consumer(
-                    *(client, messages.EVENTS, CONSUMER, policy), 1, ACK_SECONDS
-                )
-                pause, self._problem = FIRST_PAUSE, ""
-                self._say("broker-connected")
-                async for message in pulling.messages_of(client, messages.EVENTS, CONSUMER):
-                    await self._receive(message)
-            except (*FAILURES, LostError, sqlite3.OperationalError) as error:
-                problem = str(error) or type(error).__name__
-                if problem != self._problem:
-                    self._say("events-away", reason=problem)
-                self._problem = problem
-            finally:
-                await connection.close(client)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE)
+    async def _receive_all(self, client: Client, receives: Callable[[], None]) -> None:
+        # A broker that lost the consumer sends all events again; the spool knows its own.
+        policy = DeliverPolicy.NEW if self._spool.is_new() else DeliverPolicy.ALL
+        await pulling.ensure_consumer(client, messages.EVENTS, CONSUMER, policy, 1, ACK_SECONDS)
+        receives()
+        async for message in pulling.messages_of(client, messages.EVENTS, CONSUMER):
+            await self._receive(message)
 
     async def _receive(self, message: Msg) -> None:
         """Store an event for its receivers, and acknowledge it."""
@@ -185,7 +159,3 @@ class Daemon:
             )
         self._spool.failed(delivery, due, reason)
         self._say("dead" if due is None else "failed", **told, reason=reason)
-
-
-async def _ignore(_error: Exception) -> None:
-    """Errors end the connection, and are told where it is used."""

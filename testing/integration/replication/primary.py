@@ -149,8 +149,6 @@ def die(when: str, stream: str = messages.PUSHES) -> None:
 
 def main(text: str, *dies: str) -> None:
     """Run a relay with settings from the command line."""
-    import asyncio
-
     from hgfleet.replication.relay_cli import serve
 
     if dies:
@@ -161,7 +159,7 @@ def main(text: str, *dies: str) -> None:
             data[name] = tuple(value)
         elif isinstance(getattr(Settings, name, None), Path):
             data[name] = Path(value)
-    asyncio.run(serve(Settings(**data | {"role": Role(data["role"])})))
+    serve(Settings(**data | {"role": Role(data["role"])}))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import signal
 import socket
@@ -98,6 +99,8 @@ class Broker:
         """Stop its process where it is: connections stay, and nothing answers."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
+        # Its threads go on until one of them has taken the signal.
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
 
     def resume(self) -> None:
         """Have a paused process go on."""
