@@ -9,6 +9,9 @@
     python testing/bench/hostile.py --phase alone --outcomes alone.json
     python testing/bench/hostile.py --phase at-once --outcomes alone.json   # tries none alone again
 
+The history is made on the primary, past its push log, so mirrors do not have it. With mirrors
+drained (`touch /etc/hgfleet/web.drain` on each), the primary serves all readers.
+
 Prints a line for each case: status, wall time, the processor time and peak memory of
 hgfleet-web.service with all of its processes, ended ones included, and the processor time of the
 dearest request, from the access log. Requests at once have another client beside them, and the
