@@ -134,9 +134,13 @@ def client_host(cluster: Cluster, worker_id: str) -> Iterator[Host]:
 
 @pytest.fixture(scope="session")
 def clients(
-    cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+    cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, worker_id: str
 ) -> Iterator[Mapping[str, Client]]:
-    """A client in the network of each region of the inventory, and one that is nowhere known."""
+    """A client in the network of each region of the inventory, and one that is nowhere known.
+
+    Each worker of pytest-xdist ("gw0", "gw1"; "master" without workers) has clients of its own.
+    """
+    worker = int(worker_id.removeprefix("gw")) if worker_id.startswith("gw") else 0
     env = cluster.env
     # The hosts' hg; Debian's in the image is older.
     releases = tmp_path_factory.mktemp("releases")
@@ -147,8 +151,8 @@ def clients(
     image, network = images.ensure_client(), env["HGFLEET_CLUSTER_NAME"]
     made = {}
     for place, number in (("east", 130), ("west", 194), ("elsewhere", 66)):
-        container = f"{network}-client-{place}"
-        address = f"{env['HGFLEET_CLUSTER_NETWORK']}.{number}"
+        container = f"{network}-client-{place}-{worker}"
+        address = f"{env['HGFLEET_CLUSTER_NETWORK']}.{number + worker}"
         run(["docker", "rm", "--force", container])
         words = ["docker", "run", "--detach", "--rm", "--init", f"--hostname=client-{place}"]
         words += [f"--name={container}", f"--network={network}", f"--ip={address}", *mounts]
