@@ -10,6 +10,9 @@ from __future__ import annotations
 import functools
 import os
 
+SYSTEMD = "/run/systemd/notify"
+"""Socket that systemd makes when it starts, and keeps."""
+
 MARGIN_SECONDS = 2.0
 """The kernel tells the start of a process in hundredths, and of the machine in whole seconds."""
 
@@ -32,12 +35,18 @@ def is_of_earlier_boot(locker: bytes, own: bytes, locked_at: float, started_at: 
 
 @functools.cache
 def started() -> float:
-    """Return the time when process 1 of this PID namespace started; 0 where that is not known."""
+    """Return the time when process 1 of this PID namespace started; 0 where that is not known.
+
+    In the sandbox of a unit `/proc` has neither; there systemd tells by a socket of its start.
+    """
     try:
         with open("/proc/1/stat", "rb") as file:  # noqa: PTH123  (sessions import this)
             ticks = int(file.read().rpartition(b")")[2].split()[19])
         with open("/proc/stat", "rb") as file:  # noqa: PTH123
             boot = next(int(line.split()[1]) for line in file if line.startswith(b"btime "))
     except (OSError, ValueError, IndexError, StopIteration):
-        return 0.0
+        try:
+            return os.stat(SYSTEMD).st_mtime  # noqa: PTH116
+        except OSError:
+            return 0.0
     return boot + ticks / os.sysconf("SC_CLK_TCK")

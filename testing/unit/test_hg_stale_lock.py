@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
 from hgfleet.hg import stale_lock
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 OWN = b"hg1/f0000001"
 
@@ -33,3 +38,19 @@ def test_a_lock_of_another_namespace_from_before_the_start_is_stale(
 
 def test_the_start_of_this_namespace_is_in_the_past() -> None:
     assert 0 < stale_lock.started() < time.time()
+
+
+def test_in_a_sandbox_without_those_files_systemd_tells_the_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def is_hidden(name: str, mode: str) -> NoReturn:
+        raise FileNotFoundError(name, mode)
+
+    socket = tmp_path / "notify"
+    socket.touch()
+    os.utime(socket, (1000, 1000))
+    monkeypatch.setattr(stale_lock, "open", is_hidden, raising=False)
+    monkeypatch.setattr(stale_lock, "SYSTEMD", str(socket))
+    assert stale_lock.started.__wrapped__() == 1000
+    socket.unlink()
+    assert stale_lock.started.__wrapped__() == 0
