@@ -25,13 +25,12 @@ import tempfile
 import threading
 import time
 import uuid
-from collections import Counter
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING, Final
 
+from random_faults import RandomFaults
 from replication_site import TOLD
 
 from hgfleet.pushlog import record
@@ -43,6 +42,8 @@ from testing.faults.support import has_booted, unplugged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from random_faults import Kind
 
     from testing.e2e.host import Host
     from testing.e2e.people import Clone
@@ -76,63 +77,44 @@ def kill_host(host: Host) -> None:
     wait_until(f"{host.name} has booted", lambda: has_booted(host), SECONDS)
 
 
-def cut_off(cluster: Cluster, host: Host, seconds: float) -> None:
-    """Take the network of a host away for a time."""
-    with contextmanager(unplugged)(cluster, host):
-        time.sleep(seconds)
-
-
-class Faults:
+class Faults(RandomFaults):
     """Breaks parts of the cluster until it is told to stop; then all of them are back."""
 
     def __init__(self, cluster: Cluster, seed: int) -> None:
-        self._random = Random(seed)
-        self._kinds = self._all(cluster)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self.made: Counter[str] = Counter()
-        self.problem: BaseException | None = None
+        super().__init__(seed, PAUSE_SECONDS)
+        self._cluster = cluster
 
-    def _all(self, cluster: Cluster) -> list[tuple[str, int, Callable[[], None]]]:
-        """Return the kinds of faults: name, weight, what is done."""
-        primary, broker = cluster.first("ssh"), cluster.first("broker")
-        mirrors = mirrors_of(cluster)
+    def kinds(self) -> list[Kind]:
+        """Return the kinds of faults."""
+        primary, broker = self._cluster.first("ssh"), self._cluster.first("broker")
+        mirrors = mirrors_of(self._cluster)
 
-        def cut(host: Host) -> None:
-            cut_off(cluster, host, self._random.uniform(*AWAY_SECONDS))
+        def kind(name: str, weight: int, make: Callable[..., None], *arguments: object) -> Kind:
+            def made() -> int:
+                make(*arguments)
+                return 1
 
-        kinds: list[tuple[str, int, Callable[[], None]]] = [
-            ("session", 8, partial(kill_session, primary)),
-            ("relay", 3, partial(kill_unit, primary, "hgfleet-relay.service")),
-            ("broker", 2, partial(kill_unit, broker, "hgfleet-broker.service")),
+            return name, weight, made
+
+        return [
+            kind("session", 8, kill_session, primary),
+            kind("relay", 3, kill_unit, primary, "hgfleet-relay.service"),
+            kind("broker", 2, kill_unit, broker, "hgfleet-broker.service"),
+            *(kind("applier", 2, kill_unit, host, "hgfleet-applier.service") for host in mirrors),
+            *(
+                kind(f"host {host.name}", 1, kill_host, host)
+                for host in (primary, broker, *mirrors)
+            ),
+            *(
+                kind(f"network of {host.name}", 1, self._cut_off, host)
+                for host in (broker, *mirrors)
+            ),
         ]
-        kinds += [
-            ("applier", 2, partial(kill_unit, host, "hgfleet-applier.service")) for host in mirrors
-        ]
-        kinds += [
-            (f"host {host.name}", 1, partial(kill_host, host))
-            for host in (primary, broker, *mirrors)
-        ]
-        kinds += [(f"network of {host.name}", 1, partial(cut, host)) for host in (broker, *mirrors)]
-        return kinds
 
-    def __enter__(self) -> Faults:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        weights = [weight for _, weight, _ in self._kinds]
-        try:
-            while not self._stop.wait(self._random.uniform(*PAUSE_SECONDS)):
-                (name, _, make), *_rest = self._random.choices(self._kinds, weights)
-                make()
-                self.made[name] += 1
-        except (AssertionError, OSError) as problem:
-            self.problem = problem
+    def _cut_off(self, host: Host) -> None:
+        """Take the network of a host away for a time."""
+        with contextmanager(unplugged)(self._cluster, host):
+            time.sleep(self.random.uniform(*AWAY_SECONDS))
 
 
 class Client:
@@ -198,11 +180,14 @@ def check(cluster: Cluster, clients: Sequence[Client]) -> list[Row]:
     def are_equal(client: Client) -> bool:
         return len(set(client.logs(hosts))) == 1
 
-    for client in clients:
-        wait_until(f"{client.path} is the same everywhere", partial(are_equal, client), SECONDS)
-    for host in mirrors:
-        wait_for_use(cluster, host)
-    rows = [("mirrors caught up", True, f"{time.monotonic() - began:.1f} s after the last fault")]
+    try:
+        for client in clients:
+            wait_until(f"{client.path} is the same everywhere", partial(are_equal, client), SECONDS)
+        for host in mirrors:
+            wait_for_use(cluster, host)
+        rows = [("mirrors caught up", True, f"after {time.monotonic() - began:.1f} s")]
+    except AssertionError as problem:
+        rows = [("mirrors caught up", False, str(problem))]
     lost = [one for client in clients for log in client.logs(hosts) for one in client.lost(log)]
     rows.append(("acknowledged pushes lost", not lost, f"{len(lost)} {' '.join(lost[:3])}"))
     for host in mirrors:
@@ -237,10 +222,9 @@ def measure(cluster: Cluster, options: argparse.Namespace, folder: Path) -> int:
         took = time.monotonic() - began
         count = sum(len(client.acknowledged) for client in clients)
         attempts = sum(client.attempts for client in clients)
-        made = ", ".join(f"{number} {kind}" for kind, number in sorted(faults.made.items()))
         load = os.getloadavg()[0]
         print(f"seed {options.seed}, load {load:.1f}: {took:.0f} s, {attempts} attempts")
-        print(f"faults: {made}")
+        print(f"faults: {faults}")
         rows: list[Row] = [("acknowledged pushes", count > 0, f"{count} of {each * CLIENTS}")]
         rows += [("a client that pushes", False, one.problem) for one in clients if one.problem]
         if faults.problem:

@@ -24,13 +24,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
+from functools import partial
 from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from random_faults import RandomFaults
 from replication_site import LOGGED, TOLD, ReplicatedSite, load, until
 
 from hgfleet.pushlog import log_file
@@ -40,39 +40,26 @@ from hgfleet.replication.verify import Finding, Verification
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from random_faults import Kind
+
 HG: Final = (sys.executable, "-m", "mercurial")
 CLIENTS: Final = 3
 ATTEMPTS: Final = 50
-KINDS: Final = ("session", "session", "session", "relay", "hgweb1", "hgweb2", "broker", "pause")
+KINDS: Final = {"session": 3, "relay": 1, "hgweb1": 1, "hgweb2": 1, "broker": 1, "pause": 1}
 PAUSE_SECONDS: Final = (0.1, 1.5)
 """Between two faults."""
 
 
-class Faults:
+class Faults(RandomFaults):
     """Kills until it is told to stop; then every process runs again."""
 
     def __init__(self, site: ReplicatedSite, seed: int) -> None:
-        self._site, self._random = site, Random(seed)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self.made: Counter[str] = Counter()
-        self.problem: BaseException | None = None
+        super().__init__(seed, PAUSE_SECONDS)
+        self._site = site
 
-    def __enter__(self) -> Faults:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            while not self._stop.wait(self._random.uniform(*PAUSE_SECONDS)):
-                kind = self._random.choice(KINDS)
-                self.made[kind] += self._make(kind)
-        except (AssertionError, OSError, SystemExit) as problem:
-            self.problem = problem
+    def kinds(self) -> list[Kind]:
+        """Return the kinds of faults."""
+        return [(name, weight, partial(self._make, name)) for name, weight in KINDS.items()]
 
     def _make(self, kind: str) -> int:
         site = self._site
@@ -83,11 +70,11 @@ class Faults:
             site.start_relay()
         elif kind == "broker":
             site.broker.kill()
-            self._stop.wait(self._random.uniform(0, 2))
+            self.stop.wait(self.random.uniform(0, 2))
             site.broker.start()
         elif kind == "pause":
             site.broker.pause()
-            self._stop.wait(self._random.uniform(0, 3))
+            self.stop.wait(self.random.uniform(0, 3))
             site.broker.resume()
         else:
             applier = next(one for one in site.appliers if one.settings.host == kind)
@@ -100,9 +87,9 @@ class Faults:
         deadline = time.monotonic() + 10
         old = set(self._site.sessions.iterdir())
         while not (new := set(self._site.sessions.iterdir()) - old):
-            if self._stop.wait(0.01) or time.monotonic() > deadline:
+            if self.stop.wait(0.01) or time.monotonic() > deadline:
                 return 0
-        self._stop.wait(self._random.uniform(0, 1.5))
+        self.stop.wait(self.random.uniform(0, 1.5))
         pid = int(new.pop().name)
         try:
             words = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -231,8 +218,9 @@ def _measure(site: ReplicatedSite, options: argparse.Namespace) -> int:
     took = time.monotonic() - began
     count = sum(len(client.acknowledged) for client in clients)
     attempts = sum(client.attempts for client in clients)
-    made = ", ".join(f"{number} {kind}" for kind, number in sorted(faults.made.items()))
-    print(f"seed {options.seed}, load {load()}: {took:.0f} s, {attempts} attempts, killed: {made}")
+    print(
+        f"seed {options.seed}, load {load()}: {took:.0f} s, {attempts} attempts, killed: {faults}"
+    )
     rows = [("acknowledged pushes", count > 0, f"{count} of {each * CLIENTS} changesets")]
     rows += [("a client that pushes", False, one.problem) for one in clients if one.problem]
     if faults.problem:

@@ -1,4 +1,4 @@
-"""A broker for tests of replication."""
+"""A broker and a primary for tests of replication."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from testing.integration.replication.primary import Primary
 from testing.integration.support.broker import Broker
 
 if TYPE_CHECKING:
@@ -22,3 +23,11 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         yield made
     finally:
         made.kill()
+
+
+@pytest.fixture
+def primary(tmp_path: Path, broker: Broker) -> Primary:
+    """A primary with two repositories, which knows two mirrors."""
+    made = Primary(tmp_path / "hg1", broker, ("hgweb1", "hgweb2"))
+    made.add("team/tool", "team/other")
+    return made

@@ -14,7 +14,6 @@ import pytest
 
 from hgfleet.registry.model import Registry, Repository
 from hgfleet.replication import announcer, messages
-from testing.integration.replication.primary import Primary
 from testing.integration.replication.relaying import (
     SECONDS,
     Mirror,
@@ -32,14 +31,8 @@ if TYPE_CHECKING:
 
     from hgfleet.replication.relay import Relay
     from testing.conftest import WaitFor
+    from testing.integration.replication.primary import Primary
     from testing.integration.support.broker import Broker
-
-
-@pytest.fixture
-def primary(tmp_path: Path, broker: Broker) -> Primary:
-    made = Primary(tmp_path / "hg1", broker, ("hgweb1", "hgweb2"))
-    made.add("team/tool", "team/other")
-    return made
 
 
 async def announced(broker: Broker) -> list[str]:

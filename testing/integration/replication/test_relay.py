@@ -41,13 +41,6 @@ if TYPE_CHECKING:
     from testing.conftest import WaitFor
 
 
-@pytest.fixture
-def primary(tmp_path: Path, broker: Broker) -> Primary:
-    made = Primary(tmp_path / "hg1", broker, ("hgweb1", "hgweb2"))
-    made.add("team/tool", "team/other")
-    return made
-
-
 def test_a_push_arrives_in_the_stream_with_its_record_and_its_changesets(
     primary: Primary, broker: Broker, tmp_path: Path
 ) -> None:
