@@ -29,6 +29,8 @@ DENIED: Final = "Permission denied (publickey)"
 
 CHANGE: Final = re.compile(r"repo (?!info|list)|token (?!list)")
 """The commands over SSH that change user repositories or tokens."""
+ON_MIRRORS: Final = re.compile(r"\b(\d+)/\1 mirrors in ")
+"""What a command says whose change all mirrors have."""
 
 
 def basic(name: str, secret: str) -> dict[str, str]:
@@ -66,8 +68,8 @@ class Person:
         """Run a command over SSH as this person."""
         words = ["ssh", *self.ssh_options, *options, *self.ssh_target, *command]
         done = run(words, stdin=stdin, env=self.environment)
-        if done.code == 0 and CHANGE.match(" ".join(command)):
-            # What a command changes beside repositories is on the mirrors a moment later.
+        changed = done.code == 0 and CHANGE.match(" ".join(command))
+        if changed and not ON_MIRRORS.search(done.output):
             self.cluster.wait_for_mirrors()
         shown = ["ssh", *options, f"{self.name}'s key", *command]
         return replace(done, command=" ".join(shown))
