@@ -15,6 +15,10 @@ It is switched on for registered repositories of a host::
   # on a mirror: the host that pushes go to, and its address
   replica-of = hg1
   ssh-url = ssh://hg@hg.example.org
+  # on a primary that a promotion may replace: files that refuse all changes while they are there,
+  # with the sentence in them; and the file with the epoch of new records
+  fence = /var/lib/hgfleet-replication/fenced, /run/hgfleet-fence/unconfirmed
+  epoch = /var/lib/hgfleet-replication/epoch.json
 
 ==============================  ==============================================================
 state                           result
@@ -29,6 +33,8 @@ the log is damaged              refused: a record could not name the one before
 a repository without ``path``   no log: it is a clone of a person, or a copy for bundles
 a mirror                        refused, for operators too, except where the replication applies
                                 a record of the primary; that record is appended as it is
+a fenced primary                refused likewise, also where the fence came after the beginning of
+                                the transaction
 ==============================  ==============================================================
 
 :hg:`pushlog` shows the log, :hg:`debugpushlog --verify` compares it with the repository. The revset
@@ -80,6 +86,8 @@ configitem = registrar.configitem(configtable)
 configitem(b"hgfleet", b"pushlog", default=False)
 configitem(b"hgfleet", b"replica-of", default=b"")
 configitem(b"hgfleet", b"ssh-url", default=b"")
+configitem(b"hgfleet", b"fence", default=list)
+configitem(b"hgfleet", b"epoch", default=b"")
 configitem(b"hgfleet", b"applied-record", default=None)
 
 _CATEGORY = b"pushlog"
@@ -95,21 +103,15 @@ def extsetup(_ui: Any) -> None:
 def reposetup(_ui: Any, repo: Any) -> None:
     """Record each transaction of a repository on this host's disk; refuse them on a mirror."""
     if repo.local():
-        repo.ui.setconfig(b"hooks", b"pretxnopen.pushlog", _refuse_on_mirror, b"pushlog")
+        repo.ui.setconfig(b"hooks", b"pretxnopen.pushlog", _check, b"pushlog")
         repo.__class__ = _recorded(repo.__class__)
 
 
-def _refuse_on_mirror(ui: Any, repo: Any, **_more: object) -> None:
-    """Refuse a transaction on a mirror (a hook), except the application of a record."""
-    primary, path = ui.config(b"hgfleet", b"replica-of"), ui.config(b"hgfleet", b"path")
-    if not (primary and path) or ui.config(b"hgfleet", b"applied-record"):
-        return
-    url = text(ui.config(b"hgfleet", b"ssh-url")).rstrip("/") or "ssh://hg@HOST"
-    refuse(
-        repo.ui,
-        f"{text(path)} is a copy on this host, and nothing was changed: its primary is "
-        f"{text(primary)}, push to {url}/{text(path)}",
-    )
+def _check(ui: Any, repo: Any, **more: object) -> None:
+    """Refuse a transaction on a host that takes no changes (a hook)."""
+    from hgfleet.pushlog import writable
+
+    writable.check(ui, repo, **more)
 
 
 def _recorded(base: Any) -> Any:
@@ -134,7 +136,7 @@ def is_logged(repo: Any) -> bool:
 def _record(repo: Any, transaction: Any) -> None:
     """Append the record of a transaction, if it has changes; raises Abort where it cannot."""
     from hgfleet.core.errors import PushlogError
-    from hgfleet.pushlog import facts, log_file, writing
+    from hgfleet.pushlog import facts, log_file, writable, writing
 
     if getattr(repo, "pushlog_stripping", False):
         return
@@ -150,13 +152,16 @@ def _record(repo: Any, transaction: Any) -> None:
             last = writing.after(tip, writing.applied(tip, line, found.heads.digest), line)
             lines = [line]
         else:
+            writable.check(repo.ui, repo)
+            tip = tip._replace(epoch=max(tip.epoch, writable.epoch(repo.ui)))
             lines, last = _lines(repo, transaction, tip, found, "strip" if removed else "push")
     except PushlogError as problem:
         path = text(repo.ui.config(b"hgfleet", b"path"))
-        raise error.Abort(
-            encoding.strtolocal(f"the push log of {path} does not go on, so nothing was changed"),
-            hint=encoding.strtolocal(f"tell the operators: {problem}"),
-        ) from problem
+        refuse(
+            repo.ui,
+            f"the push log of {path} does not go on, so nothing was changed",
+            (f"tell the operators: {problem}",),
+        )
     if lines:
         writing.append(repo.svfs, transaction, tip, lines)
         done = (last.repository, last.id, last.end)
@@ -173,7 +178,7 @@ def _lines(
     lines: list[bytes] = []
     last, now = tip, round(time.time() * 1000)
     if not tip.id:
-        last = writing.beginning()
+        last = writing.beginning()._replace(epoch=tip.epoch)
         before = transaction.changes[b"origrepolen"]
         if before or kind == "strip":
             digest = getattr(repo, "pushlog_digest_before", None)

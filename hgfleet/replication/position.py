@@ -47,7 +47,20 @@ def decide(tip: Tip, record: Record, line: bytes) -> Decision:
             f"{tip.hash[:12]}",
         )
     if record.id <= tip.id:
+        if record.epoch > tip.epoch:
+            # Epochs never fall within a chain: another host has become the primary before.
+            return Decision(
+                Step.DIVERGED,
+                f"record {record.id} of the primary has epoch {record.epoch}, and this mirror has "
+                f"{tip.id} records up to epoch {tip.epoch}: pushes of a former primary",
+            )
         return Decision(Step.SEEN)
+    if record.epoch < tip.epoch:
+        return Decision(
+            Step.DIVERGED,
+            f"record {record.id} has epoch {record.epoch}, and this chain is in epoch {tip.epoch}: "
+            "a former primary made it",
+        )
     if record.id > tip.id + 1:
         return Decision(Step.GAP)
     wrong = chain.problem(tip, record)

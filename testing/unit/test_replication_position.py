@@ -52,3 +52,21 @@ def test_an_earlier_term_of_the_primary_diverges() -> None:
     found, reason = step(TIP._replace(epoch=2), SECOND)
     assert found is Step.DIVERGED
     assert "epoch 1" in reason
+
+
+def test_a_push_of_a_former_primary_beyond_a_gap_diverges() -> None:
+    found, reason = step(TIP._replace(epoch=2), replace(SECOND, id=7))
+    assert found is Step.DIVERGED
+    assert "a former primary made it" in reason
+
+
+def test_a_mirror_with_more_pushes_of_a_former_primary_than_the_new_one_diverges() -> None:
+    tip = Tip(3, "ab" * 32, IDENTITY, 300, 1)
+    assert step(tip, SECOND) == (Step.SEEN, "")
+    found, reason = step(tip, replace(SECOND, epoch=2))
+    assert found is Step.DIVERGED
+    assert "pushes of a former primary" in reason
+
+
+def test_the_first_push_of_a_new_primary_is_applied() -> None:
+    assert step(TIP, replace(SECOND, epoch=2)) == (Step.APPLY, "")

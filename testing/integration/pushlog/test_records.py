@@ -274,3 +274,61 @@ def test_an_unregistered_repository_has_no_log(site: PushlogSite) -> None:
     place = site.root / "snapshot"
     site.hg("clone", "--pull", "-q", site.path("server"), place, HGFLEET_USER="operator:bundles")
     assert not (place / ".hg/store/pushlog").exists()
+
+
+def test_a_fenced_host_refuses_every_transaction_with_the_sentence_of_its_fence(
+    site: PushlogSite,
+) -> None:
+    site.change()
+    site.push()
+    fenced = site.root / "fenced"
+    site.hgrc.write_text(
+        site.hgrc.read_text().replace("[hgfleet]\n", f"[hgfleet]\nfence = none, {fenced}\n")
+    )
+    site.change(text="two\n")
+    fenced.write_text("hgweb1 is the primary since epoch 2; push to ssh://hg@hg.example.org\n")
+    sentence = "server: nothing was changed: hgweb1 is the primary since epoch 2; push to ssh://hg@"
+    assert sentence in site.push(code=255)
+    done = site.start(
+        "-R", site.path("server"), "bookmark", "-r", "0", "x", HGFLEET_USER="operator:root"
+    )
+    assert sentence in done.stderr
+    assert done.returncode == 255
+    fenced.unlink()
+    site.push()
+    assert len(site.records()) == 2
+
+
+def test_a_fence_that_comes_during_a_transaction_aborts_it(site: PushlogSite) -> None:
+    fenced = site.root / "fenced"
+    (site.root / "slow.py").write_text(
+        "def hook(ui, repo, **more):\n"
+        f"    open({str(fenced)!r}, 'w').write('hgweb1 is the primary')\n"
+    )
+    site.hgrc.write_text(
+        site.hgrc.read_text().replace("[hgfleet]\n", f"[hgfleet]\nfence = {fenced}\n")
+        + f"[hooks]\npretxnclose.slow = python:{site.root / 'slow.py'}:hook\n"
+        f"prechangegroup.slow = python:{site.root / 'slow.py'}:hook\n"
+    )
+    site.change()
+    assert "hgweb1 is the primary" in site.push(code=255)
+    assert not site.log().exists()
+    assert site.server("log", "-T", "{rev}") == ""
+
+
+def test_records_have_the_epoch_of_their_host_and_never_a_lower_one(site: PushlogSite) -> None:
+    file = site.root / "epoch.json"
+    site.hgrc.write_text(
+        site.hgrc.read_text().replace("[hgfleet]\n", f"[hgfleet]\nepoch = {file}\n")
+    )
+    epochs = []
+    for number in (0, 3, 2):
+        if number:
+            file.write_text(f'{{"epoch": {number}, "primary": "hg1"}}')
+        site.change(text=f"{number}\n")
+        site.push()
+        epochs.append(site.records()[-1].epoch)
+    assert epochs == [1, 3, 3]
+    file.write_text("{")
+    site.change(text="damaged\n")
+    assert "is no epoch of this site" in site.push(code=255)

@@ -1,0 +1,39 @@
+"""Whether a host takes changes of its repositories: refusals of mirrors and of fenced primaries.
+
+Only the extension `pushlog` imports this module; it needs Mercurial.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from hgfleet.hg.hooks import refuse, text
+from hgfleet.pushlog import term
+
+
+def check(ui: Any, repo: Any, **_more: object) -> None:
+    """Refuse a transaction on a mirror or a fenced primary, except to apply a record (a hook)."""
+    primary, path = ui.config(b"hgfleet", b"replica-of"), ui.config(b"hgfleet", b"path")
+    if not path or ui.config(b"hgfleet", b"applied-record"):
+        return
+    if sentence := fence(ui):
+        refuse(repo.ui, f"{text(path)}: nothing was changed: {sentence}")
+    if primary:
+        url = text(ui.config(b"hgfleet", b"ssh-url")).rstrip("/") or "ssh://hg@HOST"
+        refuse(
+            repo.ui,
+            f"{text(path)} is a copy on this host, and nothing was changed: its primary is "
+            f"{text(primary)}, push to {url}/{text(path)}",
+        )
+
+
+def fence(ui: Any) -> str | None:
+    """Return why this host takes no changes though it may be the primary, None if it takes them."""
+    files = ui.configlist(b"hgfleet", b"fence")
+    return term.refusal(os.fsdecode(name) for name in files)
+
+
+def epoch(ui: Any) -> int:
+    """Return the epoch of records that this host makes. Raises PushlogError."""
+    return term.epoch(os.fsdecode(ui.config(b"hgfleet", b"epoch")))
