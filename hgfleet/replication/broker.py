@@ -4,11 +4,14 @@ The user of the primary needs these subjects of the broker:
 
 | allowed | for |
 | --- | --- |
-| publish `hgfleet.{pushes,documents,events}.>` | the streams |
+| publish `hgfleet.{pushes,documents,events}.>`, `hgfleet.epoch` | the streams |
 | publish `hgfleet.confirmed.>` | leases that the relay has heard |
 | publish `hgfleet.asked.>` | questions which pushes a mirror shows |
 | publish `$JS.API.INFO`, `$JS.API.STREAM.{INFO,CREATE,UPDATE,MSG.GET}.hgfleet-*` | its streams |
 | subscribe `hgfleet.leases.>`, `hgfleet.applied.>`, `_INBOX.>` | mirrors, answers |
+| subscribe `hgfleet.epoch` | a promotion of another host |
+
+A former primary has the rights of a mirror: it reads the last term before anything else.
 """
 
 from __future__ import annotations
@@ -20,8 +23,8 @@ import nats
 import nats.errors
 import nats.js.errors
 
-from hgfleet.core.errors import UnavailableError
-from hgfleet.replication import connection, messages, streams
+from hgfleet.core.errors import HgfleetError, UnavailableError
+from hgfleet.replication import connection, epochs, messages, streams
 from hgfleet.replication.broker_errors import sentence
 from hgfleet.replication.connection import (
     CONNECT_SECONDS,
@@ -30,6 +33,7 @@ from hgfleet.replication.connection import (
     LONGEST_PAUSE,
     connect,
 )
+from hgfleet.replication.guard import Guard
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -68,6 +72,7 @@ class Broker:
         """Differences of the streams that do not keep pushes from them."""
         self.max_payload = 0
         self.stream: streams.Found | None = None
+        self.guard = Guard(settings, say)
         self._settings, self._say = settings, say
         self._subscriptions, self._prepare = subscriptions, prepare
         self._client: Client | None = None
@@ -81,7 +86,7 @@ class Broker:
                 self._lost.clear()
                 try:
                     await self._connect()
-                except (*FAILURES, BrokerError) as error:
+                except (*FAILURES, HgfleetError, ValueError) as error:
                     self._fail(error)
                     await self._close()
                     await asyncio.sleep(pause)
@@ -132,11 +137,16 @@ class Broker:
         )
         self._client = client
         self.max_payload = client.max_payload
+        await self.guard.listen(client, self.lose)
+        await client.flush(CONNECT_SECONDS)
+        last = await epochs.last(self._stream_api())
+        self.guard.judge(last)
         found = await streams.ensure(self._stream_api(), self._settings.replicas, self._say)
         self.warnings = found.warnings
         if found.refusal:
             raise BrokerError(found.refusal)
         self.stream = found
+        await self.guard.confirm(self._stream_api(), last)
         for subject, receive in self._subscriptions.items():
             await client.subscribe(subject, cb=receive)
         await client.flush(CONNECT_SECONDS)
@@ -158,6 +168,8 @@ class Broker:
 
         Raises BrokerError. The message may be in the stream nevertheless: publish it again.
         """
+        if self.guard.fenced:
+            raise BrokerError(self.guard.fenced)
         try:
             ack = await self._stream_api().publish(
                 subject, body, timeout=ACK_SECONDS, stream=stream, headers=headers

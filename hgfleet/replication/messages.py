@@ -4,6 +4,7 @@
 | --- | --- | --- | --- |
 | `hgfleet.pushes.IDENTITY` | relay | stream `hgfleet-pushes` | a record, its changegroup |
 | `hgfleet.documents.NAME` | relay | stream `hgfleet-documents` | a hint: a document changed |
+| `hgfleet.epoch` | relay, promotion | stream `hgfleet-epoch` | a term: epoch, primary, address |
 | `hgfleet.leases.MIRROR` | applier | relay | a heartbeat: the mirror is alive, and how far it is |
 | `hgfleet.confirmed.MIRROR` | relay | applier | a heartbeat arrived: the lease goes on |
 | `hgfleet.applied.MIRROR` | applier | relay | a push, or a document, is on the mirror |
@@ -11,8 +12,10 @@
 | `hgfleet.events.IDENTITY` | relay | stream `hgfleet-events` | what all live mirrors show |
 
 IDENTITY is that of a push log. A message of a push has the id "IDENTITY.NUMBER", so that the broker
-drops a second copy; so has the event of the push, in its own stream. A record that is too large for
-a message has one with an empty body: mirrors fetch it from the source. What arrives is parsed as
+drops a second copy; so has the event of the push, in its own stream. After a promotion it is
+"IDENTITY.NUMBER.EPOCH", so that the broker does not take the push of the new primary for the one of
+the former that was given up. A record that is too large for a message has one with an empty body:
+mirrors fetch it from the source. What arrives is parsed as
 hostile input.
 """
 
@@ -37,6 +40,10 @@ _Kind = TypeVar("_Kind")
 PUSHES: Final = "hgfleet-pushes"
 DOCUMENTS: Final = "hgfleet-documents"
 EVENTS: Final = "hgfleet-events"
+EPOCHS: Final = "hgfleet-epoch"
+
+EPOCH: Final = "hgfleet.epoch"
+"""The one subject of the stream of terms."""
 
 MESSAGE_ID: Final = "Nats-Msg-Id"
 PATH: Final = "Hgfleet-Path"
@@ -48,7 +55,7 @@ MAX_PAYLOAD: Final = 512 * 1024
 MOST_ASKED: Final = 500
 """Repositories of one question to a mirror."""
 
-_ID: Final = re.compile(r"([0-9a-f]{32})\.([0-9]{1,18})")
+_ID: Final = re.compile(r"([0-9a-f]{32})\.([0-9]{1,18})(?:\.[0-9]{1,10})?")
 _STAMP: Final = re.compile(r"none|[0-9a-f]{16}")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,251}")
 
@@ -122,7 +129,8 @@ class PushMessage:
     @property
     def id(self) -> str:
         """The id by which the broker drops a second copy."""
-        return f"{self.record.repository}.{self.record.id}"
+        made = f"{self.record.repository}.{self.record.id}"
+        return made if self.record.epoch == 1 else f"{made}.{self.record.epoch}"
 
     def headers(self) -> dict[str, str]:
         """Return the headers of the message."""

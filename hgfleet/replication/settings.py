@@ -42,7 +42,8 @@ class Settings:
     `certificate`, `key` and `ca` are PEM files: a host is known to brokers and to the source by the
     name in its certificate. `wake` is the Unix socket of the relay, for sessions; `state` is a
     folder in RAM for what other programs of the host read, `positions` the folder where the relay
-    remembers how far it is.
+    remembers how far it is. `terms` is the folder of the host's epoch and of its fence, `fence` the
+    one in RAM with the fence that each boot sets.
     """
 
     role: Role
@@ -67,6 +68,8 @@ class Settings:
     wake: Path = Path("/run/hgfleet-relay/wake.sock")
     positions: Path = Path("/var/lib/hgfleet-relay")
     state: Path = Path("/run/hgfleet-replication")
+    terms: Path = Path("/var/lib/hgfleet-replication")
+    fence: Path = Path("/run/hgfleet-fence")
 
 
 def load(path: Path = DEFAULT_PATH) -> Settings:

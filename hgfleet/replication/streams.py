@@ -27,6 +27,7 @@ SUBJECTS: Final[dict[str, str]] = {
     messages.PUSHES: "hgfleet.pushes.*",
     messages.DOCUMENTS: "hgfleet.documents.*",
     messages.EVENTS: "hgfleet.events.*",
+    messages.EPOCHS: messages.EPOCH,
 }
 
 NEEDED: Final = frozenset({"subjects", "retention", "no_ack", "sealed"})
@@ -41,7 +42,7 @@ def expected(name: str, replicas: int) -> StreamConfig:
         retention=RetentionPolicy.LIMITS,
         storage=StorageType.FILE,
         discard=DiscardPolicy.OLD,
-        max_age=MAX_AGE,
+        max_age=0.0 if name == messages.EPOCHS else MAX_AGE,
         max_consumers=-1,
         max_msgs=-1,
         max_bytes=-1,
@@ -122,5 +123,7 @@ def unchangeable(name: str, differing: Mapping[str, tuple[Any, Any]], said: str)
 
 def number_of(headers: Mapping[str, str] | None, repository: str) -> int | None:
     """Return the number in the id of a message of a repository; None if it has another id."""
-    identity, _, number = (headers or {}).get(messages.MESSAGE_ID, "").partition(".")
-    return int(number) if identity == repository and number.isdigit() else None
+    identity, _, rest = (headers or {}).get(messages.MESSAGE_ID, "").partition(".")
+    number, dot, epoch = rest.partition(".")
+    is_id = number.isdigit() and (epoch.isdigit() or not dot)
+    return int(number) if identity == repository and is_id else None

@@ -79,7 +79,14 @@ def test_settings_that_an_older_broker_does_not_tell_are_off() -> None:
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [(f"{'a' * 32}.7", 7), (f"{'b' * 32}.7", None), ("x", None), (f"{'a' * 32}.x", None)],
+    [
+        (f"{'a' * 32}.7", 7),
+        (f"{'a' * 32}.7.2", 7),
+        (f"{'a' * 32}.7.", None),
+        (f"{'b' * 32}.7", None),
+        ("x", None),
+        (f"{'a' * 32}.x", None),
+    ],
 )
 def test_the_number_of_a_message_is_in_its_id(name: str, expected: int | None) -> None:
     assert streams.number_of({messages.MESSAGE_ID: name}, "a" * 32) == expected
@@ -87,3 +94,8 @@ def test_the_number_of_a_message_is_in_its_id(name: str, expected: int | None) -
 
 def test_a_message_without_headers_has_no_number() -> None:
     assert streams.number_of(None, "a" * 32) is None
+
+
+def test_terms_are_kept_for_ever_and_pushes_for_a_week() -> None:
+    assert streams.expected(messages.EPOCHS, 1).max_age == 0
+    assert streams.expected(messages.PUSHES, 1).max_age == streams.MAX_AGE

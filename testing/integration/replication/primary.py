@@ -37,7 +37,7 @@ class Primary(Site):
         root.mkdir(parents=True, exist_ok=True)
         super().__init__(root, HGRC)
         self.register(Registry(MappingProxyType({})))
-        for folder in ("run", "state", "positions"):
+        for folder in ("run", "state", "positions", "terms", "fence"):
             (root / folder).mkdir()
         self.settings = Settings(
             role=Role.PRIMARY,
@@ -55,6 +55,8 @@ class Primary(Site):
             wake=root / "run/wake.sock",
             positions=root / "positions",
             state=root / "state",
+            terms=root / "terms",
+            fence=root / "fence",
         )
 
     def add(self, *paths: str) -> None:

@@ -103,7 +103,7 @@ class Host(Site):
         super().__init__(root, HGRC)
         self.authority = authority
         certificate, key = authority.host(name, localhost=True)
-        for folder in ("repos", "dynamic/tokens", "manifests", "pullbundles", "state"):
+        for folder in ("repos", "dynamic/tokens", "manifests", "pullbundles", "state", "terms", "fence"):
             (root / folder).mkdir(parents=True)
             (root / folder).chmod(0o2750)
         self.settings = Settings(
@@ -124,6 +124,8 @@ class Host(Site):
             key=key,
             ca=authority.file,
             state=root / "state",
+            terms=root / "terms",
+            fence=root / "fence",
         )
         self.declare()
 

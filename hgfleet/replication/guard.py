@@ -1,0 +1,104 @@
+"""The guard of a relay: it works while the brokers confirm that its host is the primary."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from hgfleet.core.errors import HgfleetError, HostError, UnavailableError
+from hgfleet.replication import epochs, fencing, messages
+from hgfleet.replication.fencing import Standing
+from hgfleet.selfservice import address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+    from nats.js import JetStreamContext
+
+    from hgfleet.replication.epochs import Last
+    from hgfleet.replication.settings import Settings
+
+
+class FencedError(UnavailableError):
+    """Another host is the primary."""
+
+
+def address_of(hgrc: Path) -> str:
+    """Return the address for pushes in the configuration of this host, "" without one."""
+    try:
+        found = address.configured(hgrc.read_text(errors="replace"))
+    except OSError:
+        return ""
+    return "" if found == address.UNKNOWN else found
+
+
+class Guard:
+    """What the brokers say about the term of this host, and the files that sessions read."""
+
+    def __init__(self, settings: Settings, say: Callable[..., None]) -> None:
+        self._settings, self._say = settings, say
+        self.fenced = ""
+        """Why nothing may be published, empty while this host is the primary."""
+
+    async def listen(self, client: Client, lose: Callable[[BaseException], None]) -> None:
+        """Hear of each term that is added; `lose` gives the connection up if it is another's."""
+
+        async def heard(message: Msg) -> None:
+            try:
+                self.judge(epochs.Last(fencing.decode(message.data), 0))
+            except (HgfleetError, ValueError) as error:
+                lose(error)
+
+        await client.subscribe(messages.EPOCH, cb=heard)
+
+    def judge(self, last: Last) -> Standing:
+        """Compare the last term with this host's. Raises FencedError and HostError."""
+        with _files(self._settings):
+            return self._judged(last)
+
+    def _judged(self, last: Last) -> Standing:
+        own = fencing.own(self._settings)
+        found = fencing.standing(last.term, own, self._settings.host)
+        if found is not Standing.FENCED:
+            self.fenced = ""
+            return found
+        term = last.term
+        if term is None or term.epoch < own[0]:
+            term = fencing.Term(*own)
+        if not self.fenced:
+            self._say("fenced", primary=term.primary, epoch=term.epoch)
+        self.fenced = fencing.operators(term, self._settings.host)
+        # First the refusal of pushes: a kill in between leaves it to the next relay.
+        fencing.fence(self._settings, fencing.sentence(term))
+        fencing.remember(self._settings, term)
+        raise FencedError(self.fenced)
+
+    async def confirm(self, api: JetStreamContext, last: Last) -> None:
+        """Claim the term if the brokers have none, and have sessions take pushes.
+
+        Raises ClaimedError, FencedError, HostError and the errors of nats-py.
+        """
+        term = last.term
+        if self.judge(last) is Standing.CLAIM:
+            with _files(self._settings):
+                epoch, _ = fencing.own(self._settings)
+            term = epochs.made(epoch, self._settings.host, address_of(self._settings.hgrc))
+            await epochs.add(api, term, last.sequence)
+            self._say("term-begun", epoch=term.epoch)
+        assert term is not None
+        with _files(self._settings):
+            fencing.confirm(self._settings, term)
+
+
+@contextlib.contextmanager
+def _files(settings: Settings) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise HostError(
+            f"the term of this host cannot be read or written ({error}); the role `replication` "
+            f"makes {settings.terms} and {settings.fence} for the user hg"
+        ) from error
