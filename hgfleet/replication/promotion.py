@@ -1,0 +1,102 @@
+"""Decisions of a promotion: which pushes would be lost, and whether the operator accepts that. Pure.
+
+Every push that the stream, the former primary or another mirror has was acknowledged to a person.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.core.errors import UsageError
+from hgfleet.pushlog.log_file import Tip
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+_ACCEPTED: Final = re.compile(r"(?P<path>[^@]+)@(?P<first>[0-9]{1,18})(?:-(?P<last>[0-9]{1,18}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The last push of a repository that another place has; `hash` is empty where unknown."""
+
+    where: str
+    path: str
+    repository: str
+    id: int
+    hash: str = ""
+    epoch: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Pushes `first` to `last` of a repository that the new primary would not have."""
+
+    path: str
+    repository: str
+    first: int
+    last: int
+    where: str
+    users: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """Pushes whose loss an operator accepts."""
+
+    path: str
+    first: int
+    last: int
+
+
+def losses(tips: Mapping[str, Tip], known: Iterable[Known]) -> list[Loss]:
+    """Return what other places have and this mirror has not; `tips` are by identity.
+
+    A push of an epoch before that of the mirror's last one was given up by an earlier promotion.
+    """
+    found: dict[str, Loss] = {}
+    for one in known:
+        tip = tips.get(one.repository, Tip())
+        if one.epoch < tip.epoch or not one.id:
+            continue
+        differs = one.id == tip.id and one.hash not in ("", tip.hash)
+        if one.id <= tip.id and not differs:
+            continue
+        first = one.id if differs else tip.id + 1
+        before = found.get(one.repository)
+        if before is None or (one.id, -first) > (before.last, -before.first):
+            found[one.repository] = Loss(one.path, one.repository, first, one.id, one.where)
+    return sorted(found.values(), key=lambda loss: (loss.path, loss.first))
+
+
+def parse_accepted(text: str) -> Accepted:
+    """Read PATH@ID or PATH@FIRST-LAST. Raises UsageError."""
+    found = _ACCEPTED.fullmatch(text)
+    if found is None:
+        raise UsageError(f"--accept-loss: got {text!r}, expected PATH@ID or PATH@FIRST-LAST")
+    first = int(found["first"])
+    return Accepted(found["path"], first, int(found["last"] or first))
+
+
+def refused(found: Iterable[Loss], accepted: Sequence[Accepted]) -> list[Loss]:
+    """Return the losses that the operator has not named whole."""
+    return [
+        loss
+        for loss in found
+        if not any(
+            one.path == loss.path and one.first <= loss.first and loss.last <= one.last
+            for one in accepted
+        )
+    ]
+
+
+def sentence(loss: Loss) -> str:
+    """Describe a loss with the option that accepts it."""
+    ids = str(loss.first) if loss.first == loss.last else f"{loss.first}-{loss.last}"
+    by = f" by {', '.join(loss.users)}" if loss.users else ""
+    return (
+        f"{loss.path}: push {ids}{by} is known to {loss.where}, and this mirror does not have it; "
+        f"--accept-loss {loss.path}@{ids} gives it up"
+    )
