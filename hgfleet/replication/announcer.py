@@ -223,7 +223,8 @@ class Announcer:
         stream = self._broker.stream
         streamed = None
         if tip is not None or (stream is not None and stream.has_events):
-            streamed = await self._broker.streamed(repository, messages.EVENTS)
+            found = await self._broker.streamed(repository, messages.EVENTS)
+            streamed = found.id if found is not None else None
         if tip is None or (streamed or 0) > tip.id:
             begin = float(self._positions.fact(SINCE))
             tip = await asyncio.to_thread(_first, store, tip or Tip(), streamed, begin)

@@ -182,8 +182,10 @@ class Broker:
             raise BrokerError(sentence(error, self._settings.brokers)) from error
         return ack.seq, bool(ack.duplicate)
 
-    async def streamed(self, repository: str, stream: str = messages.PUSHES) -> int | None:
-        """Return the number of a stream's last push of a repository; None without one."""
+    async def streamed(
+        self, repository: str, stream: str = messages.PUSHES
+    ) -> streams.Streamed | None:
+        """Return a stream's last push of a repository; None without one."""
         subject = streams.SUBJECTS[stream].replace("*", repository)
         try:
             found = await self._stream_api().get_last_msg(stream, subject)
@@ -192,7 +194,8 @@ class Broker:
         except FAILURES as error:
             self.lose(error)
             raise BrokerError(sentence(error, self._settings.brokers)) from error
-        return streams.number_of(found.headers, repository)
+        number = streams.number_of(found.headers, repository)
+        return streams.Streamed(number, streams.epoch_of(found.headers)) if number else None
 
     async def tell(self, subject: str, body: bytes) -> None:
         """Publish without an answer; a lost connection loses the message."""

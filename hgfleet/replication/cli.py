@@ -14,6 +14,7 @@ from hgfleet.core.names import path_problem
 from hgfleet.core.report import Report
 from hgfleet.core.subcommands import add_format, on_repositories
 from hgfleet.registry.owned_files import become
+from hgfleet.replication import promotion_cli
 from hgfleet.replication.command_line import add_config
 from hgfleet.replication.settings import Role, load
 
@@ -78,6 +79,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_format(resync)
     resync.set_defaults(run=_resync)
+    promotion_cli.add_commands(commands)
 
 
 def _status(options: argparse.Namespace) -> int:

@@ -42,6 +42,8 @@ class Guard:
         self._settings, self._say = settings, say
         self.fenced = ""
         """Why nothing may be published, empty while this host is the primary."""
+        self.epoch = 1
+        """Of the confirmed term."""
 
     async def listen(self, client: Client, lose: Callable[[BaseException], None]) -> None:
         """Hear of each term that is added; `lose` gives the connection up if it is another's."""
@@ -89,6 +91,7 @@ class Guard:
             await epochs.add(api, term, last.sequence)
             self._say("term-begun", epoch=term.epoch)
         assert term is not None
+        self.epoch = term.epoch
         with _files(self._settings):
             fencing.confirm(self._settings, term)
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hgfleet.pushlog.committed import Stamp
     from hgfleet.pushlog.log_file import Entry
     from hgfleet.replication.messages import PushMessage
+    from hgfleet.replication.streams import Streamed
 
 FEW: Final = 64
 """A log with at most so many records, and none in the stream, is published whole."""
@@ -81,6 +82,15 @@ def whole(streamed: int | None, newest: int) -> bool:
 def to_publish(entries: Iterable[Entry], streamed: int | None) -> list[Entry]:
     """Return the records that the stream does not have."""
     return [entry for entry in entries if entry.record.id > (streamed or 0)]
+
+
+def published(entries: Iterable[Entry], streamed: Streamed) -> list[Entry]:
+    """Return the records up to the stream's last push; those of a later epoch are other ones."""
+    return [
+        entry
+        for entry in entries
+        if entry.record.id <= streamed.id and entry.record.epoch <= streamed.epoch
+    ]
 
 
 def after(tip: Tip, entries: Iterable[Entry]) -> Tip:

@@ -1,4 +1,4 @@
-"""Decisions of a promotion: which pushes would be lost, and whether the operator accepts that. Pure.
+"""Decisions of a promotion: pushes that would be lost, and those that are given up. Pure.
 
 Every push that the stream, the former primary or another mirror has was acknowledged to a person.
 """

@@ -94,7 +94,7 @@ class Publisher:
         if identity in self._sure and position.sequence != outbox.LOST:
             return position
         streamed = await self._broker.streamed(identity)
-        if streamed is not None and streamed != position.tip.id:
+        if streamed is not None and streamed != (position.tip.id, position.tip.epoch):
             return None
         if streamed is None and position.sequence == outbox.LOST:
             position = await self._send_last(path, store, position)
@@ -121,18 +121,21 @@ class Publisher:
         streamed = await self._broker.streamed(identity)
         newest = await asyncio.to_thread(log_file.tip, store / log_file.NAME)
         position = Position(path, Tip(), stamp)
-        if not outbox.whole(streamed, newest.id):
+        if not outbox.whole(streamed and streamed.id, newest.id):
             last = await asyncio.to_thread(log_reader.last, store)
             for entry in last:
                 return await self._send(position, entry)
             return None
-        while (streamed or 0) > position.tip.id:
+        while streamed is not None and streamed.id > position.tip.id:
             entries = await asyncio.to_thread(log_reader.read, store, position.tip.end)
-            known = [entry for entry in entries if entry.record.id <= (streamed or 0)]
+            known = outbox.published(entries, streamed)
+            if not known and (entries or streamed.epoch < self._broker.guard.epoch):
+                # A promotion gave up the pushes that the stream has beyond.
+                break
             if not known:
                 raise PushlogError(
                     f"the push log of {path} ends with record {position.tip.id}, and mirrors have "
-                    f"record {streamed}: it is not the log that they know; restore it, or run "
+                    f"record {streamed.id}: it is not the log that they know; restore it, or run "
                     f"`hgfleet replication resync {path}` on each mirror"
                 )
             position = replace(position, tip=outbox.after(position.tip, known))

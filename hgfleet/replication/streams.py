@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import nats.js.errors
 from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
@@ -121,9 +121,22 @@ def unchangeable(name: str, differing: Mapping[str, tuple[Any, Any]], said: str)
     )
 
 
+class Streamed(NamedTuple):
+    """The last push of a repository that the stream has."""
+
+    id: int
+    epoch: int = 1
+
+
 def number_of(headers: Mapping[str, str] | None, repository: str) -> int | None:
     """Return the number in the id of a message of a repository; None if it has another id."""
     identity, _, rest = (headers or {}).get(messages.MESSAGE_ID, "").partition(".")
     number, dot, epoch = rest.partition(".")
     is_id = number.isdigit() and (epoch.isdigit() or not dot)
     return int(number) if identity == repository and is_id else None
+
+
+def epoch_of(headers: Mapping[str, str] | None) -> int:
+    """Return the epoch in the id of a message."""
+    parts = (headers or {}).get(messages.MESSAGE_ID, "").split(".")
+    return int(parts[2]) if len(parts) == 3 and parts[2].isdigit() else 1

@@ -1,0 +1,223 @@
+"""Promotion of this mirror: what other places have, the next term, and this host's files."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import nats
+
+from hgfleet.core.errors import HgfleetError, PushlogError, UnavailableError
+from hgfleet.pushlog.record import hash_of, parse
+from hgfleet.replication import epochs, fencing, guard, messages, places, promotion, streams
+from hgfleet.replication.broker_errors import sentence
+from hgfleet.replication.promotion import Known, Loss
+from hgfleet.replication.subscription import FAILURES
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from nats.js import JetStreamContext
+
+    from hgfleet.pushlog.log_file import Tip
+    from hgfleet.replication.fencing import Term
+    from hgfleet.replication.promotion import Accepted
+    from hgfleet.replication.settings import Settings
+    from hgfleet.replication.source_client import SourceClient
+
+ANSWER_SECONDS: Final = 10.0
+PATIENCE_SECONDS: Final = 20.0
+"""For pushes that are on their way to this mirror."""
+
+PAUSE_SECONDS: Final = 0.5
+MOST_NAMED: Final = 1000
+"""Messages that are read for the names of their users."""
+
+STREAM: Final = "the stream"
+
+
+class PromotionRefusedError(HgfleetError):
+    """Acknowledged pushes would be lost."""
+
+    exit_code = 65
+
+
+def positions(settings: Settings) -> Iterator[dict[str, Any]]:
+    """Yield the ends of this host's push logs, for a promotion on another one (I/O)."""
+    for identity, place in places.find(settings.repositories).items():
+        tip = place.tip
+        yield {
+            "where": settings.host,
+            "path": place.path,
+            "repository": identity,
+            "id": tip.id,
+            "hash": tip.hash,
+            "epoch": tip.epoch,
+        }
+
+
+def read_positions(file: Path) -> list[Known]:
+    """Read what another host printed. Raises PushlogError and OSError."""
+    try:
+        found = [Known(**json.loads(line)) for line in file.read_text().splitlines()]
+        if not all(type(one.id) is int and type(one.epoch) is int for one in found):
+            raise ValueError("a number is none")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise PushlogError(
+            f"{file}: expected the output of `hgfleet replication positions` ({error})"
+        ) from error
+    return found
+
+
+class Promotion:
+    """One run on the mirror. `say` gets sentences for the operator."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        source: SourceClient | None,
+        elsewhere: Sequence[Known],
+        accepted: Sequence[Accepted],
+        say: Callable[[str], None],
+    ) -> None:
+        self._settings, self._source = settings, source
+        self._elsewhere, self._accepted, self._say = elsewhere, accepted, say
+        self.patience = PATIENCE_SECONDS
+
+    async def run(self, tls: ssl.SSLContext | None, *, dry_run: bool = False) -> Term:
+        """Check, begin the next term, check again, and note it; return the term.
+
+        A run that was killed is finished by the next one. Raises PromotionRefusedError,
+        ClaimedError, MalformedError and UnavailableError.
+        """
+        brokers = list(self._settings.brokers)
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                client = await nats.connect(brokers, tls=tls, allow_reconnect=False)
+        except FAILURES as error:
+            raise UnavailableError(sentence(error, brokers)) from error
+        try:
+            return await self._run(client.jetstream(timeout=ANSWER_SECONDS), dry_run=dry_run)
+        except FAILURES as error:
+            raise UnavailableError(sentence(error, brokers)) from error
+        finally:
+            await client.close()
+
+    async def _run(self, api: JetStreamContext, *, dry_run: bool) -> Term:
+        host = self._settings.host
+        tips = await self._check(api)
+        last = await epochs.last(api)
+        if last.term is not None and last.term.primary == host:
+            term = last.term
+        else:
+            before = [fencing.own(self._settings)[0], *(tip.epoch for tip in tips.values())]
+            epoch = max([*before, last.term.epoch if last.term else 1]) + 1
+            term = epochs.made(epoch, host, guard.address_of(self._settings.hgrc))
+            if dry_run:
+                return term
+            if last.term is None:
+                await streams.ensure(api, self._settings.replicas, lambda *_, **__: None)
+            await epochs.add(api, term, last.sequence)
+            self._say(f"epoch {epoch} of {host} has begun: the former primary refuses pushes")
+            # The former primary may have published until now.
+            await self._check(api)
+        if not dry_run:
+            fencing.remember(self._settings, term)
+            fencing.lift(self._settings)
+        return term
+
+    async def _check(self, api: JetStreamContext) -> Mapping[str, Tip]:
+        """Wait for pushes on their way; raises PromotionRefusedError where some do not come."""
+        until = time.monotonic() + self.patience
+        while True:
+            found = await asyncio.to_thread(places.find, self._settings.repositories)
+            tips = {identity: place.tip for identity, place in found.items()}
+            known = [*self._elsewhere, *await _streamed(api)]
+            known += await asyncio.to_thread(self._of_source)
+            lost = promotion.refused(promotion.losses(tips, known), self._accepted)
+            if not lost:
+                return tips
+            if time.monotonic() >= until:
+                break
+            await asyncio.sleep(PAUSE_SECONDS)
+        named = [replace(loss, users=await self._users(api, loss)) for loss in lost]
+        raise PromotionRefusedError(
+            "acknowledged pushes would be lost:\n" + "\n".join(map(promotion.sentence, named))
+        )
+
+    def _of_source(self) -> list[Known]:
+        if self._source is None:
+            return []
+        where = self._settings.primary
+        try:
+            return [
+                Known(where, one.path, one.repository, one.id, one.hash)
+                for one in self._source.repositories()
+            ]
+        except HgfleetError as error:
+            self._source = None
+            self._say(
+                f"{where} does not answer ({error}): pushes that it recorded while it did not "
+                "reach the brokers are unknown, and stay on its disk"
+            )
+            return []
+
+    async def _users(self, api: JetStreamContext, loss: Loss) -> tuple[str, ...]:
+        """Return the users of lost pushes, as far as the place that knows them tells."""
+        lines: Iterable[bytes] = ()
+        if loss.where == STREAM:
+            lines = await _lines(api, loss.repository)
+        elif self._source is not None and loss.where == self._settings.primary:
+            source = self._source
+            lines = await asyncio.to_thread(
+                lambda: list(source.log_after(loss.path, loss.first - 1))
+            )
+        users = set()
+        for line in lines:
+            try:
+                record = parse(line)
+            except PushlogError:
+                continue
+            if loss.first <= record.id <= loss.last:
+                users.add(record.user)
+        return tuple(sorted(users))
+
+
+async def _streamed(api: JetStreamContext) -> list[Known]:
+    """Return the last push of each repository that the stream has."""
+    subjects = messages.pushes("*")
+    info = await api.stream_info(messages.PUSHES, subjects_filter=subjects)
+    found = []
+    for subject in info.state.subjects or {}:
+        message = await api.get_last_msg(messages.PUSHES, subject)
+        identity = subject.rpartition(".")[2]
+        headers = message.headers or {}
+        number = streams.number_of(headers, identity)
+        if number is None:
+            continue
+        line = (message.data or b"").partition(b"\n")[0]
+        path = headers.get(messages.PATH, identity)
+        epoch = streams.epoch_of(headers)
+        found.append(Known(STREAM, path, identity, number, hash_of(line) if line else "", epoch))
+    return found
+
+
+async def _lines(api: JetStreamContext, identity: str) -> list[bytes]:
+    """Return the lines of the records of a repository that the stream has."""
+    found: list[bytes] = []
+    sequence = 1
+    while len(found) < MOST_NAMED:
+        try:
+            message = await api.get_msg(
+                messages.PUSHES, seq=sequence, subject=messages.pushes(identity), next=True
+            )
+        except FAILURES:
+            break
+        found.append((message.data or b"").partition(b"\n")[0])
+        sequence = (message.seq or sequence) + 1
+    return found

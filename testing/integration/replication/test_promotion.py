@@ -1,0 +1,181 @@
+"""Promotion of a mirror against a real broker: pushes go on in the next epoch, none is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet.pushlog import log_file
+from hgfleet.replication import epochs, fencing, messages, promoting
+from hgfleet.replication.promoting import Promotion, PromotionRefusedError
+from hgfleet.replication.promotion import parse_accepted
+from hgfleet.replication.settings import Role
+from testing.integration.replication.primary import Primary
+from testing.integration.replication.test_relay import (
+    events,
+    ids,
+    pushed,
+    relaying,
+    stream_of,
+    until,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from testing.integration.support.broker import Broker
+
+TOOL = "team/tool"
+
+
+@pytest.fixture
+def primary(tmp_path: Path, broker: Broker) -> Primary:
+    made = Primary(tmp_path / "hg1", broker, ("hgweb1",))
+    made.add(TOOL)
+    return made
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, broker: Broker) -> Primary:
+    made = Primary(tmp_path / "hgweb1", broker, ("hg1",))
+    made.add(TOOL)
+    made.settings = replace(made.settings, host="hgweb1", role=Role.MIRROR)
+    (made.settings.terms / "fenced").write_text("hg1 is the primary\n")
+    return made
+
+
+def catch_up(mirror: Primary, primary: Primary) -> None:
+    shutil.copy(primary.store(TOOL) / log_file.NAME, mirror.store(TOOL) / log_file.NAME)
+
+
+def promotion(mirror: Primary, *accepted: str, said: list[str] | None = None) -> Promotion:
+    made = Promotion(
+        mirror.settings,
+        None,
+        (),
+        [parse_accepted(text) for text in accepted],
+        (said if said is not None else []).append,
+    )
+    made.patience = 0.0
+    return made
+
+
+def become_primary(mirror: Primary) -> None:
+    """Do what the roles do after the promotion."""
+    mirror.settings = replace(mirror.settings, role=Role.PRIMARY, primary="hgweb1")
+
+
+async def first_pushes(primary: Primary, count: int) -> None:
+    async with relaying(primary) as relay:
+        await until("the broker", relay.broker.ready.is_set)
+        for _ in range(count):
+            await pushed(primary, TOOL, primary.record(TOOL))
+
+
+def test_pushes_go_on_at_the_new_primary_and_the_former_one_refuses(
+    primary: Primary, mirror: Primary, broker: Broker
+) -> None:
+    async def story() -> None:
+        await first_pushes(primary, 2)
+        catch_up(mirror, primary)
+        assert (await promotion(mirror).run(None, dry_run=True)).epoch == 2
+        assert fencing.own(mirror.settings) == (1, "")
+        term = await promotion(mirror).run(None)
+        assert (term.epoch, term.primary) == (2, "hgweb1")
+        assert fencing.own(mirror.settings) == (2, "hgweb1")
+        assert not (mirror.settings.terms / "fenced").exists()
+        become_primary(mirror)
+        async with relaying(mirror) as relay:
+            await until("the broker", relay.broker.ready.is_set)
+            await pushed(mirror, TOOL, mirror.record(TOOL, epoch=2))
+        async with relaying(primary) as relay:
+            await until("it is fenced", lambda: "fenced" in events(relay))
+            assert "hgweb1 is the primary" in (primary.settings.terms / "fenced").read_text()
+        identity = mirror.next_record(TOOL).repository
+        assert ids(await stream_of(broker)) == [
+            *(f"{identity}.1", f"{identity}.2", f"{identity}.3.2")
+        ]
+
+    asyncio.run(story())
+
+
+def test_a_push_that_the_mirror_does_not_have_is_named_and_refuses_the_promotion(
+    primary: Primary, mirror: Primary, broker: Broker
+) -> None:
+    async def story() -> None:
+        await first_pushes(primary, 1)
+        catch_up(mirror, primary)
+        await first_pushes(primary, 1)
+        with pytest.raises(PromotionRefusedError) as caught:
+            await promotion(mirror).run(None)
+        assert "team/tool: push 2 by alice is known to the stream" in str(caught.value)
+        assert fencing.own(mirror.settings) == (1, "")
+        with pytest.raises(PromotionRefusedError):
+            await promotion(mirror, "team/tool@1").run(None)
+        await promotion(mirror, "team/tool@2").run(None)
+        become_primary(mirror)
+        # The push with the number of the one that was given up reaches mirrors.
+        async with relaying(mirror) as relay:
+            await until("the broker", relay.broker.ready.is_set)
+            await pushed(mirror, TOOL, mirror.record(TOOL, epoch=2, user="bob"))
+            await until("it is published", lambda: "published" in events(relay))
+        last = (await stream_of(broker))[-1]
+        assert messages.decode_push(*last).record.user == "bob"
+        assert messages.decode_push(*last).record.id == 2
+
+    asyncio.run(story())
+
+
+def test_a_push_that_only_another_host_has_refuses_the_promotion(
+    primary: Primary, mirror: Primary, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        await first_pushes(primary, 1)
+        catch_up(mirror, primary)
+        primary.record(TOOL)
+        file = tmp_path / "positions"
+        file.write_text(
+            "".join(f"{json.dumps(one)}\n" for one in promoting.positions(primary.settings))
+        )
+        run = promotion(mirror)
+        run._elsewhere = promoting.read_positions(file)
+        with pytest.raises(PromotionRefusedError, match="push 2 is known to hg1"):
+            await run.run(None)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("step", ["add", "remember", "lift"])
+def test_a_promotion_that_was_killed_is_finished_by_the_next_run(
+    primary: Primary,
+    mirror: Primary,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+) -> None:
+    module = epochs if step == "add" else fencing
+
+    class Killed(Exception):
+        pass
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    async def story() -> None:
+        await first_pushes(primary, 1)
+        catch_up(mirror, primary)
+        with monkeypatch.context() as patched:
+            patched.setattr(module, step, kill)
+            with pytest.raises(Killed):
+                await promotion(mirror).run(None)
+        term = await promotion(mirror).run(None)
+        assert (term.epoch, term.primary) == (2, "hgweb1")
+        assert (await promotion(mirror).run(None)).epoch == 2
+        assert fencing.own(mirror.settings) == (2, "hgweb1")
+        assert not (mirror.settings.terms / "fenced").exists()
+
+    asyncio.run(story())
