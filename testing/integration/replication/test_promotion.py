@@ -159,18 +159,18 @@ def test_a_promotion_that_was_killed_is_finished_by_the_next_run(
 ) -> None:
     module = epochs if step == "add" else fencing
 
-    class Killed(Exception):
+    class KilledError(Exception):
         pass
 
     def kill(*_: object) -> None:
-        raise Killed
+        raise KilledError
 
     async def story() -> None:
         await first_pushes(primary, 1)
         catch_up(mirror, primary)
         with monkeypatch.context() as patched:
             patched.setattr(module, step, kill)
-            with pytest.raises(Killed):
+            with pytest.raises(KilledError):
                 await promotion(mirror).run(None)
         term = await promotion(mirror).run(None)
         assert (term.epoch, term.primary) == (2, "hgweb1")

@@ -103,7 +103,9 @@ class Host(Site):
         super().__init__(root, HGRC)
         self.authority = authority
         certificate, key = authority.host(name, localhost=True)
-        for folder in ("repos", "dynamic/tokens", "manifests", "pullbundles", "state", "terms", "fence"):
+        for folder in (
+            *("repos", "dynamic/tokens", "manifests", "pullbundles", "state", "terms", "fence"),
+        ):
             (root / folder).mkdir(parents=True)
             (root / folder).chmod(0o2750)
         self.settings = Settings(
