@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
 from hgfleet.core.errors import HgfleetError, HostError, UnavailableError
 from hgfleet.replication import epochs, fencing, messages
 from hgfleet.replication.fencing import Standing
-from hgfleet.selfservice import address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from hgfleet.replication.settings import Settings
 
 
+_ADDRESS: Final = re.compile(r"^ssh-url\s*=\s*(ssh://\S{1,250})", re.MULTILINE)
+
+
 class FencedError(UnavailableError):
     """Another host is the primary."""
 
@@ -29,10 +32,11 @@ class FencedError(UnavailableError):
 def address_of(hgrc: Path) -> str:
     """Return the address for pushes in the configuration of this host, "" without one."""
     try:
-        found = address.configured(hgrc.read_text(errors="replace"))
+        text = hgrc.read_text(errors="replace")
     except OSError:
         return ""
-    return "" if found == address.UNKNOWN else found
+    found = _ADDRESS.search(text)
+    return found[1].rstrip("/") if found else ""
 
 
 class Guard:
