@@ -14,8 +14,8 @@ from hgfleet.core.errors import HgfleetError, PushlogError, UnavailableError
 from hgfleet.pushlog.record import hash_of, parse
 from hgfleet.replication import epochs, fencing, guard, messages, places, promotion, streams
 from hgfleet.replication.broker_errors import sentence
+from hgfleet.replication.connection import FAILURES
 from hgfleet.replication.promotion import Known, Loss
-from hgfleet.replication.subscription import FAILURES
 
 if TYPE_CHECKING:
     import ssl

@@ -48,7 +48,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _promote(options: argparse.Namespace) -> int:
-    from hgfleet.replication import promoting, promotion, subscription
+    from hgfleet.replication import connection, promoting, promotion
     from hgfleet.replication.source_client import SourceClient
 
     settings = load(options.config)
@@ -59,7 +59,7 @@ def _promote(options: argparse.Namespace) -> int:
         source = SourceClient(settings)
         # root alone reads the key.
         source.read_certificates()
-    tls = subscription.tls(settings)
+    tls = connection.tls(settings)
     become(settings.repositories.owner())
     run = promoting.Promotion(settings, source, elsewhere, accepted, print)
     term = asyncio.run(run.run(tls, dry_run=options.dry_run))

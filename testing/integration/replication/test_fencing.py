@@ -63,7 +63,7 @@ def test_a_boot_takes_no_push_until_the_broker_confirms_the_term(
     broker.kill()
 
     async def story() -> None:
-        async with relaying(primary) as relay:
+        async with relaying(primary, connected=False) as relay:
             assert not relay.broker.ready.is_set()
             assert unconfirmed.exists()
             await asyncio.to_thread(broker.start)
@@ -86,7 +86,7 @@ def test_a_primary_that_returns_after_a_promotion_is_fenced_and_publishes_nothin
         await add_term(broker, Term(2, "hgweb1", ADDRESS))
         (primary.settings.fence / "unconfirmed").write_text("this host has started\n")
         primary.record("team/tool")
-        async with relaying(primary) as relay:
+        async with relaying(primary, connected=False) as relay:
             await until("it is fenced", lambda: "fenced" in events(relay))
             await until("it says so", lambda: "hgweb1" in relay.state()["broker"]["problem"])
             sentence = (primary.settings.terms / "fenced").read_text()

@@ -93,7 +93,7 @@ def test_pushes_go_on_at_the_new_primary_and_the_former_one_refuses(
         async with relaying(mirror) as relay:
             await until("the broker", relay.broker.ready.is_set)
             await pushed(mirror, TOOL, mirror.record(TOOL, epoch=2))
-        async with relaying(primary) as relay:
+        async with relaying(primary, connected=False) as relay:
             await until("it is fenced", lambda: "fenced" in events(relay))
             assert "hgweb1 is the primary" in (primary.settings.terms / "fenced").read_text()
         identity = mirror.next_record(TOOL).repository
