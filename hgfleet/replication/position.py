@@ -21,12 +21,14 @@ class Step(StrEnum):
     APPLY = "apply"
     GAP = "gap"
     """Records before it are missing; the source has them."""
+    STALE = "stale"
+    """A former primary made the record, and a promotion gave it up."""
     DIVERGED = "diverged"
     """The mirror has another history than the primary."""
 
 
 class Decision(NamedTuple):
-    """A step, and the reason of a divergence."""
+    """A step, and the reason of a divergence or of a record that is passed over."""
 
     step: Step
     reason: str = ""
@@ -39,6 +41,13 @@ def decide(tip: Tip, record: Record, line: bytes) -> Decision:
             Step.DIVERGED,
             f"record {record.id} belongs to repository {record.repository}, this chain to "
             f"{tip.repository}",
+        )
+    if record.epoch < tip.epoch and _is_unknown(tip, record, line):
+        # The chain of this mirror is that of the present primary: it stays as it is.
+        return Decision(
+            Step.STALE,
+            f"record {record.id} has epoch {record.epoch}, and this chain is in epoch {tip.epoch}: "
+            "a former primary made it",
         )
     if record.id == tip.id and hash_of(line) != tip.hash:
         return Decision(
@@ -55,13 +64,12 @@ def decide(tip: Tip, record: Record, line: bytes) -> Decision:
                 f"{tip.id} records up to epoch {tip.epoch}: pushes of a former primary",
             )
         return Decision(Step.SEEN)
-    if record.epoch < tip.epoch:
-        return Decision(
-            Step.DIVERGED,
-            f"record {record.id} has epoch {record.epoch}, and this chain is in epoch {tip.epoch}: "
-            "a former primary made it",
-        )
     if record.id > tip.id + 1:
         return Decision(Step.GAP)
     wrong = chain.problem(tip, record)
     return Decision(Step.APPLY) if wrong is None else Decision(Step.DIVERGED, wrong)
+
+
+def _is_unknown(tip: Tip, record: Record, line: bytes) -> bool:
+    """Whether a record is not in the chain as far as its end tells."""
+    return record.id > tip.id or (record.id == tip.id and hash_of(line) != tip.hash)

@@ -244,6 +244,10 @@ class Scheduler:
             outcome.acknowledge += entry.pending.pop(number).handles
         failure = result.failure
         if failure is None:
+            # Also the records of a former primary, which were passed over.
+            done = {line for line, _ in job.messages}
+            for number in [n for n, one in entry.pending.items() if one.line in done]:
+                outcome.acknowledge += entry.pending.pop(number).handles
             self._succeeded(entry, job)
         else:
             outcome.failed = failure.kind

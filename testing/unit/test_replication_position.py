@@ -48,16 +48,13 @@ def test_another_repository_diverges_also_if_its_number_is_seen() -> None:
         assert "belongs to repository abab" in reason
 
 
-def test_an_earlier_term_of_the_primary_diverges() -> None:
-    found, reason = step(TIP._replace(epoch=2), SECOND)
-    assert found is Step.DIVERGED
-    assert "epoch 1" in reason
-
-
-def test_a_push_of_a_former_primary_beyond_a_gap_diverges() -> None:
-    found, reason = step(TIP._replace(epoch=2), replace(SECOND, id=7))
-    assert found is Step.DIVERGED
-    assert "a former primary made it" in reason
+def test_a_push_of_a_former_primary_that_was_given_up_is_passed_over() -> None:
+    tip = TIP._replace(epoch=2)
+    for stale in (SECOND, replace(SECOND, id=7), replace(FIRST_PUSH, user="bob")):
+        found, reason = step(tip, stale)
+        assert found is Step.STALE
+        assert "epoch 1" in reason
+        assert "epoch 2" in reason
 
 
 def test_a_mirror_with_more_pushes_of_a_former_primary_than_the_new_one_diverges() -> None:

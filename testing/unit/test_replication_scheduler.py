@@ -106,6 +106,15 @@ def test_two_records_of_one_number_leave_the_decision_to_the_chain() -> None:
     assert take(scheduler).up_to_date
 
 
+def test_a_push_that_the_chain_passes_over_is_acknowledged() -> None:
+    scheduler = Scheduler()
+    scheduler.here({identity(): Place("r0", Tip(2, "ab" * 32, identity(), epoch=2))}, 0.0)
+    scheduler.offer(push(7), "of a former primary", 0.0)
+    job = take(scheduler)
+    assert scheduler.finished(job, done(job, 2), 0.0).acknowledge == ["of a former primary"]
+    assert scheduler.next_job(0.0) is None
+
+
 def test_while_the_source_is_away_nothing_is_parked_and_other_repositories_go_on() -> None:
     scheduler = Scheduler()
     scheduler.offer(push(3, 1), "gap", 0.0)
