@@ -15,9 +15,12 @@ It is switched on for registered repositories of a host::
   # on a mirror: the host that pushes go to, and its address
   replica-of = hg1
   ssh-url = ssh://hg@hg.example.org
-  # on a primary that a promotion may replace: files that refuse all changes while they are there,
-  # with the sentence in them; and the file with the epoch of new records
-  fence = /var/lib/hgfleet-replication/fenced, /run/hgfleet-fence/unconfirmed
+  # on a primary that a promotion may replace: a file that refuses all changes while it is there,
+  # with the sentence in it; one that does so after a wait (seconds); the file with the epoch of
+  # new records
+  fence = /var/lib/hgfleet-replication/fenced
+  unconfirmed = /run/hgfleet-fence/unconfirmed
+  unconfirmed-wait = 20
   epoch = /var/lib/hgfleet-replication/epoch.json
 
 ==============================  ==============================================================
@@ -35,6 +38,8 @@ a mirror                        refused, for operators too, except where the rep
                                 a record of the primary; that record is appended as it is
 a fenced primary                refused likewise, also where the fence came after the beginning of
                                 the transaction
+a primary that has just started a transaction waits until the relay has confirmed with the
+                                brokers that no other host was promoted; then it is refused
 ==============================  ==============================================================
 
 :hg:`pushlog` shows the log, :hg:`debugpushlog --verify` compares it with the repository. The revset
@@ -87,6 +92,8 @@ configitem(b"hgfleet", b"pushlog", default=False)
 configitem(b"hgfleet", b"replica-of", default=b"")
 configitem(b"hgfleet", b"ssh-url", default=b"")
 configitem(b"hgfleet", b"fence", default=list)
+configitem(b"hgfleet", b"unconfirmed", default=b"")
+configitem(b"hgfleet", b"unconfirmed-wait", default=20)
 configitem(b"hgfleet", b"epoch", default=b"")
 configitem(b"hgfleet", b"applied-record", default=None)
 
@@ -152,7 +159,7 @@ def _record(repo: Any, transaction: Any) -> None:
             last = writing.after(tip, writing.applied(tip, line, found.heads.digest), line)
             lines = [line]
         else:
-            writable.check(repo.ui, repo)
+            writable.check(repo.ui, repo, is_begun=True)
             tip = tip._replace(epoch=max(tip.epoch, writable.epoch(repo.ui)))
             lines, last = _lines(repo, transaction, tip, found, "strip" if removed else "push")
     except PushlogError as problem:

@@ -6,12 +6,14 @@ SSH sessions import this module, so it does without pathlib.
 from __future__ import annotations
 
 import json
+import os
+import time
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.core.errors import PushlogError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 FIRST: Final = 1
 """Epoch of a site without a promotion."""
@@ -20,6 +22,9 @@ MOST: Final = 4096
 """Bytes of a file that are read."""
 
 HIGHEST: Final = 10**9
+
+LOOK_SECONDS: Final = 0.1
+"""Between looks for the confirmation of the term."""
 
 
 def refusal(files: Iterable[str]) -> str | None:
@@ -41,6 +46,30 @@ def refusal(files: Iterable[str]) -> str | None:
             " ".join(text.split()) or f"{name} refuses pushes; operators: see the runbook promote"
         )
     return None
+
+
+def unconfirmed(
+    fence: Iterable[str], name: str, seconds: float, tell: Callable[[], None]
+) -> str | None:
+    """Wait while the term of a host that has just started is not confirmed (I/O).
+
+    Returns the sentence of a fence, or of the file `name` if it is there after so many seconds;
+    None if neither refuses. `tell` is called once, if there is a wait.
+    """
+    files = [*fence]
+    until, is_told = time.monotonic() + seconds, False
+    while True:
+        if sentence := refusal(files):
+            return sentence
+        # lexists: a file that cannot be read refuses, as a fence does.
+        if not name or not os.path.lexists(name):  # noqa: PTH110  (sessions do without pathlib)
+            return None
+        if time.monotonic() >= until:
+            return refusal([name])
+        if not is_told:
+            tell()
+            is_told = True
+        time.sleep(LOOK_SECONDS)
 
 
 def epoch(name: str) -> int:

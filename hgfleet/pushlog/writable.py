@@ -12,12 +12,15 @@ from hgfleet.hg.hooks import refuse, text
 from hgfleet.pushlog import term
 
 
-def check(ui: Any, repo: Any, **_more: object) -> None:
-    """Refuse a transaction on a mirror or a fenced primary, except to apply a record (a hook)."""
+def check(ui: Any, repo: Any, *, is_begun: bool = False, **_more: object) -> None:
+    """Refuse a transaction on a mirror or a fenced primary, except to apply a record (a hook).
+
+    Before one begins, a host that has just started waits for the confirmation of its term.
+    """
     primary, path = ui.config(b"hgfleet", b"replica-of"), ui.config(b"hgfleet", b"path")
     if not path or ui.config(b"hgfleet", b"applied-record"):
         return
-    if sentence := fence(ui):
+    if sentence := fence(ui, 0.0 if is_begun else ui.configint(b"hgfleet", b"unconfirmed-wait")):
         refuse(repo.ui, f"{text(path)}: nothing was changed: {sentence}")
     if primary:
         url = text(ui.config(b"hgfleet", b"ssh-url")).rstrip("/") or "ssh://hg@HOST"
@@ -28,10 +31,16 @@ def check(ui: Any, repo: Any, **_more: object) -> None:
         )
 
 
-def fence(ui: Any) -> str | None:
+def fence(ui: Any, seconds: float) -> str | None:
     """Return why this host takes no changes though it may be the primary, None if it takes them."""
-    files = ui.configlist(b"hgfleet", b"fence")
-    return term.refusal(os.fsdecode(name) for name in files)
+    files = [os.fsdecode(name) for name in ui.configlist(b"hgfleet", b"fence")]
+    name = os.fsdecode(ui.config(b"hgfleet", b"unconfirmed"))
+
+    def tell() -> None:
+        ui.warn(b"this host has just started; waiting for the brokers to confirm that it\n")
+        ui.warn(b"is the primary (%d s at most)\n" % seconds)
+
+    return term.unconfirmed(files, name, seconds, tell)
 
 
 def epoch(ui: Any) -> int:

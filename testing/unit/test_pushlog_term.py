@@ -28,6 +28,30 @@ def test_a_file_that_cannot_be_read_or_is_empty_refuses(tmp_path: Path) -> None:
     assert "refuses pushes" in (term.refusal([str(tmp_path / "empty")]) or "")
 
 
+def test_a_host_that_has_just_started_waits_for_its_confirmation(tmp_path: Path) -> None:
+    unconfirmed, fenced = tmp_path / "unconfirmed", tmp_path / "fenced"
+    told = []
+
+    def wait(tell: str, seconds: float = 3600.0) -> str | None:
+        def act() -> None:
+            told.append(tell)
+            (unconfirmed.unlink if tell == "confirm" else fenced.touch)()
+
+        return term.unconfirmed([str(fenced)], str(unconfirmed), seconds, act)
+
+    assert wait("no") is None
+    unconfirmed.write_text("just started\n")
+    assert wait("no", seconds=0.0) == "just started"
+    assert told == []
+    assert wait("confirm") is None
+    unconfirmed.write_text("just started\n")
+    assert "refuses pushes" in (wait("fence") or "")
+    assert told == ["confirm", "fence"]
+    # A host that is fenced refuses at once.
+    assert "refuses pushes" in (wait("no") or "")
+    assert told == ["confirm", "fence"]
+
+
 def test_a_host_without_a_file_is_in_the_first_epoch(tmp_path: Path) -> None:
     file = tmp_path / "epoch.json"
     assert term.epoch(str(file)) == term.epoch("") == 1

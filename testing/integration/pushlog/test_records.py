@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ from hgfleet.pushlog.record import FIRST
 from testing.integration.pushlog.site import KEY
 
 if TYPE_CHECKING:
+    from testing.conftest import WaitFor
     from testing.integration.pushlog.site import PushlogSite
 
 
@@ -297,6 +299,33 @@ def test_a_fenced_host_refuses_every_transaction_with_the_sentence_of_its_fence(
     fenced.unlink()
     site.push()
     assert len(site.records()) == 2
+
+
+def test_a_push_after_a_boot_waits_until_the_term_is_confirmed(
+    site: PushlogSite, wait_for: WaitFor
+) -> None:
+    unconfirmed = site.root / "unconfirmed"
+    written = site.hgrc.read_text()
+
+    def wait(seconds: int) -> None:
+        lines = f"[hgfleet]\nunconfirmed = {unconfirmed}\nunconfirmed-wait = {seconds}\n"
+        site.hgrc.write_text(written.replace("[hgfleet]\n", lines))
+
+    wait(0)
+    site.change()
+    unconfirmed.write_text("hg1 has just started\n")
+    assert "server: nothing was changed: hg1 has just started" in site.push(code=255)
+    wait(3600)
+    lock = site.path("server") / ".hg/store/lock"
+    with ThreadPoolExecutor(1) as pool:
+        push = pool.submit(site.push)
+        try:
+            wait_for("the push has the lock", lambda: lock.is_symlink() or push.done())
+            assert not push.done(), push.exception()
+        finally:
+            unconfirmed.unlink()
+        assert "waiting for the brokers" in push.result()
+    assert len(site.records()) == 1
 
 
 def test_a_fence_that_comes_during_a_transaction_aborts_it(site: PushlogSite) -> None:
