@@ -114,11 +114,11 @@ def reposetup(_ui: Any, repo: Any) -> None:
         repo.__class__ = _recorded(repo.__class__)
 
 
-def _check(ui: Any, repo: Any, **more: object) -> None:
+def _check(ui: Any, repo: Any, **_more: object) -> None:
     """Refuse a transaction on a host that takes no changes (a hook)."""
     from hgfleet.pushlog import writable
 
-    writable.check(ui, repo, **more)
+    writable.check(ui, repo)
 
 
 def _recorded(base: Any) -> Any:

@@ -62,7 +62,7 @@ def unconfirmed(
         if sentence := refusal(files):
             return sentence
         # lexists: a file that cannot be read refuses, as a fence does.
-        if not name or not os.path.lexists(name):  # noqa: PTH110  (sessions do without pathlib)
+        if not name or not os.path.lexists(name):
             return None
         if time.monotonic() >= until:
             return refusal([name])

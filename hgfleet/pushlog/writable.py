@@ -12,8 +12,8 @@ from hgfleet.hg.hooks import refuse, text
 from hgfleet.pushlog import term
 
 
-def check(ui: Any, repo: Any, *, is_begun: bool = False, **_more: object) -> None:
-    """Refuse a transaction on a mirror or a fenced primary, except to apply a record (a hook).
+def check(ui: Any, repo: Any, *, is_begun: bool = False) -> None:
+    """Refuse a transaction on a mirror or a fenced primary, except to apply a record.
 
     Before one begins, a host that has just started waits for the confirmation of its term.
     """

@@ -66,10 +66,11 @@ class Context:
     @cached_property
     def url(self) -> str:
         """The address that people use, without the path."""
-        return address.configured(self._configuration)
+        return address.configured(self.configuration)
 
     @cached_property
-    def _configuration(self) -> str:
+    def configuration(self) -> str:
+        """The text of the host's hgrc, "" without one."""
         try:
             return Path(self.hgrc).read_text("utf-8")
         except OSError:
@@ -78,17 +79,17 @@ class Context:
     @cached_property
     def size_quota(self) -> int:
         """Bytes that the repositories of one person may have together; 0: no limit."""
-        return repository_sizes.parse_size(address.setting(self._configuration, "owner-quota"))
+        return repository_sizes.parse_size(address.setting(self.configuration, "owner-quota"))
 
     @cached_property
     def relay(self) -> str:
         """The relay's wake socket; "" on a host without replication."""
-        return address.setting(self._configuration, "relay")
+        return address.setting(self.configuration, "relay")
 
     @cached_property
     def mirror_wait(self) -> float:
         """Seconds for which a change waits for mirrors, as a push does."""
-        text = address.setting(self._configuration, "replication-wait")
+        text = address.setting(self.configuration, "replication-wait")
         return min(MOST_WAIT_S, float(text)) if _SECONDS.fullmatch(text) else WAIT_S
 
     @property

@@ -18,7 +18,7 @@ from hgfleet.core.names import is_person
 from hgfleet.core.paths import COMPILED, DYNAMIC, HGRC, MANIFESTS, REPOSITORIES
 from hgfleet.core.principal import Principal
 from hgfleet.registry import dynamic_update, user_repositories
-from hgfleet.selfservice import deletion, repositories, rules
+from hgfleet.selfservice import changes, deletion, repositories, rules
 from hgfleet.selfservice.context import Context
 
 if TYPE_CHECKING:
@@ -120,6 +120,13 @@ def _context(options: argparse.Namespace) -> Context:
     )
 
 
+def _changing(options: argparse.Namespace) -> Context:
+    """Return the context of a command that changes something. Raises TemporaryError on a mirror."""
+    context = _context(options)
+    changes.check(context.configuration)
+    return context
+
+
 def _operator() -> str:
     return os.environ.get("SUDO_USER") or "root"
 
@@ -175,7 +182,7 @@ def _info(options: argparse.Namespace) -> int:
 
 
 def _archive(options: argparse.Namespace) -> int:
-    context, path = _context(options), options.path
+    context, path = _changing(options), options.path
     with dynamic_update.update(context.dynamic) as entries:
         entry = _entry(entries.dynamic, path)
         if entry.archived is not None:
@@ -189,7 +196,7 @@ def _archive(options: argparse.Namespace) -> int:
 
 
 def _restore(options: argparse.Namespace) -> int:
-    context, path = _context(options), options.path
+    context, path = _changing(options), options.path
     with dynamic_update.update(context.dynamic) as entries:
         entry = _entry(entries.dynamic, path)
         repositories.bring_back(context, path, entries)
@@ -199,7 +206,7 @@ def _restore(options: argparse.Namespace) -> int:
 
 
 def _give(options: argparse.Namespace) -> int:
-    context, path, person = _context(options), options.path, options.person
+    context, path, person = _changing(options), options.path, options.person
     if not is_person(person):
         raise UsageError(f"{person!r} is not the name of a person")
     with dynamic_update.update(context.dynamic) as entries:
@@ -220,7 +227,7 @@ def _purge(options: argparse.Namespace) -> int:
         )
     if options.now is not None and options.now != options.path:
         raise UsageError("--now: name the repository twice, as in --now people/bob/x people/bob/x")
-    context = _context(options)
+    context = _changing(options)
     wait = timedelta(0) if options.now else timedelta(days=int(days[1]))
     if options.path is not None:
         entry = _entry(context.entries, options.path)

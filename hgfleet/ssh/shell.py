@@ -205,14 +205,16 @@ def session(arguments: Sequence[str], environment: Mapping[str, str], log: logfm
 
 def _finish_rename(path: str, options: Options) -> None:
     """Finish a rename that was killed before the folder was at this path."""
-    from hgfleet.selfservice import renaming
+    from hgfleet.selfservice import changes, renaming
     from hgfleet.selfservice.context import Context
 
     context = Context(
         options.principal, options.registry, options.dynamic, options.root, options.hgrc
     )
-    # While another session is at work on it, it is not on this host yet.
+    # While another session is at work on it, it is not on this host yet. On a mirror, the applier
+    # renames it.
     with contextlib.suppress(TemporaryError):
+        changes.check(context.configuration)
         renaming.finish(context, path)
 
 
@@ -229,7 +231,7 @@ def _addressed(text: str, hgrc: str) -> str:
 
 def _carry_out(call: Call, options: Options, client: str | None, log: logfmt.Log) -> int:
     """Run a command of the self-service, log it, and print its answer or refusal."""
-    from hgfleet.selfservice import mirrors
+    from hgfleet.selfservice import changes, mirrors
     from hgfleet.selfservice.context import Context
 
     start = time.monotonic()
@@ -251,6 +253,8 @@ def _carry_out(call: Call, options: Options, client: str | None, log: logfmt.Log
     }
     answer, refusal = "", None
     try:
+        if call.command.document:
+            changes.check(context.configuration)
         answer = call.command.run(context, call)
     except (UsageError, AccessDeniedError, TemporaryError) as error:
         refusal = error

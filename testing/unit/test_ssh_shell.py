@@ -223,6 +223,15 @@ def test_a_defect_is_no_traceback(site: Site) -> None:
     assert "Traceback" not in refused.stderr
 
 
+def test_a_mirror_answers_and_changes_nothing(site: Site) -> None:
+    (site.path / "hgrc").write_text("[hgfleet]\nreplica-of = hg1\nssh-url = ssh://hg@hg.test\n")
+    assert site.ssh("whoami").returncode == 0
+    refused = site.ssh("token create")
+    assert refused.returncode == 75
+    assert "its primary is hg1; expected a command to ssh://hg@hg.test" in refused.stderr
+    assert "decision=refuse" in site.log[-1]
+
+
 def test_a_client_that_has_gone_is_no_traceback(site: Site) -> None:
     done = site.run(["sh", "-c", f"{site.path}/ssh host help 2>{site.path}/err | true"], {})
     assert done.returncode == 0

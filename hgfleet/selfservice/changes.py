@@ -1,0 +1,23 @@
+"""Whether a host takes changes of user repositories and tokens: refusals of mirrors and of fences.
+
+Changes on a mirror would be replaced by the primary's, those on a former primary lost.
+"""
+
+from __future__ import annotations
+
+from hgfleet.core.errors import TemporaryError
+from hgfleet.pushlog import term
+from hgfleet.selfservice import address
+
+
+def check(configuration: str) -> None:
+    """Raise TemporaryError where the host takes no changes, by the text of its hgrc (I/O)."""
+    fences = address.setting(configuration, "fence").replace(",", " ").split()
+    unconfirmed = address.setting(configuration, "unconfirmed")
+    if sentence := term.refusal([*fences, *([unconfirmed] if unconfirmed else [])]):
+        raise TemporaryError(f"Nothing was changed: {sentence}")
+    if primary := address.setting(configuration, "replica-of"):
+        raise TemporaryError(
+            f"Nothing was changed: this host has copies, and its primary is {primary}; expected "
+            f"a command to {address.configured(configuration)}."
+        )
