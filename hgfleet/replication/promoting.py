@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -62,9 +63,11 @@ def positions(settings: Settings) -> Iterator[dict[str, Any]]:
 
 
 def read_positions(file: Path) -> list[Known]:
-    """Read what another host printed. Raises PushlogError and OSError."""
+    """Read what other hosts printed; "-" is standard input. Raises PushlogError and OSError."""
+    text = sys.stdin.read() if str(file) == "-" else file.read_text()
     try:
-        found = [Known(**json.loads(line)) for line in file.read_text().splitlines()]
+        lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+        found = [Known(**json.loads(line)) for line in lines]
         if not all(type(one.id) is int and type(one.epoch) is int for one in found):
             raise ValueError("a number is none")
     except (ValueError, TypeError, RecursionError) as error:

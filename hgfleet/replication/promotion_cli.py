@@ -37,7 +37,8 @@ def add_commands(commands: Any) -> None:
         default=[],
         type=Path,
         metavar="FILE",
-        help="output of `hgfleet replication positions` on another mirror; may be repeated",
+        help="output of `hgfleet replication positions` on other hosts, - for standard input; may "
+        "be repeated",
     )
     promote.set_defaults(run=_promote)
     fence = commands.add_parser("fence", help="have this host refuse all pushes")

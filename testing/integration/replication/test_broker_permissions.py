@@ -232,6 +232,26 @@ def test_webhooks_of_the_primary_read_events_through_their_consumer_alone(
     told(secured, authority, story)
 
 
+def test_a_primary_that_was_a_mirror_fetches_what_is_on_its_way(
+    secured: Broker, authority: Authority
+) -> None:
+    async def story(primary: Host, mirror: Host) -> None:
+        name = messages.token(PRIMARY)
+        for subject in (
+            f"$JS.API.CONSUMER.MSG.NEXT.{messages.PUSHES}.{name}",
+            f"$JS.ACK.{messages.PUSHES}.{name}.1.1.1.1.0",
+            messages.leases(PRIMARY),
+            messages.EPOCH,
+        ):
+            assert await primary.may_publish(subject), subject
+        assert await primary.may_subscribe(f"hgfleet.confirmed.{name}")
+        assert not await mirror.may_publish(messages.EPOCH)
+        assert await mirror.may_subscribe(messages.EPOCH)
+        assert await mirror.may_publish(f"$JS.API.STREAM.MSG.GET.{messages.EPOCHS}")
+
+    told(secured, authority, story)
+
+
 @pytest.mark.parametrize("name", [PRIMARY, MIRRORS[0]])
 def test_the_feed_of_each_web_host_reads_events(
     secured: Broker, authority: Authority, name: str
