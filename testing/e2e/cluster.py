@@ -97,10 +97,10 @@ class Cluster:
         dn = f"uid={person},ou=people,{self.env['HGFLEET_LDAP_BASE']}"
         return Directory(self.first("directory"), dn)
 
-    def ansible(self, program: str, *words: str) -> Result:
+    def ansible(self, program: str, *words: str, seconds: float = 300) -> Result:
         """Run a program of Ansible on the cluster's inventory, as `./cluster up` does."""
         env = {**bootstrap.controller_environment(), **self.env, "ANSIBLE_FORCE_COLOR": "0"}
-        return run([program, *words], env=env, cwd=ROOT, seconds=300)
+        return run([program, *words], env=env, cwd=ROOT, seconds=seconds)
 
     def url(self, path: str) -> str:
         """Return an address of the web part, through the proxy."""

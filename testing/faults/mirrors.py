@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from testing.e2e.command import wait_until
 from testing.e2e.mirrors import REPOSITORY, SECONDS, is_equal, log_of, mirrors_of
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from testing.e2e.cluster import Cluster
     from testing.e2e.host import Host
     from testing.e2e.people import Clone
+
+RECORDED: Final = re.compile(r"push (\d+) recorded")
 
 
 def wait_for_equality(cluster: Cluster) -> None:
@@ -35,6 +38,13 @@ def pushed(work: Clone, content: bytes) -> tuple[str, str]:
     """Push a changeset; return its node and what the pusher reads."""
     node = work.commit("file.txt", content, "in spite of it")
     return node, work.hg("push").ok().output
+
+
+def number_of(said: str) -> int:
+    """Return the number of the push that a pusher was told."""
+    told = RECORDED.search(said)
+    assert told, said
+    return int(told[1])
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +20,7 @@ from testing.e2e.mirrors import (
     wait_for_absence,
     wait_for_use,
 )
-from testing.faults.mirrors import Reader, pushed, wait_for_equality
+from testing.faults.mirrors import Reader, number_of, pushed, wait_for_equality
 from testing.faults.support import paused, stopped, unplugged
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ pytestmark = [pytest.mark.disruptive, pytest.mark.slow]
 
 UNNOTICED_SECONDS: Final = 5.0
 """For which reads may fail after the death of the mirror that answered them."""
-RECORDED: Final = re.compile(r"push (\d+) recorded")
 
 
 @pytest.fixture(autouse=True)
@@ -58,13 +56,6 @@ def _mirrors_are_back(cluster: Cluster) -> Iterator[None]:
 def work(alice: Person, tmp_path: Path) -> Clone:
     """A clone to push from."""
     return alice.clone(alice.ssh_url(REPOSITORY), tmp_path / "work")
-
-
-def number_of(said: str) -> int:
-    """Return the number of the push that a pusher was told."""
-    told = RECORDED.search(said)
-    assert told, said
-    return int(told[1])
 
 
 def reader_of(cluster: Cluster) -> Host:
