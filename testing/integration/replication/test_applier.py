@@ -196,6 +196,28 @@ def test_a_repository_that_cannot_go_on_is_parked_and_the_others_go_on(site: Sit
     site.applier.wait_for(lambda: site.applier.state()["caught_up"])
 
 
+def test_a_mirror_follows_a_new_primary_and_passes_over_pushes_that_were_given_up(
+    site: Site,
+) -> None:
+    primary = site.primaries["a"]
+    primary.push_commits()
+    site.publish("a")
+    site.applier.start()
+    site.wait("a")
+    last = messages_of(primary, "a")[-1].record
+    primary.epoch = 2
+    primary.push_commits()
+    site.publish("a", last.id)
+    site.wait("a")
+    lost = replace(last, id=last.id + 2, user="bob")
+    publish(site.broker, [PushMessage("a", lost.line(), lost, b"")])
+    primary.push_commits()
+    site.publish("a", last.id + 1)
+    site.wait("a")
+    assert site.is_equal("a")
+    assert site.applier.state()["parked"] == {}
+
+
 def test_the_primary_is_told_what_the_mirror_shows_and_confirms_its_lease(site: Site) -> None:
     async def story() -> None:
         client = await nats.connect(site.broker.url)

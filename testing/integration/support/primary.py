@@ -68,6 +68,7 @@ class Primary:
     def __init__(self, path: Path, identity: str = "7d" * 16) -> None:
         self.path = path
         self.identity = identity
+        self.epoch = 1
         self.repo = create(path)
         self.log = path / ".hg/store/pushlog"
 
@@ -126,6 +127,7 @@ class Primary:
                 for name, (old, new) in sorted(tr.changes[b"bookmarks"].items())
             ),
             markers=tuple(marker.hex() for marker in markers),
+            epoch=self.epoch,
         )
         line = record.line()
         tr.addfinalize(b"pushlog", lambda tr: writing.append(repo.svfs, tr, tip, [line]))
