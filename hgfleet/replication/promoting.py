@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import sys
 import time
@@ -13,7 +14,17 @@ import nats
 
 from hgfleet.core.errors import HgfleetError, PushlogError, UnavailableError
 from hgfleet.pushlog.record import hash_of, parse
-from hgfleet.replication import epochs, fencing, guard, messages, places, promotion, streams
+from hgfleet.replication import (
+    document_files,
+    documents,
+    epochs,
+    fencing,
+    guard,
+    messages,
+    places,
+    promotion,
+    streams,
+)
 from hgfleet.replication.broker_errors import sentence
 from hgfleet.replication.connection import FAILURES
 from hgfleet.replication.promotion import Known, Loss
@@ -91,6 +102,7 @@ class Promotion:
         self._settings, self._source = settings, source
         self._elsewhere, self._accepted, self._say = elsewhere, accepted, say
         self.patience = PATIENCE_SECONDS
+        self._asks_documents = True
 
     async def run(self, tls: ssl.SSLContext | None, *, dry_run: bool = False) -> Term:
         """Check, begin the next term, check again, and note it; return the term.
@@ -143,11 +155,19 @@ class Promotion:
             known = [*self._elsewhere, *await _streamed(api)]
             known += await asyncio.to_thread(self._of_source)
             lost = promotion.refused(promotion.losses(tips, known), self._accepted)
-            if not lost:
+            missing = await asyncio.to_thread(self._missing_documents)
+            if not lost and not missing:
                 return tips
             if time.monotonic() >= until:
                 break
             await asyncio.sleep(PAUSE_SECONDS)
+        if missing:
+            self._say(
+                f"this mirror has not {' and '.join(missing)} of {self._settings.primary} yet; "
+                "what people changed there last is lost, unless it comes before the roles change"
+            )
+        if not lost:
+            return tips
         named = [replace(loss, users=await self._users(api, loss)) for loss in lost]
         raise PromotionRefusedError(
             "acknowledged pushes would be lost:\n" + "\n".join(map(promotion.sentence, named))
@@ -170,6 +190,17 @@ class Promotion:
             )
             return []
 
+    def _missing_documents(self) -> list[str]:
+        if self._source is None or not self._asks_documents:
+            return []
+        try:
+            _, listed = self._source.documents()
+        except HgfleetError as error:
+            self._asks_documents = False
+            self._say(f"{self._settings.primary} does not list its documents: {error}")
+            return []
+        return promotion.missing_documents(_digests(self._settings), listed or ())
+
     async def _users(self, api: JetStreamContext, loss: Loss) -> tuple[str, ...]:
         """Return the users of lost pushes, as far as the place that knows them tells."""
         lines: Iterable[bytes] = ()
@@ -189,6 +220,16 @@ class Promotion:
             if loss.first <= record.id <= loss.last:
                 users.add(record.user)
         return tuple(sorted(users))
+
+
+def _digests(settings: Settings) -> dict[str, str]:
+    """Return the sha256 of the documents that people make, by name."""
+    found = {}
+    for name in (documents.REGISTRY, documents.TOKENS):
+        if (opened := document_files.Documents(settings).open(name)) is not None:
+            with opened:
+                found[name] = hashlib.sha256(opened.read()).hexdigest()
+    return found
 
 
 async def _streamed(api: JetStreamContext) -> list[Known]:

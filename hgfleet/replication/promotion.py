@@ -11,11 +11,21 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.core.errors import UsageError
 from hgfleet.pushlog.log_file import Tip
+from hgfleet.replication import documents
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from hgfleet.replication.documents import Document
+
 _ACCEPTED: Final = re.compile(r"(?P<path>[^@]+)@(?P<first>[0-9]{1,18})(?:-(?P<last>[0-9]{1,18}))?")
+
+
+_OF_PEOPLE: Final = {
+    documents.REGISTRY: "the list of user repositories",
+    documents.TOKENS: "the access tokens",
+}
+"""Documents that are made by people; the others are made anew by jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +79,19 @@ def losses(tips: Mapping[str, Tip], known: Iterable[Known]) -> list[Loss]:
         if before is None or (one.id, -first) > (before.last, -before.first):
             found[one.repository] = Loss(one.path, one.repository, first, one.id, one.where)
     return sorted(found.values(), key=lambda loss: (loss.path, loss.first))
+
+
+def missing_documents(have: Mapping[str, str], listed: Iterable[Document]) -> list[str]:
+    """Return what people changed on the former primary and this mirror does not have yet.
+
+    `have` is the sha256 of documents by name.
+    """
+    wanted = {one.name: one.sha256 for one in listed}
+    return [
+        words
+        for name, words in _OF_PEOPLE.items()
+        if name in wanted and have.get(name) != wanted[name]
+    ]
 
 
 def parse_accepted(text: str) -> Accepted:

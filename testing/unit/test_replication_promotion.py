@@ -4,11 +4,13 @@ import pytest
 
 from hgfleet.core.errors import UsageError
 from hgfleet.pushlog.log_file import Tip
+from hgfleet.replication.documents import Document
 from hgfleet.replication.promotion import (
     Accepted,
     Known,
     Loss,
     losses,
+    missing_documents,
     parse_accepted,
     refused,
     sentence,
@@ -20,6 +22,19 @@ TIPS = {TOOL: Tip(6, "aa" * 32, TOOL, 600, 1)}
 
 def known(number: int, **more: object) -> Known:
     return Known(**{"where": "the stream", "path": "tool", "repository": TOOL, "id": number} | more)  # type: ignore[arg-type]
+
+
+def test_documents_of_people_that_the_mirror_does_not_have_are_named() -> None:
+    listed = [
+        Document("registry", "ab" * 32, 10),
+        Document("tokens", "cd" * 32, 10),
+        Document("manifests/a.manifest", "ef" * 32, 10),
+    ]
+    have = {"registry": "ab" * 32, "tokens": "cd" * 32}
+    assert missing_documents(have, listed) == []
+    assert missing_documents({**have, "tokens": "12" * 32}, listed) == ["the access tokens"]
+    assert missing_documents({}, listed[:1]) == ["the list of user repositories"]
+    assert missing_documents(have, []) == []
 
 
 def test_a_mirror_with_every_push_loses_none() -> None:

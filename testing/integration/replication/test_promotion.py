@@ -12,6 +12,7 @@ import pytest
 
 from hgfleet.pushlog import log_file
 from hgfleet.replication import epochs, fencing, messages, promoting
+from hgfleet.replication.documents import Document
 from hgfleet.replication.promoting import Promotion, PromotionRefusedError
 from hgfleet.replication.promotion import parse_accepted
 from hgfleet.replication.settings import Role
@@ -146,6 +147,28 @@ def test_a_push_that_only_another_host_has_refuses_the_promotion(
         run._elsewhere = promoting.read_positions(file)
         with pytest.raises(PromotionRefusedError, match="push 2 is known to hg1"):
             await run.run(None)
+
+    asyncio.run(story())
+
+
+def test_what_people_changed_and_the_mirror_does_not_have_is_named(
+    primary: Primary, mirror: Primary
+) -> None:
+    class Source:
+        def repositories(self) -> list[object]:
+            return []
+
+        def documents(self) -> tuple[str, tuple[Document, ...]]:
+            return "", (Document("tokens", "ab" * 32, 3),)
+
+    async def story() -> None:
+        await first_pushes(primary, 1)
+        catch_up(mirror, primary)
+        said: list[str] = []
+        run = promotion(mirror, said=said)
+        run._source = Source()  # type: ignore[assignment]
+        await run.run(None, dry_run=True)
+        assert any("has not the access tokens of hg1 yet" in line for line in said), said
 
     asyncio.run(story())
 
