@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hgfleet.replication.leases import Members
     from hgfleet.replication.positions import Positions
     from hgfleet.replication.settings import Settings
+    from hgfleet.replication.streams import Streamed
     from hgfleet.replication.visibility import Shown
 
 SINCE: Final = "events-since"
@@ -223,9 +224,8 @@ class Announcer:
         stream = self._broker.stream
         streamed = None
         if tip is not None or (stream is not None and stream.has_events):
-            found = await self._broker.streamed(repository, messages.EVENTS)
-            streamed = found.id if found is not None else None
-        if tip is None or (streamed or 0) > tip.id:
+            streamed = await self._broker.streamed(repository, messages.EVENTS)
+        if tip is None or (streamed is not None and streamed.is_after(tip)):
             begin = float(self._positions.fact(SINCE))
             tip = await asyncio.to_thread(_first, store, tip or Tip(), streamed, begin)
             if tip.repository not in ("", repository):
@@ -243,7 +243,7 @@ class Announcer:
             messages.EVENTS,
             messages.events(record.repository),
             events.body(record, path, is_public=is_public),
-            {messages.MESSAGE_ID: f"{record.repository}.{record.id}"},
+            {messages.MESSAGE_ID: messages.message_id(record)},
         )
         if not is_known:
             self._say("announced", path=path, repository=record.repository, id=record.id)
@@ -299,7 +299,7 @@ class Announcer:
         }
 
 
-def _first(store: Path, tip: Tip, streamed: int | None, begin: float) -> Tip:
+def _first(store: Path, tip: Tip, streamed: Streamed | None, begin: float) -> Tip:
     """Return the end of the records whose events are out. Raises as `log_reader.read` does."""
     last = log_reader.last(store)
     if last and events.is_announced(last[0].record, streamed, begin):

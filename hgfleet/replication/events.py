@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from hgfleet.pushlog.record import Record
+    from hgfleet.replication.streams import Streamed
 
 VERSION: Final = 1
 
@@ -53,14 +54,14 @@ def since(started: float, *, has_events: bool) -> float:
     return started - WEEK_SECONDS if has_events else started
 
 
-def is_announced(record: Record, streamed: int | None, begin: float) -> bool:
+def is_announced(record: Record, streamed: Streamed | None, begin: float) -> bool:
     """Whether a repository's event of this push, or of a later one, is out.
 
-    `streamed` is the number of the stream's last event of the repository, None without one; `begin`
-    is the result of `since`.
+    `streamed` is the stream's last event of the repository, None without one; `begin` is the result
+    of `since`.
     """
     if streamed is not None:
-        return record.id <= streamed
+        return (record.epoch, record.id) <= (streamed.epoch, streamed.id)
     return record.time < begin * 1000
 
 

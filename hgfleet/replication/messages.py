@@ -129,8 +129,7 @@ class PushMessage:
     @property
     def id(self) -> str:
         """The id by which the broker drops a second copy."""
-        made = f"{self.record.repository}.{self.record.id}"
-        return made if self.record.epoch == 1 else f"{made}.{self.record.epoch}"
+        return message_id(self.record)
 
     def headers(self) -> dict[str, str]:
         """Return the headers of the message."""
@@ -140,6 +139,12 @@ class PushMessage:
     def body(self) -> bytes:
         """Return the body: the line, a line feed, the changegroup."""
         return self.line + b"\n" + self.changegroup
+
+
+def message_id(record: Record) -> str:
+    """Return the id of the messages about a push, in each stream."""
+    made = f"{record.repository}.{record.id}"
+    return made if record.epoch == 1 else f"{made}.{record.epoch}"
 
 
 def decode_push(headers: Mapping[str, str] | None, body: bytes) -> PushMessage:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from nats.js import JetStreamContext
 
+    from hgfleet.pushlog.log_file import Tip
+
 DAY: Final = 24 * 3600.0
 
 MAX_AGE: Final = 7 * DAY
@@ -126,6 +128,10 @@ class Streamed(NamedTuple):
 
     id: int
     epoch: int = 1
+
+    def is_after(self, tip: Tip) -> bool:
+        """Whether it is a later push; one of a later epoch may have a lower number."""
+        return (self.epoch, self.id) > (tip.epoch, tip.id)
 
 
 def number_of(headers: Mapping[str, str] | None, repository: str) -> int | None:

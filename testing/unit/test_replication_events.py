@@ -11,6 +11,7 @@ from hgfleet.pushlog.log_file import Tip
 from hgfleet.pushlog.record import Heads, Record
 from hgfleet.replication import events, messages
 from hgfleet.replication.positions import Positions
+from hgfleet.replication.streams import Streamed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,8 +65,13 @@ def test_events_go_on_where_the_stream_is_or_where_the_relay_began() -> None:
     now = 1_795_440_000.0
     assert events.since(now, has_events=False) == now
     assert events.since(now, has_events=True) == now - 7 * 24 * 3600
-    assert events.is_announced(record(3), 3, now)
-    assert not events.is_announced(record(4), 3, now)
+    assert events.is_announced(record(3), Streamed(3), now)
+    assert not events.is_announced(record(4), Streamed(3), now)
+    # A promotion gave up the push that the event was of.
+    assert not events.is_announced(record(3, epoch=2), Streamed(3), now)
+    assert events.is_announced(record(2), Streamed(1, 2), now)
+    assert Streamed(2, 2).is_after(Tip(3))
+    assert not Streamed(3).is_after(Tip(2, epoch=2))
     assert not events.is_announced(record(4), None, now)
     assert events.is_announced(record(4), None, now + 1)
 

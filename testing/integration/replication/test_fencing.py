@@ -13,7 +13,7 @@ from hgfleet.replication import epochs, fencing
 from hgfleet.replication.epochs import ClaimedError
 from hgfleet.replication.fencing import Term
 from testing.integration.replication.primary import Primary
-from testing.integration.replication.test_relay import (
+from testing.integration.replication.relaying import (
     events,
     ids,
     pushed,

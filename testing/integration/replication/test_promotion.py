@@ -17,7 +17,7 @@ from hgfleet.replication.promoting import Promotion, PromotionRefusedError
 from hgfleet.replication.promotion import parse_accepted
 from hgfleet.replication.settings import Role
 from testing.integration.replication.primary import Primary
-from testing.integration.replication.test_relay import (
+from testing.integration.replication.relaying import (
     events,
     ids,
     pushed,
