@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pytest
 
 from testing.e2e.command import wait_until
 from testing.e2e.mirrors import REPOSITORY, SECONDS, log_of, mirrors_of, wait_for_use
 from testing.faults.mirrors import number_of, pushed, wait_for_equality
+from testing.faults.promotion import promote, towards
 from testing.faults.support import stopped
 
 if TYPE_CHECKING:
@@ -23,15 +23,6 @@ if TYPE_CHECKING:
     from testing.faults.support import Faults
 
 pytestmark = [pytest.mark.disruptive, pytest.mark.slow]
-
-PLAYBOOK: Final = "ansible/playbooks/promote.yml"
-SECONDS_FOR_A_PLAY: Final = 900
-
-
-def promote(cluster: Cluster, host: Host, *options: str) -> str:
-    """Run the playbook; return its output."""
-    words = [PLAYBOOK, "-e", f"promote_to={host.name}", *options]
-    return cluster.ansible("ansible-playbook", *words, seconds=SECONDS_FOR_A_PLAY).ok().stdout
 
 
 @pytest.fixture
@@ -63,19 +54,9 @@ def former(cluster: Cluster, standby: Host) -> Iterator[Host]:
 
 
 @pytest.fixture
-def pusher(cluster: Cluster, alice: Person, standby: Host, tmp_path: Path) -> Person:
+def pusher(alice: Person, standby: Host, tmp_path: Path) -> Person:
     """Alice, whose commands go to the standby."""
-    address = cluster.address(standby)
-    known_hosts = tmp_path / "known_hosts"
-    key = standby.shell("cat /etc/hgfleet/ssh/host_ed25519.pub").split()
-    known_hosts.write_text(f"{address} {key[0]} {key[1]}\n")
-    env = {
-        **cluster.env,
-        "HGFLEET_SSH_HOST": address,
-        "HGFLEET_SSH_PORT": "22",
-        "HGFLEET_KNOWN_HOSTS": str(known_hosts),
-    }
-    return replace(alice, cluster=replace(cluster, env=env))
+    return towards(alice, standby, tmp_path)
 
 
 def test_a_mirror_takes_the_place_of_a_primary_that_is_gone(
