@@ -3,12 +3,16 @@
     ./cluster up
     PYTHONPATH=.:docker .venv/bin/python testing/bench/replication_cluster.py           # 300 pushes
     PYTHONPATH=.:docker .venv/bin/python testing/bench/replication_cluster.py --seed 7
+    PYTHONPATH=.:docker .venv/bin/python testing/bench/replication_cluster.py --outage 300
 
 Clients push over SSH to the primary of the local cluster. Meanwhile sessions of hg, the relay, the
 appliers and the broker are killed (kill -9), containers of the primary, the mirrors and the broker
 are killed and started again, and mirrors and broker lose their network for a time. The seed chooses
 the faults; the machine chooses the points. A client whose push failed pushes again. A push is
 acknowledged when its client was told so: exit code 0 and "push N recorded".
+
+With `--outage` the broker is off for so many seconds instead, and one client pushes; no push may
+fail, and each says that replication is down as soon as the primary knows.
 
 Bars: every acknowledged push is in the push log of the primary and of each mirror, the mirrors'
 `verify` finds all repositories equal, chains are valid, and the logs cover all changesets.
@@ -38,7 +42,7 @@ from testing.e2e.cluster import Cluster
 from testing.e2e.command import run, wait_until
 from testing.e2e.conftest import environment
 from testing.e2e.mirrors import is_equal, mirrors_of, wait_for_use
-from testing.faults.support import has_booted, unplugged
+from testing.faults.support import has_booted, stopped, unplugged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,6 +55,8 @@ if TYPE_CHECKING:
 CLIENTS: Final = 4
 ATTEMPTS: Final = 100
 RETRY_SECONDS: Final = 1.0
+OUTAGE_PAUSE_SECONDS: Final = 2.0
+"""Between two pushes while the broker is off."""
 SECONDS: Final = 180
 """For states that come by themselves after the last fault."""
 PAUSE_SECONDS: Final = (0.2, 3.0)
@@ -149,6 +155,15 @@ class Client:
                 self.problem = f"{self.path}: {done}"
                 return
 
+    def push(self) -> str:
+        """Push a changeset, which must be acknowledged; return what was told."""
+        node = self._work.commit("file.txt", os.urandom(512), "without a broker")
+        done = self._work.hg("push").ok()
+        told = TOLD.search(done.output)
+        assert told, done
+        self.acknowledged[int(told[1])] = node
+        return done.output
+
     def logs(self, hosts: Sequence[Host]) -> list[str]:
         """Return the push log of each host."""
         return [host.shell(f"cat /srv/hg/repos/{self.path}/.hg/store/pushlog") for host in hosts]
@@ -207,8 +222,34 @@ def check(cluster: Cluster, clients: Sequence[Client]) -> list[Row]:
     return rows
 
 
-def measure(cluster: Cluster, options: argparse.Namespace, folder: Path) -> int:
-    """Push under faults, check and print; return 1 if a bar is missed."""
+def measure_outage(cluster: Cluster, options: argparse.Namespace, folder: Path) -> list[Row]:
+    """Push while the broker is off; return the rows of the table."""
+    client = Client(cluster, 0, folder, 0)
+    said: list[str] = []
+    slowest = 0.0
+    try:
+        with contextmanager(stopped)(cluster, cluster.first("broker")):
+            ends = time.monotonic() + options.outage
+            while (began := time.monotonic()) < ends:
+                said.append(client.push())
+                slowest = max(slowest, time.monotonic() - began)
+                time.sleep(OUTAGE_PAUSE_SECONDS)
+        rows = check(cluster, [client])
+    finally:
+        client.delete()
+    down = ["replication is down" in one for one in said]
+    told = (
+        f"{sum(down)} say so, the first one of them after {down.index(True)}" if any(down) else ""
+    )
+    return [
+        ("pushes without a broker", bool(said), f"{len(said)}, the slowest {slowest:.1f} s"),
+        ("that say so", any(down) and all(down[down.index(True) :]), told),
+        *rows,
+    ]
+
+
+def measure(cluster: Cluster, options: argparse.Namespace, folder: Path) -> list[Row]:
+    """Push under faults and compare; return the rows of the table."""
     each = -(-options.pushes // CLIENTS)
     clients = [Client(cluster, number, folder, each) for number in range(CLIENTS)]
     threads = [threading.Thread(target=client.run) for client in clients]
@@ -233,9 +274,7 @@ def measure(cluster: Cluster, options: argparse.Namespace, folder: Path) -> int:
     finally:
         for client in clients:
             client.delete()
-    for name, held, measured in rows:
-        print(f"{name:28} {'held' if held else 'MISSED':7} {measured}")
-    return 0 if all(held for _, held, _ in rows) else 1
+    return rows
 
 
 def main() -> int:
@@ -243,9 +282,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--pushes", type=int, default=300)
     parser.add_argument("--seed", type=int, default=11)
+    parser.add_argument("--outage", type=float, default=0, metavar="SECONDS")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hgfleet-bench-") as folder:
-        return measure(Cluster(environment()), options, Path(folder))
+        measured = measure_outage if options.outage else measure
+        rows = measured(Cluster(environment()), options, Path(folder))
+    for name, held, value in rows:
+        print(f"{name:28} {'held' if held else 'MISSED':7} {value}")
+    return 0 if all(held for _, held, _ in rows) else 1
 
 
 if __name__ == "__main__":
