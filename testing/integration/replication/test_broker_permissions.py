@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import subprocess
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import jinja2
 import nats
 import nats.errors
 import nats.js.errors
 import pytest
-import yaml
 from nats.js.api import ConsumerConfig, DeliverPolicy, StreamConfig
 
 from hgfleet.replication import messages
@@ -22,6 +19,13 @@ from hgfleet.replication.feed_server import FeedServer
 from hgfleet.replication.pulling import ensure_consumer, messages_of
 from hgfleet.replication.settings import Role, Settings
 from hgfleet.webhooks.daemon import CONSUMER
+from testing.integration.replication.secured import (
+    BROKER,
+    MIRRORS,
+    PRIMARY,
+    Authority,
+    configuration,
+)
 from testing.integration.support.broker import Broker
 
 if TYPE_CHECKING:
@@ -29,9 +33,6 @@ if TYPE_CHECKING:
 
     from nats.aio.client import Client
 
-ROLE: Final = Path(__file__).resolve().parents[3] / "ansible/roles/replication"
-PRIMARY: Final = "hg1.example.org"
-MIRRORS: Final = ("web1.example.org", "web2.example.org")
 SUBJECTS: Final = {
     messages.PUSHES: "hgfleet.pushes.*",
     messages.DOCUMENTS: "hgfleet.documents.*",
@@ -41,62 +42,6 @@ ANSWER: Final = 30.0
 """Bound of a wait for an answer that comes (seconds), also on a machine under load."""
 
 
-def configuration(tls: Path) -> str:
-    """Return what the role writes after the sections that the test's broker has of its own."""
-    loader = jinja2.FileSystemLoader(ROLE / "templates")
-    environment = jinja2.Environment(loader=loader, trim_blocks=True)  # noqa: S701  (no HTML)
-    values = yaml.safe_load((ROLE / "vars/main.yml").read_text())
-    text = environment.get_template("nats.conf.j2").render(
-        ansible_managed="managed",
-        inventory_hostname="broker1.example.org",
-        replication_brokers=["broker1.example.org"],
-        replication_primary=PRIMARY,
-        replication_mirrors=list(MIRRORS),
-        replication_broker_port=4222,
-        replication_broker_disk="1G",
-        _replication_checksums={"/etc/hgfleet/tls/cert.pem": "0"},
-        _replication_streams=values["_replication_streams"],
-    )
-    before, rest = text.split("\njetstream {", 1)
-    settings, tls_section = before.split("\ntls {", 1)
-    assert "listen" in settings
-    users = rest.split("\n}\n", 1)[1]
-    return ("tls {" + tls_section + users).replace("/etc/hgfleet/tls", str(tls))
-
-
-class Authority:
-    """A CA with certificates of hosts, as the role `base` makes them."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir()
-        self._openssl(
-            *("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
-            *("-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=CA"),
-        )
-        self.sign("broker1.example.org", "cert", "DNS:broker1.example.org,IP:127.0.0.1", "key")
-
-    def sign(self, name: str, file: str, names: str = "", key: str = "") -> ssl.SSLContext:
-        """Make a certificate and return the TLS settings of a client that has it."""
-        key = key or f"{file}-key"
-        self._openssl(
-            *("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
-            *("-keyout", f"{key}.pem", "-out", f"{file}.csr", "-subj", f"/CN={name}"),
-        )
-        # As in the cluster, a certificate has names beside that of the host.
-        (self.folder / "ext").write_text(f"subjectAltName={names or f'DNS:{name},DNS:localhost'}\n")
-        self._openssl(
-            *("x509", "-req", "-in", f"{file}.csr", "-CA", "ca.pem", "-CAkey", "ca.key"),
-            *("-CAcreateserial", "-days", "2", "-extfile", "ext", "-out", f"{file}.pem"),
-        )
-        context = ssl.create_default_context(cafile=str(self.folder / "ca.pem"))
-        context.load_cert_chain(self.folder / f"{file}.pem", self.folder / f"{key}.pem")
-        return context
-
-    def _openssl(self, *words: str) -> None:
-        subprocess.run(["openssl", *words], cwd=self.folder, check=True, capture_output=True)
-
-
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("authority") / "tls")
@@ -104,6 +49,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture
 def secured(tmp_path: Path, authority: Authority) -> Iterator[Broker]:
+    authority.sign(BROKER, "cert", f"DNS:{BROKER},IP:127.0.0.1", "key")
     made = Broker(tmp_path / "secured", configuration(authority.folder), scheme="tls")
     made.start()
     try:

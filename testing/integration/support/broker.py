@@ -31,7 +31,7 @@ class Broker:
     def __init__(self, folder: Path, more: str = "", *, scheme: str = "nats") -> None:
         self.folder, self.more, self.scheme = folder, more, scheme
         folder.mkdir(parents=True, exist_ok=True)
-        self.port = _free_port()
+        self.port = free_port()
         self.log = folder / "nats.log"
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -108,7 +108,8 @@ class Broker:
         self.process.send_signal(signal.SIGCONT)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that no program has."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
         return port

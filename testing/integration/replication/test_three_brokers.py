@@ -1,0 +1,156 @@
+"""Three brokers, as the role `replication` configures them, each with a copy of every stream."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from hgfleet.replication import messages
+from hgfleet.replication.connection import FAILURES, close, connect
+from testing.integration.replication.primary import Primary
+from testing.integration.replication.relaying import SECONDS, events, relaying, until
+from testing.integration.replication.secured import (
+    CLIENTS_PORT,
+    MIRRORS,
+    PRIMARY,
+    ROUTES_PORT,
+    Authority,
+    configuration,
+)
+from testing.integration.support.broker import Broker, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+NAMES: Final = ("broker1.example.org", "broker2.example.org", "broker3.example.org")
+REFUSED_ROUTE: Final = "Router connection closed: Authentication Failure"
+"""Of the log of a broker."""
+
+
+def member(folder: Path, name: str, tls: Path, routes: Sequence[int]) -> Broker:
+    """Return a broker of the three, whose host names lead to ports of this machine."""
+    text = configuration(tls, name, NAMES)
+    made = Broker(folder / name, "", scheme="tls")
+    text = text.replace(f"{name}:{CLIENTS_PORT}", f"localhost:{made.port}")
+    for one, port in zip(NAMES, routes, strict=True):
+        text = text.replace(f"{one}:{ROUTES_PORT}", f"localhost:{port}")
+    own = routes[NAMES.index(name)]
+    made.more = text.replace(f"0.0.0.0:{ROUTES_PORT}", f"127.0.0.1:{own}")
+    return made
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    """The site's CA, with certificates of the brokers and of the primary."""
+    made = Authority(tmp_path / "tls")
+    made.sign("broker", "cert", "DNS:localhost,IP:127.0.0.1", "key")
+    made.sign(PRIMARY, "primary")
+    return made
+
+
+@pytest.fixture
+def routes() -> list[int]:
+    """The ports between the brokers."""
+    return [free_port() for _ in NAMES]
+
+
+@pytest.fixture
+def brokers(tmp_path: Path, authority: Authority, routes: list[int]) -> Iterator[list[Broker]]:
+    """Three brokers that run."""
+    made = [member(tmp_path, name, authority.folder, routes) for name in NAMES]
+    try:
+        for broker in made:
+            broker.start()
+        yield made
+    finally:
+        for broker in made:
+            broker.kill()
+
+
+@pytest.fixture
+def primary(tmp_path: Path, authority: Authority, brokers: list[Broker]) -> Primary:
+    """A primary that knows the three."""
+    made = Primary(tmp_path / "hg1", brokers[0], MIRRORS)
+    made.add("team/tool")
+    made.settings = replace(
+        made.settings,
+        host=PRIMARY,
+        primary=PRIMARY,
+        brokers=tuple(broker.url for broker in brokers),
+        replicas=3,
+        certificate=authority.folder / "primary.pem",
+        key=authority.folder / "primary-key.pem",
+        ca=authority.folder / "ca.pem",
+    )
+    return made
+
+
+async def stream(primary: Primary) -> Any:
+    """Return what a broker says of the stream of pushes."""
+    client = await connect(primary.settings, "test")
+    try:
+        return await client.jetstream(timeout=SECONDS).stream_info(messages.PUSHES)
+    finally:
+        await close(client)
+
+
+async def settled(primary: Primary) -> None:
+    """Wait until every broker has all of the stream."""
+    deadline = time.monotonic() + SECONDS
+    while True:
+        with contextlib.suppress(*FAILURES):
+            cluster = (await stream(primary)).cluster
+            if cluster.leader and all(one.current and not one.offline for one in cluster.replicas):
+                return
+        assert time.monotonic() < deadline, f"no copies on all brokers within {SECONDS:g} s"
+        await asyncio.sleep(0.1)
+
+
+def test_pushes_go_on_without_the_broker_that_leads_the_others(
+    primary: Primary, brokers: list[Broker]
+) -> None:
+    async def story() -> None:
+        async with relaying(primary, scan_seconds=0.1) as relay:
+
+            async def published(count: int) -> None:
+                primary.push("team/tool")
+                await until(f"{count} messages", lambda: events(relay).count("published") >= count)
+
+            await published(1)
+            found = await stream(primary)
+            assert (found.config.num_replicas, len(found.cluster.replicas)) == (3, 2)
+            leader = brokers[NAMES.index(found.cluster.leader)]
+            leader.kill()
+            await published(2)
+            leader.start()
+            await settled(primary)
+            assert (await stream(primary)).state.messages == 2
+
+    asyncio.run(story())
+
+
+def test_a_certificate_of_another_host_opens_no_route(
+    tmp_path: Path, authority: Authority, brokers: list[Broker], routes: list[int]
+) -> None:
+    folder = tmp_path / "stranger"
+    folder.mkdir()
+    authority.sign(MIRRORS[0], "stranger", f"DNS:{MIRRORS[0]}")
+    for source, name in (("stranger", "cert"), ("stranger-key", "key"), ("ca", "ca")):
+        shutil.copy(authority.folder / f"{source}.pem", folder / f"{name}.pem")
+    known = brokers[1].log.read_text().count(REFUSED_ROUTE)
+
+    made = member(folder, NAMES[0], folder, [free_port(), *routes[1:]])
+    made.start()
+    try:
+        asyncio.run(
+            until("a refusal", lambda: brokers[1].log.read_text().count(REFUSED_ROUTE) > known)
+        )
+    finally:
+        made.kill()
