@@ -32,6 +32,7 @@ from hgfleet.replication.connection import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
     connect,
+    ending,
 )
 from hgfleet.replication.guard import Guard
 
@@ -85,7 +86,7 @@ class Broker:
             while True:
                 self._lost.clear()
                 try:
-                    await self._attempt()
+                    await ending(self._connect())
                 except (*FAILURES, HgfleetError, ValueError) as error:
                     self._fail(error)
                     await self._close()
@@ -120,22 +121,6 @@ class Broker:
         self.ready.clear()
         self._cause = error
         self._lost.set()
-
-    async def _attempt(self) -> None:
-        """Connect, in a task of its own: nats-py may swallow the cancellation of this one there.
-
-        So does `asyncio.wait_for` before Python 3.12, where an answer comes in the same moment.
-        """
-        connecting = asyncio.ensure_future(self._connect())
-        try:
-            await asyncio.wait({connecting})
-        except asyncio.CancelledError:
-            connecting.cancel()
-            await asyncio.wait({connecting}, timeout=CONNECT_SECONDS)
-            if connecting.done() and not connecting.cancelled():
-                connecting.exception()
-            raise
-        await connecting
 
     async def _connect(self) -> None:
         async def closed() -> None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import nats
 import nats.errors
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from nats.aio.client import Client
 
     from hgfleet.replication.settings import Settings
+
+T = TypeVar("T")
 
 CONNECT_SECONDS: Final = 3
 PING_SECONDS: Final = 5
@@ -30,16 +34,36 @@ FAILURES: Final = (nats.errors.Error, OSError, TimeoutError, asyncio.TimeoutErro
 async def connect(settings: Settings, program: str, **callbacks: Any) -> Client:
     """Connect as this host; raises FAILURES. A connection that ends stays ended."""
     callbacks.setdefault("error_cb", _ignore)
-    return await nats.connect(
-        list(settings.brokers),
-        name=f"{program} {settings.host}",
-        tls=tls(settings),
-        connect_timeout=CONNECT_SECONDS,
-        allow_reconnect=False,
-        ping_interval=PING_SECONDS,
-        max_outstanding_pings=2,
-        **callbacks,
+    return await ending(
+        nats.connect(
+            list(settings.brokers),
+            name=f"{program} {settings.host}",
+            tls=tls(settings),
+            connect_timeout=CONNECT_SECONDS,
+            allow_reconnect=False,
+            ping_interval=PING_SECONDS,
+            max_outstanding_pings=2,
+            **callbacks,
+        )
     )
+
+
+async def ending(work: Coroutine[Any, Any, T]) -> T:
+    """Return what a coroutine returns, in a task of its own: a cancellation ends this one.
+
+    While nats-py connects it may swallow a cancellation, and so does `asyncio.wait_for` before
+    Python 3.12 where an answer comes in the same moment; the daemon would go on.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task})
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait({task}, timeout=CONNECT_SECONDS)
+        if task.done() and not task.cancelled():
+            task.exception()
+        raise
+    return task.result()
 
 
 async def _ignore(_error: Exception) -> None:

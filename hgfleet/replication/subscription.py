@@ -25,6 +25,7 @@ from hgfleet.replication.connection import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
     connect,
+    ending,
 )
 from hgfleet.replication.pulling import LostError
 
@@ -70,7 +71,7 @@ class Subscription:
         pause = FIRST_PAUSE
         while True:
             try:
-                client = await self._connect()
+                client = await ending(self._connect())
                 pause = FIRST_PAUSE
                 hints = asyncio.ensure_future(self._hints(client))
                 try:

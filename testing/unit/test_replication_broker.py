@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import ssl
 
 import nats.errors
@@ -12,9 +10,7 @@ import pytest
 from nats.js.api import RetentionPolicy, StreamConfig
 
 from hgfleet.replication import messages, streams
-from hgfleet.replication.broker import Broker
 from hgfleet.replication.broker_errors import sentence
-from hgfleet.replication.settings import Role, Settings
 
 BROKERS = ("tls://broker1:4222",)
 EXPIRED = ssl.SSLCertVerificationError(1, "certificate verify failed")
@@ -103,31 +99,3 @@ def test_a_message_without_headers_has_no_number() -> None:
 def test_terms_are_kept_for_ever_and_pushes_for_a_week() -> None:
     assert streams.expected(messages.EPOCHS, 1).max_age == 0
     assert streams.expected(messages.PUSHES, 1).max_age == streams.MAX_AGE
-
-
-def test_a_relay_ends_though_its_client_swallows_the_cancellation(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    settings = Settings(Role.PRIMARY, "hg1", "hg1", "https://hg1:7460", BROKERS, ("hgweb1",))
-
-    async def prepare(_broker: Broker) -> None:
-        pass
-
-    async def story() -> None:
-        began = asyncio.Event()
-
-        async def swallow(_broker: Broker) -> None:
-            began.set()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.Event().wait()
-
-        monkeypatch.setattr(Broker, "_connect", swallow)
-        broker = Broker(settings, lambda *_, **__: None, {}, prepare)
-        task = asyncio.ensure_future(broker.run())
-        await began.wait()
-        task.cancel()
-        await asyncio.wait({task}, timeout=30)
-        assert task.cancelled()
-        assert not broker.ready.is_set()
-
-    asyncio.run(story())
