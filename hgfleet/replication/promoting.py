@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import nats
+import nats.js.errors
 
 from hgfleet.core.errors import HgfleetError, PushlogError, UnavailableError
 from hgfleet.pushlog.record import hash_of, parse
@@ -152,7 +153,7 @@ class Promotion:
         while True:
             found = await asyncio.to_thread(places.find, self._settings.repositories)
             tips = {identity: place.tip for identity, place in found.items()}
-            known = [*self._elsewhere, *await _streamed(api)]
+            known = [*self._elsewhere, *await _streamed(api, self._settings)]
             known += await asyncio.to_thread(self._of_source)
             lost = promotion.refused(promotion.losses(tips, known), self._accepted)
             missing = await asyncio.to_thread(self._missing_documents)
@@ -232,8 +233,9 @@ def _digests(settings: Settings) -> dict[str, str]:
     return found
 
 
-async def _streamed(api: JetStreamContext) -> list[Known]:
+async def _streamed(api: JetStreamContext, settings: Settings) -> list[Known]:
     """Return the last push of each repository that the stream has."""
+    acknowledged = await _acknowledged(api, settings.host)
     subjects = messages.pushes("*")
     info = await api.stream_info(messages.PUSHES, subjects_filter=subjects)
     found = []
@@ -247,8 +249,19 @@ async def _streamed(api: JetStreamContext) -> list[Known]:
         line = (message.data or b"").partition(b"\n")[0]
         path = headers.get(messages.PATH, identity)
         epoch = streams.epoch_of(headers)
-        found.append(Known(STREAM, path, identity, number, hash_of(line) if line else "", epoch))
+        hashed = hash_of(line) if line else ""
+        is_done = (message.seq or 0) <= acknowledged and not (settings.repositories / path).is_dir()
+        found.append(Known(STREAM, path, identity, number, hashed, epoch, is_done))
     return found
+
+
+async def _acknowledged(api: JetStreamContext, host: str) -> int:
+    """Return the sequence up to which a mirror has acknowledged the stream of pushes."""
+    try:
+        info = await api.consumer_info(messages.PUSHES, messages.token(host))
+    except nats.js.errors.NotFoundError:
+        return 0
+    return info.ack_floor.stream_seq if info.ack_floor else 0
 
 
 async def _lines(api: JetStreamContext, identity: str) -> list[bytes]:

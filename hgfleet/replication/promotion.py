@@ -30,7 +30,11 @@ _OF_PEOPLE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The last push of a repository that another place has; `hash` is empty where unknown."""
+    """The last push of a repository that another place has; `hash` is empty where unknown.
+
+    `is_done` says that this mirror has taken it from the stream, and has no repository of that path
+    any more: it was deleted since.
+    """
 
     where: str
     path: str
@@ -38,6 +42,7 @@ class Known:
     id: int
     hash: str = ""
     epoch: int = 1
+    is_done: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,8 @@ def losses(tips: Mapping[str, Tip], known: Iterable[Known]) -> list[Loss]:
     for one in known:
         tip = tips.get(one.repository, Tip())
         if one.epoch < tip.epoch or not one.id:
+            continue
+        if one.is_done and one.repository not in tips:
             continue
         differs = one.id == tip.id and one.hash not in ("", tip.hash)
         if one.id <= tip.id and not differs:

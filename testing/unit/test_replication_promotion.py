@@ -37,6 +37,13 @@ def test_documents_of_people_that_the_mirror_does_not_have_are_named() -> None:
     assert missing_documents(have, []) == []
 
 
+def test_pushes_of_a_repository_that_was_deleted_are_not_lost() -> None:
+    assert losses(TIPS, [known(1, repository=OTHER, is_done=True)]) == []
+    assert losses(TIPS, [known(1, repository=OTHER)])
+    # The repository is there, and the push is not.
+    assert losses(TIPS, [known(7, is_done=True)])
+
+
 def test_a_mirror_with_every_push_loses_none() -> None:
     assert losses(TIPS, [known(6), known(5), known(6, hash="aa" * 32)]) == []
     assert losses(TIPS, [known(0, repository=OTHER)]) == []

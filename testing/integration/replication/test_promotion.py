@@ -9,15 +9,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from nats.js.api import DeliverPolicy
 
 from hgfleet.pushlog import log_file
-from hgfleet.replication import epochs, fencing, messages, promoting
+from hgfleet.replication import epochs, fencing, messages, promoting, pulling
+from hgfleet.replication.connection import close, connect
 from hgfleet.replication.documents import Document
 from hgfleet.replication.promoting import Promotion, PromotionRefusedError
 from hgfleet.replication.promotion import parse_accepted
 from hgfleet.replication.settings import Role
 from testing.integration.replication.primary import Primary
 from testing.integration.replication.relaying import (
+    SECONDS,
     events,
     ids,
     pushed,
@@ -128,6 +131,31 @@ def test_a_push_that_the_mirror_does_not_have_is_named_and_refuses_the_promotion
         last = (await stream_of(broker))[-1]
         assert messages.decode_push(*last).record.user == "bob"
         assert messages.decode_push(*last).record.id == 2
+
+    asyncio.run(story())
+
+
+async def acknowledge(mirror: Primary) -> None:
+    """Take all pushes from the stream, as the applier of the mirror does."""
+    client = await connect(mirror.settings, "test")
+    name = messages.token(mirror.settings.host)
+    await pulling.ensure_consumer(client, messages.PUSHES, name, DeliverPolicy.ALL, 512)
+    last = (await client.jetstream().stream_info(messages.PUSHES)).state.last_seq
+    async for message in pulling.messages_of(client, messages.PUSHES, name):
+        await message.ack_sync(timeout=int(SECONDS))
+        if message.metadata.sequence.stream == last:
+            break
+    await close(client)
+
+
+def test_a_deleted_repository_refuses_no_promotion(primary: Primary, mirror: Primary) -> None:
+    async def story() -> None:
+        await first_pushes(primary, 2)
+        shutil.rmtree(mirror.path(TOOL))
+        with pytest.raises(PromotionRefusedError, match="push 1-2 by alice"):
+            await promotion(mirror).run(None, dry_run=True)
+        await acknowledge(mirror)
+        assert (await promotion(mirror).run(None)).primary == "hgweb1"
 
     asyncio.run(story())
 
