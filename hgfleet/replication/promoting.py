@@ -218,7 +218,8 @@ class Promotion:
                 record = parse(line)
             except PushlogError:
                 continue
-            if loss.first <= record.id <= loss.last:
+            # An adoption has no user.
+            if loss.first <= record.id <= loss.last and record.user:
                 users.add(record.user)
         return tuple(sorted(users))
 
