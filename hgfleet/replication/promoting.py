@@ -153,8 +153,11 @@ class Promotion:
         while True:
             found = await asyncio.to_thread(places.find, self._settings.repositories)
             tips = {identity: place.tip for identity, place in found.items()}
-            known = [*self._elsewhere, *await _streamed(api, self._settings)]
-            known += await asyncio.to_thread(self._of_source)
+            streamed = await _streamed(api, self._settings)
+            listed = await asyncio.to_thread(self._of_source)
+            if self._source is not None:
+                streamed = promotion.there(streamed, listed)
+            known = [*self._elsewhere, *streamed, *listed]
             lost = promotion.refused(promotion.losses(tips, known), self._accepted)
             missing = await asyncio.to_thread(self._missing_documents)
             if not lost and not missing:

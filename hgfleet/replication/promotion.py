@@ -88,6 +88,15 @@ def losses(tips: Mapping[str, Tip], known: Iterable[Known]) -> list[Loss]:
     return sorted(found.values(), key=lambda loss: (loss.path, loss.first))
 
 
+def there(streamed: Iterable[Known], listed: Iterable[Known]) -> list[Known]:
+    """Return the streamed pushes of repositories that the primary lists; it deleted the others.
+
+    The listing is younger than the pushes.
+    """
+    identities = {one.repository for one in listed}
+    return [one for one in streamed if one.repository in identities]
+
+
 def missing_documents(have: Mapping[str, str], listed: Iterable[Document]) -> list[str]:
     """Return what people changed on the former primary and this mirror does not have yet.
 

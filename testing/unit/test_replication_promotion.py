@@ -14,6 +14,7 @@ from hgfleet.replication.promotion import (
     parse_accepted,
     refused,
     sentence,
+    there,
 )
 
 TOOL, OTHER = "ab" * 16, "cd" * 16
@@ -42,6 +43,12 @@ def test_pushes_of_a_repository_that_was_deleted_are_not_lost() -> None:
     assert losses(TIPS, [known(1, repository=OTHER)])
     # The repository is there, and the push is not.
     assert losses(TIPS, [known(7, is_done=True)])
+
+
+def test_pushes_of_a_repository_that_the_primary_does_not_list_are_not_lost() -> None:
+    streamed = [known(7), known(1, repository=OTHER)]
+    assert there(streamed, [known(7, where="hg1")]) == [known(7)]
+    assert there(streamed, []) == []
 
 
 def test_a_mirror_with_every_push_loses_none() -> None:
