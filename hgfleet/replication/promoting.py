@@ -155,8 +155,8 @@ class Promotion:
             tips = {identity: place.tip for identity, place in found.items()}
             streamed = await _streamed(api, self._settings)
             listed = await asyncio.to_thread(self._of_source)
-            if self._source is not None:
-                streamed = promotion.there(streamed, listed)
+            answered = None if self._source is None else listed
+            streamed = promotion.without_deleted(streamed, tips, answered)
             known = [*self._elsewhere, *streamed, *listed]
             lost = promotion.refused(promotion.losses(tips, known), self._accepted)
             missing = await asyncio.to_thread(self._missing_documents)
@@ -254,8 +254,9 @@ async def _streamed(api: JetStreamContext, settings: Settings) -> list[Known]:
         path = headers.get(messages.PATH, identity)
         epoch = streams.epoch_of(headers)
         hashed = hash_of(line) if line else ""
-        is_done = (message.seq or 0) <= acknowledged and not (settings.repositories / path).is_dir()
-        found.append(Known(STREAM, path, identity, number, hashed, epoch, is_done))
+        is_taken = (message.seq or 0) <= acknowledged
+        is_here = (settings.repositories / path).is_dir()
+        found.append(Known(STREAM, path, identity, number, hashed, epoch, is_taken, is_here))
     return found
 
 

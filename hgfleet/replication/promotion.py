@@ -32,8 +32,8 @@ _OF_PEOPLE: Final = {
 class Known:
     """The last push of a repository that another place has; `hash` is empty where unknown.
 
-    `is_done` says that this mirror has taken it from the stream, and has no repository of that path
-    any more: it was deleted since.
+    Of a push of the stream, `is_taken` says that this mirror has acknowledged it, `is_here` that it
+    has a repository of that path.
     """
 
     where: str
@@ -42,7 +42,8 @@ class Known:
     id: int
     hash: str = ""
     epoch: int = 1
-    is_done: bool = False
+    is_taken: bool = False
+    is_here: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +77,6 @@ def losses(tips: Mapping[str, Tip], known: Iterable[Known]) -> list[Loss]:
         tip = tips.get(one.repository, Tip())
         if one.epoch < tip.epoch or not one.id:
             continue
-        if one.is_done and one.repository not in tips:
-            continue
         differs = one.id == tip.id and one.hash not in ("", tip.hash)
         if one.id <= tip.id and not differs:
             continue
@@ -88,13 +87,21 @@ def losses(tips: Mapping[str, Tip], known: Iterable[Known]) -> list[Loss]:
     return sorted(found.values(), key=lambda loss: (loss.path, loss.first))
 
 
-def there(streamed: Iterable[Known], listed: Iterable[Known]) -> list[Known]:
-    """Return the streamed pushes of repositories that the primary lists; it deleted the others.
+def without_deleted(
+    streamed: Iterable[Known], tips: Mapping[str, Tip], listed: Iterable[Known] | None
+) -> list[Known]:
+    """Return the streamed pushes except those of repositories that were deleted since.
 
-    The listing is younger than the pushes.
+    They are nowhere on this mirror, and it has taken the push, or the primary answers and does not
+    list them; its listing `listed` is younger than the pushes, None without an answer.
     """
-    identities = {one.repository for one in listed}
-    return [one for one in streamed if one.repository in identities]
+    there = None if listed is None else {one.repository for one in listed}
+
+    def is_deleted(one: Known) -> bool:
+        gone = there is not None and one.repository not in there
+        return not one.is_here and one.repository not in tips and (one.is_taken or gone)
+
+    return [one for one in streamed if not is_deleted(one)]
 
 
 def missing_documents(have: Mapping[str, str], listed: Iterable[Document]) -> list[str]:

@@ -14,7 +14,7 @@ from hgfleet.replication.promotion import (
     parse_accepted,
     refused,
     sentence,
-    there,
+    without_deleted,
 )
 
 TOOL, OTHER = "ab" * 16, "cd" * 16
@@ -38,17 +38,24 @@ def test_documents_of_people_that_the_mirror_does_not_have_are_named() -> None:
     assert missing_documents(have, []) == []
 
 
-def test_pushes_of_a_repository_that_was_deleted_are_not_lost() -> None:
-    assert losses(TIPS, [known(1, repository=OTHER, is_done=True)]) == []
-    assert losses(TIPS, [known(1, repository=OTHER)])
-    # The repository is there, and the push is not.
-    assert losses(TIPS, [known(7, is_done=True)])
-
-
-def test_pushes_of_a_repository_that_the_primary_does_not_list_are_not_lost() -> None:
-    streamed = [known(7), known(1, repository=OTHER)]
-    assert there(streamed, [known(7, where="hg1")]) == [known(7)]
-    assert there(streamed, []) == []
+@pytest.mark.parametrize(
+    ("push", "listed", "stays"),
+    [
+        ({"is_taken": True}, None, False),
+        ({}, [], False),
+        ({}, None, True),
+        ({}, [OTHER], True),
+        # It is on this mirror, under this path or another one, perhaps without the push.
+        ({"is_taken": True, "is_here": True}, [], True),
+        ({"is_taken": True, "repository": TOOL}, [], True),
+    ],
+)
+def test_pushes_of_a_repository_that_was_deleted_are_not_lost(
+    push: dict[str, object], listed: list[str] | None, *, stays: bool
+) -> None:
+    one = known(7, **{"repository": OTHER, "is_here": False} | push)
+    answer = None if listed is None else [known(7, repository=name) for name in listed]
+    assert without_deleted([one], TIPS, answer) == ([one] if stays else [])
 
 
 def test_a_mirror_with_every_push_loses_none() -> None:
