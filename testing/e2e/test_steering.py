@@ -164,7 +164,8 @@ def provider(cluster: Cluster) -> Iterator[Callable[[str], None]]:
 
     Gives a function that publishes a file and lets the prober fetch it.
     """
-    host, server = cluster.first("web"), cluster.first("directory")
+    # Any web host may answer the client, and each reads its own settings.
+    webs, server = cluster.all("web"), cluster.first("directory")
     address = cluster.address(server)
     serve = """
 import http.server, ssl
@@ -180,34 +181,37 @@ made.serve_forever()
     unit = "--unit=provider --quiet --collect"
     server.run("systemd-run", *unit.split(), "/usr/bin/python3", "-c", serve).ok()
     settings = "/etc/hgfleet/steering.toml"
-    before = host.shell(f"cat {settings}")
+    write = ["sh", "-c", f"cat >{settings}.new && mv {settings}.new {settings}"]
+    before = {host: host.shell(f"cat {settings}") for host in webs}
     table = (
         f'[[provider]]\nname = "aws"\nurl = "https://{address}:9443/ip-ranges.json"\n'
         '[provider.regions]\nus-west-2 = "west"\n\n'
     )
-    write = ["sh", "-c", f"cat >{settings}.new && mv {settings}.new {settings}"]
-    host.run(
-        *write, stdin=before.replace("# Regions of clients", table + "# Regions of clients")
-    ).ok()
+    for host, text in before.items():
+        host.run(
+            *write, stdin=text.replace("# Regions of clients", table + "# Regions of clients")
+        ).ok()
 
     def publish(text: str) -> None:
         server.run("sh", "-c", "cat >/run/provider/ip-ranges.json", stdin=text).ok()
-        cursor = host.journal_cursor()
-        host.systemctl("restart", "hgfleet-steering").ok()
-        wait_until(
-            "the prober has looked at the file",
-            lambda: [
-                line
-                for line in host.journal_after(cursor, "--unit=hgfleet-steering")
-                if "event=steering.ranges" in line
-            ],
-        )
+        cursors = {host: host.journal_cursor() for host in webs}
+        for host, cursor in cursors.items():
+            host.systemctl("restart", "hgfleet-steering").ok()
+            wait_until(
+                f"the prober of {host.name} has looked at the file",
+                lambda host=host, cursor=cursor: [
+                    line
+                    for line in host.journal_after(cursor, "--unit=hgfleet-steering")
+                    if "event=steering.ranges" in line
+                ],
+            )
 
     yield publish
-    host.run(*write, stdin=before).ok()
-    host.shell(
-        "rm -f /var/lib/hgfleet-steering/ranges-aws.json; systemctl restart hgfleet-steering"
-    )
+    for host, text in before.items():
+        host.run(*write, stdin=text).ok()
+        host.shell(
+            "rm -f /var/lib/hgfleet-steering/ranges-aws.json; systemctl restart hgfleet-steering"
+        )
     server.shell("systemctl stop provider; rm -r /run/provider")
 
 
@@ -217,7 +221,6 @@ def test_networks_that_a_provider_publishes_count_until_a_better_file_comes(
     cluster: Cluster, clients: Mapping[str, Client], provider: Callable[[str], None]
 ) -> None:
     client, network = clients["elsewhere"], cluster.env["HGFLEET_CLUSTER_NETWORK"]
-    web = cluster.first("web")
 
     def first() -> list[str]:
         return names(cluster, client.told(f"https://proxy1/{REPOSITORY}"))[:1]
@@ -225,9 +228,11 @@ def test_networks_that_a_provider_publishes_count_until_a_better_file_comes(
     region = {"ip_prefix": f"{network}.64/26", "region": "us-west-2", "service": "EC2"}
     provider(json.dumps({"prefixes": [region] * 3, "ipv6_prefixes": []}))
     wait_until("the client is in that region", lambda: first() == ["s3-2/stream"])
-    assert web.run("hgfleet", "steering", "where", client.address).ok().stdout == "west\n"
-    # The inventory's own networks are longer than a provider's, so theirs counts.
-    assert web.run("hgfleet", "steering", "where", clients["east"].address).ok().stdout == "east\n"
+    for web in cluster.all("web"):
+        assert web.run("hgfleet", "steering", "where", client.address).ok().stdout == "west\n"
+        # The inventory's own networks are longer than a provider's, so theirs counts.
+        east = web.run("hgfleet", "steering", "where", clients["east"].address).ok()
+        assert east.stdout == "east\n"
 
     wrong = ("<html>", json.dumps({"prefixes": [{"ip_prefix": "0.0.0.0/33"}], "ipv6_prefixes": []}))
     for text in wrong:
