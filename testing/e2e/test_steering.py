@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -192,19 +193,18 @@ made.serve_forever()
             *write, stdin=text.replace("# Regions of clients", table + "# Regions of clients")
         ).ok()
 
+    def looked(host: Host, cursor: str) -> bool:
+        lines = host.journal_after(cursor, "--unit=hgfleet-steering")
+        return any("event=steering.ranges" in line for line in lines)
+
     def publish(text: str) -> None:
         server.run("sh", "-c", "cat >/run/provider/ip-ranges.json", stdin=text).ok()
         cursors = {host: host.journal_cursor() for host in webs}
-        for host, cursor in cursors.items():
+        for host in webs:
             host.systemctl("restart", "hgfleet-steering").ok()
-            wait_until(
-                f"the prober of {host.name} has looked at the file",
-                lambda host=host, cursor=cursor: [
-                    line
-                    for line in host.journal_after(cursor, "--unit=hgfleet-steering")
-                    if "event=steering.ranges" in line
-                ],
-            )
+        for host, cursor in cursors.items():
+            asked = partial(looked, host, cursor)
+            wait_until(f"the prober of {host.name} has looked at the file", asked)
 
     yield publish
     for host, text in before.items():
