@@ -234,7 +234,7 @@ def controller_environment() -> dict[str, str]:
     env = dict(os.environ)
     env["PATH"] = f"{VENV / 'bin'}{os.pathsep}{env.get('PATH', os.defpath)}"
     env["VIRTUAL_ENV"] = str(VENV)
-    env["ANSIBLE_CONFIG"] = str(ROOT / "ansible/ansible.cfg")
+    env["ANSIBLE_CONFIG"] = str(ROOT / "ansible.cfg")
     env["PYTHONPATH"] = str(ROOT)
     env.update(mitogen_environment(env))
     return env

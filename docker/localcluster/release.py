@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import tomllib
@@ -15,6 +16,7 @@ from localcluster import images
 
 SOURCES = ROOT / "docker/release"
 CLIENTS = ROOT / "docker/clients"
+LAST = CACHE / "release/last.json"
 # The controller's own way to package indexes, which a build step needs too.
 PASSED_ON = (
     "http_proxy",
@@ -56,7 +58,17 @@ def ensure() -> Release:
         mounts = [(wheels, "/wheels"), *((s, f"/src/{s.name}") for s in sources)]
         with Step("release", f"assembling {version} (about 30 s)"):
             _build("assemble.sh", mounts, {"VERSION": version}, "release.tar.gz", archive)
-    return Release(version, archive, versitygw)
+    built = Release(version, archive, versitygw)
+    remember(built)
+    return built
+
+
+def remember(built: Release) -> None:
+    """Keep which release was built last, for playbooks run by hand (ansible/plugins/lookup)."""
+    text = json.dumps({name: str(value) for name, value in built._asdict().items()}, indent=2)
+    fresh = LAST.with_suffix(".new")
+    fresh.write_text(text + "\n")
+    fresh.replace(LAST)
 
 
 def _wheels(folder: Path) -> Path:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 def key_of(cluster: Settings, built: Release) -> str:
     """Return a hash of roles, variables, release, base and secrets: all that shapes a host."""
-    parts = ("ansible.cfg", "site.yml", "playbooks", "plugins", "roles", "inventories/cluster")
+    parts = ("site.yml", "playbooks", "plugins", "roles", "inventories/cluster")
     shaped_by = [ROOT / "ansible" / part for part in parts]
-    shaped_by += [ROOT / "docker/containers.yml", bootstrap.REQUIREMENTS]
+    shaped_by += [ROOT / "ansible.cfg", ROOT / "docker/containers.yml", bootstrap.REQUIREMENTS]
     if (STATE / "keys").exists():
         shaped_by += sorted((STATE / "keys").glob("*.pub"))
     words = [

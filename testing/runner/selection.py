@@ -43,7 +43,7 @@ EVERY_SCENARIO: Final = (
     "ansible/site.yml",
     "ansible/playbooks/",
     "ansible/plugins/",
-    "ansible/ansible.cfg",
+    "ansible.cfg",
     "ansible/inventories/cluster/group_vars/",
     "ansible/inventories/cluster/registry.yml",
     "docker/containers.yml",

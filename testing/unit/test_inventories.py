@@ -36,7 +36,7 @@ def listing(name: str) -> dict[str, Any]:
             str(Path(sys.executable).parent / "ansible-inventory"),
             *("-i", str(INVENTORIES / name / "hosts.yml"), "--list"),
         ],
-        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible/ansible.cfg")},
+        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
         capture_output=True,
         text=True,
         check=False,
