@@ -170,7 +170,7 @@ class Client:
 
     def lost(self, log: str) -> list[str]:
         """Return what was acknowledged and is not in a push log."""
-        records = [record.parse(line.encode()) for line in log.splitlines(keepends=True)]
+        records = [record.parse(line.encode()) for line in log.splitlines()]
         found = {one.id: one.changesets for one in records}
         return [
             f"{self.path} {number} {node}"
@@ -180,7 +180,8 @@ class Client:
 
     def delete(self) -> None:
         """Remove the repository from the cluster."""
-        self._person.ssh("repo", "delete", "--yes", self.path)
+        self._person.ssh("repo", "archive", self.path)
+        self._person.ssh("repo", "delete", self.path, self.path).ok()
 
 
 Row = tuple[str, bool, str]
