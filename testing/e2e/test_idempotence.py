@@ -56,3 +56,10 @@ def test_a_variable_by_its_former_name_is_refused_before_a_host_is_touched(
     assert done.code != 0
     assert "web_send_timeout is now web_send_timeout_seconds." in done.output
     assert "Every host has packages" not in done.output
+
+
+def test_a_misspelt_variable_is_refused_before_a_host_is_touched(cluster: Cluster) -> None:
+    done = cluster.ansible("ansible-playbook", SITE, "--check", "-e", "web_tilte=x")
+    assert done.code != 0
+    assert "No role knows web_tilte; web_title is one." in done.output
+    assert "Every host has packages" not in done.output
