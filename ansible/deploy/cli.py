@@ -69,7 +69,7 @@ def build_parser() -> argparse.ArgumentParser:
     action.add_argument(
         "--no-plan",
         action="store_true",
-        help="apply without a plan, where check mode cannot make one (a first run that broke off)",
+        help="apply without a plan, where check mode cannot make one",
     )
     action.add_argument(
         "--status", action="store_true", help="show the hosts' releases, do nothing"
@@ -168,7 +168,7 @@ def _bring(
     options: argparse.Namespace,
 ) -> int:
     """Plan, ask, apply, look."""
-    new = decide.new_hosts(states, site.hosts, hosts)
+    new = decide.new_hosts(states, site.hosts, hosts, run.parts())
     if new or options.no_plan:
         run.check_variables(site, built)
     if not options.no_plan:
@@ -195,7 +195,7 @@ def _bring(
 
 
 def _plan(site: Site, known: Sequence[str], new: Sequence[str], built: Built) -> bool:
-    """Show the changes to come on hosts provisioned before; return whether there are any."""
+    """Show the changes to come on hosts with all their parts; return whether there are any."""
     results: Mapping[str, decide.Result] = {}
     if known:
         results, code, log = run.site_playbook(site, built, known, check=True)
@@ -208,9 +208,9 @@ def _plan(site: Site, known: Sequence[str], new: Sequence[str], built: Built) ->
         if code != 0:
             raise DeployError(
                 f"The plan failed (ansible-playbook exited with {code}). Nothing was changed.",
-                f"The whole run is in {log.relative_to(ROOT)}. Check mode cannot foresee a host"
-                " that gets a part for the first time, or whose first run broke off: if that is"
-                " the cause, --no-plan applies without a plan.",
+                f"The whole run is in {log.relative_to(ROOT)}. Check mode cannot foresee all"
+                " that a later run builds on an earlier one: if that is the cause, --no-plan"
+                " applies without a plan.",
             )
     Step.say("plan", decide.plan_summary(results, new))
     return any(result.changed for result in results.values())

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+-]{0,63}")
 """The versions that the role `release` accepts: names of a folder."""
@@ -38,6 +38,7 @@ class DeployError(Exception):
 class HostState:
     """Releases of a host, the newest first; `problem` is the reason of an unknown state.
 
+    A provisioned host has seen the end of a run, and `groups` are those that it was in then.
     `extensions` are the files of their extensions, such as 0.1.0-1a2b3c4d5e6f/hgext/access.py.
     """
 
@@ -47,6 +48,7 @@ class HostState:
     registry: str = ""
     problem: str = ""
     extensions: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
 
 
 UNKNOWN = HostState(problem="it gave no answer")
@@ -110,6 +112,7 @@ def states_of(output: str) -> dict[str, HostState]:
                     releases=tuple(message["releases"]),
                     registry=str(message["registry"]),
                     extensions=frozenset(message["extensions"]),
+                    groups=frozenset(message["groups"]),
                 )
     return result
 
@@ -172,16 +175,22 @@ def require_reached(states: Mapping[str, HostState], hosts: Sequence[str]) -> No
 
 
 def new_hosts(
-    states: Mapping[str, HostState], hosts: Mapping[str, Sequence[str]], among: Iterable[str]
+    states: Mapping[str, HostState],
+    hosts: Mapping[str, Sequence[str]],
+    among: Iterable[str],
+    parts: Collection[str],
 ) -> list[str]:
-    """Return the hosts among these that no run has provisioned to the end yet.
+    """Return the hosts among these with a part that no run has brought to its end yet.
 
     Check mode cannot foresee the run there: most tasks build on the results of earlier tasks.
+    `parts` are the groups that are parts of the service; a site may have others of its own.
     """
     return [
         name
         for name in among
-        if not states[name].provisioned or ("release" in hosts[name] and not states[name].current)
+        if not states[name].provisioned
+        or not set(parts).intersection(hosts[name]) <= states[name].groups
+        or ("release" in hosts[name] and not states[name].current)
     ]
 
 
@@ -285,7 +294,9 @@ def plan_summary(results: Mapping[str, Result], new: Sequence[str]) -> str:
         each = ", ".join(f"{name} {number}" for name, number in changes.items())
         parts.append(f"{count(sum(changes.values()), 'change')} ({each})")
     if new:
-        parts.append(f"everything on {joined(new)}, not provisioned before")
+        parts.append(
+            f"everything on {joined(new)}, where no run has brought all parts to their end"
+        )
     if not parts:
         return "Plan: nothing to change."
     return f"Plan: {'; '.join(parts)}."

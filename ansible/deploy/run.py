@@ -118,6 +118,11 @@ def read_site(
     return Site(said, path, hosts, extra_vars, verbose)
 
 
+def parts() -> set[str]:
+    """Return the groups that are parts of the service: each has a role of its name."""
+    return {path.name for path in (ROOT / "ansible/roles").iterdir()}
+
+
 def read_states(site: Site) -> dict[str, HostState]:
     """Ask every host for its releases."""
     command = site.playbook(PLAYBOOKS / "state.yml", "--limit", ",".join(site.hosts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,6 +13,14 @@ def test_systemd_has_booted_without_a_failed_unit(host: Host) -> None:
     state = host.run("systemctl is-system-running")
     failed = host.run("systemctl --failed --plain --no-legend").stdout
     assert state.stdout.strip() == "running", failed
+
+
+def test_a_run_that_came_to_its_end_left_the_groups_of_the_host(host: Host) -> None:
+    kept = host.file("/etc/hgfleet/groups.json")
+    assert kept.mode == 0o644
+    groups = json.loads(kept.content_string)["groups"]
+    assert groups
+    assert groups == sorted(groups)
 
 
 def test_certificate_names_this_host_and_is_signed_by_the_trusted_ca(host: Host) -> None:

@@ -21,15 +21,21 @@ RECAP = (
 )
 
 
+RELEASE, PROXY = frozenset({"release"}), frozenset({"proxy"})
+
+
 class Stage:
     """Stands for Ansible: notes its runs, and gives the answers that a test sets."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         self.done: list[str] = []
-        self.states = {"hg1": HostState(True, OLD, (OLD,)), "proxy1": HostState(True)}
+        self.states = {
+            "hg1": HostState(True, OLD, (OLD,), groups=RELEASE),
+            "proxy1": HostState(True, groups=PROXY),
+        }
         self.after: dict[str, HostState] | None = {
-            "hg1": HostState(True, NEW, (NEW, OLD)),
-            "proxy1": HostState(True),
+            "hg1": HostState(True, NEW, (NEW, OLD), groups=RELEASE),
+            "proxy1": HostState(True, groups=PROXY),
         }
         self.plan = {"hg1": Result(2, False), "proxy1": Result(0, False)}
         self.codes = {"plan": 0, "apply": 0}
@@ -177,8 +183,11 @@ def test_a_release_that_did_not_become_current_is_a_failure(
 
 def test_a_rollback_builds_nothing_and_touches_only_hosts_with_releases(stage: Stage) -> None:
     extensions = frozenset(f"{OLD}/hgext/{path.name}" for path in (ROOT / "hgext").glob("*.py"))
-    stage.states["hg1"] = HostState(True, NEW, (NEW, OLD), extensions=extensions)
-    stage.after = {"hg1": HostState(True, OLD, (NEW, OLD)), "proxy1": HostState(True)}
+    stage.states["hg1"] = HostState(True, NEW, (NEW, OLD), extensions=extensions, groups=RELEASE)
+    stage.after = {
+        "hg1": HostState(True, OLD, (NEW, OLD), groups=RELEASE),
+        "proxy1": HostState(True, groups=PROXY),
+    }
     assert cli.main(["production", "--yes", "--rollback", OLD]) == 0
     assert stage.done == ["plan hg1", "apply hg1"]
     assert stage.versions == [OLD, OLD]
@@ -197,7 +206,7 @@ def test_a_rollback_to_a_release_without_an_extension_of_the_hgrc_touches_nothin
 ) -> None:
     extensions = frozenset(f"{OLD}/hgext/{path.name}" for path in (ROOT / "hgext").glob("*.py"))
     stage.states["hg1"] = HostState(
-        True, NEW, (NEW, OLD), extensions=extensions - {f"{OLD}/hgext/hardening.py"}
+        True, NEW, (NEW, OLD), groups=RELEASE, extensions=extensions - {f"{OLD}/hgext/hardening.py"}
     )
     assert cli.main(["production", "--yes", "--rollback", OLD]) == 1
     assert stage.done == []

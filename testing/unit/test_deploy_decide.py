@@ -59,6 +59,7 @@ def state_output(hosts: dict[str, dict[str, Any]], *, task: str = decide.STATE_T
 def test_the_state_of_hosts_is_read() -> None:
     message = {
         "provisioned": True,
+        "groups": ["web", "eu"],
         "current": NEW,
         "releases": [NEW, OLD],
         "registry": "/r.yml",
@@ -70,7 +71,9 @@ def test_the_state_of_hosts_is_read() -> None:
         )
     )
     extensions = frozenset({f"{NEW}/hgext/access.py"})
-    assert states["hg1"] == HostState(True, NEW, (NEW, OLD), "/r.yml", extensions=extensions)
+    assert states["hg1"] == HostState(
+        True, NEW, (NEW, OLD), "/r.yml", extensions=extensions, groups=frozenset({"web", "eu"})
+    )
     assert states["hg2"].problem == "no route to host"
 
 
@@ -132,15 +135,32 @@ def test_a_host_that_does_not_answer_stops_everything() -> None:
     assert "hg1" not in text
 
 
-def test_hosts_without_certificate_are_new() -> None:
-    groups = {"hg1": ["release"], "hg3": ["proxy"]}
-    assert decide.new_hosts(STATES, groups, groups) == ["hg3"]
+PARTS = {"release", "web", "ssh", "proxy"}
 
 
-def test_a_first_run_that_broke_off_before_the_release_leaves_a_new_host() -> None:
-    states = {"hg1": HostState(provisioned=True), "proxy1": HostState(provisioned=True)}
+def test_a_host_without_the_end_of_a_run_is_new() -> None:
+    states = {"hg1": HostState(current=NEW), "proxy1": provisioned("proxy", "eu")}
     groups = {"hg1": ["release"], "proxy1": ["proxy"]}
-    assert decide.new_hosts(states, groups, groups) == ["hg1"]
+    assert decide.new_hosts(states, groups, groups, PARTS) == ["hg1"]
+
+
+@pytest.mark.parametrize(
+    ("added", "is_new"), [("web", True), ("eu", False), ("ssh", False), ("release", True)]
+)
+def test_a_host_with_a_new_part_is_new(added: str, is_new: bool) -> None:
+    states = {"hg1": provisioned("ssh")}
+    groups = {"hg1": ["all", "ssh", added]}
+    assert decide.new_hosts(states, groups, groups, PARTS) == (["hg1"] if is_new else [])
+
+
+def test_a_host_that_lost_its_release_is_new() -> None:
+    states = {"hg1": provisioned("release")}
+    groups = {"hg1": ["release"]}
+    assert decide.new_hosts(states, groups, groups, PARTS) == ["hg1"]
+
+
+def provisioned(*groups: str) -> HostState:
+    return HostState(provisioned=True, groups=frozenset(groups))
 
 
 def test_a_rollback_needs_the_release_on_every_host() -> None:
