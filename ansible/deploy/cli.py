@@ -139,6 +139,7 @@ def _require_answer(options: argparse.Namespace) -> None:
 def _deploy(site: Site, options: argparse.Namespace) -> int:
     states = run.read_states(site)
     decide.require_reached(states, list(site.hosts))
+    decide.require_fit(states, list(site.hosts))
     run.check_registries(states)
     built = run.build() if options.release is None else run.take_archive(options.release)
     return _bring(site, list(site.hosts), states, built, options)
@@ -152,6 +153,7 @@ def _rollback(site: Site, options: argparse.Namespace) -> int:
         raise DeployError("None of these hosts is in the group release.", "Nothing was changed.")
     states = run.read_states(site)
     decide.require_reached(states, hosts)
+    decide.require_fit(states, hosts)
     built = run.known_release(version)
     if built.archive is None:
         decide.require_present(version, states, hosts)

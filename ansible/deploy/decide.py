@@ -8,6 +8,8 @@ import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from deploy import machine
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -39,6 +41,7 @@ class HostState:
     """Releases of a host, the newest first; `problem` is the reason of an unknown state.
 
     A provisioned host has seen the end of a run, and `groups` are those that it was in then.
+    `unfit` are the reasons why it cannot take a deploy.
     `extensions` are the files of their extensions, such as 0.1.0-1a2b3c4d5e6f/hgext/access.py.
     """
 
@@ -49,6 +52,7 @@ class HostState:
     problem: str = ""
     extensions: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
+    unfit: tuple[str, ...] = ()
 
 
 UNKNOWN = HostState(problem="it gave no answer")
@@ -113,6 +117,9 @@ def states_of(output: str) -> dict[str, HostState]:
                     registry=str(message["registry"]),
                     extensions=frozenset(message["extensions"]),
                     groups=frozenset(message["groups"]),
+                    unfit=tuple(
+                        machine.problems(machine.parse(message["machine"]), message["sudo"])
+                    ),
                 )
     return result
 
@@ -171,6 +178,16 @@ def require_reached(states: Mapping[str, HostState], hosts: Sequence[str]) -> No
         raise DeployError(
             f"Not every host told its releases:\n{lines}",
             "Nothing was changed. Repair the connection, or leave hosts out: --limit 'all:!HOST'.",
+        )
+
+
+def require_fit(states: Mapping[str, HostState], hosts: Sequence[str]) -> None:
+    """Refuse hosts on which a run would fail half-way, each with all of its reasons."""
+    lines = [f"  | {name}: {reason}" for name in hosts for reason in states[name].unfit]
+    if lines:
+        raise DeployError(
+            "Not every host can take a deploy:\n" + "\n".join(lines),
+            "Nothing was changed. Repair them, then run the same command again.",
         )
 
 

@@ -14,6 +14,9 @@ sys.path.insert(0, str(ROOT / "ansible"))
 
 from deploy import decide, run  # noqa: E402
 from deploy.decide import DeployError, HostState, Result  # noqa: E402
+from deploy.machine import Machine  # noqa: E402
+
+FIT = Machine("debian 13", 0.2, {"/": 5 << 30}, [])
 
 OLD, NEW = "0.1.0-aaaaaaaaaaaa", "0.1.0-bbbbbbbbbbbb"
 
@@ -60,6 +63,8 @@ def test_the_state_of_hosts_is_read() -> None:
     message = {
         "provisioned": True,
         "groups": ["web", "eu"],
+        "machine": FIT._asdict(),
+        "sudo": "",
         "current": NEW,
         "releases": [NEW, OLD],
         "registry": "/r.yml",
@@ -136,6 +141,17 @@ def test_a_host_that_does_not_answer_stops_everything() -> None:
 
 
 PARTS = {"release", "web", "ssh", "proxy"}
+
+
+def test_hosts_that_a_run_would_leave_half_way_are_refused_with_every_reason() -> None:
+    decide.require_fit(STATES, ["hg1", "hg2"])
+    unfit = HostState(True, NEW, unfit=("its disk is full", "its clock is wrong"))
+    with pytest.raises(DeployError) as caught:
+        decide.require_fit({**STATES, "web1": unfit}, ["hg1", "web1"])
+    text = str(caught.value)
+    assert "web1: its disk is full" in text
+    assert "web1: its clock is wrong" in text
+    assert "hg1" not in text
 
 
 def test_a_host_without_the_end_of_a_run_is_new() -> None:
