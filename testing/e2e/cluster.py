@@ -170,7 +170,23 @@ class Cluster:
 
     def manifest(self, repository: str) -> list[str]:
         """Return the URLs that a client is offered for a repository over HTTPS."""
-        page = self.get(f"{repository}?cmd=clonebundles")
+        return self._manifest(self.url(repository))
+
+    def manifest_of_all(self, repository: str) -> list[str]:
+        """Return the URLs that every web host offers; an error while they differ, for waits.
+
+        Each host probes the stores itself, and the proxy may send a client to any of them.
+        """
+        offers = {
+            host.name: self._manifest(f"https://{self.address(host)}:8443/{repository}")
+            for host in self.all("web")
+        }
+        first, *others = offers.values()
+        assert all(other == first for other in others), offers
+        return first
+
+    def _manifest(self, url: str) -> list[str]:
+        page = self.get(f"{url}?cmd=clonebundles")
         assert page.status == 200, page
         return [line.split()[0] for line in page.body.splitlines() if line]
 

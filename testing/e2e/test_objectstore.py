@@ -29,7 +29,7 @@ NOTICED_S = 15
 
 def offered(cluster: Cluster) -> list[str]:
     """Return the URLs that clients get, once the prober has seen that the stores answer."""
-    return wait_until("bundles are offered", lambda: cluster.manifest(REPOSITORY))
+    return wait_until("bundles are offered", lambda: cluster.manifest_of_all(REPOSITORY))
 
 
 @pytest.fixture(scope="class")
@@ -41,7 +41,9 @@ def outage(cluster: Cluster) -> Iterator[None]:
     for host, unit in units:
         host.systemctl("stop", unit).ok()
     try:
-        wait_until("nobody is sent there", lambda: not cluster.manifest(REPOSITORY), NOTICED_S)
+        wait_until(
+            "nobody is sent there", lambda: not cluster.manifest_of_all(REPOSITORY), NOTICED_S
+        )
         yield
     finally:
         for host, unit in units:
@@ -100,7 +102,7 @@ def test_clones_are_offloaded_again_when_it_is_back(
     wait_until(
         "clients are told of all of it again",
         lambda: (
-            cluster.manifest(REPOSITORY) == before
+            cluster.manifest_of_all(REPOSITORY) == before
             and all(cluster.get(url, method="HEAD").status == 200 for url in before)
         ),
     )

@@ -40,7 +40,7 @@ def follows(cluster: Cluster, node: str) -> None:
     """Wait until clients are offered bundles with a changeset."""
     wait_until(
         f"bundles have {node}",
-        lambda: all(f"/{node}." in url for url in cluster.manifest(REPOSITORY) or ["none"]),
+        lambda: all(f"/{node}." in url for url in cluster.manifest_of_all(REPOSITORY) or ["none"]),
         SECONDS_TO_FOLLOW,
     )
 

@@ -43,7 +43,7 @@ def source(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Clone:
     cluster.wait_for_bundles(REPOSITORY)
     wait_until(
         "all bundles are handed out",
-        lambda: len(cluster.manifest(REPOSITORY)) == 3 * len(KINDS),
+        lambda: len(cluster.manifest_of_all(REPOSITORY)) == 3 * len(KINDS),
         2 * NOTICED_S,
     )
     return work

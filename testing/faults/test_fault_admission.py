@@ -47,7 +47,7 @@ def costly(cluster: Cluster, logins: Turns, tmp_path_factory: pytest.TempPathFac
 def no_store(cluster: Cluster, costly: str) -> Iterator[None]:
     """No store and no cache of one serves anything, and clients are told so."""
     both = (costly, ON_DISK)
-    wait_until("there are bundles", lambda: all(cluster.manifest(one) for one in both))
+    wait_until("there are bundles", lambda: all(cluster.manifest_of_all(one) for one in both))
     with ExitStack() as stack:
         faults = Faults(cluster, stack)
         for group, unit in (("cdn", "hgfleet-cdn"), ("objectstore", "hgfleet-objectstore")):
@@ -55,7 +55,7 @@ def no_store(cluster: Cluster, costly: str) -> Iterator[None]:
                 faults.stop_unit(store, f"{unit}.service")
         wait_until(
             "clients are told of nothing",
-            lambda: not any(cluster.manifest(one) for one in both),
+            lambda: not any(cluster.manifest_of_all(one) for one in both),
             15,
         )
         yield

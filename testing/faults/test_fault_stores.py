@@ -87,7 +87,7 @@ def all_are_told(cluster: Cluster) -> list[str]:
     """Wait until clients are told of everything there can be."""
 
     def probe() -> list[str]:
-        found = cluster.manifest(REPOSITORY)
+        found = cluster.manifest_of_all(REPOSITORY)
         return found if len(found) == COUNT else []
 
     return wait_until("all bundles are handed out", probe, BACK_S)
@@ -125,7 +125,7 @@ def test_nobody_is_sent_to_a_store_that_does_not_serve(
     store_faults.break_(fault, store)
 
     def left() -> list[str]:
-        now = cluster.manifest(REPOSITORY)
+        now = cluster.manifest_of_all(REPOSITORY)
         return [] if set(now) & set(gone) else now
 
     # What the cache has of that store is still there, and so is the other store.
@@ -204,7 +204,7 @@ def test_nobody_is_sent_to_objects_that_are_gone_or_wrong(
     replaced(store, key["gzip"])
 
     def left() -> list[str]:
-        now = cluster.manifest(REPOSITORY)
+        now = cluster.manifest_of_all(REPOSITORY)
         return [] if set(now) & wrong else now
 
     assert wait_until("nobody is told of them", left, OBJECTS_NOTICED_S) == [
@@ -228,7 +228,7 @@ def test_a_copy_that_is_wrong_is_not_handed_out_and_mends_itself(
 
     wait_until(
         "nobody is told of it",
-        lambda: copy not in cluster.manifest(REPOSITORY),
+        lambda: copy not in cluster.manifest_of_all(REPOSITORY),
         OBJECTS_NOTICED_S,
     )
     wait_until("the cache has fetched it again", lambda: all_are_told(cluster) == told, BACK_S)
