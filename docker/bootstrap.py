@@ -67,6 +67,7 @@ class Step:
     def __init__(self, subject: str, what: str) -> None:
         self.subject = subject
         self.what = what
+        self.expected_s: float | None = None  # of the whole step; the time left is shown
         self._begin = 0.0
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._heartbeat, daemon=True)
@@ -81,7 +82,9 @@ class Step:
     def _heartbeat(self) -> None:
         while not self._done.wait(self._heartbeat_seconds):
             spent = time.monotonic() - self._begin
-            self.say(self.subject, f"... {self.what}, {spent:.0f} s so far")
+            left = (self.expected_s or 0.0) - spent
+            outlook = f", about {left:.0f} s left" if left >= 1 else ""
+            self.say(self.subject, f"... {self.what}, {spent:.0f} s so far{outlook}")
 
     def __enter__(self) -> Step:
         self._begin = time.monotonic()
@@ -163,9 +166,7 @@ def ensure_debian_packages(packages: Sequence[str], reason: str) -> None:
         # ./run-tests installs the controller environment and the engine at the same time.
         fcntl.flock(lock, fcntl.LOCK_EX)
         env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        way_out = (
-            "Repair the package manager (network? full disk?), then run the same command again."
-        )
+        way_out = "Repair the package manager (network? full disk?), then try the same again."
         run(["apt-get", "update"], what="Reading the package lists", way_out=way_out, env=env)
         run(command, what="Installing packages", way_out=way_out, env=env)
 

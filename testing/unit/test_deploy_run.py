@@ -73,3 +73,40 @@ def test_a_release_without_archive_is_told_as_such(
         "HGFLEET_RELEASE_ARCHIVE": "",
         "HGFLEET_VERSITYGW": "",
     }
+
+
+PROGRAM = f"""#!{sys.executable}
+import sys
+print("PLAY [Web workers and nginx] ****")
+print({RECAP!r})
+sys.exit({{code}})
+"""
+
+
+def test_the_time_of_each_play_is_kept_if_the_run_goes_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "LOGS", tmp_path / "logs")
+    monkeypatch.setattr(run, "ROOT", tmp_path)
+    monkeypatch.setattr(run, "environment", lambda _built: {"PATH": str(tmp_path)})
+    site = run.Site("x", tmp_path / "x/hosts.yml", {"hg1": []})
+    times = tmp_path / "logs/x-apply-1.times.json"
+
+    for code in (2, 0):
+        assert not times.exists()
+        program = tmp_path / "ansible-playbook"
+        program.write_text(PROGRAM.format(code=code))
+        program.chmod(0o755)
+        results, ended, _log = run.site_playbook(
+            site, run.Built(NEW, None, None), ["hg1"], check=False
+        )
+        assert (ended, list(results)) == (code, ["hg1"])
+
+    assert list(run.read_times(times)) == ["", "Web workers and nginx"]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "null", '{"web": "soon"}', '{"web": null}', "{"])
+def test_times_that_are_damaged_are_none(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "times.json"
+    file.write_text(content)
+    assert run.read_times(file) == {}
