@@ -27,6 +27,9 @@ SITE = ROOT / "ansible/site.yml"
 INVENTORIES = ROOT / "ansible/inventories"
 LOGS = CACHE / "deploy"
 
+MOST_FORKS = 64
+"""Hosts that are asked at once; each is a process of Ansible for as long as its host answers."""
+
 UNREACHABLE = 4
 """Exit code of ansible-playbook when a host did not answer and none failed otherwise."""
 
@@ -128,7 +131,12 @@ def parts() -> set[str]:
 def read_states(site: Site) -> dict[str, HostState]:
     """Ask every host for its releases."""
     command = site.playbook(PLAYBOOKS / "state.yml", "--limit", ",".join(site.hosts))
-    env = {**environment(), "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"}
+    # A host that does not answer takes 10 s, and all of them together shall not take more.
+    env = {
+        **environment(),
+        "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json",
+        "ANSIBLE_FORKS": str(min(len(site.hosts), MOST_FORKS)),
+    }
     with Step("hosts", f"asking {decide.count(len(site.hosts), 'host')} what there is"):
         done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     try:

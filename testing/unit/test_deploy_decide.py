@@ -82,6 +82,20 @@ def test_the_state_of_hosts_is_read() -> None:
     assert states["hg2"].problem == "no route to host"
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        'Data could not be sent to remote host "h". Make sure this host can be reached over ssh: ',
+        "Task failed: Failed to connect to the host via ssh: ",
+        "Failed to connect to the host via ssh: ",
+    ],
+)
+def test_a_host_that_does_not_answer_is_told_in_the_words_of_ssh(before: str) -> None:
+    said = "ssh: connect to host 192.0.2.7 port 22: Connection refused"
+    output = state_output({"hg1": {"unreachable": True, "msg": f"{before}{said}\r\n"}})
+    assert decide.states_of(output)["hg1"].problem == said
+
+
 def test_a_failure_in_an_earlier_task_is_a_problem() -> None:
     states = decide.states_of(state_output({"hg1": {"failed": True, "msg": "x" * 999}}, task="any"))
     assert 0 < len(states["hg1"].problem) <= 300
