@@ -108,7 +108,11 @@ class Cluster:
 
     def primary_url(self, path: str) -> str:
         """Return an address of the web part of the host that takes pushes, past the proxy."""
-        return f"https://{self.address(self.first('ssh'))}:8443/{path}"
+        return self.url_past_proxy(self.first("ssh"), path)
+
+    def url_past_proxy(self, host: Host, path: str) -> str:
+        """Return an address of the web part of a host, past the proxy."""
+        return f"https://{self.address(host)}:8443/{path}"
 
     @cached_property
     def _opener(self) -> urllib.request.OpenerDirector:
@@ -178,7 +182,7 @@ class Cluster:
         Each host probes the stores itself, and the proxy may send a client to any of them.
         """
         offers = {
-            host.name: self._manifest(f"https://{self.address(host)}:8443/{repository}")
+            host.name: self._manifest(self.url_past_proxy(host, repository))
             for host in self.all("web")
         }
         first, *others = offers.values()
