@@ -75,6 +75,25 @@ def test_a_release_without_archive_is_told_as_such(
     }
 
 
+@pytest.mark.parametrize(("number", "forks"), [(1, "1"), (31, "31"), (500, "64")])
+def test_all_hosts_are_asked_at_once_within_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, forks: str
+) -> None:
+    program = tmp_path / "ansible-playbook"
+    program.write_text(
+        f"#!{sys.executable}\nimport os\n"
+        f"open({str(tmp_path / 'forks')!r}, 'w').write(os.environ['ANSIBLE_FORKS'])\n"
+        "print('{\"plays\": []}')\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(run, "environment", lambda: {"PATH": str(tmp_path)})
+    hosts: dict[str, list[str]] = {f"h{each}": [] for each in range(number)}
+
+    assert run.read_states(run.Site("x", tmp_path / "hosts.yml", hosts)) == {}
+
+    assert (tmp_path / "forks").read_text() == forks
+
+
 PROGRAM = f"""#!{sys.executable}
 import sys
 print("PLAY [Web workers and nginx] ****")
