@@ -1,8 +1,10 @@
 """./deploy: bring the hosts of an inventory to a release, with a plan first and a way back.
 
-| module   | contents                                                                 |
-| -------- | ------------------------------------------------------------------------ |
-| `decide` | every decision and every text that needs no host: pure, unit tested      |
-| `run`    | Ansible as a process: state of the hosts, preflight, plan, the real run  |
-| `cli`    | the command line, and the steps in their order                           |
+| module     | contents                                                               |
+| ---------- | ---------------------------------------------------------------------- |
+| `decide`   | every decision and every text that needs no host: pure, unit tested    |
+| `gate`     | whether a tree may be deployed: it passed the tests; pure              |
+| `attested` | the attestation of this checkout, for the gate: files and git          |
+| `run`      | Ansible as a process: state of the hosts, preflight, plan, the real run |
+| `cli`      | the command line, and the steps in their order                         |
 """

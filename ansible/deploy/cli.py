@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import bootstrap
 from bootstrap import CACHE, ROOT, Step
 
-from deploy import decide, run
+from deploy import attested, decide, gate, run
 from deploy.decide import UNKNOWN, DeployError
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ def build_parser() -> argparse.ArgumentParser:
     action.add_argument(
         "--status", action="store_true", help="show the hosts' releases, do nothing"
     )
+    attested.add_options(parser)
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--release", metavar="ARCHIVE", type=Path, help="a release built before, instead of a build"
@@ -137,12 +138,17 @@ def _require_answer(options: argparse.Namespace) -> None:
 
 
 def _deploy(site: Site, options: argparse.Namespace) -> int:
+    verdict = attested.judge(site.path.parent, options)
+    if not options.check:
+        gate.require(verdict)
     states = run.read_states(site)
     decide.require_reached(states, list(site.hosts))
     decide.require_fit(states, list(site.hosts))
     run.check_registries(states)
     built = run.build() if options.release is None else run.take_archive(options.release)
-    return _bring(site, list(site.hosts), states, built, options)
+    if not options.check:
+        gate.require_release(verdict, built.version)
+    return _bring(site, list(site.hosts), states, built, options, verdict)
 
 
 def _rollback(site: Site, options: argparse.Namespace) -> int:
@@ -151,6 +157,7 @@ def _rollback(site: Site, options: argparse.Namespace) -> int:
     hosts = site.in_group("release")
     if not hosts:
         raise DeployError("None of these hosts is in the group release.", "Nothing was changed.")
+    verdict = attested.judge(site.path.parent, options)
     states = run.read_states(site)
     decide.require_reached(states, hosts)
     decide.require_fit(states, hosts)
@@ -159,7 +166,7 @@ def _rollback(site: Site, options: argparse.Namespace) -> int:
         decide.require_present(version, states, hosts)
         names = [path.name for path in (ROOT / "hgext").glob("*.py")]
         decide.require_extensions(version, states, hosts, names)
-    return _bring(site, hosts, states, built, options)
+    return _bring(site, hosts, states, built, options, verdict)
 
 
 def _bring(
@@ -168,6 +175,7 @@ def _bring(
     states: Mapping[str, HostState],
     built: Built,
     options: argparse.Namespace,
+    verdict: gate.Verdict,
 ) -> int:
     """Plan, ask, apply, look."""
     new = decide.new_hosts(states, site.hosts, hosts, run.parts())
@@ -177,6 +185,7 @@ def _bring(
         changes = _plan(site, [name for name in hosts if name not in new], new, built)
         if options.check or not (changes or new):
             return 0
+    Step.say("tests", verdict.said)
     if not options.yes:
         _ask(f"Apply release {built.version} to {decide.joined(hosts)}?")
     running = [name for name in site.in_group("release") if name in hosts]
@@ -190,7 +199,7 @@ def _bring(
             "\n  ".join([_again(log), *back.splitlines()]),
         )
     decide.require_current(built.version, run.read_states(site), running)
-    print(f"\n{built.version} is in effect on {decide.joined(hosts)}.")
+    print(f"\n{built.version} is in effect on {decide.joined(hosts)} ({verdict.said}).")
     if back:
         print(back)
     return 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import bootstrap
 
-from testing.runner import tiers, worktree
+from testing.runner import attestation, tiers, worktree
 from testing.runner.execution import Executor, say
 from testing.runner.outcome import Failure, Outcome, chosen, summary
 from testing.runner.preparation import Preparation
@@ -40,6 +40,8 @@ examples:
   ./run-tests unit --changed     the same, of these tiers alone
 
 Whole logs are in .cluster/logs/tests. The exit code is 0 only if something ran and all passed.
+A run of everything that passes leaves an attestation in .cache/attestations, which ./deploy asks
+for. HGFLEET_ATTESTATION_KEY=FILE signs it with an SSH key.
 """
 
 
@@ -92,6 +94,8 @@ def main(arguments: Sequence[str]) -> int:
     executor = Executor()
     outcomes: list[Outcome] = []
     walls: dict[str, float] = {}
+    full = options.changed is None and attestation.is_full(chosen, tiers.TIERS)
+    tree = attestation.begin() if full else ""
     try:
         only: Mapping[str, Sequence[str]] = {}
         if options.changed is not None:
@@ -123,6 +127,8 @@ def main(arguments: Sequence[str]) -> int:
         print("run-tests: interrupted; nothing is left running", file=sys.stderr)
         return 130
     text, code = summary(outcomes, walls, preparation.finished())
+    if full and code == 0:
+        say("attestation", attestation.attest(tree, outcomes, walls))
     print(text, flush=True)
     return code
 

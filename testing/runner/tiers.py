@@ -105,7 +105,7 @@ def lint(_words: str, only: Only = None) -> list[Step]:
     whole = only is None
     return [
         *_if(plays, "ansible-lint", tool("ansible-lint", "--nocolor", "--profile", "production")),
-        *_if(modules, "mypy", _mypy(), env={"MYPYPATH": "docker"}),
+        *_if(modules, "mypy", _mypy(), env={"MYPYPATH": "docker:ansible"}),
         *_if(
             modules, "ruff check", tool("ruff", "check", "--no-fix", *(["."] if whole else modules))
         ),
@@ -137,7 +137,8 @@ def _mypy() -> list[str]:
     """
     typed = ["hgfleet", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "hgext").glob("*.py"))]
     typed += [f"testing/{name}" for name in ("runner", "tools", "e2e", "faults")]
-    typed += ["docker/bootstrap.py", "docker/localcluster"]
+    typed += ["ansible/deploy", "docker/attestation.py", "docker/bootstrap.py"]
+    typed += ["docker/localcluster"]
     return tool("mypy", "--strict", "--cache-dir", ".cache/mypy", *typed)
 
 

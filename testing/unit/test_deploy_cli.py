@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import io
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from attestation import Attestation, Figures
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "ansible"))
 
-from deploy import cli, run  # noqa: E402
+from deploy import attested, cli, gate, run  # noqa: E402
 from deploy.decide import HostState, Result  # noqa: E402
 
+TREE = "a" * 40
 OLD, NEW = "0.1.0-aaaaaaaaaaaa", "0.1.0-bbbbbbbbbbbb"
 
 RECAP = (
@@ -40,11 +43,16 @@ class Stage:
         self.plan = {"hg1": Result(2, False), "proxy1": Result(0, False)}
         self.codes = {"plan": 0, "apply": 0}
         self.versions: list[str] = []
+        self.attestation: Attestation | None = Attestation(
+            TREE, "2026-01-02T03:04:05Z", NEW, {"e2e": Figures(5, 0, 0, 60.0)}
+        )
         hosts = {"hg1": ["release"], "proxy1": ["proxy"]}
         site = run.Site("production", tmp_path / "production/hosts.yml", hosts)
         monkeypatch.setattr(cli, "CACHE", tmp_path)
         monkeypatch.setattr(cli.bootstrap, "ensure_controller", lambda: None)
         monkeypatch.setattr(run, "read_site", lambda *_args, **_kwargs: site)
+        monkeypatch.setattr(attested.attestation, "tree_of", lambda: TREE)
+        monkeypatch.setattr(attested, "read", lambda *_: gate.Found(self.attestation))
         monkeypatch.setattr(run, "read_states", self.read_states)
         monkeypatch.setattr(run, "check_registries", lambda _states: self.done.append("registry"))
         monkeypatch.setattr(run, "check_variables", lambda *_: self.done.append("variables"))
@@ -135,6 +143,44 @@ def test_only_yes_applies(
     monkeypatch.setattr(sys, "stdin", _Terminal(answer))
     assert (cli.main(["production"]) == 0) is applied
     assert stage.done[-1].startswith("apply") is applied
+
+
+def test_an_untested_tree_is_refused_before_a_host_is_asked(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.attestation = None
+    assert cli.main(["production", "--yes"]) == 1
+    assert stage.done == []
+    assert "Run ./run-tests" in capsys.readouterr().err
+
+
+def test_a_plan_tells_that_the_tree_is_untested_and_goes_on(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.attestation = None
+    assert cli.main(["production", "--check"]) == 0
+    assert "UNTESTED: No attestation" in capsys.readouterr().err
+    assert stage.done[-1] == "plan hg1 proxy1"
+
+
+def test_the_reason_to_deploy_an_untested_tree_is_in_plan_and_summary(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.attestation = None
+    assert cli.main(["production", "--yes", "--untested", "outage of the primary"]) == 0
+    told = capsys.readouterr()
+    assert "UNTESTED: outage of the primary" in told.out
+    assert "UNTESTED: outage of the primary" in told.err
+
+
+def test_a_release_that_was_not_tested_with_the_tree_is_not_applied(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert stage.attestation is not None
+    stage.attestation = replace(stage.attestation, release=OLD)
+    assert cli.main(["production", "--yes"]) == 1
+    assert stage.done == ["registry", "build"]
+    assert f"which is {OLD}" in capsys.readouterr().err
 
 
 def test_an_unreachable_host_stops_before_anything_is_built(
