@@ -289,7 +289,7 @@ def require_current(version: str, states: Mapping[str, HostState], hosts: Sequen
             f"The run went well, and yet {version} is not the current release of"
             f" {joined(others)}:\n{lines}",
             "Does the inventory set release_version to a fixed value? It should look up"
-            " built_release, as ansible/inventories/production.example does.",
+            " built_release, as ansible/inventories/production-small.example does.",
         )
 
 

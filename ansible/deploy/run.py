@@ -111,6 +111,7 @@ def read_site(
 ) -> Site:
     """Read the inventory; DeployError if there is none, or no host."""
     path = find_inventory(said)
+    require_no_dangling_link(path.parent)
     command = ["ansible-inventory", "-i", str(path), "--list"]
     command += ["--limit", limit] if limit else []
     listing = bootstrap.run(
@@ -121,6 +122,24 @@ def read_site(
         where = f"--limit {limit} leaves no host of" if limit else "There is no host in"
         raise DeployError(f"{where} {path}.", "Nothing was changed.")
     return Site(said, path, hosts, extra_vars, verbose)
+
+
+def require_no_dangling_link(folder: Path) -> None:
+    """Refuse a copy of an example without the files that the example shares with another.
+
+    Ansible skips such links, and would name missing variables instead.
+    """
+    dangling = sorted(
+        str(path.relative_to(folder))
+        for name in ("*", "group_vars/**/*", "host_vars/**/*")
+        for path in folder.glob(name)
+        if path.is_symlink() and not path.exists()
+    )
+    if dangling:
+        raise DeployError(
+            f"These files of {folder} are links to files that are missing: {', '.join(dangling)}.",
+            "Copy an example with `cp -rL`, which makes files of links. Nothing was changed.",
+        )
 
 
 def parts() -> set[str]:

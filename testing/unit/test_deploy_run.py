@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import sys
 import tarfile
 from pathlib import Path
@@ -38,6 +39,15 @@ def test_an_inventory_is_a_file_a_folder_or_a_name(tmp_path: Path) -> None:
     assert run.find_inventory("cluster") == ROOT / "ansible/inventories/cluster/hosts.yml"
     with pytest.raises(DeployError, match=r"no inventory nowhere.*\n.*cluster"):
         run.find_inventory("nowhere")
+
+
+def test_a_copy_without_the_files_that_its_example_shares_is_refused(tmp_path: Path) -> None:
+    example = ROOT / "ansible/inventories/production-large.example"
+    shutil.copytree(example, tmp_path / "whole")
+    run.require_no_dangling_link(tmp_path / "whole")
+    shutil.copytree(example, tmp_path / "copy", symlinks=True)
+    with pytest.raises(DeployError, match=r"group_vars/all/web\.yml.*registry\.yml.*\n.*cp -rL"):
+        run.require_no_dangling_link(tmp_path / "copy")
 
 
 def archive(path: Path, member: str) -> Path:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ INVENTORIES = ROOT / "ansible/inventories"
 ROLES = ROOT / "ansible/roles"
 
 NAMES = sorted(path.parent.name for path in INVENTORIES.glob("*/hosts.yml"))
+
+SMALL, LARGE = "production-small.example", "production-large.example"
 
 OURS = re.compile(r"(ansible|vault|cluster)_\w+")
 """Variables that are no role's: Ansible's own, secrets by their place, what makes a container."""
@@ -76,14 +79,36 @@ def roles_of(groups: set[str]) -> set[str]:
 
 
 def test_the_inventories_for_people_are_there() -> None:
-    assert {"cluster", "production.example", "vagrant"} <= set(NAMES)
+    assert {"cluster", SMALL, LARGE, "vagrant"} <= set(NAMES)
     assert "base" in roles()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_has_hosts_for_every_part(name: str) -> None:
     parts = set().union(*groups_of(name).values())
-    assert {"directory", "objectstore", "proxy", "ssh", "web", "bundles"} <= parts
+    assert {"proxy", "ssh", "web", "bundles"} <= parts
+    # The large site has both elsewhere.
+    assert ({"directory", "objectstore"} <= parts) == (name != LARGE)
+
+
+def test_the_large_example_survives_the_loss_of_any_host() -> None:
+    groups = groups_of(LARGE)
+    counts = Counter(group for own in groups.values() for group in own)
+    assert (counts["proxy"], counts["ssh"], counts["broker"]) == (2, 2, 3)
+    mirrors = {host for host, own in groups.items() if "web" in own and "bundles" not in own}
+    assert len(mirrors) >= 2
+    assert all("web" in own for own in groups.values() if "ssh" in own)
+
+
+def test_the_large_example_has_links_for_the_files_of_the_small_one() -> None:
+    """A file that both have is written once."""
+    large, small = INVENTORIES / LARGE, INVENTORIES / SMALL
+    for path in large.rglob("*.yml"):
+        twin = small / path.relative_to(large)
+        if path.is_symlink():
+            assert path.resolve() == twin
+        elif twin.exists():
+            assert path.read_text() != twin.read_text(), f"{path}: make it a link to {twin}"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -119,7 +144,7 @@ def test_its_registry_is_right(path: Path) -> None:
 
 
 def test_the_groups_of_the_example_are_those_of_its_registry() -> None:
-    example = INVENTORIES / "production.example"
+    example = INVENTORIES / SMALL
     directory = yaml.safe_load((example / "group_vars/all/directory.yml").read_text())
     named = {group["name"] for group in directory["directory_groups"]}
     people = {person["name"] for person in directory["directory_people"]}
@@ -131,9 +156,10 @@ def test_the_groups_of_the_example_are_those_of_its_registry() -> None:
         assert set(group["members"]) <= people
 
 
-def test_the_secrets_of_the_example_are_named_once_and_empty() -> None:
+@pytest.mark.parametrize("name", [SMALL, LARGE])
+def test_the_secrets_of_an_example_are_named_once_and_empty(name: str) -> None:
     """An empty one is refused by a role's preflight, so no secret of the example is deployed."""
-    folder = INVENTORIES / "production.example/group_vars"
+    folder = INVENTORIES / name / "group_vars"
     vault = yaml.safe_load((folder / "all/vault.yml").read_text())
     used = {
         name
