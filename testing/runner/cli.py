@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import bootstrap
 
-from testing.runner import attestation, tiers, worktree
+from testing.runner import attestation, goldens, tiers, worktree
 from testing.runner.execution import Executor, say
 from testing.runner.outcome import Failure, Outcome, chosen, summary
 from testing.runner.preparation import Preparation
@@ -23,6 +23,7 @@ EXAMPLES = """\
 tiers, in the order of a full run:
   lint        style, types and house rules (a minute)
   unit        the Python package (seconds)
+  goldens     the configuration that site.yml writes, in testing/goldens (a minute)
   integration hgext/ in a real hg (minutes)
   roles       each role on a throw-away host (minutes; needs Docker)
   e2e         the service on the local cluster, brought up if need be (minutes; needs Docker)
@@ -34,6 +35,7 @@ examples:
   ./run-tests lint:mypy          the steps of a tier whose names have this word
   ./run-tests unit:registry      the tests that match (what pytest -k takes: unit:'keys and not sk')
   ./run-tests roles:ssh e2e      one role, then the service
+  ./run-tests goldens --update   accept the configuration that site.yml writes now
   ./run-tests -x                 end at the first failure
   ./run-tests --changed          what this branch changes needs (on main: what is not committed,
                                  else the last commit); --changed REV: what changed since REV
@@ -66,6 +68,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[tuple[str,
         metavar="REV",
         help="run what the files that changed since REV need (REV: see below), and say what not",
     )
+    parser.add_argument("--update", action="store_true", help="of the tier goldens: write them")
     parser.add_argument(
         "-j",
         "--jobs",
@@ -82,6 +85,8 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[tuple[str,
             parser.error(f"there is no tier '{tier}'; the tiers are {', '.join(tiers.TIERS)}")
         chosen.setdefault(tier, []).append(words)
     order = [tier for tier in tiers.TIERS if tier in chosen]
+    if options.update and (order != ["goldens"] or options.changed is not None):
+        parser.error("--update is for the tier goldens alone: ./run-tests goldens --update")
     if options.changed is not None and any(words for found in chosen.values() for words in found):
         parser.error("--changed chooses tests itself: name tiers without words")
     return options, [(tier, words) for tier in order for words in dict.fromkeys(chosen[tier])]
@@ -152,7 +157,10 @@ def _run_tier(
 ) -> list[Outcome]:
     try:
         tiers.set_up(tier, only)
-        steps = tiers.TIERS[tier](words, only)
+        if options.update:
+            steps = goldens.steps(words, update=True)
+        else:
+            steps = tiers.TIERS[tier](words, only)
     except bootstrap.SetupError as error:
         say(tier, "could not be set up")
         return [Outcome(tier, "set-up", failures=[Failure("set-up", str(error))])]

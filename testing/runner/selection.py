@@ -6,6 +6,7 @@
 | a role, its variables, its scenario | the scenarios of that role and of roles that carry it |
 | `site.yml`, the playbook of containers | every scenario |
 | a test, a file that tests share | the tests that depend on it, in any tier |
+| a role, an inventory, a playbook, a plug-in, a golden | the goldens of every inventory |
 | locks, `pyproject.toml`, the build of the release | unit, integration, the role release |
 | anything else | tests that name the file or its folder |
 
@@ -21,7 +22,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from testing.runner import references
+from testing.runner import goldens, references
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -134,7 +135,9 @@ def select(
     }
     chosen = {
         "lint": tuple(sorted(changed)),
-        **tests,
+        "unit": tests["unit"],
+        "goldens": goldens.affected(changed),
+        "integration": tests["integration"],
         "roles": tuple(sorted(roles.wanted)),
         **late,
     }
@@ -187,6 +190,8 @@ def _left_out(
     result = {}
     if not any(name.startswith(("ansible/", "docker/")) for name in chosen["lint"]):
         result["lint"] = "ansible-lint and the linters of other kinds of files: none changed"
+    if not chosen["goldens"]:
+        result["goldens"] = "all of them: nothing under ansible/ changed"
     for tier in ("unit", "integration"):
         all_files = [name for name in names if TESTS[tier].fullmatch(name)]
         rest = len(all_files) - len(chosen[tier])
@@ -214,7 +219,9 @@ def report(
     for tier, names in selection.chosen.items():
         if tier not in tiers:
             continue
-        what = {"lint": "files", "roles": "scenarios"}.get(tier, "files of tests")
+        what = {"lint": "files", "goldens": "inventories", "roles": "scenarios"}.get(
+            tier, "files of tests"
+        )
         if names:
             listed = " ".join(name.rpartition("/")[2] for name in names[:FILES_SHOWN])
             more = f" ... ({len(names)} {what})" if len(names) > FILES_SHOWN else ""

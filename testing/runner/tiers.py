@@ -4,6 +4,7 @@
 | --- | --- | --- |
 | lint | style, types, and the rules of this repository | nothing |
 | unit | decisions and files of the Python package | nothing |
+| goldens | the configuration that site.yml writes is the one under review | nothing |
 | integration | hgext/ in a real hg | nothing |
 | roles | each role alone on a throw-away host: it converges and keeps its promises | Docker |
 | e2e | the service as a person meets it, on the local cluster | Docker |
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import bootstrap
 from bootstrap import ROOT, VENV
 
-from testing.runner import worktree
+from testing.runner import goldens, worktree
 from testing.runner.execution import LOGS, Step
 
 if TYPE_CHECKING:
@@ -341,13 +342,19 @@ def _strings(value: object) -> Iterable[str]:
 TIERS: Final[dict[str, Callable[[str, Only], list[Step]]]] = {
     "lint": lint,
     "unit": unit,
+    "goldens": goldens.steps,
     "integration": integration,
     "roles": roles,
     "e2e": e2e,
     "faults": faults,
 }
 
-PARALLEL: Final = {"lint": PROCESSORS, "roles": PROCESSORS + 1, "e2e": PROCESSORS}
+PARALLEL: Final = {
+    "lint": PROCESSORS,
+    "goldens": PROCESSORS,
+    "roles": PROCESSORS + 1,
+    "e2e": PROCESSORS,
+}
 """Tiers whose steps do not disturb each other, and how many of them run at a time.
 
 A scenario waits for the network, boots and restarts a third of its time. A step that is `alone`

@@ -15,12 +15,15 @@ if TYPE_CHECKING:
 def test_all_tiers_in_their_order_unless_some_are_named() -> None:
     _, chosen = cli.parse([])
     assert [tier for tier, _ in chosen] == list(tiers.TIERS)
-    assert list(tiers.TIERS) == ["lint", "unit", "integration", "roles", "e2e", "faults"]
+    assert list(tiers.TIERS) == ["lint", "unit", "goldens", "integration", "roles", "e2e", "faults"]
     _, chosen = cli.parse(["e2e", "unit:registry", "unit:keys", "lint"])
     assert chosen == [("lint", ""), ("unit", "registry"), ("unit", "keys"), ("e2e", "")]
 
 
-@pytest.mark.parametrize("arguments", [["units"], ["--jobs", "0"], ["--nonsense"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["units"], ["--jobs", "0"], ["--nonsense"], ["--update"], ["unit", "goldens", "--update"]],
+)
 def test_a_wrong_command_line_is_a_usage_error(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.parse(arguments)

@@ -49,6 +49,7 @@ NAMES = [
     "docs/architecture.md",
     "hgfleet/web/static/style.css",
 ]
+GOLDENS = {"production-small.example", "production-large.example", "cluster"}
 CARRIED = {
     "base": frozenset({"base"}),
     "release": frozenset({"base", "release"}),
@@ -133,10 +134,14 @@ def test_a_file_that_is_no_python_yet_refers_to_nothing() -> None:
         ("hgext/access.py", {"integration": {"test-access.t"}, "roles": {"mercurial"}}),
         (
             "ansible/roles/web/templates/nginx.conf.j2",
-            {"unit": {"test_roles.py"}, "roles": {"web", "proxy"}},
+            {"unit": {"test_roles.py"}, "goldens": GOLDENS, "roles": {"web", "proxy"}},
         ),
-        ("ansible/inventories/cluster/group_vars/all/ssh.yml", {"roles": {"ssh"}}),
-        ("ansible/site.yml", {"roles": set(CARRIED)}),
+        (
+            "ansible/inventories/cluster/group_vars/all/ssh.yml",
+            {"goldens": GOLDENS, "roles": {"ssh"}},
+        ),
+        ("ansible/site.yml", {"goldens": GOLDENS, "roles": set(CARRIED)}),
+        ("testing/goldens/cluster/hg1/ssh.txt", {"goldens": GOLDENS}),
         ("testing/roles/inventory/web.yml", {"roles": {"web"}}),
         ("testing/roles/test_web.py", {"roles": {"web"}}),
         ("testing/roles/test_directory_replica.py", {"roles": {"directory"}}),
