@@ -5,6 +5,9 @@
 | `decide`   | every decision and every text that needs no host: pure, unit tested    |
 | `gate`     | whether a tree may be deployed: it passed the tests; pure              |
 | `attested` | the attestation of this checkout, for the gate: files and git          |
+| `lease`    | the lock of the site while it is changed                               |
+| `history`  | the deploy log; pure                                                   |
+| `site_lock` | lock and log as files of a host, where it runs                        |
 | `run`      | Ansible as a process: state of the hosts, preflight, plan, the real run |
 | `cli`      | the command line, and the steps in their order                         |
 """

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import bootstrap
 from bootstrap import CACHE, ROOT, Step
 
-from deploy import attested, decide, gate, run
+from deploy import attested, decide, gate, lease, run
 from deploy.decide import UNKNOWN, DeployError
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ examples:
   ./deploy production --status            which release each host has, and which it could go back to
   ./deploy production --rollback 0.1.0-1a2b3c
                                           back to a release that is still on the hosts
+  ./deploy production --log               who deployed what and when, and whose run is at work
   eval "$(./cluster env)"; ./deploy cluster
                                           the local cluster, as if it were production
 
@@ -74,6 +75,9 @@ def build_parser() -> argparse.ArgumentParser:
     action.add_argument(
         "--status", action="store_true", help="show the hosts' releases, do nothing"
     )
+    action.add_argument(
+        "--log", action="store_true", help="show who deployed what and when, do nothing"
+    )
     attested.add_options(parser)
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
@@ -97,6 +101,9 @@ def main(arguments: Sequence[str]) -> int:
             states = run.read_states(site)
             print(decide.status_table(states, site.hosts))
             return int(any(states.get(name, UNKNOWN).problem for name in site.hosts))
+        if options.log:
+            print(lease.show(site))
+            return 0
         _require_answer(options)
         with _alone(site):
             return _rollback(site, options) if options.rollback else _deploy(site, options)
@@ -181,8 +188,9 @@ def _bring(
     new = decide.new_hosts(states, site.hosts, hosts, run.parts())
     if new or options.no_plan:
         run.check_variables(site, built)
+    plan = "none (--no-plan)"
     if not options.no_plan:
-        changes = _plan(site, [name for name in hosts if name not in new], new, built)
+        changes, plan = _plan(site, [name for name in hosts if name not in new], new, built)
         if options.check or not (changes or new):
             return 0
     Step.say("tests", verdict.said)
@@ -191,22 +199,26 @@ def _bring(
     running = [name for name in site.in_group("release") if name in hosts]
     before = decide.previous(states, running, built.version)
     back = decide.way_back(site.said, before)
-    _results, code, log = run.site_playbook(site, built, hosts, check=False)
-    if code != 0:
-        raise DeployError(
-            f"The run failed (ansible-playbook exited with {code});"
-            " tasks before the failing one are in effect.",
-            "\n  ".join([_again(log), *back.splitlines()]),
-        )
-    decide.require_current(built.version, run.read_states(site), running)
+    with lease.held(site, lease.record(built.version, hosts, verdict.tree, verdict.said, plan)):
+        _results, code, log = run.site_playbook(site, built, hosts, check=False)
+        if code != 0:
+            raise DeployError(
+                f"The run failed (ansible-playbook exited with {code});"
+                " tasks before the failing one are in effect.",
+                "\n  ".join([_again(log), *back.splitlines()]),
+            )
+        decide.require_current(built.version, run.read_states(site), running)
     print(f"\n{built.version} is in effect on {decide.joined(hosts)} ({verdict.said}).")
     if back:
         print(back)
     return 0
 
 
-def _plan(site: Site, known: Sequence[str], new: Sequence[str], built: Built) -> bool:
-    """Show the changes to come on hosts with all their parts; return whether there are any."""
+def _plan(site: Site, known: Sequence[str], new: Sequence[str], built: Built) -> tuple[bool, str]:
+    """Show the changes to come on hosts with all their parts; return whether there are any.
+
+    The other value is the plan in a sentence.
+    """
     results: Mapping[str, decide.Result] = {}
     if known:
         results, code, log = run.site_playbook(site, built, known, check=True)
@@ -223,8 +235,9 @@ def _plan(site: Site, known: Sequence[str], new: Sequence[str], built: Built) ->
                 " that a later run builds on an earlier one: if that is the cause, --no-plan"
                 " applies without a plan.",
             )
-    Step.say("plan", decide.plan_summary(results, new))
-    return any(result.changed for result in results.values())
+    summary = decide.plan_summary(results, new)
+    Step.say("plan", summary)
+    return any(result.changed for result in results.values()), summary
 
 
 def _again(log: Path) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from attestation import Attestation, Figures
@@ -13,8 +15,13 @@ from attestation import Attestation, Figures
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "ansible"))
 
-from deploy import attested, cli, gate, run  # noqa: E402
+from deploy import attested, cli, gate, lease, run  # noqa: E402
 from deploy.decide import HostState, Result  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from deploy import history
 
 TREE = "a" * 40
 OLD, NEW = "0.1.0-aaaaaaaaaaaa", "0.1.0-bbbbbbbbbbbb"
@@ -43,6 +50,8 @@ class Stage:
         self.plan = {"hg1": Result(2, False), "proxy1": Result(0, False)}
         self.codes = {"plan": 0, "apply": 0}
         self.versions: list[str] = []
+        self.records: list[history.Record] = []
+        self.under_lock: list[str] = []
         self.attestation: Attestation | None = Attestation(
             TREE, "2026-01-02T03:04:05Z", NEW, {"e2e": Figures(5, 0, 0, 60.0)}
         )
@@ -53,6 +62,7 @@ class Stage:
         monkeypatch.setattr(run, "read_site", lambda *_args, **_kwargs: site)
         monkeypatch.setattr(attested.attestation, "tree_of", lambda: TREE)
         monkeypatch.setattr(attested, "read", lambda *_: gate.Found(self.attestation))
+        monkeypatch.setattr(lease, "held", self.held)
         monkeypatch.setattr(run, "read_states", self.read_states)
         monkeypatch.setattr(run, "check_registries", lambda _states: self.done.append("registry"))
         monkeypatch.setattr(run, "check_variables", lambda *_: self.done.append("variables"))
@@ -62,6 +72,13 @@ class Stage:
     def read_states(self, _site: run.Site) -> dict[str, HostState]:
         applied = any(word.startswith("apply") for word in self.done)
         return self.after if applied and self.after is not None else self.states
+
+    @contextlib.contextmanager
+    def held(self, _site: run.Site, of: history.Record) -> Iterator[None]:
+        self.records.append(of)
+        before = len(self.done)
+        yield
+        self.under_lock = self.done[before:]
 
     def build(self) -> run.Built:
         self.done.append("build")
@@ -86,6 +103,9 @@ def test_a_deploy_checks_builds_plans_applies_and_says_how_to_go_back(
 ) -> None:
     assert cli.main(["production", "--yes"]) == 0
     assert stage.done == ["registry", "build", "plan hg1 proxy1", "apply hg1 proxy1"]
+    assert stage.under_lock == ["apply hg1 proxy1"]
+    assert stage.records[0].plan == "Plan: 2 changes (hg1 2)."
+    assert stage.records[0].tests.startswith("tree aaaaaaaaaaaa passed")
     assert f"./deploy production --rollback {OLD}" in capsys.readouterr().out
 
 
