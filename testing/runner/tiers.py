@@ -118,6 +118,7 @@ def lint(_words: str, only: Only = None) -> list[Step]:
         *_if(yaml, "yamllint", tool("yamllint", "-s", *(["."] if whole else yaml))),
         *_if(scripts, "shellcheck", tool("shellcheck", *scripts)),
         Step("lint", "role readmes", python("-m", "testing.tools.role_readme", "--check")),
+        Step("lint", "table of ports", python("-m", "testing.tools.ports_table", "--check")),
         Step("lint", "house rules", python("-m", "testing.tools.house_rules")),
         Step("lint", "prose", python("-m", "testing.tools.prose")),
         Step("lint", "locks", python("-m", "testing.tools.locks")),
