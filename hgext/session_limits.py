@@ -54,7 +54,7 @@ from typing import TYPE_CHECKING, Any
 from mercurial import encoding, error, extensions, registrar, wireprotoserver
 
 from hgfleet.core import names
-from hgfleet.hg import incoming, session_outcome, session_slots
+from hgfleet.hg import incoming, session_outcome, session_slots, session_start
 from hgfleet.hg.client_stream import ClientStream
 from hgfleet.hg.incoming import SessionEndError
 
@@ -100,6 +100,8 @@ def bounded(
     original: Callable[..., None], ui: Any, repo: Any, fin: Any, fout: Any, *more: Any
 ) -> None:
     """Serve a session within its limits; raise error.Abort with the reason of an early end."""
+    # Settings and extensions are read, and the repository is open.
+    session_start.done()
     try:
         _limit_memory(ui.configbytes(b"hgfleet", b"session-memory"))
     except OSError as problem:

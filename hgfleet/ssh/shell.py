@@ -30,6 +30,7 @@ from hgfleet.core.errors import (
 )
 from hgfleet.core.paths import COMPILED, DYNAMIC, HGRC, REPOSITORIES
 from hgfleet.core.principal import Principal
+from hgfleet.hg import session_start
 from hgfleet.hg.session_outcome import outcome
 from hgfleet.registry import user_repositories
 from hgfleet.ssh.original_command import Do, Refuse, Serve, decide
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 INTERNAL_ERROR: Final = 70
 """EX_SOFTWARE of sysexits(3)."""
+
+PROGRAM: Final = "/opt/hgfleet/current/bin/hgfleet-shell"
 
 _FINGERPRINT: Final = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 _CERTIFICATE: Final = re.compile(r"[A-Za-z0-9._@:+=/-]{1,128}")
@@ -235,6 +238,7 @@ def _carry_out(call: Call, options: Options, client: str | None, log: logfmt.Log
     from hgfleet.selfservice.context import Context
 
     start = time.monotonic()
+    session_start.done()
     os.umask(0o027)
     context = Context(
         options.principal,
@@ -293,6 +297,10 @@ def main() -> int:
     """Run as the forced command of an SSH session."""
     log = logfmt.to_syslog("hgfleet-shell")
     user = " ".join(sys.argv[1:])
+    session_start.begin()
+    if session_start.is_of_another_release():
+        # The release changed between the start of this program and here.
+        os.execv(PROGRAM, [PROGRAM, *sys.argv[1:]])  # noqa: S606  (our own program)
     try:
         return session(sys.argv[1:], dict(os.environ), log)
     except HgfleetError as error:

@@ -1,0 +1,81 @@
+"""The start of an SSH session, which a change of the release holds back for a moment.
+
+A session reads the release, the hgrc and the extensions that the hgrc names. A deploy changes them
+together (`ansible/roles/release/files/switch.py`) while it has the two locks of a folder:
+
+| file | a session has it shared | a deploy has it exclusively |
+| --- | --- | --- |
+| gate | for an instant, before anything else | first: sessions that begin now wait |
+| starting | until its repository is open | then: sessions that began before have read everything |
+
+They are locks of the kernel (flock), so a deploy that is killed holds no session back.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import time
+from typing import Final
+
+FOLDER: Final = "/run/hgfleet-sessions"
+CURRENT: Final = "/opt/hgfleet/current"
+
+PATIENCE_SECONDS: Final = 30.0
+"""A session that is held for longer starts nevertheless."""
+
+STEP_SECONDS: Final = 0.02
+
+_descriptors: list[int] = []
+
+
+def begin(folder: str = FOLDER) -> None:
+    """Wait until the release may be read, and have it stay until `done` or the process's end.
+
+    A host without the folder never holds a session back.
+    """
+    done()
+    try:
+        gate = os.open(f"{folder}/gate", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        _share(gate, time.monotonic() + PATIENCE_SECONDS)
+        starting = os.open(f"{folder}/starting", os.O_RDONLY | os.O_CLOEXEC)
+        _descriptors.append(starting)
+        _share(starting, time.monotonic() + PATIENCE_SECONDS)
+    except OSError:
+        return
+    finally:
+        os.close(gate)
+
+
+def is_of_another_release(prefix: str = sys.prefix, current: str = CURRENT) -> bool:
+    """Say whether this process runs from another release than the current one.
+
+    The release changed while the process started or was held. A program outside of any release
+    (a test) is of no other one.
+    """
+    own = os.path.realpath(prefix)
+    releases = os.path.dirname(own)  # noqa: PTH120  (pathlib is slow to import)
+    now = os.path.realpath(current)
+    return now != own and os.path.dirname(now) == releases  # noqa: PTH120
+
+
+def done() -> None:
+    """Let a change of the release begin: this process has read all that it needs."""
+    while _descriptors:
+        os.close(_descriptors.pop())
+
+
+def _share(descriptor: int, until: float) -> None:
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return
+            time.sleep(STEP_SECONDS)
+        else:
+            return
