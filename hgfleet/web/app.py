@@ -215,7 +215,7 @@ class Application:
         found = self._readability.look(self._registry.current())
         return health.assess(
             found,
-            is_draining=self._settings.drain.exists(),
+            is_draining=health.is_draining(self._settings.drain, now=time.time()),
             has_renderers=self.can_compute(),
             mirror_problem=health.mirror_problem_of(self._settings.mirror_state),
             load=self._rendering.load(),

@@ -33,6 +33,8 @@ LEASE_MARGIN_S: Final = 2.0
 LEASE_MOST_S: Final = 600.0
 """A lease that ends later than that (seconds) was written by a clock that was wrong."""
 
+DRAIN_BYTES: Final = 100
+
 STATE_BYTES: Final = 1024 * 1024
 """Bound of the file that replication writes."""
 
@@ -111,6 +113,26 @@ def mirror_problem(state: bytes | None, *, now: float) -> str:
     if lease_until > now + LEASE_MOST_S:
         return "the lease of this mirror ends in the far future"
     return ""
+
+
+def is_draining(path: Path, *, now: float) -> bool:
+    """Say whether the file for draining is there and still counts.
+
+    A deploy writes `until=SECONDS` (since 1970) into it, so that a deploy that was killed leaves no
+    host drained. Any other file, such as the empty one of an operator, counts until it is removed.
+    """
+    try:
+        words = path.read_bytes()[:DRAIN_BYTES].split()
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    if not words or not words[0].startswith(b"until="):
+        return True
+    try:
+        return now < float(words[0].removeprefix(b"until="))
+    except ValueError:
+        return True
 
 
 def mirror_problem_of(path: Path | None) -> str:

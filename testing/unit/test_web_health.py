@@ -168,3 +168,22 @@ def test_the_state_of_a_mirror_is_read_from_its_file(tmp_path: Path) -> None:
     assert health.mirror_problem_of(path) == ""
     path.write_bytes(b" " * health.STATE_BYTES + state(lease_until=time.time() + 100))
     assert health.mirror_problem_of(path) == "the state of replication cannot be read"
+
+
+@pytest.mark.parametrize(
+    ("content", "draining"),
+    [
+        ("", True),
+        ("until=1000\n", True),
+        ("until=999\n", False),
+        ("until=later\n", True),
+        ("for a new disk\n", True),
+    ],
+)
+def test_a_drain_of_a_deploy_ends_and_any_other_stays(
+    tmp_path: Path, content: str, draining: bool
+) -> None:
+    drain = tmp_path / "web.drain"
+    assert not health.is_draining(drain, now=999.5)
+    drain.write_text(content)
+    assert health.is_draining(drain, now=999.5) is draining
