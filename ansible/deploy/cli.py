@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 import bootstrap
 from bootstrap import CACHE, ROOT, Step
 
-from deploy import attested, decide, gate, lease, run
+from deploy import attested, batches, decide, gate, lease, run, trees, ways
 from deploy.decide import UNKNOWN, DeployError
+from deploy.roll import Roll, Target
+from deploy.ways import Way
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +34,7 @@ examples:
   ./deploy production --release .cache/release/hgfleet-0.1.0-1a2b3c.tar.gz
                                           a release that was built before; needs no Docker
   ./deploy production --status            which release each host has, and which it could go back to
+  ./deploy production --rollback          each host back to what it had before its last change
   ./deploy production --rollback 0.1.0-1a2b3c
                                           back to a release that is still on the hosts
   ./deploy production --log               who deployed what and when, and whose run is at work
@@ -43,6 +46,10 @@ Passwords come from files, so that one run may start Ansible several times:
   ANSIBLE_BECOME_PASSWORD_FILE=FILE       sudo on the hosts, where it asks for a password
 HGFLEET_MITOGEN=1 makes runs on containers faster. Logs are kept in .cache/deploy.
 """
+
+
+PREVIOUS = "previous"
+"""The value of a --rollback without a version."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -84,7 +91,11 @@ def build_parser() -> argparse.ArgumentParser:
         "--release", metavar="ARCHIVE", type=Path, help="a release built before, instead of a build"
     )
     which.add_argument(
-        "--rollback", metavar="VERSION", help="go back to a release that is on the hosts"
+        "--rollback",
+        metavar="VERSION",
+        nargs="?",
+        const=PREVIOUS,
+        help="go back: each host to what it had before its last change, or all to a release",
     )
     return parser
 
@@ -159,7 +170,9 @@ def _deploy(site: Site, options: argparse.Namespace) -> int:
 
 
 def _rollback(site: Site, options: argparse.Namespace) -> int:
-    """Move the symlink back, by the same role and with the same plan; nothing is built."""
+    """Go back, by the same roll and with the same checks; nothing is built."""
+    if options.rollback == PREVIOUS:
+        return _roll_back(site, options)
     version = decide.check_version(options.rollback)
     hosts = site.in_group("release")
     if not hosts:
@@ -184,38 +197,101 @@ def _bring(
     options: argparse.Namespace,
     verdict: gate.Verdict,
 ) -> int:
-    """Plan, ask, apply, look."""
+    """Plan, ask, roll, look."""
     new = decide.new_hosts(states, site.hosts, hosts, run.parts())
     if new or options.no_plan:
         run.check_variables(site, built)
-    plan = "none (--no-plan)"
+    changing = list(hosts)
+    said = "none (--no-plan)"
     if not options.no_plan:
-        changes, plan = _plan(site, [name for name in hosts if name not in new], new, built)
-        if options.check or not (changes or new):
+        changed, said = _plan(site, [name for name in hosts if name not in new], new, built)
+        # The plan of a host does not show what it takes from a host that is not there yet.
+        changing = changing if new else [name for name in hosts if name in changed]
+        if options.check or not changing:
             return 0
     Step.say("tests", verdict.said)
     if not options.yes:
-        _ask(f"Apply release {built.version} to {decide.joined(hosts)}?")
-    running = [name for name in site.in_group("release") if name in hosts]
-    before = decide.previous(states, running, built.version)
-    back = decide.way_back(site.said, before)
-    with lease.held(site, lease.record(built.version, hosts, verdict.tree, verdict.said, plan)):
-        _results, code, log = run.site_playbook(site, built, hosts, check=False)
-        if code != 0:
-            raise DeployError(
-                f"The run failed (ansible-playbook exited with {code});"
-                " tasks before the failing one are in effect.",
-                "\n  ".join([_again(log), *back.splitlines()]),
-            )
+        _ask(f"Apply release {built.version} to {decide.joined(changing)}?")
+    plan = batches.order(site.everything, changing, new, _primary(states))
+    with Step("roll", "keeping this tree and the inventory"):
+        tree, inventory = trees.keep(site.path)
+        trees.prune(_named(states))
+    targets = {
+        name: Target(built, Way(built.version if "release" in groups else "", tree, inventory))
+        for name, groups in site.hosts.items()
+    }
+    rolled = Roll(site, states, targets, new)
+    log = lease.record(built.version, changing, verdict.tree, verdict.said, said)
+    with lease.held(site, log):
+        rolled.run(plan)
+    running = [name for name in site.in_group("release") if name in changing]
+    if any(states[name].current != built.version for name in running):
         decide.require_current(built.version, run.read_states(site), running)
-    print(f"\n{built.version} is in effect on {decide.joined(hosts)} ({verdict.said}).")
-    if back:
-        print(back)
+    print(f"\n{rolled.summary()}")
+    print(f"\n{built.version} is in effect on {decide.joined(changing)} ({verdict.said}).")
+    if set(changing) != set(new):
+        print(f"To go back: ./deploy {site.said} --rollback")
     return 0
 
 
-def _plan(site: Site, known: Sequence[str], new: Sequence[str], built: Built) -> tuple[bool, str]:
-    """Show the changes to come on hosts with all their parts; return whether there are any.
+def _roll_back(site: Site, options: argparse.Namespace) -> int:
+    """Bring each host to what it had before its last change."""
+    verdict = attested.judge(site.path.parent, options)
+    states = run.read_states(site)
+    decide.require_reached(states, list(site.hosts))
+    decide.require_fit(states, list(site.hosts))
+    targets = {}
+    for name in site.hosts:
+        way = ways.back(states[name].record, states[name].current)
+        if way is not None:
+            if way.release:
+                decide.require_present(way.release, states, [name])
+            targets[name] = Target(run.known_release(way.release), way, trees.find(way, site.path))
+    without = [name for name in site.hosts if name not in targets]
+    if not targets:
+        raise DeployError(
+            f"The release before the last change of {decide.joined(without)} is not known: no"
+            " deploy has recorded it, or a rollback was the last one.",
+            "Nothing was changed. Name a release: ./deploy INVENTORY --rollback VERSION;"
+            " --status lists them.",
+        )
+    for name, target in targets.items():
+        Step.say("plan", f"{name}: back to {target.way.said}")
+    if without:
+        Step.say("plan", f"nothing is known to go back to on {decide.joined(without)}")
+    if options.check:
+        return 0
+    Step.say("tests", verdict.said)
+    if not options.yes:
+        _ask(f"Take the last change of {decide.joined(targets)} back?")
+    rolled = Roll(site, states, targets, is_rollback=True)
+    releases = sorted({target.way.release for target in targets.values() if target.way.release})
+    said = f"back to {decide.joined(releases) or 'the configuration before'}"
+    log = lease.record(", ".join(releases), list(targets), verdict.tree, verdict.said, said)
+    with lease.held(site, log):
+        rolled.run(batches.order(site.everything, list(targets), [], _primary(states)))
+    print(f"\n{rolled.summary()}")
+    print(f"\n{decide.joined(targets)} have what they had before.")
+    return 0
+
+
+def _primary(states: Mapping[str, HostState]) -> str:
+    return next((state.primary for state in states.values() if state.primary), "")
+
+
+def _named(states: Mapping[str, HostState]) -> set[str]:
+    """Return the names of trees and inventories that hosts could go back to."""
+    named = set()
+    for state in states.values():
+        for part in (state.record.get("now"), state.record.get("before")):
+            named |= {str(part.get("tree")), str(part.get("inventory"))} if part else set()
+    return named
+
+
+def _plan(
+    site: Site, known: Sequence[str], new: Sequence[str], built: Built
+) -> tuple[list[str], str]:
+    """Show the changes to come on hosts with all their parts; return the hosts that change.
 
     The other value is the plan in a sentence.
     """
@@ -237,7 +313,7 @@ def _plan(site: Site, known: Sequence[str], new: Sequence[str], built: Built) ->
             )
     summary = decide.plan_summary(results, new)
     Step.say("plan", summary)
-    return any(result.changed for result in results.values()), summary
+    return [name for name, result in results.items() if result.changed], summary
 
 
 def _again(log: Path) -> str:

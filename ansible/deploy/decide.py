@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from deploy import machine
@@ -47,6 +47,8 @@ class HostState:
 
     A provisioned host has seen the end of a run, and `groups` are those that it was in then.
     `unfit` are the reasons why it cannot take a deploy.
+    `record` is what deploys left (`ways`), `is_drained` that one of them did not end, `formats`
+    what each release declares, `primary` the host of the site that takes pushes.
     `extensions` are the files of their extensions, such as 0.1.0-1a2b3c4d5e6f/hgext/access.py.
     """
 
@@ -58,6 +60,10 @@ class HostState:
     extensions: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
     unfit: tuple[str, ...] = ()
+    record: Mapping[str, Any] = field(default_factory=dict)
+    is_drained: bool = False
+    formats: Mapping[str, Any] = field(default_factory=dict)
+    primary: str = ""
 
 
 UNKNOWN = HostState(problem="it gave no answer")
@@ -123,6 +129,10 @@ def states_of(output: str) -> dict[str, HostState]:
                     registry=str(message["registry"]),
                     extensions=frozenset(message["extensions"]),
                     groups=frozenset(message["groups"]),
+                    record=message["record"]["record"],
+                    is_drained=bool(message["record"]["drained"]),
+                    formats=message["record"]["formats"],
+                    primary=str(message["primary"]),
                     unfit=tuple(
                         machine.problems(machine.parse(message["machine"]), message["sudo"])
                     ),
@@ -339,8 +349,17 @@ def status_table(states: Mapping[str, HostState], hosts: Mapping[str, Sequence[s
             rows.append((name, "-", "not in the group release, so it has none"))
         else:
             rows.append((name, state.current, others or "-"))
-    widths = [max(len(row[column]) for row in rows) for column in range(2)]
-    return "\n".join(f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}" for a, b, c in rows)
+    return table(rows[0], rows[1:])
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return lines with aligned columns."""
+    every = [head, *rows]
+    widths = [max(len(row[column]) for row in every) for column in range(len(head))]
+    return "\n".join(
+        "  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in every
+    )
 
 
 def way_back(inventory: str, before: Mapping[str, Sequence[str]]) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import json
 import os
 import subprocess
 import sys
 import tarfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import bootstrap
@@ -22,10 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from deploy.trees import Kept
+
 PLAYBOOKS = ROOT / "ansible/playbooks"
 SITE = ROOT / "ansible/site.yml"
 INVENTORIES = ROOT / "ansible/inventories"
 LOGS = CACHE / "deploy"
+
+_NUMBERS = itertools.count(1)
 
 MOST_FORKS = 64
 """Hosts that are asked at once; each is a process of Ansible for as long as its host answers."""
@@ -58,13 +64,17 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """An inventory as Ansible sees it; `said` is how the person named it."""
+    """An inventory as Ansible sees it; `said` is how the person named it.
+
+    `hosts` are those of this run (--limit), `everything` all hosts; both with their groups.
+    """
 
     said: str
     path: Path
     hosts: Mapping[str, Sequence[str]] = field(default_factory=dict)
     extra_vars: Sequence[str] = ()
     verbose: bool = False
+    everything: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def playbook(self, book: Path, *options: str) -> list[str]:
         """Return the command that runs a playbook on this inventory."""
@@ -112,16 +122,20 @@ def read_site(
     """Read the inventory; DeployError if there is none, or no host."""
     path = find_inventory(said)
     require_no_dangling_link(path.parent)
-    command = ["ansible-inventory", "-i", str(path), "--list"]
-    command += ["--limit", limit] if limit else []
-    listing = bootstrap.run(
-        command, what="Reading the inventory", way_out=VAULT_HINT, env=environment()
-    )
-    hosts = decide.hosts_of(listing)
+    everything = _hosts(path)
+    hosts = _hosts(path, "--limit", limit) if limit else everything
     if not hosts:
         where = f"--limit {limit} leaves no host of" if limit else "There is no host in"
         raise DeployError(f"{where} {path}.", "Nothing was changed.")
-    return Site(said, path, hosts, extra_vars, verbose)
+    return Site(said, path, hosts, extra_vars, verbose, everything)
+
+
+def _hosts(path: Path, *options: str) -> dict[str, list[str]]:
+    command = ["ansible-inventory", "-i", str(path), "--list", *options]
+    listing = bootstrap.run(
+        command, what="Reading the inventory", way_out=VAULT_HINT, env=environment()
+    )
+    return decide.hosts_of(listing)
 
 
 def require_no_dangling_link(folder: Path) -> None:
@@ -233,15 +247,21 @@ def build() -> Built:
 
 
 def site_playbook(
-    site: Site, built: Built, hosts: Sequence[str], *, check: bool
+    site: Site, built: Built, hosts: Sequence[str], *, check: bool, kept: Kept | None = None
 ) -> tuple[dict[str, Result], int, Path]:
     """Run site.yml on these hosts, showing the changes; return the recap, the exit code, the log.
 
-    The recap leaves out localhost, where nothing but checks runs.
+    The recap leaves out localhost, where nothing but checks runs. `kept` is an earlier tree and
+    inventory, None for those of now.
     """
-    command = site.playbook(SITE, "--limit", decide.limit_to(hosts), "--diff")
-    command += ["--check"] if check else []
     env = environment(built)
+    book = SITE
+    if kept is not None:
+        site, book = replace(site, path=kept.inventory), kept.checkout / "ansible/site.yml"
+        env["ANSIBLE_CONFIG"] = str(kept.checkout / "ansible.cfg")
+        env["PYTHONPATH"] = str(kept.checkout)
+    command = site.playbook(book, "--limit", decide.limit_to(hosts), "--diff")
+    command += ["--check"] if check else []
     env["PYTHONUNBUFFERED"] = "1"
     env["ANSIBLE_FORCE_COLOR"] = "1" if sys.stdout.isatty() else "0"
     if not site.verbose:
@@ -249,11 +269,12 @@ def site_playbook(
     subject = "plan" if check else "apply"
     what = "ansible/site.yml " + ("--check --diff" if check else f"on {decide.joined(hosts)}")
     results: dict[str, Result] = {}
-    log = _log(site, subject)
+    log = new_log(site, subject)
     # A run on other hosts takes another time.
-    times = LOGS / f"{site.path.parent.name}-{subject}-{len(hosts)}.times.json"
+    those = hashlib.sha256(" ".join(hosts).encode()).hexdigest()[:8]
+    times = LOGS / f"{site.path.parent.name}-{subject}-{those}.times.json"
     pace, began = Pace(read_times(times)), time.monotonic()
-    with Step(subject, f"{what} (log: {log.relative_to(ROOT)})") as progress, log.open("w") as kept:
+    with Step(subject, f"{what} (log: {log.relative_to(ROOT)})") as progress, log.open("w") as copy:
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
         )
@@ -263,7 +284,7 @@ def site_playbook(
             for line in shown:
                 sys.stdout.write(line)
                 sys.stdout.flush()
-                kept.write(decide.plain(line))
+                copy.write(decide.plain(line))
                 play = decide.play_of(line)
                 if play:
                     progress.what = play
@@ -290,9 +311,12 @@ def read_times(path: Path) -> dict[str, float]:
         return {}
 
 
-def _log(site: Site, subject: str) -> Path:
+def new_log(site: Site, subject: str) -> Path:
+    """Make the log of a run, for the owner alone."""
     LOGS.mkdir(parents=True, exist_ok=True)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    # A roll has several of a kind within a second.
+    stamp += f"-{next(_NUMBERS):03}"
     log = LOGS / f"{stamp}-{site.path.parent.name}-{subject}.log"
     # Diffs have no secrets (no_log), yet they say how the site is built.
     log.touch(mode=0o600)

@@ -7,7 +7,7 @@ import io
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from attestation import Attestation, Figures
@@ -15,11 +15,11 @@ from attestation import Attestation, Figures
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "ansible"))
 
-from deploy import attested, cli, gate, lease, run  # noqa: E402
+from deploy import attested, books, cli, gate, lease, run, trees, ways  # noqa: E402
 from deploy.decide import HostState, Result  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from deploy import history
 
@@ -52,11 +52,20 @@ class Stage:
         self.versions: list[str] = []
         self.records: list[history.Record] = []
         self.under_lock: list[str] = []
+        self.kept: list[object] = []
+        self.steps: list[str] = []
+        self.kept_records: dict[str, Any] = {}
+        self.problems: list[list[str]] = []
         self.attestation: Attestation | None = Attestation(
             TREE, "2026-01-02T03:04:05Z", NEW, {"e2e": Figures(5, 0, 0, 60.0)}
         )
         hosts = {"hg1": ["release"], "proxy1": ["proxy"]}
-        site = run.Site("production", tmp_path / "production/hosts.yml", hosts)
+        site = run.Site("production", tmp_path / "production/hosts.yml", hosts, everything=hosts)
+        monkeypatch.setattr(trees, "keep", lambda _path: ("tree2", "site2"))
+        monkeypatch.setattr(trees, "prune", lambda _named: None)
+        monkeypatch.setattr(run, "LOGS", tmp_path)
+        monkeypatch.setattr(books, "play", self.book)
+        monkeypatch.setattr(books, "check", self.check)
         monkeypatch.setattr(cli, "CACHE", tmp_path)
         monkeypatch.setattr(cli.bootstrap, "ensure_controller", lambda: None)
         monkeypatch.setattr(run, "read_site", lambda *_args, **_kwargs: site)
@@ -68,6 +77,20 @@ class Stage:
         monkeypatch.setattr(run, "check_variables", lambda *_: self.done.append("variables"))
         monkeypatch.setattr(run, "build", self.build)
         monkeypatch.setattr(run, "site_playbook", self.site_playbook)
+
+    def book(
+        self, _site: run.Site, name: str, hosts: Sequence[str], variables: Mapping[str, Any]
+    ) -> tuple[int, Path]:
+        self.steps.append(f"{name} {' '.join(hosts)}")
+        self.kept_records |= variables.get("roll_records", {})
+        return self.codes.get(name, 0), ROOT / "log"
+
+    def check(
+        self, _site: run.Site, hosts: Sequence[str], _variables: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        self.steps.append(f"check {' '.join(hosts)}")
+        said = self.problems.pop(0) if self.problems else []
+        return {name: {"problems": said, "held_seconds": None} for name in hosts}
 
     def read_states(self, _site: run.Site) -> dict[str, HostState]:
         applied = any(word.startswith("apply") for word in self.done)
@@ -85,9 +108,17 @@ class Stage:
         return run.Built(NEW, Path("archive"), None)
 
     def site_playbook(
-        self, _site: run.Site, built: run.Built, hosts: list[str], *, check: bool
+        self,
+        _site: run.Site,
+        built: run.Built,
+        hosts: list[str],
+        *,
+        check: bool,
+        kept: object = None,
     ) -> tuple[dict[str, Result], int, Path]:
         name = "plan" if check else "apply"
+        self.steps.append(f"{name} {' '.join(hosts)}")
+        self.kept += [] if check else [kept]
         self.done.append(f"{name} {' '.join(hosts)}")
         self.versions.append(built.version)
         return self.plan, self.codes[name], ROOT / "log"
@@ -102,11 +133,11 @@ def test_a_deploy_checks_builds_plans_applies_and_says_how_to_go_back(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["production", "--yes"]) == 0
-    assert stage.done == ["registry", "build", "plan hg1 proxy1", "apply hg1 proxy1"]
-    assert stage.under_lock == ["apply hg1 proxy1"]
+    assert stage.done == ["registry", "build", "plan hg1 proxy1", "apply hg1"]
+    assert stage.under_lock == ["apply hg1"]
     assert stage.records[0].plan == "Plan: 2 changes (hg1 2)."
     assert stage.records[0].tests.startswith("tree aaaaaaaaaaaa passed")
-    assert f"./deploy production --rollback {OLD}" in capsys.readouterr().out
+    assert "./deploy production --rollback" in capsys.readouterr().out
 
 
 def test_status_lists_releases_and_fails_unless_all_hosts_answer(
@@ -134,12 +165,15 @@ def test_a_new_host_is_left_out_of_the_plan_and_applied(stage: Stage) -> None:
     stage.states["proxy1"] = HostState()
     stage.plan = {}
     assert cli.main(["production", "--yes"]) == 0
-    assert stage.done == ["registry", "build", "variables", "plan hg1", "apply hg1 proxy1"]
+    assert stage.done == [
+        *["registry", "build", "variables", "plan hg1"],
+        *["apply hg1", "apply proxy1"],
+    ]
 
 
 def test_without_a_plan_the_variables_are_still_checked(stage: Stage) -> None:
     assert cli.main(["production", "--yes", "--no-plan"]) == 0
-    assert stage.done == ["registry", "build", "variables", "apply hg1 proxy1"]
+    assert stage.done == ["registry", "build", "variables", "apply hg1", "apply proxy1"]
 
 
 def test_nothing_begins_when_no_question_can_be_asked(
@@ -229,14 +263,88 @@ def test_a_host_that_vanishes_during_the_plan_is_no_reason_to_leave_the_plan_out
     assert "--no-plan" not in told
 
 
-def test_a_failed_run_says_how_to_go_on_and_how_to_go_back(
+HG1 = ["drain hg1", "apply hg1", "check hg1", "ready hg1"]
+
+
+def test_a_batch_is_drained_changed_checked_and_put_back(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["production", "--yes"]) == 0
+    assert stage.steps == ["plan hg1 proxy1", *HG1]
+    assert stage.kept_records["hg1"] == {
+        "now": {"release": NEW, "tree": "tree2", "inventory": "site2"},
+        "before": {"release": OLD, "tree": "", "inventory": ""},
+    }
+    assert f"hg1   {OLD}  {NEW}" in capsys.readouterr().out
+
+
+def test_a_batch_that_is_not_well_is_taken_back_and_no_other_host_is_touched(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.problems = [["hgfleet-web.service is failed"]]
+    assert cli.main(["production", "--yes", "--no-plan"]) == 1
+    assert stage.steps == [*HG1[:-1], *HG1[1:]]
+    assert stage.versions == [NEW, OLD]
+    assert stage.kept_records["hg1"]["now"]["release"] == OLD
+    assert stage.kept_records["hg1"]["begun"] is False
+    told = capsys.readouterr().err
+    assert "hg1: hgfleet-web.service is failed" in told
+    assert "No other host was touched" in told
+
+
+def test_a_run_that_fails_is_taken_back_and_a_host_that_stays_ill_stays_drained(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stage.codes["apply"] = 2
     assert cli.main(["production", "--yes"]) == 1
+    assert stage.steps[-3:] == ["apply hg1", "apply hg1", "drain hg1"]
     told = capsys.readouterr().err
-    assert "same command again" in told
-    assert f"--rollback {OLD}" in told
+    assert "Going back failed too" in told
+    assert "stay drained until" in told
+
+
+def test_a_host_that_cannot_be_drained_is_not_changed(stage: Stage) -> None:
+    stage.codes["drain"] = 2
+    assert cli.main(["production", "--yes"]) == 1
+    assert stage.steps[-2:] == ["drain hg1", "ready hg1"]
+
+
+def test_a_push_on_its_way_to_the_mirror_is_waited_for(stage: Stage) -> None:
+    stage.problems = [["wrong data: r: heads 1"], ["/healthz says 503: behind"]]
+    assert cli.main(["production", "--yes"]) == 0
+    assert stage.steps.count("check hg1") == 3
+
+
+def test_hosts_that_a_killed_deploy_left_drained_are_put_back_first(stage: Stage) -> None:
+    stage.states["hg1"] = replace(stage.states["hg1"], is_drained=True)
+    assert cli.main(["production", "--yes"]) == 0
+    assert stage.steps[1] == "ready hg1"
+
+
+def test_one_word_takes_back_what_the_last_change_of_each_host_was(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = trees.Kept(Path("tree1"), Path("site1"))
+    monkeypatch.setattr(trees, "find", lambda _way, _path: kept)
+    monkeypatch.setattr(run, "known_release", lambda version: run.Built(version, None, None))
+    had, has = ways.Way(OLD, "tree1", "site1"), ways.Way(NEW, "tree2", "site2")
+    stage.states["hg1"] = replace(
+        stage.states["hg1"], current=NEW, releases=(NEW, OLD), record=ways.done(had, has)
+    )
+    assert cli.main(["production", "--yes", "--rollback"]) == 0
+    assert stage.steps == HG1
+    assert stage.versions == [OLD]
+    assert stage.kept == [kept]
+    assert stage.kept_records["hg1"] == ways.done(None, had)
+    assert "nothing is known to go back to on proxy1" in capsys.readouterr().err
+
+
+def test_nothing_is_taken_back_where_no_change_is_known(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["production", "--yes", "--rollback"]) == 1
+    assert stage.steps == []
+    assert "--rollback VERSION" in capsys.readouterr().err
 
 
 def test_a_release_that_did_not_become_current_is_a_failure(

@@ -69,6 +69,8 @@ def test_the_state_of_hosts_is_read() -> None:
         "releases": [NEW, OLD],
         "registry": "/r.yml",
         "extensions": [f"{NEW}/hgext/access.py"],
+        "record": {"record": {"begun": True}, "drained": True, "formats": {}},
+        "primary": "hg1",
     }
     states = decide.states_of(
         state_output(
@@ -77,7 +79,15 @@ def test_the_state_of_hosts_is_read() -> None:
     )
     extensions = frozenset({f"{NEW}/hgext/access.py"})
     assert states["hg1"] == HostState(
-        True, NEW, (NEW, OLD), "/r.yml", extensions=extensions, groups=frozenset({"web", "eu"})
+        True,
+        NEW,
+        (NEW, OLD),
+        "/r.yml",
+        extensions=extensions,
+        groups=frozenset({"web", "eu"}),
+        record={"begun": True},
+        is_drained=True,
+        primary="hg1",
     )
     assert states["hg2"].problem == "no route to host"
 

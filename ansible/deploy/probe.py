@@ -1,0 +1,147 @@
+"""Meet a web host as clients do: `probe.py QUESTION` prints a line of JSON with the figures.
+
+QUESTION is JSON: `url` of the host, `peers` (URLs of hosts that have not changed), `truth`
+(`truth.py` on the primary), `pages` (how many), `own` (the client of this host clones too). It runs
+on a proxy, which reaches every web host, or on the host itself (`playbooks/roll/check.yml`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+CA = "/etc/hgfleet/tls/ca.pem"
+HG = "/opt/hgfleet/current/bin/hg"
+
+PAGE_SECONDS = 10.0
+"""An answer that takes longer is an error."""
+
+CLONE_SECONDS = 60.0
+
+MOST_ERRORS = 3
+"""Pages are asked for until that many failed: a host that hangs does not hold the deploy."""
+
+
+class Asked:
+    """The answers of one host."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.errors: list[str] = []
+        self.seconds: list[float] = []
+        context = ssl.create_default_context(cafile=CA)
+        self._opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context))
+
+    def get(self, path: str, expected: tuple[int, ...] = (200,)) -> tuple[int, bytes]:
+        """Return status and body; (0, b"") after an error, which is noted."""
+        try:
+            with self._opener.open(self.url + path, timeout=PAGE_SECONDS) as answer:
+                status, body = answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            status, body = error.code, error.read()
+        except OSError as error:
+            self.errors.append(f"{path.partition('?')[0]}: {getattr(error, 'reason', error)}")
+            return 0, b""
+        if status not in expected:
+            self.errors.append(f"{path.partition('?')[0]}: status {status}")
+        return status, body
+
+    def page(self, path: str) -> None:
+        """Ask for a page that no cache has, and note its time."""
+        begin = time.monotonic()
+        self.get(f"{path}{'&' if '?' in path else '?'}probe={secrets.token_hex(8)}")
+        self.seconds.append(round(time.monotonic() - begin, 4))
+
+
+def content(host: Asked, truth: list[dict[str, Any]]) -> list[str]:
+    """Return the differences between the host and the primary."""
+    wrong = []
+    for one in truth:
+        path = one["path"]
+        heads = sorted(host.get(f"/{path}?cmd=heads")[1].decode("ascii", "replace").split())
+        if heads != one["heads"]:
+            wrong.append(f"{path}: heads {_short(heads)}, on the primary {_short(one['heads'])}")
+        if one["file"]:
+            body = host.get(f"/{path}/raw-file/{one['tip']}/{one['file']}")[1]
+            if hashlib.sha256(body).hexdigest() != one["sha256"]:
+                wrong.append(f"{path}: {one['file']} of {one['tip'][:12]} differs")
+    return wrong
+
+
+def _short(heads: list[str]) -> str:
+    return " ".join(node[:12] for node in heads[:3]) + (" ..." if len(heads) > 3 else "") or "none"
+
+
+def clone(url: str, one: dict[str, Any]) -> str:
+    """Clone all but the newest changeset and pull the rest; return the problem, empty if none."""
+    with tempfile.TemporaryDirectory(prefix="hgfleet-probe-") as folder:
+        command = [HG, "--config", f"web.cacerts={CA}", "--config", "ui.clonebundles=no"]
+        steps = [
+            ["init", folder + "/copy"],
+            ["-R", folder + "/copy", "pull", "-r", one["heads"][0], f"{url}/{one['path']}"],
+            ["-R", folder + "/copy", "pull", f"{url}/{one['path']}"],
+            ["-R", folder + "/copy", "verify", "--quiet"],
+            ["-R", folder + "/copy", "log", "-r", "head()", "-T", "{node}\n"],
+        ]
+        for step in steps:
+            try:
+                done = subprocess.run(
+                    [*command, *step],
+                    capture_output=True,
+                    text=True,
+                    timeout=CLONE_SECONDS,
+                    env={"HGRCPATH": "", "HGPLAIN": "1", "PATH": "/usr/bin:/bin"},
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                return f"hg {step[-2]} took more than {CLONE_SECONDS:.0f} s"
+            if done.returncode:
+                last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+                return f"hg {' '.join(step[:3])}: {last}"
+        found = sorted(done.stdout.split())
+        return "" if set(one["heads"]) <= set(found) else f"a clone has heads {_short(found)}"
+
+
+def figures(question: dict[str, Any]) -> dict[str, Any]:
+    """Return what a client meets: health, differences, the clone's problem, times and errors."""
+    host, truth = Asked(question["url"]), question["truth"]
+    peers = [Asked(url) for url in question["peers"]]
+    status, body = host.get("/healthz", (200, 404, 503))
+    wrong = content(host, truth)
+    path = f"/{truth[0]['path']}/rev/{truth[0]['tip']}" if truth else "/"
+    for _ in range(question["pages"]):
+        # In turn, so that a busy moment of the machine hits both.
+        for one in [host, *peers]:
+            if len(one.errors) < MOST_ERRORS:
+                one.page(path)
+    problem = clone(host.url, truth[0]) if truth and not host.errors and Path(HG).exists() else ""
+    return {
+        "health": status,
+        "problem": _problem(body),
+        "wrong": wrong,
+        "errors": host.errors,
+        "clone": problem,
+        "seconds": host.seconds,
+        "peers": [one.seconds for one in peers if not one.errors],
+    }
+
+
+def _problem(body: bytes) -> str:
+    try:
+        return str(json.loads(body).get("problem", ""))
+    except (ValueError, AttributeError):
+        return ""
+
+
+if __name__ == "__main__":
+    print(json.dumps(figures(json.loads(sys.argv[1]))))

@@ -1,0 +1,69 @@
+"""Repositories of the primary that other hosts are compared with: `truth.py COUNT` prints JSON.
+
+Runs on the primary as root (`playbooks/roll/check.yml`); hg runs as the owner of the repositories.
+The smallest public repositories with a changeset are chosen, so that clones of them are quick.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+REGISTRY = Path("/var/lib/hgfleet/registry.json")
+ROOT = Path("/srv/hg/repos")
+HG = "/opt/hgfleet/current/bin/hg"
+AS_OWNER = (
+    *("/usr/sbin/runuser", "-u", "hg", "--"),
+    *("/usr/bin/env", "HGRCPATH=/etc/hgfleet/hgrc", "HGPLAIN=1"),
+)
+
+
+def _hg(path: str, *arguments: str) -> bytes:
+    done = subprocess.run(
+        [*AS_OWNER, HG, "-R", str(ROOT / path), *arguments],
+        capture_output=True,
+        cwd="/",
+        check=True,
+    )
+    return done.stdout
+
+
+def _size(path: str) -> int:
+    """Return a size to choose by; 0 without a changeset."""
+    try:
+        return (ROOT / path / ".hg/store/00changelog.i").stat().st_size
+    except OSError:
+        return 0
+
+
+def public(registry: dict[str, Any]) -> list[str]:
+    """Return the public repositories of a compiled registry."""
+    default = registry.get("defaults", {}).get("read")
+    entries = registry.get("repositories", {}).items()
+    return [path for path, entry in entries if entry.get("read", default) == "public"]
+
+
+def read(path: str) -> dict[str, object]:
+    """Return the heads of a repository, and a file of its tip."""
+    heads = _hg(path, "log", "-r", "head() and not secret()", "-T", "{node}\n").decode().split()
+    tip = _hg(path, "log", "-r", "max(not secret())", "-T", "{node}").decode()
+    names = _hg(path, "files", "-r", tip, "-T", "{path}\n").decode("utf-8", "replace").splitlines()
+    simple = [name for name in names if name.isascii() and name.replace("/", "").isalnum()]
+    content = _hg(path, "cat", "-r", tip, f"path:{simple[0]}") if simple else b""
+    return {
+        "path": path,
+        "heads": sorted(heads),
+        "tip": tip,
+        "file": simple[0] if simple else "",
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+
+
+if __name__ == "__main__":
+    known = public(json.loads(REGISTRY.read_bytes())) if REGISTRY.is_file() else []
+    chosen = sorted((size, path) for path in known if (size := _size(path)))[: int(sys.argv[1])]
+    print(json.dumps([read(path) for _, path in chosen]))
