@@ -1,0 +1,266 @@
+"""`hgfleet backup`: back up this host, restore, prove that backups restore, show what they miss."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from hgfleet.backup.settings import DEFAULT_PATH, load
+from hgfleet.core.report import Report
+from hgfleet.core.subcommands import add_format
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hgfleet.backup.restore import Restored
+    from hgfleet.backup.settings import Settings
+
+FAILED: Final = 71
+"""Exit code: a repository has no backup, or one that cannot be restored."""
+
+_EPILOG: Final = """\
+examples:
+  hgfleet backup status                      what would be lost now, repository by repository
+  hgfleet backup run                         back up this host
+  hgfleet backup verify                      restore a sample to a sandbox and verify it
+  hgfleet backup verify --all                restore every repository so
+  hgfleet backup list                        the backups of this host
+  hgfleet backup restore team/tool --at 2026-11-24T14:30
+                                             beside the running one, with a diff of heads
+  hgfleet backup restore team/tool --to /srv/hg/repos/team/tool
+                                             to its place on a host that has lost it
+  hgfleet backup restore-host                everything to its place on a blank host
+
+exit codes: 0 all is well, 69 the store of backups does not answer, 71 a repository has no backup
+that can be restored.
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `backup` and its commands."""
+    parser = subparsers.add_parser(
+        "backup",
+        help="back up this host, restore, and show what would be lost",
+        description="Backups of this host, encrypted and deduplicated by restic.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--config",
+        type=Path,
+        default=DEFAULT_PATH,
+        metavar="FILE",
+        help=f"settings of backup ({DEFAULT_PATH})",
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    _add(commands, "check", "check the settings", _check)
+    _add(commands, "init", "create the restic repository unless it is there", _init)
+    add_format(_add(commands, "run", "back up this host", _run))
+    verify = _add(commands, "verify", "restore repositories to a sandbox, verify, remove", _verify)
+    verify.add_argument("repositories", nargs="*", metavar="REPO", help="these (default: a sample)")
+    verify.add_argument("--all", action="store_true", help="every repository")
+    add_format(verify)
+    _add(commands, "list", "list the backups of this host", _list)
+    status = _add(commands, "status", "show what would be lost now", _status)
+    status.add_argument("--json", action="store_true", help="for programs")
+    restore = _add(commands, "restore", "restore a repository, verified", _restore)
+    restore.add_argument("repository", metavar="REPO", help="path, as in the registry")
+    restore.add_argument("--at", metavar="TIME", help="the newest backup up to this time")
+    restore.add_argument(
+        "--to", type=Path, metavar="FOLDER", help="a folder that does not exist yet"
+    )
+    host = _add(commands, "restore-host", "restore everything to this host, to its place", _host)
+    host.add_argument("--at", metavar="TIME", help="the newest backups up to this time")
+    add_format(host)
+    files = _add(commands, "restore-files", "restore files of this host below a folder", _files)
+    files.add_argument("path", help="a file or folder, such as /etc/hgfleet/ssh")
+    files.add_argument("--to", type=Path, metavar="FOLDER", required=True)
+
+
+def _add(
+    commands: Any, name: str, summary: str, run: Callable[[argparse.Namespace], int]
+) -> argparse.ArgumentParser:
+    one: argparse.ArgumentParser = commands.add_parser(
+        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
+    )
+    one.set_defaults(run=run)
+    return one
+
+
+def _check(options: argparse.Namespace) -> int:
+    load(options.config)
+    return 0
+
+
+def _init(options: argparse.Namespace) -> int:
+    from hgfleet.backup.restic import Restic
+
+    settings = load(options.config)
+    if Restic(settings).create():
+        print(f"created {settings.repository}")
+    return 0
+
+
+def _run(options: argparse.Namespace) -> int:
+    from hgfleet.backup import run
+    from hgfleet.backup.restic import Restic
+
+    settings = load(options.config)
+    report = Report(options.format, part="backup")
+    started = time.monotonic()
+    outcome = run.Run(settings, Restic(settings), report).run()
+    for path, reason in sorted(outcome.failed.items()):
+        report.step("failed", path, reason, error=reason)
+    seconds = time.monotonic() - started
+    report.summary(
+        f"{len(outcome.done)} repositories, {len(outcome.failed)} failed, "
+        f"{outcome.added:,} bytes were new; {seconds:.1f} s",
+        repositories=len(outcome.done),
+        failed=len(outcome.failed),
+        added=outcome.added,
+        snapshot=outcome.snapshots[-1],
+        rounds=len(outcome.snapshots),
+        seconds=seconds,
+    )
+    run.demand(outcome)
+    return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from hgfleet.backup import drill, record
+    from hgfleet.backup.restic import Restic
+
+    settings = load(options.config)
+    report = Report(options.format, part="backup")
+    known = record.load(settings.state, record.RUNS).get("repositories", {})
+    drills = record.load(settings.state, record.DRILLS)
+    size = len(known) if options.all else settings.sample
+    chosen = options.repositories or drill.sample(known, drills, size)
+    failed = drill.drill(settings, Restic(settings), report, chosen)
+    report.summary(
+        f"{len(chosen)} repositories restored, {len(failed)} of them failed",
+        repositories=len(chosen),
+        failed=len(failed),
+    )
+    return FAILED if failed else 0
+
+
+def _list(options: argparse.Namespace) -> int:
+    from hgfleet.backup.restic import Restic
+
+    for one in Restic(load(options.config)).snapshots():
+        print(f"{one.id[:8]}  {one.time[:19]}  {','.join(one.tags)}  {' '.join(one.paths)}")
+    return 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    from hgfleet.backup import exposure, record, repository
+    from hgfleet.pushlog import log_file
+
+    settings = load(options.config)
+    runs = record.load(settings.state, record.RUNS)
+    drills = record.load(settings.state, record.DRILLS)
+    state = record.load(settings.replication.parent, settings.replication.name)
+    mirrors = exposure.complete_mirrors(state)
+    rows = [
+        exposure.of(
+            path,
+            log_file.tip(control / "store" / log_file.NAME).id,
+            runs.get("repositories", {}).get(path),
+            drills.get(path),
+            mirrors=len(mirrors),
+            now=time.time(),
+            drill_days=settings.drill_days,
+        )
+        for path, control in sorted(repository.find(settings.repositories))
+    ]
+    if options.json:
+        from dataclasses import asdict
+
+        found = {row.path: asdict(row) for row in rows}
+        ended = runs.get("ended")
+        print(json.dumps({"format": 1, "mirrors": mirrors, "last_run": ended, "lost": found}))
+    else:
+        _table(settings, runs, mirrors, rows)
+    return FAILED if any(row.reason for row in rows) or runs.get("failed") else 0
+
+
+def _table(settings: Settings, runs: dict[str, Any], mirrors: list[str], rows: Any) -> None:
+    from hgfleet.backup.exposure import sentence
+
+    ended = runs.get("ended")
+    when = (
+        datetime.fromtimestamp(ended, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if ended else "never"
+    )
+    print(f"last run: {when}, to {settings.repository}")
+    print(f"hosts with every push of this host: {', '.join(mirrors) or 'none'}")
+    print("pushes that would be lost if this host died, and if the whole site died:")
+    for row in rows:
+        text = f"{row.path}: host {sentence(row.host)}, site {sentence(row.site)} of {row.pushes}"
+        print(f"  {text}{row.reason and f'; {row.reason}'}")
+    for path, reason in sorted(runs.get("failed", {}).items()):
+        print(f"  {path}: not in the last run: {reason}")
+    print("if the bucket died: no push, while this host or a mirror lives; every older state")
+
+
+def _restore(options: argparse.Namespace) -> int:
+    from hgfleet.backup import restore
+    from hgfleet.backup.restic import Restic
+
+    settings = load(options.config)
+    at = restore.moment(options.at) if options.at else None
+    beside = f".restore/{options.repository}@{datetime.now(UTC):%Y%m%dT%H%M%S}"
+    target = options.to or settings.repositories / beside
+    found = restore.restore(settings, Restic(settings), options.repository, target, at)
+    print(
+        f"{found.folder}: {found.point.changesets} changesets up to push {found.point.push_id}, "
+        f"verified, from the backup of {found.snapshot.time[:19]}"
+    )
+    _show_heads(settings, options.repository, found)
+    return 0
+
+
+def _show_heads(settings: Settings, path: str, found: Restored) -> None:
+    """Print the heads that only one of restored and running repository has."""
+    from hgfleet.backup import restore
+
+    running = settings.repositories / path
+    if found.folder == running or not (running / ".hg").is_dir():
+        return
+    there = set(restore.heads_of(settings, running))
+    for node in sorted(set(found.heads) - there):
+        print(f"- {node}  a head of the backup alone")
+    for node in sorted(there - set(found.heads)):
+        print(f"+ {node}  a head of the running repository alone")
+    if set(found.heads) == there:
+        print("the running repository has the same heads")
+
+
+def _host(options: argparse.Namespace) -> int:
+    from hgfleet.backup import host, restore
+    from hgfleet.backup.restic import Restic
+
+    settings = load(options.config)
+    report = Report(options.format, part="backup")
+    at = restore.moment(options.at) if options.at else None
+    failed = host.restore_host(settings, Restic(settings), report, at)
+    report.summary(f"{len(failed)} failed", failed=len(failed))
+    return FAILED if failed else 0
+
+
+def _files(options: argparse.Namespace) -> int:
+    from hgfleet.backup.restic import Restic
+    from hgfleet.backup.run import ALL
+    from hgfleet.core.errors import HostError
+
+    restic = Restic(load(options.config))
+    newest = next((one for one in restic.snapshots() if ALL in one.tags), None)
+    if newest is None:
+        raise HostError("no backup of this host; `hgfleet backup run` makes one")
+    restic.restore(newest.id, options.path, options.to)
+    print(f"{options.to}{options.path}: from the backup of {newest.time[:19]}")
+    return 0

@@ -1,0 +1,94 @@
+"""Restore of a whole host that has lost its disk: files first, then every repository."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hgfleet.backup import point, restore, states
+from hgfleet.core.errors import HgfleetError, HostError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hgfleet.backup.restic import Restic, Snapshot
+    from hgfleet.backup.settings import Settings
+    from hgfleet.backup.states import State
+    from hgfleet.core.report import Report
+
+
+def restore_host(
+    settings: Settings, restic: Restic, report: Report, at: float | None = None
+) -> list[str]:
+    """Restore files and repositories to their places; return what could not be restored.
+
+    A repository with changesets is left alone: this host has not lost it. Raises HgfleetError if
+    there is no backup.
+    """
+    snapshot = next(restore.candidates(restic.snapshots(), "", at), None)
+    if snapshot is None:
+        raise HostError("no backup of this host up to that time; `hgfleet backup list` shows all")
+    failed = _restore_files(settings, restic, report, snapshot, states.declared())
+    for path in _repositories(settings, restic, snapshot):
+        place = settings.repositories / path
+        try:
+            if has_changesets(place):
+                report.step("kept", path, "has changesets, left as it is")
+                continue
+            shutil.rmtree(place, ignore_errors=True)
+            found = restore.restore(settings, restic, path, place, at)
+        except HgfleetError as error:
+            report.step("failed", path, str(error), error=str(error))
+            failed.append(path)
+        else:
+            report.step(
+                "restored",
+                path,
+                f"{found.point.changesets} changesets up to push {found.point.push_id}, verified",
+                changesets=found.point.changesets,
+                push=found.point.push_id,
+            )
+    return failed
+
+
+def has_changesets(repository: Path) -> bool:
+    """Whether a repository is there and has any changeset."""
+    try:
+        return (repository / ".hg/store/00changelog.i").stat().st_size > 0
+    except FileNotFoundError:
+        return False
+
+
+def _repositories(settings: Settings, restic: Restic, snapshot: Snapshot) -> list[str]:
+    """Return the repositories that a backup has a recovery point of."""
+    with tempfile.TemporaryDirectory(prefix="hgfleet-restore.") as name:
+        restic.restore(snapshot.id, str(settings.points), Path(name))
+        folder = Path(name + str(settings.points))
+        return sorted(point.parse(file.read_bytes()).path for file in folder.glob("*.json"))
+
+
+def _restore_files(
+    settings: Settings,
+    restic: Restic,
+    report: Report,
+    snapshot: Snapshot,
+    declared: Iterable[State],
+) -> list[str]:
+    """Restore the files of the host's states in their places; return those that failed."""
+    failed = []
+    for state in declared:
+        for path in states.paths([state], settings.parts):
+            if path not in snapshot.paths:
+                continue
+            try:
+                restic.restore(snapshot.id, path, Path("/"))
+                if state.owner != "root":
+                    restore.give(Path(path), state.owner)
+            except HgfleetError as error:
+                report.step("failed", path, str(error), error=str(error))
+                failed.append(path)
+            else:
+                report.step("restored", path, f"{state.name}, of {snapshot.time[:19]}")
+    return failed

@@ -1,0 +1,186 @@
+"""restic: the program that encrypts, deduplicates and stores backups.
+
+The password and the keys of the store are files that restic reads itself: none is in a command
+line, in the environment or in a log.
+
+A store may let a host create objects and neither delete nor replace them (object lock). Then the
+lock of a backup stays until the lock of the object ends, and restic ends a backup that takes longer
+than 22 minutes, because it cannot renew its lock. What was uploaded stays, and the next run goes on
+from there. Commands that only read take no lock.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from hgfleet.backup.settings import CREDENTIALS, PASSWORD
+from hgfleet.core import systemd
+from hgfleet.core.errors import HostError, UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from hgfleet.backup.settings import Settings
+
+LOCK_MINUTES: Final = 10
+"""How long a backup waits for the pruner."""
+
+INCOMPLETE: Final = 3
+"""Exit code of a backup that left files out."""
+
+MISSING: Final = 10
+"""Exit code where there is no repository (restic 0.17 and later)."""
+
+MAX_ERROR: Final = 1000
+"""Characters of an error of restic that are repeated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One backup. `time` is as restic writes it, which sorts; `paths` are those that it was of."""
+
+    id: str
+    time: str
+    paths: tuple[str, ...]
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The end of a backup: the snapshot, bytes that were new, and files that were left out."""
+
+    snapshot: str
+    files: int
+    added: int
+    errors: tuple[tuple[str, str], ...]
+    """(path, reason)."""
+
+
+class Restic:
+    """The restic repository of a host."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment, in which secrets are names of files."""
+        settings = self._settings
+        secret = {
+            name: systemd.credential(name) or settings.secrets / name
+            for name in (PASSWORD, CREDENTIALS)
+        }
+        return {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": "/nonexistent",
+            "RESTIC_REPOSITORY": settings.repository,
+            "RESTIC_PASSWORD_FILE": str(secret[PASSWORD]),
+            "RESTIC_CACHE_DIR": str(self._cache()),
+            "RESTIC_PROGRESS_FPS": "0.01",
+            "RESTIC_CACERT": str(settings.ca),
+            "AWS_SHARED_CREDENTIALS_FILE": str(secret[CREDENTIALS]),
+            # It compresses and encrypts on every processor otherwise, beside the pushes.
+            "GOMAXPROCS": "1",
+        }
+
+    def _cache(self) -> Path:
+        """Return the folder of the index. Root has another: the units could not write into its."""
+        cache = self._settings.cache
+        return cache.with_name(f"{cache.name}-root") if os.geteuid() == 0 else cache
+
+    def run(
+        self, *arguments: str, accepted: Sequence[int] = (0,), text: Iterable[str] = ()
+    ) -> tuple[int, str]:
+        """Run restic with `text` as its input; return exit code and output."""
+        settings = self._settings
+        try:
+            done = subprocess.run(
+                [settings.restic, *arguments],
+                env=self.environment(),
+                input="".join(text),
+                capture_output=True,
+                text=True,
+                errors="surrogateescape",
+                check=False,
+                cwd="/",
+            )
+        except OSError as error:
+            raise HostError(
+                f"{settings.restic}: cannot run restic ({error.strerror}); `apt-get install "
+                "restic` installs it"
+            ) from error
+        if done.returncode not in accepted:
+            said = " ".join(done.stderr.split())[-MAX_ERROR:]
+            raise UnavailableError(
+                f"restic {_command(arguments)} ended with {done.returncode}: {said}; "
+                f"the repository is {settings.repository}"
+            )
+        return done.returncode, done.stdout
+
+    def create(self) -> bool:
+        """Create the repository unless it is there; say whether it was created."""
+        code, _ = self.run("--no-lock", "cat", "config", accepted=(0, 1, MISSING))
+        if code == 0:
+            return False
+        self.run("init")
+        return True
+
+    def backup(self, paths: Iterable[str], excludes: Path, tags: Iterable[str]) -> Result:
+        """Back up files and folders. Raises UnavailableError."""
+        options = [f"--tag={tag}" for tag in tags]
+        options += [f"--host={self._settings.host}", f"--exclude-file={excludes}"]
+        options += ["--files-from-raw=-", "--group-by=host,tags", "--json"]
+        options += [f"--retry-lock={LOCK_MINUTES}m"]
+        text = (f"{path}\0" for path in paths)
+        _, out = self.run("backup", *options, accepted=(0, INCOMPLETE), text=text)
+        return result_of(out.splitlines())
+
+    def snapshots(self) -> list[Snapshot]:
+        """Return the backups of this host, the newest first."""
+        _, out = self.run("--no-lock", "snapshots", f"--host={self._settings.host}", "--json")
+        found = [
+            Snapshot(one["id"], one["time"], tuple(one["paths"]), tuple(one.get("tags") or ()))
+            for one in json.loads(out) or ()
+        ]
+        return sorted(found, key=lambda one: one.time, reverse=True)
+
+    def dump(self, snapshot: str, path: str) -> str | None:
+        """Return the content of a file of a backup; None if the backup has no such file."""
+        code, out = self.run("--no-lock", "dump", snapshot, path, accepted=(0, 1))
+        return out if code == 0 else None
+
+    def restore(self, snapshot: str, path: str, target: Path) -> None:
+        """Restore a file or folder below a target, with its whole path."""
+        self.run("--no-lock", "restore", snapshot, f"--target={target}", f"--include={path}")
+
+
+def _command(arguments: Sequence[str]) -> str:
+    return next((word for word in arguments if not word.startswith("-")), "")
+
+
+def result_of(lines: Iterable[str]) -> Result:
+    """Read the messages of `restic backup --json`. Raises UnavailableError without a summary."""
+    errors: list[tuple[str, str]] = []
+    summary: dict[str, Any] | None = None
+    for line in lines:
+        try:
+            message = json.loads(line)
+        except ValueError:
+            continue
+        if message.get("message_type") == "error":
+            error = message.get("error") or {}
+            errors.append((str(message.get("item", "")), str(error.get("message", error))))
+        elif message.get("message_type") == "summary":
+            summary = message
+    if summary is None:
+        raise UnavailableError("restic backup ended without a summary; the next run tries again")
+    return Result(
+        snapshot=str(summary.get("snapshot_id", "")),
+        files=int(summary.get("total_files_processed", 0)),
+        added=int(summary.get("data_added", 0)),
+        errors=tuple(errors),
+    )

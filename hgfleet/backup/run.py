@@ -1,0 +1,194 @@
+"""One run: recovery points of all repositories, one restic backup, and a check of what it read."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.backup import record, repository, states
+from hgfleet.core import files
+from hgfleet.core.errors import HgfleetError, HostError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hgfleet.backup.record import Data
+    from hgfleet.backup.repository import Copied
+    from hgfleet.backup.restic import Restic, Result
+    from hgfleet.backup.settings import Settings
+    from hgfleet.core.report import Report
+
+ROUNDS: Final = 5
+"""How often a repository is read that was rewritten meanwhile; a push that moves data out of an
+index does so once in the life of a file."""
+
+ALL: Final = "all"
+PART: Final = "part"
+"""Tags of a backup of the whole host, and of repositories that had to be read again."""
+
+EXCLUDES: Final = (
+    ".hg/cache",
+    ".hg/wcache",
+    ".hg/store/lock",
+    ".hg/wlock",
+    ".hg/store/journal*",
+    ".hg/store/undo*",
+    ".hg/undo*",
+    ".hg/storage-upgrade*",
+    ".hg/store/.*~",
+    ".sessions",
+    ".restore",
+)
+"""Caches, locks, and files of transactions: none belongs to the state of a repository."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The end of a run. `failed` has a reason for each repository or file without a backup."""
+
+    snapshots: list[str] = field(default_factory=list)
+    done: dict[str, Copied] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    added: int = 0
+
+
+class Run:
+    """A backup of this host."""
+
+    def __init__(self, settings: Settings, restic: Restic, report: Report) -> None:
+        self._settings = settings
+        self._restic = restic
+        self._report = report
+        self._known: Data = record.load(settings.state, record.RUNS).get("repositories", {})
+
+    def run(self) -> Outcome:
+        """Back up everything; the record of the run is kept. Raises HgfleetError of restic."""
+        settings = self._settings
+        started = time.time()
+        declared = states.declared()
+        found = {}
+        if states.has_repositories(declared, settings.parts):
+            found = dict(repository.find(settings.repositories))
+        settings.points.mkdir(mode=0o750, parents=True, exist_ok=True)
+        self._forget(found)
+        others = [path for path in states.paths(declared, settings.parts) if Path(path).exists()]
+        outcome = Outcome()
+        wanted: Iterable[str] = found
+        for number in range(ROUNDS):
+            copied = self._prepare({path: found[path] for path in wanted}, outcome)
+            paths = [str(settings.repositories), *others] if number == 0 else []
+            if number:
+                paths = [str(one.control) for one in copied]
+            paths.append(str(settings.points))
+            result = self._backup(paths, PART if number else ALL)
+            wanted = self._check(copied, result, outcome, is_last=number == ROUNDS - 1)
+            if not wanted:
+                break
+        self._keep(started, outcome)
+        return outcome
+
+    def _forget(self, found: Iterable[str]) -> None:
+        """Remove the points of repositories that are gone."""
+        kept = {self._file(path).name for path in found}
+        for file in self._settings.points.iterdir():
+            if file.name not in kept:
+                file.unlink()
+
+    def _file(self, path: str) -> Path:
+        return point_file(self._settings, path)
+
+    def _prepare(self, found: dict[str, Path], outcome: Outcome) -> list[Copied]:
+        copied = []
+        for path, control in sorted(found.items()):
+            file = self._file(path)
+            known = self._known.get(path, {}).get("signatures") if file.exists() else None
+            try:
+                one = repository.prepare(path, control, known)
+            except HgfleetError as error:
+                outcome.failed[path] = str(error)
+                file.unlink(missing_ok=True)
+                continue
+            if one.point is not None:
+                files.replace(file, one.point.text(), mode=0o640, durable=False)
+            copied.append(one)
+        return copied
+
+    def _backup(self, paths: Sequence[str], tag: str) -> Result:
+        excludes = self._settings.state / "excludes"
+        files.replace(excludes, "\n".join(EXCLUDES) + "\n", mode=0o640, durable=False)
+        existing = [path for path in paths if Path(path).exists()]
+        return self._restic.backup(existing, excludes, [tag])
+
+    def _check(
+        self, copied: Iterable[Copied], result: Result, outcome: Outcome, *, is_last: bool
+    ) -> list[str]:
+        """Return the repositories that have to be read again."""
+        outcome.snapshots.append(result.snapshot)
+        outcome.added += result.added
+        unread = unread_files(result.errors)
+        again = []
+        for one in copied:
+            inside = f"{one.control}/"
+            reason = next((text for path, text in unread.items() if path.startswith(inside)), None)
+            reason = one.problem() or reason
+            if reason is None:
+                outcome.done[one.path] = one
+                continue
+            self._report.step("again", one.path, reason, reason=reason)
+            # An idle repository is captured in the next round.
+            self._known.pop(one.path, None)
+            if is_last:
+                outcome.failed[one.path] = f"{reason}, {ROUNDS} times; the next run tries again"
+            again.append(one.path)
+        root = f"{self._settings.repositories}/"
+        outcome.failed |= {p: text for p, text in unread.items() if not p.startswith(root)}
+        return again
+
+    def _keep(self, started: float, outcome: Outcome) -> None:
+        settings = self._settings
+        kept: Data = {}
+        for path, one in outcome.done.items():
+            before = self._known.get(path, {})
+            point = one.point
+            kept[path] = {
+                "signatures": one.signatures,
+                "changesets": point.changesets if point else before.get("changesets", 0),
+                "push_id": point.push_id if point else before.get("push_id", 0),
+                "time": started,
+            }
+        # The last backup of a repository that could not be read now stays what would be restored.
+        for path in outcome.failed.keys() & self._known.keys():
+            kept[path] = self._known[path] | {"signatures": None}
+        record.save(
+            settings.state,
+            record.RUNS,
+            {
+                "started": started,
+                "ended": time.time(),
+                "snapshots": outcome.snapshots,
+                "failed": outcome.failed,
+                "repositories": kept,
+            },
+        )
+
+
+def point_file(settings: Settings, path: str) -> Path:
+    """Return the file of a repository's recovery point."""
+    return settings.points / f"{files.file_name(path)}.json"
+
+
+def unread_files(errors: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the files that restic could not read and that are still there.
+
+    Temporary files come and go. A missing revlog file is noticed by `rewritten`.
+    """
+    return {path: text for path, text in errors if path and Path(path).exists()}
+
+
+def demand(outcome: Outcome) -> None:
+    """Raise HostError if a repository or a file has no backup of this run."""
+    if outcome.failed:
+        named = "; ".join(f"{path}: {why}" for path, why in sorted(outcome.failed.items())[:5])
+        raise HostError(f"{len(outcome.failed)} without a new backup: {named}")

@@ -1,0 +1,90 @@
+"""States of a site, and how each is backed up: `states.toml`, the one place that declares them.
+
+The table in docs/architecture.md is generated from it (`testing/tools/state_table.py`), and a run
+backs up the paths of those states that the parts of its host have.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from importlib import resources
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.core.config import parse_table
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from hgfleet.core.config import Table
+
+FILE: Final = "states.toml"
+KINDS: Final = ("repositories", "files", "export", "controller", "none")
+"""Repositories with their recovery points; plain files; the output of a command that runs before;
+files of the controller, which its operator backs up; nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """One row of the table; `where` is the place in words, `paths` are those on a host."""
+
+    name: str
+    where: str
+    writer: str
+    lost: str
+    rebuilt: str
+    backup: str
+    reason: str
+    """Why a state has no backup, or what its backup is."""
+    parts: frozenset[str]
+    paths: tuple[str, ...]
+    owner: str
+    """User that restored files are given to."""
+
+
+def declared() -> tuple[State, ...]:
+    """Read the states that this release declares. Raises ConfigurationError."""
+    text = resources.files("hgfleet.backup").joinpath(FILE).read_text("utf-8")
+    return parse_table(FILE, tomllib.loads(text), parse)
+
+
+def parse(table: Table) -> tuple[State, ...]:
+    """Take the states out of their file; each says how it is backed up, or why not."""
+    return tuple(_state(one) for one in table.tables("state", least=1))
+
+
+def _state(table: Table) -> State:
+    found = State(
+        name=table.text("name"),
+        where=table.text("where"),
+        writer=table.text("writer"),
+        lost=table.text("lost", "-"),
+        rebuilt=table.text("rebuilt"),
+        backup=table.text("backup", expected=f"one of {', '.join(KINDS)}"),
+        reason=table.text("reason", "-"),
+        parts=frozenset(table.texts("parts", ())),
+        paths=tuple(table.texts("paths", ())),
+        owner=table.text("owner", "root"),
+    )
+    if found.backup not in KINDS:
+        raise table.error("backup", found.backup, f"one of {', '.join(KINDS)}")
+    if found.backup == "none" and found.reason == "-":
+        raise table.error("reason", None, f"why the state {found.name} needs no backup")
+    return found
+
+
+def paths(states: Iterable[State], parts: Collection[str]) -> list[str]:
+    """Return the plain files and folders that a host with these parts backs up."""
+    return sorted(
+        path
+        for state in states
+        if state.backup == "files" and not state.parts.isdisjoint(parts)
+        for path in state.paths
+    )
+
+
+def has_repositories(states: Iterable[State], parts: Collection[str]) -> bool:
+    """Whether a host with these parts backs up repositories."""
+    return any(
+        state.backup == "repositories" and not state.parts.isdisjoint(parts) for state in states
+    )

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+
+from hgfleet.backup import states
+from hgfleet.core.config import parse_table
+from hgfleet.core.errors import ConfigurationError
+
+ROW = {"name": "x", "where": "y", "writer": "z", "rebuilt": "-", "backup": "files"}
+
+
+def test_a_host_backs_up_the_files_of_its_parts() -> None:
+    declared = states.declared()
+    assert "/etc/hgfleet/ssh" in states.paths(declared, {"ssh", "web"})
+    assert states.has_repositories(declared, {"ssh"})
+    assert states.paths(declared, {"directory"}) == []
+    assert not states.has_repositories(declared, {"directory"})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"backup": "some"}, "backup: got 'some', expected one of repositories, files"),
+        ({"backup": "none"}, "reason: got nothing, expected why the state x needs no backup"),
+    ],
+)
+def test_a_state_says_how_it_is_backed_up_or_why_not(change: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        parse_table("states.toml", {"state": [ROW | change]}, states.parse)
+
+
+def test_a_state_without_a_word_about_its_backup_is_refused() -> None:
+    row = {name: value for name, value in ROW.items() if name != "backup"}
+    with pytest.raises(ConfigurationError, match="backup: got nothing"):
+        parse_table("states.toml", {"state": [row]}, states.parse)
