@@ -122,6 +122,7 @@ def lint(_words: str, only: Only = None) -> list[Step]:
         Step("lint", "table of states", python("-m", "testing.tools.state_table", "--check")),
         Step("lint", "house rules", python("-m", "testing.tools.house_rules")),
         Step("lint", "prose", python("-m", "testing.tools.prose")),
+        Step("lint", "docs", python("-m", "testing.tools.docs")),
         Step("lint", "locks", python("-m", "testing.tools.locks")),
     ]
 
