@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 import yaml
 
+from testing.tools.goldens import results
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -44,7 +46,7 @@ def environment(state: Path) -> dict[str, str]:
         "HGFLEET_CLUSTER_NETWORK": "172.31.0",
         "HGFLEET_CLUSTER_STATE": str(state),
         "HGFLEET_CLUSTER_SSH_URL": "ssh://hg@localhost:2022",
-        "HGFLEET_RELEASE_VERSION": "0.0.0-000000000000",
+        "HGFLEET_RELEASE_VERSION": results.RELEASE,
         "HGFLEET_RELEASE_ARCHIVE": "/releases/hgfleet.tar.gz",
         "HGFLEET_VERSITYGW": "/releases/versitygw",
         "LC_ALL": "C.UTF-8",

@@ -17,13 +17,17 @@ FACTS: Final = {"processor_vcpus": 4, "memtotal_mb": 8192, "tcp_listen": [], "ud
 
 CHECKSUM: Final = "0" * 64
 
+RELEASE: Final = "0.0.0-000000000000"
+"""The release of the inventories, which is the current one of every host."""
+
 
 def _base64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
 def _stat(args: Mapping[str, Any]) -> dict[str, Any]:
-    return {"stat": {"exists": True, "checksum": CHECKSUM, "path": args.get("path", "")}}
+    target = f"releases/{RELEASE}" if args.get("path") == "/opt/hgfleet/current" else ""
+    return {"stat": {"exists": True, "checksum": CHECKSUM, "lnk_target": target}}
 
 
 def _slurp(args: Mapping[str, Any]) -> dict[str, Any]:

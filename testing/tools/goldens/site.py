@@ -98,12 +98,21 @@ class Site:
             if isinstance(entry, Block):
                 yield from self._tasks(play, entry, host)
             elif isinstance(entry, IncludeRole):
+                # The preflight changes nothing.
                 if entry.args.get("tasks_from") != "preflight":
-                    raise RenderError(f"{entry.get_path()}: include_role cannot be rendered yet")
+                    yield from self._of_role(play, entry, host)
             elif isinstance(entry, TaskInclude) and not entry.statically_loaded:
                 yield from self._included(play, entry, host)
             else:
                 yield entry
+
+    def _of_role(self, play: Any, task: Any, host: Any) -> Iterator[Any]:
+        for _ in self._calls(play, task, host):
+            blocks, _handlers = task.get_block_list(
+                play=play, variable_manager=self.variables, loader=self.loader
+            )
+            for block in blocks:
+                yield from self._tasks(play, block, host)
 
     def _included(self, play: Any, task: Any, host: Any) -> Iterator[Any]:
         for variables in self._calls(play, task, host):
