@@ -246,7 +246,7 @@ def _roll_back(site: Site, options: argparse.Namespace) -> int:
         if way is not None:
             if way.release:
                 decide.require_present(way.release, states, [name])
-            targets[name] = Target(run.known_release(way.release), way, trees.find(way, site.path))
+            targets[name] = Target(run.known_release(way.release), way, trees.find(way))
     without = [name for name in site.hosts if name not in targets]
     if not targets:
         raise DeployError(

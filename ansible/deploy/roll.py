@@ -16,6 +16,7 @@ from bootstrap import ROOT, Step
 from deploy import books, decide, run, trees, ways
 from deploy.decide import DeployError
 from deploy.pace import Pace
+from deploy.ways import Way
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from deploy.decide import HostState
     from deploy.run import Built, Site
     from deploy.trees import Kept
-    from deploy.ways import Way
 
 CHECKS = 4
 """Checks of a batch whose only problems pass by themselves: a push on its way to a mirror."""
@@ -220,7 +220,12 @@ class Roll:
         state = self.states[name]
         way = ways.present(state.record, state.current)
         built = run.known_release(way.release) if way.release else self.targets[name].built
-        return Target(built, way, trees.find(way, self.site.path))
+        try:
+            return Target(built, way, trees.find(way))
+        except DeployError as error:
+            # The release alone goes back, configured by this tree, as with a version.
+            Step.say("roll", str(error).splitlines()[0])
+            return Target(built, Way(way.release))
 
     def summary(self) -> str:
         """Return the table of the changed hosts."""

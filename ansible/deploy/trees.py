@@ -1,7 +1,8 @@
 """Trees and inventories of deploys, kept for rollbacks: in .cache/deploy, for the owner alone.
 
     trees/HASH/          site.yml, playbooks, roles, plugins, and the hgfleet that checks registries
-    inventories/HASH/    the folder of the inventory, in folders of the names that were above it
+    inventories/HASH/    the folder of the inventory, in folders of the names that were above it;
+                         .hosts is a link to the file of the inventory
 
 A rollback runs the old tree on the old inventory. An inventory may name files beside its folder:
 the folders above it, three levels, have links to what is there now.
@@ -39,6 +40,7 @@ KEPT = 20
 """Trees and inventories that stay, beside those that a host names."""
 
 LEVELS = 3
+HOSTS = ".hosts"
 MOST_BYTES = 64 << 20
 """An inventory above that is not kept, and its deploy goes back by release alone."""
 
@@ -63,19 +65,16 @@ def keep(inventory: Path, folder: Path = CACHE / "deploy", top: Path = ROOT) -> 
     if sum(path.stat().st_size for path in files) > MOST_BYTES:
         return tree, ""
     name = _hash(iter(files))
-    _copy_once(folder / "inventories" / name, lambda place: _copy_inventory(home, place))
+    _copy_once(folder / "inventories" / name, lambda place: _copy_inventory(inventory, place))
     return tree, name
 
 
-def find(way: Way, inventory: Path, folder: Path = CACHE / "deploy") -> Kept | None:
+def find(way: Way, folder: Path = CACHE / "deploy") -> Kept | None:
     """Return the folders of a way, None if it names none. DeployError if they are gone."""
     if not (way.tree and way.inventory):
         return None
-    above = Path(*inventory.parent.parts[-LEVELS:])
-    kept = Kept(
-        folder / "trees" / way.tree,
-        folder / "inventories" / way.inventory / above / inventory.name,
-    )
+    hosts = folder / "inventories" / way.inventory / HOSTS
+    kept = Kept(folder / "trees" / way.tree, hosts.resolve())
     for path in (kept.checkout / "ansible/site.yml", kept.inventory):
         if not path.is_file():
             raise DeployError(
@@ -138,8 +137,10 @@ def _copy_tree(top: Path, place: Path) -> None:
             shutil.copy2(source, target)
 
 
-def _copy_inventory(home: Path, place: Path) -> None:
+def _copy_inventory(inventory: Path, place: Path) -> None:
+    home = inventory.parent
     names = home.parts[-LEVELS:]
+    (place / HOSTS).symlink_to(Path(*names, inventory.name))
     target = place
     above = Path(*home.parts[: len(home.parts) - len(names)])
     for level, name in enumerate(names):

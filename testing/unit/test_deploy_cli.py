@@ -325,7 +325,7 @@ def test_one_word_takes_back_what_the_last_change_of_each_host_was(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept = trees.Kept(Path("tree1"), Path("site1"))
-    monkeypatch.setattr(trees, "find", lambda _way, _path: kept)
+    monkeypatch.setattr(trees, "find", lambda _way: kept)
     monkeypatch.setattr(run, "known_release", lambda version: run.Built(version, None, None))
     had, has = ways.Way(OLD, "tree1", "site1"), ways.Way(NEW, "tree2", "site2")
     stage.states["hg1"] = replace(

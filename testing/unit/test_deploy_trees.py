@@ -48,7 +48,7 @@ def test_an_earlier_tree_and_inventory_are_found_after_both_changed(
     inventory.write_text("all: {}")
     second = Way("r1", *trees.keep(inventory, folder, top))
     assert first != second
-    kept = trees.find(first, inventory, folder)
+    kept = trees.find(first, folder)
     assert kept is not None
     assert (kept.checkout / "ansible/site.yml").read_text() == "first"
     assert kept.inventory.read_text() == "all:"
@@ -76,8 +76,8 @@ def test_secrets_of_an_inventory_are_for_the_owner_alone(
 
 def test_a_tree_of_another_controller_is_an_error_with_a_way_out(tmp_path: Path) -> None:
     with pytest.raises(DeployError, match="Roll back from the controller"):
-        trees.find(Way("r1", "tree", "site"), Path("/sites/a/b/hosts.yml"), tmp_path)
-    assert trees.find(Way("r1"), Path("/sites/a/b/hosts.yml"), tmp_path) is None
+        trees.find(Way("r1", "tree", "site"), tmp_path)
+    assert trees.find(Way("r1"), tmp_path) is None
 
 
 def test_the_newest_trees_and_those_that_hosts_name_stay(tmp_path: Path) -> None:
