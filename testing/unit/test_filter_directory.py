@@ -248,6 +248,19 @@ def test_a_program_has_a_hash_that_stays_the_same() -> None:
     assert hashlib.sha1(b"correct horse battery" + salt, usedforsecurity=False).digest() == digest
 
 
+def test_an_account_accepts_its_former_password_only_while_there_is_one() -> None:
+    services = [
+        {"name": "keys", "password": "new"},
+        {"name": "web", "password": "same"},
+        {"name": "replica", "password": ""},
+    ]
+    assert directory.directory_service_passwords(services, {"keys": "old", "web": ""}) == [
+        {"name": "keys", "password": "new", "state": "present"},
+        {"name": "keys", "password": "old", "state": "present"},
+        {"name": "web", "password": "same", "state": "exact"},
+    ]
+
+
 def test_clients_of_the_directory_are_addresses_and_networks() -> None:
     clients = ["192.0.2.7", "198.51.100.0/24", "2001:db8::/32", "::1"]
     assert directory.directory_client_problems(clients) == []

@@ -184,6 +184,24 @@ def directory_program_hash(password: str, dn: str) -> str:
     return "{SSHA}" + base64.b64encode(digest + salt).decode("ascii")
 
 
+def directory_service_passwords(
+    services: Iterable[Mapping[str, str]], former: Mapping[str, str | None]
+) -> list[dict[str, str]]:
+    """Return the passwords that each account of a program accepts, in the order of their writing.
+
+    A password alone replaces all others (`exact`); beside a former one each is added (`present`).
+    """
+    return [
+        {"name": service["name"], "password": password, "state": state}
+        for service in services
+        if service["password"]
+        for before in [former.get(service["name"]) or ""]
+        for state in ["present" if before else "exact"]
+        for password in dict.fromkeys([service["password"], before])
+        if password
+    ]
+
+
 def directory_client_problems(clients: Iterable[object]) -> list[str]:
     """Return what is wrong with `directory_clients`, a sentence each."""
     problems = []
@@ -283,6 +301,7 @@ class FilterModule:
             "directory_people_entries": directory_people_entries,
             "directory_first_passwords": directory_first_passwords,
             "directory_program_hash": directory_program_hash,
+            "directory_service_passwords": directory_service_passwords,
             "directory_client_problems": directory_client_problems,
             "directory_peers": directory_peers,
             "directory_group_entries": directory_group_entries,

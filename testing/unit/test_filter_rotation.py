@@ -1,0 +1,79 @@
+"""Secrets of a vault while they are replaced."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.errors import AnsibleFilterError
+
+PLUGIN = Path(__file__).resolve().parents[2] / "ansible/plugins/filter/rotation.py"
+VAULT = """\
+# The secrets.
+---
+web: "w\\"1"
+keys: k1   # of cn=keys
+other: o1
+"""
+
+
+@pytest.fixture(scope="module")
+def plugin() -> Any:
+    spec = importlib.util.spec_from_file_location("rotation", PLUGIN)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_new_secrets_stand_beside_the_former_ones(plugin: Any) -> None:
+    text = plugin.rotation_begun(VAULT, ["web", "keys"])
+
+    after = yaml.safe_load(text)
+    assert after["former_web"] == 'w"1'
+    assert after["former_keys"] == "k1"
+    assert len({after["web"], after["keys"], 'w"1', "k1"}) == 4
+    assert len(after["web"]) == 40
+    assert after["web"].isalnum()
+    assert after["other"] == "o1"
+    assert text.startswith("# The secrets.\n---\n")
+
+
+def test_a_rotation_that_ended_early_goes_on_with_its_secrets(plugin: Any) -> None:
+    begun = plugin.rotation_begun(VAULT, ["web"])
+
+    again = yaml.safe_load(plugin.rotation_begun(begun, ["web", "keys"]))
+
+    assert again["web"] == yaml.safe_load(begun)["web"]
+    assert again["former_web"] == 'w"1'
+    assert again["former_keys"] == "k1"
+
+
+def test_the_end_leaves_the_new_secrets_alone(plugin: Any) -> None:
+    begun = plugin.rotation_begun(VAULT, ["web"])
+
+    ended = yaml.safe_load(plugin.rotation_ended(begun, ["web"]))
+
+    assert ended == {"web": yaml.safe_load(begun)["web"], "keys": "k1", "other": "o1"}
+
+
+@pytest.mark.parametrize("vault", ["web: ''\n", "keys: k1\n", "[1]\n"])
+def test_a_missing_secret_is_refused(plugin: Any, vault: str) -> None:
+    with pytest.raises(AnsibleFilterError, match="has no secret web"):
+        plugin.rotation_begun(vault, ["web"])
+
+
+def test_a_secret_of_several_lines_is_refused(plugin: Any) -> None:
+    with pytest.raises(AnsibleFilterError, match="not on one line") as refusal:
+        plugin.rotation_begun("web: >-\n  k1\n  k2\n", ["web"])
+    assert "k1" not in str(refusal.value)
+
+
+def test_an_error_quotes_no_secret(plugin: Any) -> None:
+    with pytest.raises(AnsibleFilterError) as refusal:
+        plugin.rotation_begun('web: "k1\nkeys: [', ["web"])
+    assert "k1" not in str(refusal.value)
