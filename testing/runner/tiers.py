@@ -171,16 +171,22 @@ def integration(words: str, only: Only = None) -> list[Step]:
     ]
 
 
-BROKER_TESTS: Final = "testing/integration/replication/"
+PACKAGES: Final = (
+    ("nats-server", "testing/integration/replication/", "testing replication"),
+    ("vagrant", "testing/integration/test_vagrantfile.py", "testing the Vagrantfile"),
+)
+"""Debian packages of one program each, the integration tests that start it, and the reason."""
 
 
 def set_up(tier: str, only: Only = None) -> None:
     """Install what the tests of a tier start themselves; SetupError where that is not possible."""
-    chosen = only or [BROKER_TESTS]
-    if tier == "integration" and any(name.startswith(BROKER_TESTS) for name in chosen):
-        path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"
-        if shutil.which("nats-server", path=path) is None:
-            bootstrap.ensure_debian_packages(["nats-server"], "testing replication")
+    if tier != "integration":
+        return
+    path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"
+    for package, tests, reason in PACKAGES:
+        is_needed = not only or any(name.startswith(tests) for name in only)
+        if is_needed and shutil.which(package, path=path) is None:
+            bootstrap.ensure_debian_packages([package], reason)
 
 
 # roles

@@ -82,14 +82,15 @@ def test_every_step_has_a_log_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("tier", "only", "found", "installed"),
     [
-        ("integration", None, None, ["nats-server"]),
+        ("integration", None, None, ["nats-server", "vagrant"]),
         ("integration", ["testing/integration/replication/test_x.py"], None, ["nats-server"]),
+        ("integration", ["testing/integration/test_vagrantfile.py"], None, ["vagrant"]),
         ("integration", ["testing/integration/test-access.t"], None, []),
         ("integration", None, "/usr/sbin/nats-server", []),
         ("unit", None, None, []),
     ],
 )
-def test_a_broker_is_installed_for_the_tests_that_start_one(
+def test_programs_are_installed_for_the_tests_that_start_them(
     monkeypatch: pytest.MonkeyPatch,
     tier: str,
     only: list[str] | None,
