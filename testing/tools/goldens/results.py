@@ -85,7 +85,9 @@ READ_ONLY: Final = frozenset(
 )
 """Modules that change no host."""
 
-ACTIONS: Final = frozenset(f"ansible.builtin.{name}" for name in ("command", "raw", "shell"))
+ACTIONS: Final = frozenset(
+    f"ansible.builtin.{name}" for name in ("command", "raw", "script", "shell")
+)
 """Modules that run a command: what it leaves is no text of this repository."""
 
 
