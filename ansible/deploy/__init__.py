@@ -8,6 +8,14 @@
 | `lease`    | the lock of the site while it is changed                               |
 | `history`  | the deploy log; pure                                                   |
 | `site_lock` | lock and log as files of a host, where it runs                        |
+| `batches`  | the order of a roll; pure                                              |
+| `roll`     | a batch: drained, changed, checked, put back, taken back               |
+| `books`    | the playbooks of the roll as processes                                 |
+| `check`    | whether a host may be put back; pure                                   |
+| `ways`     | the way back of a host, from its record; pure                          |
+| `trees`    | trees and inventories that are kept for rollbacks                      |
+| `formats`  | whether releases read each other's state; pure                         |
+| `look`, `probe`, `truth`, `haproxy`, `record` | programs that run on hosts          |
 | `run`      | Ansible as a process: state of the hosts, preflight, plan, the real run |
 | `cli`      | the command line, and the steps in their order                         |
 """

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import bootstrap
 from bootstrap import CACHE, ROOT, Step
 
-from deploy import attested, batches, decide, gate, lease, run, trees, ways
+from deploy import attested, batches, decide, formats, gate, lease, run, trees, ways
 from deploy.decide import UNKNOWN, DeployError
 from deploy.roll import Roll, Target
 from deploy.ways import Way
@@ -198,6 +198,7 @@ def _bring(
     verdict: gate.Verdict,
 ) -> int:
     """Plan, ask, roll, look."""
+    _require_way(built, states, hosts)
     new = decide.new_hosts(states, site.hosts, hosts, run.parts())
     if new or options.no_plan:
         run.check_variables(site, built)
@@ -246,6 +247,7 @@ def _roll_back(site: Site, options: argparse.Namespace) -> int:
         if way is not None:
             if way.release:
                 decide.require_present(way.release, states, [name])
+                _require_way(run.known_release(way.release), states, [name])
             targets[name] = Target(run.known_release(way.release), way, trees.find(way))
     without = [name for name in site.hosts if name not in targets]
     if not targets:
@@ -273,6 +275,15 @@ def _roll_back(site: Site, options: argparse.Namespace) -> int:
     print(f"\n{rolled.summary()}")
     print(f"\n{decide.joined(targets)} have what they had before.")
     return 0
+
+
+def _require_way(built: Built, states: Mapping[str, HostState], hosts: Sequence[str]) -> None:
+    """Refuse a release that does not read the state of the present ones, or the other way round."""
+    present = {states[name].current: states[name].formats for name in hosts if states[name].current}
+    declared = {version: found.get(version, {}) for version, found in present.items()}
+    of_hosts = [states[name].formats.get(built.version, {}) for name in hosts]
+    new = run.formats_of(built) or next(filter(None, of_hosts), {})
+    formats.require_way(declared, built.version, new)
 
 
 def _primary(states: Mapping[str, HostState]) -> str:

@@ -11,7 +11,7 @@ import sys
 import tarfile
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import bootstrap
 from bootstrap import CACHE, ROOT, Step
@@ -217,6 +217,21 @@ def take_archive(archive: Path) -> Built:
         ) from error
     version = decide.version_in_archive(first.name if first else "")
     return Built(version, archive.resolve(), find_versitygw())
+
+
+def formats_of(built: Built) -> dict[str, Any]:
+    """Return the formats that a release declares in its archive; none without one."""
+    if built.archive is None:
+        return {}
+    with tarfile.open(built.archive) as archive:
+        for member in archive:
+            # Names are sorted, so this one is among the first.
+            if member.name.removeprefix("./") == f"{built.version}/formats.json":
+                file = archive.extractfile(member)
+                return dict(json.load(file)) if file else {}
+            if member.name.removeprefix("./").startswith(f"{built.version}/hgext"):
+                break
+    return {}
 
 
 def known_release(version: str) -> Built:

@@ -40,6 +40,7 @@ mkdir "$release/docs"
 cp -R /src/runbooks "$release/docs/runbooks"
 # A host never installs anything into a release.
 $pip uninstall --yes pip
+"$release/bin/python" -m hgfleet.core.formats > "$release/formats.json"
 echo "$VERSION" > "$release/VERSION"
 chmod -R u=rwX,go=rX "$release"
 tar --create --gzip --file /out/release.tar.gz --owner 0 --group 0 --sort name \

@@ -53,6 +53,7 @@ class Stage:
         self.records: list[history.Record] = []
         self.under_lock: list[str] = []
         self.kept: list[object] = []
+        self.formats: dict[str, Any] = {}
         self.steps: list[str] = []
         self.kept_records: dict[str, Any] = {}
         self.problems: list[list[str]] = []
@@ -64,6 +65,7 @@ class Stage:
         monkeypatch.setattr(trees, "keep", lambda _path: ("tree2", "site2"))
         monkeypatch.setattr(trees, "prune", lambda _named: None)
         monkeypatch.setattr(run, "LOGS", tmp_path)
+        monkeypatch.setattr(run, "formats_of", lambda _built: self.formats)
         monkeypatch.setattr(books, "play", self.book)
         monkeypatch.setattr(books, "check", self.check)
         monkeypatch.setattr(cli, "CACHE", tmp_path)
@@ -337,6 +339,18 @@ def test_one_word_takes_back_what_the_last_change_of_each_host_was(
     assert stage.kept == [kept]
     assert stage.kept_records["hg1"] == ways.done(None, had)
     assert "nothing is known to go back to on proxy1" in capsys.readouterr().err
+
+
+def test_a_release_without_a_way_back_is_refused_before_the_plan(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.states["hg1"] = replace(
+        stage.states["hg1"], formats={OLD: {"tokens": {"writes": 1, "reads": [1]}}}
+    )
+    stage.formats = {"tokens": {"writes": 2, "reads": [1, 2]}}
+    assert cli.main(["production", "--yes"]) == 1
+    assert stage.steps == []
+    assert f"{OLD} cannot read tokens: format 2" in capsys.readouterr().err
 
 
 def test_nothing_is_taken_back_where_no_change_is_known(

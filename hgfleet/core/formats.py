@@ -1,0 +1,30 @@
+"""Formats of the state that outlives a release: what it writes, and what it reads.
+
+The build writes them to `formats.json` of the release (`docker/release/assemble.sh`), and
+`./deploy` refuses a release from which there is no way back (`ansible/deploy/formats.py`). A new
+format comes in two releases: the first one reads both and writes the former, the second one writes the new one.
+Caches are not listed: a release that cannot read one makes it anew.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final, TypedDict
+
+
+class Format(TypedDict):
+    """The number of the format that is written, and all that are read."""
+
+    writes: int
+    reads: list[int]
+
+
+FORMATS: Final[dict[str, Format]] = {
+    "compiled-registry": {"writes": 2, "reads": [2]},
+    "dynamic-registry": {"writes": 1, "reads": [1]},
+    "push-record": {"writes": 1, "reads": [1]},
+    "tokens": {"writes": 1, "reads": [1]},
+}
+
+if __name__ == "__main__":
+    print(json.dumps(FORMATS, indent=1))
