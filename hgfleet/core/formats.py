@@ -2,8 +2,8 @@
 
 The build writes them to `formats.json` of the release (`docker/release/assemble.sh`), and
 `./deploy` refuses a release from which there is no way back (`ansible/deploy/formats.py`). A new
-format comes in two releases: the first one reads both and writes the former, the second one writes the new one.
-Caches are not listed: a release that cannot read one makes it anew.
+format comes in two releases: the first one reads both and writes the former, the second one writes
+the new one. Caches are not listed: a release that cannot read one makes it anew.
 """
 
 from __future__ import annotations
