@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 CHECKS = 4
 """Checks of a batch whose only problems pass by themselves: a push on its way to a mirror."""
 
-PASSING = ("/healthz says 503", "wrong data: ")
+BEHIND = "/healthz says 503"
+PASSING = (BEHIND, "wrong data: ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Roll:
             self._change(batch)
         arrived = [name for batch in batches if batch.stage == "new" for name in batch.hosts]
         if arrived:
-            self._require_well(arrived, self._check(arrived))
+            self._require_well(self._check(arrived))
         times.write_text(json.dumps(pace.end(time.monotonic() - began)))
 
     def _put_back_of_earlier_runs(self) -> None:
@@ -87,7 +88,9 @@ class Roll:
             verdicts = self._check(hosts)
             problem = _sentence(verdicts)
         if not problem:
-            problem = self._book("ready", hosts, {"roll_records": self._records(hosts)})
+            # A new host was not drained, and the proxies take it when it has caught up.
+            book = "record" if is_new else "ready"
+            problem = self._book(book, hosts, {"roll_records": self._records(hosts)})
         if problem:
             self._take_back(batch, problem)
         spent = time.monotonic() - began
@@ -122,12 +125,11 @@ class Roll:
         return result
 
     def _apply(self, hosts: Sequence[str], targets: Mapping[str, Target]) -> str:
-        """Run site.yml on these hosts, for each target once; return the problem."""
-        for target in dict.fromkeys(targets[name] for name in hosts):
-            those = [name for name in hosts if targets[name] == target]
-            _results, code, log = run.site_playbook(
-                self.site, target.built, those, check=False, kept=target.kept
-            )
+        """Run site.yml on these hosts, for each release and tree once; return the problem."""
+        wanted = {name: (targets[name].built, targets[name].kept) for name in hosts}
+        for built, kept in dict.fromkeys(wanted.values()):
+            those = [name for name in hosts if wanted[name] == (built, kept)]
+            _results, code, log = run.site_playbook(self.site, built, those, check=False, kept=kept)
             if code != 0:
                 return (
                     f"ansible/site.yml failed on {decide.joined(those)} (exit code {code}); the"
@@ -157,14 +159,22 @@ class Roll:
     def _absent(self, hosts: Sequence[str]) -> list[str]:
         return [name for name in self.new if name not in hosts]
 
-    def _require_well(self, hosts: Sequence[str], verdicts: Mapping[str, Any]) -> None:
-        if problem := _sentence(verdicts):
+    def _require_well(self, verdicts: Mapping[str, Any]) -> None:
+        """Refuse new hosts that are not well; a mirror may take hours to catch up."""
+        behind = {
+            name
+            for name, one in verdicts.items()
+            if any(text.startswith(BEHIND) for text in one["problems"])
+        }
+        if behind:
+            names = decide.joined(sorted(behind))
+            Step.say("roll", f"not caught up yet, and without clients until then: {names}")
+        well = {name: one for name, one in verdicts.items() if name not in behind}
+        if problem := _sentence(well):
             raise DeployError(
-                f"New hosts are not well: {problem}",
-                "They get no clients while /healthz says so. Repair the cause, then run the same"
-                " command again.",
+                f"New hosts are not well: {problem}.",
+                "They have the release. Repair the cause, then run the same command again.",
             )
-        Step.say("roll", f"{decide.joined(hosts)} are well")
 
     def _book(
         self, name: str, hosts: Sequence[str], variables: Mapping[str, Any] | None = None

@@ -173,6 +173,26 @@ def test_a_new_host_is_left_out_of_the_plan_and_applied(stage: Stage) -> None:
     ]
 
 
+def test_a_new_mirror_that_catches_up_is_no_failure(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.states["hg1"] = stage.states["proxy1"] = HostState()
+    behind = ["/healthz says 503: replication has not caught up", "wrong data: r: heads none"]
+    stage.problems = [behind] * 4
+    assert cli.main(["production", "--yes"]) == 0
+    assert stage.steps == ["apply hg1 proxy1", "record hg1 proxy1", *["check hg1 proxy1"] * 4]
+    assert "not caught up yet" in capsys.readouterr().err
+
+
+def test_a_new_host_that_is_not_well_is_a_failure(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.states["hg1"] = stage.states["proxy1"] = HostState()
+    stage.problems = [["nginx.service is failed"]]
+    assert cli.main(["production", "--yes"]) == 1
+    assert "New hosts are not well: hg1: nginx.service is failed" in capsys.readouterr().err
+
+
 def test_without_a_plan_the_variables_are_still_checked(stage: Stage) -> None:
     assert cli.main(["production", "--yes", "--no-plan"]) == 0
     assert stage.done == ["registry", "build", "variables", "apply hg1", "apply proxy1"]
