@@ -36,6 +36,10 @@ SITE: Final = ROOT / "ansible/site.yml"
 INCLUDED: Final = re.compile(r"{%-?\s*(?:include|extends|import|from)\s+['\"]([^'\"]+)['\"]")
 
 
+# Once a process, and after Ansible's settings are in the environment.
+init_plugin_loader()
+
+
 class RenderError(Exception):
     """A task cannot be evaluated; the message names it and the reason."""
 
@@ -59,7 +63,6 @@ class Site:
     extra: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        init_plugin_loader()
         self.loader = DataLoader()
         self.hosts = InventoryManager(self.loader, sources=[str(self.inventory)])
         self.variables = VariableManager(self.loader, self.hosts)
