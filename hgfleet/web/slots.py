@@ -1,9 +1,9 @@
 """Slots of the requests that compute: few per class, shared fairly between addresses.
 
-A request runs, waits for a slot, or is refused at once. An address never has more than half of the
-slots and of the places to wait, so a second address finds room. Pages leave one slot to the wire
-protocol, and expensive pages leave half of the slots to all other requests. The free slot goes to
-the waiting address with the fewest running requests.
+A request runs, waits for a slot, or is refused at once. Pages leave one slot to the wire protocol,
+and expensive pages leave half of the slots to all other requests. An address never has more than
+half of the slots and of the places to wait, nor of the slots for expensive pages, so a second
+address finds room. The free slot goes to the waiting address with the fewest running requests.
 """
 
 from __future__ import annotations
@@ -56,6 +56,10 @@ class Limits(NamedTuple):
         if Kind.DEAR in kinds:
             return max(1, self.slots // 2)
         return self.slots
+
+    def most_per_address(self, kinds: frozenset[Kind]) -> int:
+        """Return the number of them that one address may have: half, rounded up."""
+        return (self.most(kinds) + 1) // 2
 
 
 _GROUPS: Final[dict[Kind, tuple[frozenset[Kind], ...]]] = {
@@ -147,11 +151,14 @@ class Slots:
         return (
             len(self._running) < self._limits.slots
             and self._runs_of(place) < self._limits.slots_per_address
-            and all(
-                sum(other.kind in group for other in self._running) < self._limits.most(group)
-                for group in _GROUPS[place.kind]
-            )
+            and all(self._has_room_in(group, place.address) for group in _GROUPS[place.kind])
         )
+
+    def _has_room_in(self, group: frozenset[Kind], address: str) -> bool:
+        addresses = [other.address for other in self._running if other.kind in group]
+        return len(addresses) < self._limits.most(group) and addresses.count(
+            address
+        ) < self._limits.most_per_address(group)
 
 
 class Shares:

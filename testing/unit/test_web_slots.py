@@ -34,6 +34,16 @@ def test_dear_pages_leave_slots_to_others_and_all_pages_one_to_the_protocol() ->
     assert has_slot(slots.enter("192.0.2.5", Kind.WIRE))
 
 
+def test_an_address_has_half_of_the_slots_for_dear_pages() -> None:
+    slots = Slots(LIMITS)
+    first, second = (slots.enter(ONE, Kind.DEAR) for _ in range(2))
+    assert (has_slot(first), has_slot(second)) == (True, False)
+    assert has_slot(slots.enter(ONE, Kind.PAGE))
+    assert has_slot(slots.enter(OTHER, Kind.DEAR))
+    slots.leave(first)
+    assert has_slot(second)
+
+
 def test_one_archive_is_made_at_a_time() -> None:
     slots = Slots(LIMITS)
     assert has_slot(slots.enter(ONE, Kind.ARCHIVE))

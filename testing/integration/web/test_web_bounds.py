@@ -115,7 +115,7 @@ def test_an_idle_renderer_ends_and_frees_the_repositories_that_it_has_open(
 def test_an_address_above_its_share_is_told_and_another_one_gets_its_page(site: Site) -> None:
     web = site.application()
     slots = web._rendering._slots
-    shares = [slots.enter("192.0.2.7", Kind.DEAR) for _ in range(2 + site.settings.waiting // 2)]
+    shares = [slots.enter("192.0.2.7", Kind.DEAR) for _ in range(1 + site.settings.waiting // 2)]
     reply = ask(web, f"{PROJECT}/rev/tip")
     assert (reply.status, reply.headers["Retry-After"]) == (429, "10")
     assert "its share" in reply.text
