@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 ROUNDS: Final = 6
 """Rounds after which an object that gave no answer since is requested."""
 
-PASS: Final = ROUNDS - 1
+PASS: Final = 2 * ROUNDS - 1
 """Rounds in which every object is read once, if all of them are small.
 
-A whole read is an answer too. It comes before the request that would be due otherwise.
+A whole read is an answer too, so each object gets one request for its headers between two reads. A
+read costs a store more than twice the processor time of such a request, and the prober the digest.
 """
 
 REQUESTS: Final = 72

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 REPOSITORY: Final = "e2e/steering"
 NOTICED_S: Final = 15
 """Seconds after which no client is sent to a store that is gone; the bar of the service."""
-OBJECTS_NOTICED_S: Final = 45
-"""Seconds after which no client is sent to a missing or wrong object: six rounds, and some."""
+OBJECTS_NOTICED_S: Final = 75
+"""Seconds after which no client is sent to a missing or wrong object: eleven rounds, and some."""
 BACK_S: Final = 60
 COUNT: Final = 9
 """Three kinds of bundles, in two stores and in the cache of one of them."""
