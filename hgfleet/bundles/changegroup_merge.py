@@ -6,7 +6,7 @@ of one revlog can follow one another. A client that opens an answer as a bundle 
 incoming`) takes one changegroup, with one group for each file.
 
 The merge reads each changegroup once, from its beginning to its end, and stops between two groups
-while it copies from another one. It keeps one block of each changegroup, never a group.
+while it copies from another one. It keeps one block of each changegroup, and one of the merged.
 """
 
 from __future__ import annotations
@@ -51,8 +51,13 @@ class Changegroup:
     _file: bytes = field(default=b"", init=False)
 
     def group(self) -> Iterator[bytes]:
-        """Yield the chunks of one group, without its end."""
-        while length := self._length(DELTA_HEADER, 2**31):
+        """Yield the chunks of one group, many in a piece, without its end."""
+        while True:
+            yield self._whole_chunks()
+            length = self._length(DELTA_HEADER, 2**31)
+            if not length:
+                return
+            # This chunk goes on in the next block.
             yield _LENGTH.pack(length + _LENGTH.size)
             yield from self._bytes(length)
 
@@ -66,6 +71,21 @@ class Changegroup:
             raise self._corrupt(f"got the file {name!r} after {self._file!r}")
         self._file = name
         return name
+
+    def _whole_chunks(self) -> bytes:
+        """Take the chunks of a group that are whole in this block, if any.
+
+        Most chunks are some 200 bytes, so the time of the merge is that of this loop.
+        """
+        block, first, end = self._block, self._at, len(self._block)
+        at = first
+        while at + _LENGTH.size <= end:
+            (length,) = _LENGTH.unpack_from(block, at)
+            if length < DELTA_HEADER + _LENGTH.size or at + length > end:
+                break
+            at += length
+        self._at = at
+        return block[first:at]
 
     def _length(self, least: int, most: int) -> int:
         """Read the length of a chunk's content; 0 at the end of a group."""
@@ -95,10 +115,23 @@ class Changegroup:
 
 
 def merge(changegroups: Sequence[Changegroup]) -> Iterator[bytes]:
-    """Yield the pieces of one changegroup with the content of all, in this order.
+    """Yield one changegroup with the content of all, in this order, in pieces of about a block.
 
     Raises CorruptChangegroupError where one of them is corrupt.
     """
+    pieces: list[bytes] = []
+    size = 0
+    for piece in _pieces(changegroups):
+        pieces.append(piece)
+        size += len(piece)
+        if size >= BLOCK:
+            yield b"".join(pieces)
+            pieces.clear()
+            size = 0
+    yield b"".join(pieces)
+
+
+def _pieces(changegroups: Sequence[Changegroup]) -> Iterator[bytes]:
     for _changelog_then_manifests in range(2):
         for one in changegroups:
             yield from one.group()

@@ -66,6 +66,14 @@ def test_a_merge_has_each_group_once_with_the_deltas_in_order(seed: int) -> None
     assert b"".join(merge(sources)) == written(joined(contents))
 
 
+def test_small_chunks_and_files_leave_in_large_pieces() -> None:
+    """A pull has thousands of them, and each piece costs the server more than its bytes."""
+    files = {b"%04d" % number: [b"f" * 120] for number in range(1000)}
+    source = opened(written(([b"c" * 120] * 1000, [b"m" * 120] * 1000, files)))
+    pieces = list(merge([source]))
+    assert len(pieces) <= sum(map(len, pieces)) / changegroup_merge.BLOCK + 1
+
+
 @pytest.mark.parametrize("end", [0, 3, 50, 110, 150, -1])
 def test_a_truncated_changegroup_is_an_error(end: int) -> None:
     whole = written(([b"c" * 120], [b"m" * 100], {b"file": [b"f" * 100]}))
