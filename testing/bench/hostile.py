@@ -6,6 +6,7 @@
     python testing/bench/hostile.py --phase at-once         # each as 32 in parallel
     python testing/bench/hostile.py --phase connections     # 300 connections on one page
     python testing/bench/hostile.py --only revset --seconds 20
+    python testing/bench/hostile.py --phase at-once --every 5   # a fifth of the cases
     python testing/bench/hostile.py --phase alone --outcomes alone.json
     python testing/bench/hostile.py --phase at-once --outcomes alone.json   # tries none alone again
 
@@ -496,6 +497,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--make", action="store_true", help="make its history first")
     parser.add_argument("--changesets", type=int, default=CHANGESETS)
     parser.add_argument("--only", default="", help="cases whose name begins with this")
+    parser.add_argument("--every", type=int, default=1, help="try every Nth case alone")
     parser.add_argument(
         "--outcomes", type=Path, help="file of phase alone, from which at-once makes its groups"
     )
@@ -519,7 +521,7 @@ def main() -> int:
     host = Host(options.web)
     if options.make:
         make(host, options.repository, options.changesets)
-    chosen = [case for case in cases() if case.name.startswith(options.only)]
+    chosen = [case for case in cases() if case.name.startswith(options.only)][:: options.every]
     held = True
     alone: dict[str, Outcome] = {}
     if options.phase in (None, "alone"):
