@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from testinfra.host import Host
 
@@ -66,3 +68,15 @@ def test_journal_is_on_disk_and_bounded(host: Host) -> None:
     assert host.run("journalctl --flush && ls /var/log/journal/*/system.journal").rc == 0
     effective = host.check_output("systemd-analyze cat-config systemd/journald.conf")
     assert "SystemMaxUse=" in effective.split("hgfleet.conf")[1]
+
+
+def test_only_security_updates_are_installed_without_an_operator(host: Host) -> None:
+    if not host.package("unattended-upgrades").is_installed:
+        pytest.skip("the inventory of this host leaves them out: base_unattended_upgrades")
+    effective = host.check_output("apt-config dump")
+    origins = [line for line in effective.splitlines() if "Origins-Pattern::" in line]
+    assert len(origins) == 1, origins
+    assert "-security,label=Debian-Security" in origins[0]
+    assert 'Unattended-Upgrade::Automatic-Reboot "false";' in effective
+    assert 'APT::Periodic::Unattended-Upgrade "1";' in effective
+    assert host.run("systemctl is-enabled apt-daily-upgrade.timer").stdout.strip() == "enabled"
