@@ -154,3 +154,14 @@ def ensure_client() -> str:
         with Step("image", "adding other SSH clients to the base image for tests (about 1 min)"):
             _commit_with_packages(base, read_packages(packages), image)
     return image
+
+
+def ensure_blank() -> str:
+    """Return the name of the image of blank machines: the base image with sshd and sudo."""
+    base = ensure_base()
+    packages = ROOT / "docker/blank-packages.txt"
+    image = f"{PREFIX}/blank:{content_key([base.encode(), packages.read_bytes()])}"
+    if not exists(image):
+        with Step("image", "adding sshd and sudo to the base image for tests of ./deploy"):
+            _commit_with_packages(base, read_packages(packages), image)
+    return image

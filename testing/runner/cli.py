@@ -26,6 +26,7 @@ tiers, in the order of a full run:
   goldens     the configuration that site.yml writes, in testing/goldens (a minute)
   integration hgext/ in a real hg (minutes)
   roles       each role on a throw-away host (minutes; needs Docker)
+  deploys     ./deploy over SSH, from blank hosts on (minutes; needs Docker; only when it is named)
   e2e         the service on the local cluster, brought up if need be (minutes; needs Docker)
   faults      the same with parts of the cluster broken on purpose (minutes; needs Docker)
 
@@ -47,6 +48,10 @@ for. HGFLEET_ATTESTATION_KEY=FILE signs it with an SSH key.
 """
 
 
+DEFAULT = [tier for tier in tiers.TIERS if tier not in tiers.BY_NAME]
+"""The tiers of a run that names none."""
+
+
 def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[tuple[str, str]]]:
     """Return the options, and the chosen tiers in their order with the words that narrow each."""
     parser = argparse.ArgumentParser(
@@ -56,7 +61,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[tuple[str,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "tiers", nargs="*", metavar="TIER[:WORDS]", help="all of them, if none is named"
+        "tiers", nargs="*", metavar="TIER[:WORDS]", help="all but deploys, if none is named"
     )
     parser.add_argument(
         "-x", "--exit-first", action="store_true", help="start nothing after the first failure"
@@ -79,7 +84,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[tuple[str,
     if options.jobs is not None and options.jobs < 1:
         parser.error("--jobs must be at least 1")
     chosen: dict[str, list[str]] = {}
-    for argument in options.tiers or tiers.TIERS:
+    for argument in options.tiers or DEFAULT:
         tier, _, words = argument.partition(":")
         if tier not in tiers.TIERS:
             parser.error(f"there is no tier '{tier}'; the tiers are {', '.join(tiers.TIERS)}")
@@ -99,7 +104,7 @@ def main(arguments: Sequence[str]) -> int:
     executor = Executor()
     outcomes: list[Outcome] = []
     walls: dict[str, float] = {}
-    full = options.changed is None and attestation.is_full(chosen, tiers.TIERS)
+    full = options.changed is None and attestation.is_full(chosen, DEFAULT)
     tree = attestation.begin() if full else ""
     try:
         only: Mapping[str, Sequence[str]] = {}

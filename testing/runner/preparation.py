@@ -2,7 +2,7 @@
 
 | stage | command | needed by |
 | --- | --- | --- |
-| build | `./cluster build --tests`: engine, images, release | roles |
+| build | `./cluster build --tests`: engine, images, release | roles, deploys |
 | up | `./cluster up`: the cluster, converged | e2e, faults |
 
 The network and the engine make a controller wait, and a converge uses one core of several, so
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 TIER: Final = "set-up"
 
-NEEDS: Final = {"roles": "build", "e2e": "up", "faults": "up"}
+NEEDS: Final = {"roles": "build", "deploys": "build", "e2e": "up", "faults": "up"}
 
 
 def stages(tiers: Collection[str]) -> list[str]:

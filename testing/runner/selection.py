@@ -5,6 +5,7 @@
 | a module of `hgfleet/`, an extension | tests that depend on it, the role of its part |
 | a role, its variables, its scenario | the scenarios of that role and of roles that carry it |
 | `site.yml`, the playbook of containers | every scenario |
+| `./deploy`, `site.yml`, shared playbooks, an example inventory | the tier deploys |
 | a test, a file that tests share | the tests that depend on it, in any tier |
 | a role, an inventory, a playbook, a plug-in, a golden | the goldens of every inventory |
 | locks, `pyproject.toml`, the build of the release | unit, integration, the role release |
@@ -12,8 +13,9 @@
 
 Tests are those of `unit` and `integration`, where the table does not say more.
 
-End-to-end tests run when they changed themselves. For any other change they are left out, and the
-report says so: bringing the cluster to a changed checkout alone takes a minute or two.
+Tests of `deploys`, `e2e` and `faults` run when they changed themselves. For any other change, but
+for that of `./deploy`, they are left out, and the report says so: bringing the cluster to a changed
+checkout alone takes a minute or two.
 """
 
 from __future__ import annotations
@@ -53,6 +55,14 @@ EVERY_SCENARIO: Final = (
     "testing/roles/inventory/",
     "testing/roles/playbooks/",
 )
+EVERY_DEPLOY: Final = (
+    "ansible/deploy/",
+    "ansible/inventories/production-",
+    "ansible/playbooks/",
+    "ansible/site.yml",
+    "ansible.cfg",
+    "docker/blank-packages.txt",
+)
 EVERY_TEST: Final = ("requirements.", "pyproject.toml", "docker/release/")
 """Prefixes of the files that decide which programs and libraries run."""
 
@@ -69,9 +79,13 @@ TESTS: Final = {
     "unit": re.compile(r"testing/unit/(?:.+/)?test_\w+\.py"),
     "integration": re.compile(r"testing/integration/(?:.+/)?(?:test_\w+\.py|test-[\w-]+\.t)"),
     "roles": re.compile(r"testing/roles/test_\w+\.py"),
+    "deploys": re.compile(r"testing/deploys/test_\w+\.py"),
     "e2e": re.compile(r"testing/e2e/test_\w+\.py"),
     "faults": re.compile(r"testing/faults/test_\w+\.py"),
 }
+
+LATE: Final = ("deploys", "e2e", "faults")
+"""Tiers whose tests run when they changed themselves."""
 
 
 @dataclass(frozen=True)
@@ -129,9 +143,11 @@ def select(
         if tier in ("unit", "integration")
     }
     own = {name for name in affected if _is_by_testing_alone(name, changed, graph)}
+    if any(file == "deploy" or file.startswith(EVERY_DEPLOY) for file in changed):
+        own |= {name for name in names if TESTS["deploys"].fullmatch(name)}
     late = {
         tier: tuple(name for name in sorted(own & set(names)) if TESTS[tier].fullmatch(name))
-        for tier in ("e2e", "faults")
+        for tier in LATE
     }
     chosen = {
         "lint": tuple(sorted(changed)),
@@ -200,10 +216,9 @@ def _left_out(
     rest = len(carried) - len(chosen["roles"])
     if rest:
         result["roles"] = f"{rest} of {len(carried)} scenarios: of other roles"
-    if not chosen["e2e"]:
-        result["e2e"] = "none of its tests changed; before a deploy: ./run-tests e2e"
-    if not chosen["faults"]:
-        result["faults"] = "none of its tests changed; before a deploy: ./run-tests faults"
+    for tier in LATE:
+        if not chosen[tier]:
+            result[tier] = f"none of its tests changed; before a deploy: ./run-tests {tier}"
     return result
 
 

@@ -7,6 +7,7 @@
 | goldens | the configuration that site.yml writes is the one under review | nothing |
 | integration | hgext/ in a real hg | nothing |
 | roles | each role alone on a throw-away host: it converges and keeps its promises | Docker |
+| deploys | ./deploy over SSH, from blank hosts on; runs only when it is named | Docker |
 | e2e | the service as a person meets it, on the local cluster | Docker |
 | faults | which services remain while parts of the cluster are broken on purpose | Docker |
 """
@@ -54,7 +55,7 @@ REPEAT: Final = ("--reruns", "1", "--reruns-delay", "3")
 """A failed test of real daemons runs once more after 3 s, and the summary names it.
 
 A machine that stalls for seconds fails such a test without a defect of the service. Tests of
-decisions (the tier `unit`) have no such excuse.
+decisions (the tier `unit`) have no such excuse, and a deploy (`deploys`) has to wait for its hosts.
 """
 
 
@@ -67,7 +68,7 @@ def pytest(
     """
     report = LOGS / f"{tier}-{name}.xml"
     command = python("-m", "pytest", "-v", "--color=no", f"--junit-xml={report}", *arguments)
-    if tier != "unit":
+    if tier not in ("unit", "deploys"):
         command += REPEAT
     if workers > 1:
         command += ["--numprocesses", str(workers), "--dist", "loadfile"]
@@ -140,7 +141,7 @@ def _mypy() -> list[str]:
     The cache is relative, so that two checkouts do not share it.
     """
     typed = ["hgfleet", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "hgext").glob("*.py"))]
-    typed += [f"testing/{name}" for name in ("runner", "tools", "e2e", "faults")]
+    typed += [f"testing/{name}" for name in ("runner", "tools", "deploys", "e2e", "faults")]
     typed += ["ansible/deploy", "docker/attestation.py", "docker/bootstrap.py"]
     typed += ["docker/localcluster"]
     return tool("mypy", "--strict", "--cache-dir", ".cache/mypy", *typed)
@@ -238,6 +239,15 @@ def _ensure_network(name: str, network: str) -> None:
         where = ["--subnet", f"{network}.0/24", "--gateway", f"{network}.1"]
         what = f"Creating the network {name}"
         bootstrap.run(["docker", "network", "create", *where, name], what=what)
+
+
+# deploys
+
+
+def deploys(words: str, only: Only = None) -> list[Step]:
+    """Return the one step of the tier, with a worker per site."""
+    chosen = ["testing/deploys"] if only is None else only
+    return [pytest("deploys", "pytest", *chosen, words=words, workers=PROCESSORS, chatty=True)]
 
 
 # e2e and faults
@@ -354,9 +364,13 @@ TIERS: Final[dict[str, Callable[[str, Only], list[Step]]]] = {
     "goldens": goldens.steps,
     "integration": integration,
     "roles": roles,
+    "deploys": deploys,
     "e2e": e2e,
     "faults": faults,
 }
+
+BY_NAME: Final = frozenset({"deploys"})
+"""Tiers that run only when they are named."""
 
 PARALLEL: Final = {
     "lint": PROCESSORS,
@@ -370,5 +384,5 @@ A scenario waits for the network, boots and restarts a third of its time. A step
 runs by itself.
 """
 
-COUNTED_BY_PYTEST: Final = frozenset({"unit", "integration", "e2e", "faults"})
+COUNTED_BY_PYTEST: Final = frozenset({"unit", "integration", "deploys", "e2e", "faults"})
 """Tiers where TIER:WORDS chooses tests (pytest's -k); elsewhere it chooses steps by name."""

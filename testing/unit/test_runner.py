@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 def test_all_tiers_in_their_order_unless_some_are_named() -> None:
     _, chosen = cli.parse([])
-    assert [tier for tier, _ in chosen] == list(tiers.TIERS)
-    assert list(tiers.TIERS) == ["lint", "unit", "goldens", "integration", "roles", "e2e", "faults"]
+    assert [tier for tier, _ in chosen] == [name for name in tiers.TIERS if name != "deploys"]
+    assert cli.parse(["deploys"])[1] == [("deploys", "")]
+    expected = ["lint", "unit", "goldens", "integration", "roles", "deploys", "e2e", "faults"]
+    assert list(tiers.TIERS) == expected
     _, chosen = cli.parse(["e2e", "unit:registry", "unit:keys", "lint"])
     assert chosen == [("lint", ""), ("unit", "registry"), ("unit", "keys"), ("e2e", "")]
 

@@ -35,6 +35,8 @@ SOURCES = {
     "testing/integration/site.py": "",
     "testing/integration/test-access.t": "  $ hg --config extensions.a=$TOP/hgext/access.py",
     "testing/integration/test_serve.py": "run([python, '-m', 'hgfleet.web.app'])",
+    "testing/deploys/site.py": "",
+    "testing/deploys/test_small.py": "from testing.deploys.site import Site",
     "testing/e2e/support.py": "",
     "testing/e2e/test_clone.py": "from testing.e2e.support import x\nfrom hgfleet.web import app",
     "testing/e2e/test_push.py": "from testing.e2e.support import x",
@@ -140,8 +142,14 @@ def test_a_file_that_is_no_python_yet_refers_to_nothing() -> None:
             "ansible/inventories/cluster/group_vars/all/ssh.yml",
             {"goldens": GOLDENS, "roles": {"ssh"}},
         ),
-        ("ansible/site.yml", {"goldens": GOLDENS, "roles": set(CARRIED)}),
+        (
+            "ansible/site.yml",
+            {"goldens": GOLDENS, "roles": set(CARRIED), "deploys": {"test_small.py"}},
+        ),
         ("testing/goldens/cluster/hg1/ssh.txt", {"goldens": GOLDENS}),
+        ("ansible/deploy/cli.py", {"deploys": {"test_small.py"}}),
+        ("deploy", {"deploys": {"test_small.py"}}),
+        ("testing/deploys/site.py", {"deploys": {"test_small.py"}}),
         ("testing/roles/inventory/web.yml", {"roles": {"web"}}),
         ("testing/roles/test_web.py", {"roles": {"web"}}),
         ("testing/roles/test_directory_replica.py", {"roles": {"directory"}}),
@@ -180,6 +188,7 @@ def test_what_is_left_out_is_said_with_its_reason() -> None:
     assert "runs      roles        web\n" in text
     assert "left out  unit         3 of 5 files: they use nothing that changed" in text
     assert "left out  roles        6 of 7 scenarios: of other roles" in text
+    assert "before a deploy: ./run-tests deploys" in text
     assert "before a deploy: ./run-tests e2e" in text
     assert "before a deploy: ./run-tests faults" in text
     assert "left out  lint         ansible-lint" in text
@@ -279,7 +288,8 @@ def commands(files: list[str]) -> dict[str, list[str]]:
 
 
 def test_only_linters_of_the_changed_kinds_of_files_run() -> None:
-    always = {"role readmes", "house rules", "prose", "locks", "table of ports", "table of states"}
+    always = {"role readmes", "house rules", "prose", "locks", "docs"}
+    always |= {"table of ports", "table of states"}
     python = commands(["hgfleet/web/app.py", "hgfleet/web/removed.py"])
     assert set(python) - always == {"mypy", "ruff check", "ruff format"}
     assert python["ruff check"] == ["check", "--no-fix", "hgfleet/web/app.py"]

@@ -114,6 +114,7 @@ def test_progress_of_the_cluster_is_handed_on(capsys: pytest.CaptureFixture[str]
     [
         (["lint", "unit", "integration"], []),
         (["unit", "roles"], ["build"]),
+        (["deploys"], ["build"]),
         (["faults"], ["build", "up"]),
         (["roles", "e2e", "faults"], ["build", "up"]),
     ],

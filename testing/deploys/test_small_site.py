@@ -1,0 +1,150 @@
+"""The site of production-small.example, from blank machines on, as an operator deploys it.
+
+The tests are one story in the order of this file: each begins with the site as the one before it
+left it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+from bootstrap import ROOT, VENV
+
+from testing.deploys.site import second_release, version_of
+from testing.e2e.command import run, wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from localcluster.release import Release
+
+    from testing.deploys.site import Site
+    from testing.e2e.command import Result
+
+pytestmark = pytest.mark.slow
+
+RECAP = re.compile(r"^(\S+)\s+: ok=\d+\s+changed=(\d+)\s", re.MULTILINE)
+SECONDS_FOR_A_RUN_BY_HAND = 300
+
+
+@pytest.fixture(scope="module")
+def first_deploy(small: Site, built: Release) -> Result:
+    """Deploy the blank machines."""
+    return small.deploy("--yes", "--release", str(built.archive))
+
+
+@pytest.fixture
+def site(small: Site, first_deploy: Result) -> Site:
+    """Return the deployed site."""
+    first_deploy.ok()
+    return small
+
+
+@pytest.fixture(scope="module")
+def upgrade(built: Release, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the archive of a second release."""
+    return second_release(built.archive, tmp_path_factory.mktemp("releases"), "upgrade")
+
+
+def unchanged(output: str, hosts: list[str]) -> None:
+    """Check that the run in this output reached these hosts and changed none of them."""
+    changed = {host: int(number) for host, number in RECAP.findall(output)}
+    assert {host: changed.get(host) for host in hosts} == dict.fromkeys(hosts, 0), output[-4000:]
+
+
+def test_blank_machines_become_a_working_site(
+    small: Site, first_deploy: Result, built: Release, tmp_path: Path
+) -> None:
+    assert f"{built.version} is in effect on" in first_deploy.ok().stdout
+    assert set(small.releases().values()) == {built.version}
+
+    service = small.service()
+    alice = service.person("alice")
+    work = alice.clone(alice.ssh_url("project"), tmp_path / "work")
+    pushed = [work.commit(f"file{number}", b"content\n" * 50, "first") for number in range(12)]
+    work.hg("push").ok()
+    service.make_bundles("project").ok()
+    wait_until("a bundle on offer", lambda: service.manifest_of_all("project"), 60)
+    bob = service.person("bob")
+    clone = bob.clone(service.url("project"), tmp_path / "clone")
+    assert "applying clone bundle from https://" in clone.made.output
+    assert clone.heads() == {pushed[-1]}
+
+
+def test_a_run_by_hand_with_nothing_exported_agrees(site: Site, built: Release) -> None:
+    # Ansible without the accelerator takes its time, so this is the host with the fewest tasks.
+    host = site.first("proxy")
+    env = {**site.environment(), "PATH": f"{VENV}/bin:{os.environ['PATH']}"}
+    command = ["ansible-playbook", "-i", str(site.machines.inventory), "ansible/site.yml"]
+    command += ["--check", "--diff", "--limit", f"{host},localhost"]
+    done = run(command, env=env, cwd=ROOT, seconds=SECONDS_FOR_A_RUN_BY_HAND).ok()
+    unchanged(done.stdout, [host])
+    assert not re.findall(r"^(?:---|\+\+\+|@@) ", done.stdout, re.MULTILINE)
+    assert site.releases()[host] == built.version
+
+
+def test_a_person_and_a_repository_are_added_and_no_service_restarts(
+    site: Site, built: Release, tmp_path: Path
+) -> None:
+    before = site.services()
+    site.add_person("carol", "developers")
+    site.add_repository("team/website")
+    site.deploy("--yes", "--release", str(built.archive)).ok()
+    assert site.services() == before
+    carol = site.service().person("carol")
+    work = carol.clone(carol.ssh_url("team/website"), tmp_path / "work")
+    work.commit("index", b"hello\n", "first")
+    work.hg("push").ok()
+
+
+def test_a_second_deploy_finds_nothing_to_change(site: Site, built: Release) -> None:
+    before = site.services()
+    done = site.deploy("--yes", "--release", str(built.archive)).ok()
+    assert "Plan: nothing to change." in done.stderr
+    unchanged(done.stdout, site.hosts)
+    assert site.services() == before
+
+
+def test_a_host_that_is_away_is_named_and_nothing_is_touched(site: Site, upgrade: Path) -> None:
+    away = site.first("objectstore")
+    with site.paused(away):
+        done = site.deploy("--yes", "--release", str(upgrade))
+    done.refused(f"| {away}: ", "Nothing was changed.", "leave hosts out: --limit 'all:!HOST'")
+    assert "PLAY [" not in done.stdout
+    assert version_of(upgrade) not in site.releases().values()
+
+
+def test_a_killed_controller_leaves_a_site_that_the_next_run_finishes(
+    site: Site, upgrade: Path, tmp_path: Path
+) -> None:
+    version = version_of(upgrade)
+    killed = site.deploying("--yes", "--no-plan", "--release", str(upgrade))
+    proxy = site.first("proxy")
+    wait_until(
+        "the release on one host",
+        lambda: killed.poll() is not None or site.releases()[proxy] == version,
+        300,
+    )
+    assert killed.poll() is None, killed.communicate()[0][-4000:]
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.communicate()
+
+    done = site.deploy("--yes", "--release", str(upgrade)).ok()
+    assert f"To go back: ./deploy {site.inventory} --rollback" in done.stdout
+    assert set(site.releases().values()) == {version}
+    alice = site.service().person("alice")
+    work = alice.clone(alice.ssh_url("team/tools"), tmp_path / "work")
+    work.commit("file", b"content\n", "after the upgrade")
+    work.hg("push").ok()
+
+
+def test_a_rollback_is_one_command(site: Site, built: Release, tmp_path: Path) -> None:
+    site.deploy("--yes", "--rollback", built.version).ok()
+    assert set(site.releases().values()) == {built.version}
+    service = site.service()
+    bob = service.person("bob")
+    assert bob.clone(service.url("project"), tmp_path / "clone").heads()
