@@ -44,7 +44,7 @@ examples:
 Passwords come from files, so that one run may start Ansible several times:
   ANSIBLE_VAULT_PASSWORD_FILE=FILE        secrets of the inventory
   ANSIBLE_BECOME_PASSWORD_FILE=FILE       sudo on the hosts, where it asks for a password
-HGFLEET_MITOGEN=1 makes runs on containers faster. Logs are kept in .cache/deploy.
+HGFLEET_MITOGEN=0 does without Ansible's accelerator. Logs are kept in .cache/deploy.
 """
 
 

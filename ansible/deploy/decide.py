@@ -27,8 +27,9 @@ _RECAP = re.compile(
 _TASK = re.compile(r"(TASK|RUNNING HANDLER) \[")
 _PLAY = re.compile(r"PLAY \[(?P<name>.*?)\]")
 _WORDS_ABOUT_SSH = re.compile(
-    r"(Task failed: )?(Data could not be sent to remote host \S+"
+    r"(Task failed: )?((Data could not be sent to remote host \S+"
     r"|Failed to connect to the host via ssh)[.:] (Make sure this host can be reached over ssh: )?"
+    r"|EOF on stream; last 100 lines received: )?"
 )
 """Words of Ansible before the words of ssh."""
 _VERSION_IN_ARCHIVE = re.compile(r"(?:\./)?([^/]+)/?")
@@ -118,7 +119,7 @@ def states_of(output: str) -> dict[str, HostState]:
         for host, answer in task["hosts"].items():
             if answer.get("unreachable") or answer.get("failed"):
                 words = " ".join(str(answer.get("msg", "no reason given")).split())
-                reason = _WORDS_ABOUT_SSH.sub("", words)
+                reason = _WORDS_ABOUT_SSH.sub("", words, count=1)
                 result[host] = HostState(problem=textwrap.shorten(reason, 300))
             elif task["task"]["name"] == STATE_TASK:
                 message = answer["msg"]

@@ -108,8 +108,6 @@ def find_inventory(said: str) -> Path:
 
 def environment(built: Built | None = None) -> dict[str, str]:
     """Return the environment of Ansible's commands."""
-    # Ansible as it comes: the accelerator pays off on containers, and no deploy may depend on it.
-    os.environ.setdefault("HGFLEET_MITOGEN", "0")
     env = bootstrap.controller_environment()
     if built is not None:
         env.update(built.variables())

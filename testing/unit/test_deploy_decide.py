@@ -98,6 +98,8 @@ def test_the_state_of_hosts_is_read() -> None:
         'Data could not be sent to remote host "h". Make sure this host can be reached over ssh: ',
         "Task failed: Failed to connect to the host via ssh: ",
         "Failed to connect to the host via ssh: ",
+        "Task failed: EOF on stream; last 100 lines received: ",
+        "Task failed: ",
     ],
 )
 def test_a_host_that_does_not_answer_is_told_in_the_words_of_ssh(before: str) -> None:
