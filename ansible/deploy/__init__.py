@@ -3,6 +3,8 @@
 | module     | contents                                                               |
 | ---------- | ---------------------------------------------------------------------- |
 | `decide`   | every decision and every text that needs no host: pure, unit tested    |
+| `validate` | what is wrong with an inventory, and how problems are told; pure       |
+| `survey`   | states of the hosts and all problems, before anything else             |
 | `gate`     | whether a tree may be deployed: it passed the tests; pure              |
 | `attested` | the attestation of this checkout, for the gate: files and git          |
 | `lease`    | the lock of the site while it is changed                               |

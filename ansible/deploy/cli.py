@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import bootstrap
 from bootstrap import CACHE, ROOT, Step
 
-from deploy import attested, batches, decide, formats, gate, lease, run, trees, ways
+from deploy import attested, batches, decide, formats, gate, lease, run, survey, trees, ways
 from deploy.decide import UNKNOWN, DeployError
 from deploy.roll import Roll, Target
 from deploy.ways import Way
@@ -159,11 +159,9 @@ def _deploy(site: Site, options: argparse.Namespace) -> int:
     verdict = attested.judge(site.path.parent, options)
     if not options.check:
         gate.require(verdict)
-    states = run.read_states(site)
-    decide.require_reached(states, list(site.hosts))
-    decide.require_fit(states, list(site.hosts))
-    run.check_registries(states)
-    built = run.build() if options.release is None else run.take_archive(options.release)
+    given = None if options.release is None else run.take_archive(options.release)
+    states = survey.look(site, list(site.hosts), planned=not options.no_plan)
+    built = given or run.build()
     if not options.check:
         gate.require_release(verdict, built.version)
     return _bring(site, list(site.hosts), states, built, options, verdict)
@@ -178,9 +176,7 @@ def _rollback(site: Site, options: argparse.Namespace) -> int:
     if not hosts:
         raise DeployError("None of these hosts is in the group release.", "Nothing was changed.")
     verdict = attested.judge(site.path.parent, options)
-    states = run.read_states(site)
-    decide.require_reached(states, hosts)
-    decide.require_fit(states, hosts)
+    states = survey.look(site, hosts, planned=not options.no_plan)
     built = run.known_release(version)
     if built.archive is None:
         decide.require_present(version, states, hosts)
@@ -200,8 +196,6 @@ def _bring(
     """Plan, ask, roll, look."""
     _require_way(built, states, hosts)
     new = decide.new_hosts(states, site.hosts, hosts, run.parts())
-    if new or options.no_plan:
-        run.check_variables(site, built)
     changing = list(hosts)
     said = "none (--no-plan)"
     if not options.no_plan:

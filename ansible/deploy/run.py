@@ -67,6 +67,7 @@ class Site:
     """An inventory as Ansible sees it; `said` is how the person named it.
 
     `hosts` are those of this run (--limit), `everything` all hosts; both with their groups.
+    `variables` has those of each host as the inventory has them, templates not filled in.
     """
 
     said: str
@@ -75,6 +76,7 @@ class Site:
     extra_vars: Sequence[str] = ()
     verbose: bool = False
     everything: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    variables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def playbook(self, book: Path, *options: str) -> list[str]:
         """Return the command that runs a playbook on this inventory."""
@@ -120,20 +122,21 @@ def read_site(
     """Read the inventory; DeployError if there is none, or no host."""
     path = find_inventory(said)
     require_no_dangling_link(path.parent)
-    everything = _hosts(path)
-    hosts = _hosts(path, "--limit", limit) if limit else everything
+    listing = _listing(path)
+    everything = decide.hosts_of(listing)
+    hosts = decide.hosts_of(_listing(path, "--limit", limit)) if limit else everything
     if not hosts:
         where = f"--limit {limit} leaves no host of" if limit else "There is no host in"
         raise DeployError(f"{where} {path}.", "Nothing was changed.")
-    return Site(said, path, hosts, extra_vars, verbose, everything)
+    variables = json.loads(listing)["_meta"]["hostvars"]
+    return Site(said, path, hosts, extra_vars, verbose, everything, variables)
 
 
-def _hosts(path: Path, *options: str) -> dict[str, list[str]]:
+def _listing(path: Path, *options: str) -> str:
     command = ["ansible-inventory", "-i", str(path), "--list", *options]
-    listing = bootstrap.run(
+    return bootstrap.run(
         command, what="Reading the inventory", way_out=VAULT_HINT, env=environment()
     )
-    return decide.hosts_of(listing)
 
 
 def require_no_dangling_link(folder: Path) -> None:
@@ -176,30 +179,6 @@ def read_states(site: Site) -> dict[str, HostState]:
         said = (done.stderr + done.stdout).strip().splitlines()[-25:]
         tail = "\n".join(f"  | {line}" for line in said)
         raise DeployError(f"Asking the hosts failed:\n{tail}", VAULT_HINT) from None
-
-
-def check_registries(states: Mapping[str, HostState]) -> None:
-    """Check every registry that the inventory names, before anything costs time."""
-    for path in sorted({state.registry for state in states.values() if state.registry}):
-        python = str(bootstrap.VENV / "bin/python")
-        said = bootstrap.run(
-            [python, "-m", "hgfleet", "registry", "check", path],
-            what="Checking the registry",
-            way_out="Nothing was changed. Correct the registry, then deploy again.",
-            env=environment(),
-        )
-        Step.say("registry", said.strip())
-
-
-def check_variables(site: Site, built: Built) -> None:
-    """Run every role's preflight, which touches no host."""
-    with Step("preflight", "checking every variable of every role"):
-        bootstrap.run(
-            site.playbook(PLAYBOOKS / "preflight.yml", "--limit", decide.limit_to(site.hosts)),
-            what="Checking the variables of the inventory",
-            way_out="Nothing was changed. Correct the inventory, then deploy again.",
-            env=environment(built),
-        )
 
 
 def take_archive(archive: Path) -> Built:

@@ -15,7 +15,7 @@ from attestation import Attestation, Figures
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "ansible"))
 
-from deploy import attested, books, cli, gate, lease, run, trees, ways  # noqa: E402
+from deploy import attested, books, cli, gate, lease, run, survey, trees, ways  # noqa: E402
 from deploy.decide import HostState, Result  # noqa: E402
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class Stage:
         self.versions: list[str] = []
         self.records: list[history.Record] = []
         self.under_lock: list[str] = []
+        self.refused: dict[str, list[str]] = {}
         self.kept: list[object] = []
         self.formats: dict[str, Any] = {}
         self.steps: list[str] = []
@@ -75,8 +76,8 @@ class Stage:
         monkeypatch.setattr(attested, "read", lambda *_: gate.Found(self.attestation))
         monkeypatch.setattr(lease, "held", self.held)
         monkeypatch.setattr(run, "read_states", self.read_states)
-        monkeypatch.setattr(run, "check_registries", lambda _states: self.done.append("registry"))
-        monkeypatch.setattr(run, "check_variables", lambda *_: self.done.append("variables"))
+        monkeypatch.setattr(survey, "refused_variables", self.refused_variables)
+        monkeypatch.setattr(survey, "refused_registries", self.refused_registries)
         monkeypatch.setattr(run, "build", self.build)
         monkeypatch.setattr(run, "site_playbook", self.site_playbook)
 
@@ -104,6 +105,13 @@ class Stage:
         before = len(self.done)
         yield
         self.under_lock = self.done[before:]
+
+    def refused_variables(self, _site: run.Site) -> dict[str, list[str]]:
+        self.done.append("checks")
+        return self.refused
+
+    def refused_registries(self, *_: object) -> list[str]:
+        return []
 
     def build(self) -> run.Built:
         self.done.append("build")
@@ -135,7 +143,7 @@ def test_a_deploy_checks_builds_plans_applies_and_says_how_to_go_back(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["production", "--yes"]) == 0
-    assert stage.done == ["registry", "build", "plan hg1 proxy1", "apply hg1"]
+    assert stage.done == ["build", "plan hg1 proxy1", "apply hg1"]
     assert stage.under_lock == ["apply hg1"]
     assert stage.records[0].plan == "Plan: 2 changes (hg1 2)."
     assert stage.records[0].tests.startswith("tree aaaaaaaaaaaa passed")
@@ -168,7 +176,7 @@ def test_a_new_host_is_left_out_of_the_plan_and_applied(stage: Stage) -> None:
     stage.plan = {}
     assert cli.main(["production", "--yes"]) == 0
     assert stage.done == [
-        *["registry", "build", "variables", "plan hg1"],
+        *["checks", "build", "plan hg1"],
         *["apply hg1", "apply proxy1"],
     ]
 
@@ -195,7 +203,7 @@ def test_a_new_host_that_is_not_well_is_a_failure(
 
 def test_without_a_plan_the_variables_are_still_checked(stage: Stage) -> None:
     assert cli.main(["production", "--yes", "--no-plan"]) == 0
-    assert stage.done == ["registry", "build", "variables", "apply hg1", "apply proxy1"]
+    assert stage.done == ["checks", "build", "apply hg1", "apply proxy1"]
 
 
 def test_nothing_begins_when_no_question_can_be_asked(
@@ -255,7 +263,7 @@ def test_a_release_that_was_not_tested_with_the_tree_is_not_applied(
     assert stage.attestation is not None
     stage.attestation = replace(stage.attestation, release=OLD)
     assert cli.main(["production", "--yes"]) == 1
-    assert stage.done == ["registry", "build"]
+    assert stage.done == ["build"]
     assert f"which is {OLD}" in capsys.readouterr().err
 
 
@@ -264,7 +272,7 @@ def test_an_unreachable_host_stops_before_anything_is_built(
 ) -> None:
     stage.states["proxy1"] = HostState(problem="no route to host")
     assert cli.main(["production", "--yes"]) == 1
-    assert stage.done == []
+    assert stage.done == ["checks"]
     assert "proxy1: no route to host" in capsys.readouterr().err
 
 
@@ -440,4 +448,16 @@ def test_ctrl_c_is_answered_with_the_way_to_go_on(
     monkeypatch.setattr(run, "build", interrupted)
     assert cli.main(["production", "--yes"]) == 130
     assert "same command" in capsys.readouterr().err
-    assert stage.done == ["registry"]
+    assert stage.done == []
+
+
+def test_a_refused_variable_stops_before_anything_is_built(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.refused = {"web_title is empty.": ["hg1", "proxy1"]}
+    stage.states["proxy1"] = HostState(problem="no route to host")
+    assert cli.main(["production", "--yes"]) == 1
+    assert stage.done == ["checks"]
+    told = capsys.readouterr().err
+    assert "hg1 and proxy1: web_title is empty." in told
+    assert "proxy1: no route to host" in told
