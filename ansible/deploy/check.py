@@ -46,9 +46,9 @@ def problems(host: Mapping[str, Any]) -> list[str]:
 def web_problems(web: Mapping[str, Any], before: Sequence[float]) -> list[str]:
     """Return the problems that clients of a web host would meet."""
     found = [f"wrong data: {text}" for text in web["wrong"]]
-    found += [f"a page failed: {text}" for text in web["errors"][:3]]
-    # 404 is a host that is drained and well.
-    if web["health"] not in (200, 404):
+    found += web["errors"][:3]
+    # 404 is a host that is drained and well; 0 is a request that failed, and is among the errors.
+    if web["health"] not in (0, 200, 404):
         found.append(f"/healthz says {web['health']}: {web['problem'] or 'no reason'}")
     if web["clone"]:
         found.append(f"a clone through it failed: {web['clone']}")

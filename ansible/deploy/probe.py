@@ -8,6 +8,7 @@ on a proxy, which reaches every web host, or on the host itself (`playbooks/roll
 from __future__ import annotations
 
 import hashlib
+import http.client
 import json
 import secrets
 import ssl
@@ -29,7 +30,7 @@ PAGE_SECONDS = 10.0
 CLONE_SECONDS = 60.0
 
 MOST_ERRORS = 3
-"""Pages are asked for until that many failed: a host that hangs does not hold the deploy."""
+"""After that many failed requests no more are sent: a host that hangs does not hold the deploy."""
 
 
 class Asked:
@@ -44,36 +45,43 @@ class Asked:
 
     def get(self, path: str, expected: tuple[int, ...] = (200,)) -> tuple[int, bytes]:
         """Return status and body; (0, b"") after an error, which is noted."""
+        place = path.partition("?")[0]
         try:
-            with self._opener.open(self.url + path, timeout=PAGE_SECONDS) as answer:
-                status, body = answer.status, answer.read()
-        except urllib.error.HTTPError as error:
-            status, body = error.code, error.read()
-        except OSError as error:
-            self.errors.append(f"{path.partition('?')[0]}: {getattr(error, 'reason', error)}")
+            try:
+                answer = self._opener.open(self.url + path, timeout=PAGE_SECONDS)
+            except urllib.error.HTTPError as error:
+                answer = error
+            with answer:
+                status, body = int(answer.status), bytes(answer.read())
+        except (OSError, http.client.HTTPException) as error:
+            self.errors.append(f"does not answer: {place}: {getattr(error, 'reason', error)}")
             return 0, b""
         if status not in expected:
-            self.errors.append(f"{path.partition('?')[0]}: status {status}")
+            self.errors.append(f"a request failed: {place}: status {status}")
+            return 0, b""
         return status, body
 
     def page(self, path: str) -> None:
-        """Ask for a page that no cache has, and note its time."""
+        """Ask for a page that no cache has, and note the time of its answer."""
         begin = time.monotonic()
-        self.get(f"{path}{'&' if '?' in path else '?'}probe={secrets.token_hex(8)}")
-        self.seconds.append(round(time.monotonic() - begin, 4))
+        if self.get(f"{path}{'&' if '?' in path else '?'}probe={secrets.token_hex(8)}")[0]:
+            self.seconds.append(round(time.monotonic() - begin, 4))
 
 
 def content(host: Asked, truth: list[dict[str, Any]]) -> list[str]:
-    """Return the differences between the host and the primary."""
+    """Return the differences between the answers of the host and the primary."""
     wrong = []
     for one in truth:
+        if len(host.errors) >= MOST_ERRORS:
+            break
         path = one["path"]
-        heads = sorted(host.get(f"/{path}?cmd=heads")[1].decode("ascii", "replace").split())
-        if heads != one["heads"]:
+        status, body = host.get(f"/{path}?cmd=heads")
+        heads = sorted(body.decode("ascii", "replace").split())
+        if status and heads != one["heads"]:
             wrong.append(f"{path}: heads {_short(heads)}, on the primary {_short(one['heads'])}")
         if one["file"]:
-            body = host.get(f"/{path}/raw-file/{one['tip']}/{one['file']}")[1]
-            if hashlib.sha256(body).hexdigest() != one["sha256"]:
+            status, body = host.get(f"/{path}/raw-file/{one['tip']}/{one['file']}")
+            if status and hashlib.sha256(body).hexdigest() != one["sha256"]:
                 wrong.append(f"{path}: {one['file']} of {one['tip'][:12]} differs")
     return wrong
 

@@ -27,10 +27,13 @@ if TYPE_CHECKING:
     from deploy.trees import Kept
 
 CHECKS = 4
-"""Checks of a batch whose only problems pass by themselves: a push on its way to a mirror."""
+"""Checks of a batch whose only problems pass by themselves.
+
+These are a push on its way to a mirror, and a machine too busy to answer in time.
+"""
 
 BEHIND = "/healthz says 503"
-PASSING = (BEHIND, "wrong data: ")
+PASSING = (BEHIND, "wrong data: ", "does not answer: ")
 
 
 @dataclass(frozen=True, slots=True)

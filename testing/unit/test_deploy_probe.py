@@ -1,0 +1,123 @@
+"""What a probe notes about a web host: wrong data, requests that fail, and times of pages."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "ansible"))
+
+from deploy import probe  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HEAD = "1" * 40
+TRUTH: list[dict[str, Any]] = [
+    {
+        "path": "r",
+        "heads": [HEAD],
+        "tip": HEAD,
+        "file": "README",
+        "sha256": hashlib.sha256(b"content").hexdigest(),
+    }
+]
+RIGHT = {"/r?cmd=heads": HEAD.encode() + b"\n", f"/r/raw-file/{HEAD}/README": b"content"}
+
+
+class Web(ThreadingHTTPServer):
+    """A web host; an answer is a body, a status, or "hangs" or "breaks off"."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, bytes | int | str] = dict(RIGHT)
+        self.end = threading.Event()
+        self.requests = 0
+        super().__init__(("127.0.0.1", 0), Handler)
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Web
+
+    def do_GET(self) -> None:
+        self.server.requests += 1
+        answer = self.server.answers.get(self.path, 404)
+        if answer == "hangs":
+            self.server.end.wait()
+            return
+        body = answer if isinstance(answer, bytes) else b"an error"
+        self.send_response(answer if isinstance(answer, int) else 200)
+        self.send_header("Content-Length", str(len(body) + (answer == "breaks off")))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_arguments: object) -> None:
+        """Log nothing."""
+
+
+@pytest.fixture
+def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
+    monkeypatch.setattr(probe, "CA", None)
+    monkeypatch.setattr(probe, "PAGE_SECONDS", 0.2)
+    server = Web()
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield server
+    server.end.set()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def asked(web: Web) -> probe.Asked:
+    return probe.Asked(f"http://127.0.0.1:{web.server_port}")
+
+
+def test_answers_as_on_the_primary_are_no_problem(web: Web) -> None:
+    host = asked(web)
+    assert probe.content(host, TRUTH) == []
+    assert host.errors == []
+
+
+def test_other_answers_are_wrong_data(web: Web) -> None:
+    web.answers = dict.fromkeys(RIGHT, b"0" * 40)
+    host = asked(web)
+    heads, file = probe.content(host, TRUTH)
+    assert heads == "r: heads 000000000000, on the primary 111111111111"
+    assert file == "r: README of 111111111111 differs"
+    assert host.errors == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ("hangs", "does not answer: {}: timed out"),
+        ("breaks off", "does not answer: {}: IncompleteRead(8 bytes read, 1 more expected)"),
+        (503, "a request failed: {}: status 503"),
+    ],
+)
+def test_a_request_that_fails_is_no_wrong_data(web: Web, answer: int | str, error: str) -> None:
+    web.answers = dict.fromkeys(RIGHT, answer)
+    host = asked(web)
+    assert probe.content(host, TRUTH) == []
+    places = ["/r", f"/r/raw-file/{HEAD}/README"]
+    assert host.errors == [error.format(place) for place in places]
+
+
+def test_a_host_that_hangs_is_asked_a_few_times(web: Web) -> None:
+    web.answers = dict.fromkeys(RIGHT, "hangs")
+    probe.content(asked(web), TRUTH * 10)
+    assert web.requests <= probe.MOST_ERRORS + 1
+
+
+def test_the_time_of_a_page_is_that_of_an_answer(web: Web) -> None:
+    host = asked(web)
+    host.page("/r/rev/1")
+    assert host.errors == ["a request failed: /r/rev/1: status 404"]
+    assert host.seconds == []
