@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 PLAYBOOKS = ROOT / "ansible/playbooks"
 SITE = ROOT / "ansible/site.yml"
 INVENTORIES = ROOT / "ansible/inventories"
+CONSTRUCTED = "constructed.yml"
+"""A file of Ansible's plugin of that name, beside an inventory that has one."""
+
 LOGS = CACHE / "deploy"
 
 _NUMBERS = itertools.count(1)
@@ -80,7 +83,7 @@ class Site:
 
     def playbook(self, book: Path, *options: str) -> list[str]:
         """Return the command that runs a playbook on this inventory."""
-        command = ["ansible-playbook", "-i", str(self.path), str(book), *options]
+        command = ["ansible-playbook", *sources(self.path), str(book), *options]
         for text in self.extra_vars:
             command += ["--extra-vars", text]
         return command
@@ -108,6 +111,13 @@ def find_inventory(said: str) -> Path:
     )
 
 
+def sources(inventory: Path) -> list[str]:
+    """Return the options that name an inventory: its file, and the constructed one beside it."""
+    beside = inventory.with_name(CONSTRUCTED)
+    files = [inventory, beside] if beside.is_file() else [inventory]
+    return [word for file in files for word in ("-i", str(file))]
+
+
 def environment(built: Built | None = None) -> dict[str, str]:
     """Return the environment of Ansible's commands."""
     env = bootstrap.controller_environment()
@@ -128,12 +138,14 @@ def read_site(
     if not hosts:
         where = f"--limit {limit} leaves no host of" if limit else "There is no host in"
         raise DeployError(f"{where} {path}.", "Nothing was changed.")
-    variables = json.loads(listing)["_meta"]["hostvars"]
+    # Values that a plugin made are marked as never to be filled in.
+    plain = json.loads(listing, object_hook=lambda of: of.get("__ansible_unsafe", of))
+    variables = plain["_meta"]["hostvars"]
     return Site(said, path, hosts, extra_vars, verbose, everything, variables)
 
 
 def _listing(path: Path, *options: str) -> str:
-    command = ["ansible-inventory", "-i", str(path), "--list", *options]
+    command = ["ansible-inventory", *sources(path), "--list", *options]
     return bootstrap.run(
         command, what="Reading the inventory", way_out=VAULT_HINT, env=environment()
     )

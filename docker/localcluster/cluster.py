@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from localcluster.release import Release
 
 INVENTORY = ROOT / "ansible/inventories/cluster/hosts.yml"
-# Beside it: the names of this cluster's containers. Mitogen takes them as they stand, without
-# filling in variables, so they cannot be made from the cluster's name inside the inventory.
-CONTAINER_NAMES = STATE / "hosts.yml"
+# Beside it: the names of this cluster's containers.
+CONTAINER_NAMES = INVENTORY.with_name("constructed.yml")
 CONVERGED = STATE / "converged"
 SECONDS_FOR_REMOVAL = 60
 TASK_LINE = re.compile(r"^(PLAY|TASK|RUNNING HANDLER) \[(?P<name>.*?)\]")
@@ -65,12 +64,6 @@ def environment(cluster: Settings, built: Release | None) -> dict[str, str]:
     env.update(ansible_variables(cluster, built))
     env["ANSIBLE_FORCE_COLOR"] = "0"
     return env
-
-
-def write_container_names(cluster: Settings, hosts: Mapping[str, Host]) -> None:
-    """Write the second inventory, which names the container of each host."""
-    names = {name: {"ansible_host": f"{cluster.name}-{name}"} for name in hosts}
-    CONTAINER_NAMES.write_text(json.dumps({"all": {"hosts": names}}, indent=2) + "\n")
 
 
 def ansible_variables(cluster: Settings, built: Release | None) -> dict[str, str]:
@@ -205,7 +198,6 @@ def up(fresh: bool) -> Settings:
     base = images.ensure_base()
     built = release.ensure()
     hosts = read_inventory(cluster)
-    write_container_names(cluster, hosts)
     key = snapshots.key_of(cluster, built)
 
     converged = CONVERGED.exists() and CONVERGED.read_text() == key and set(present) == set(hosts)

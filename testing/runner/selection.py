@@ -47,6 +47,7 @@ EVERY_SCENARIO: Final = (
     "ansible/playbooks/",
     "ansible/plugins/",
     "ansible.cfg",
+    "ansible/inventories/cluster/constructed.yml",
     "ansible/inventories/cluster/group_vars/",
     "ansible/inventories/cluster/registry.yml",
     "docker/containers.yml",

@@ -31,6 +31,24 @@ def test_variables_of_one_run_reach_every_playbook() -> None:
     ]
 
 
+def test_a_constructed_inventory_is_read_after_the_one_beside_it(tmp_path: Path) -> None:
+    hosts, constructed = tmp_path / "hosts.yml", tmp_path / "constructed.yml"
+    assert run.sources(hosts) == ["-i", str(hosts)]
+    constructed.write_text("---\n")
+    assert run.sources(hosts) == ["-i", str(hosts), "-i", str(constructed)]
+
+
+def test_mitogen_finds_the_names_of_containers_in_the_clusters_inventory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HGFLEET_CLUSTER_NAME", "test")
+    site = run.read_site("cluster", None)
+    assert site.hosts
+    assert {name: of["ansible_host"] for name, of in site.variables.items()} == {
+        name: f"test-{name}" for name in site.hosts
+    }
+
+
 def test_an_inventory_is_a_file_a_folder_or_a_name(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts.yml"
     hosts.write_text("---\n")
