@@ -29,6 +29,10 @@ PAGE_SECONDS = 10.0
 
 CLONE_SECONDS = 60.0
 
+PAGES_SECONDS = 15.0
+FEWEST_PAGES = 5
+"""No more pages than that are asked for after PAGES_SECONDS: so many show that a host is slow."""
+
 MOST_ERRORS = 3
 """After that many failed requests no more are sent: a host that hangs does not hold the deploy."""
 
@@ -127,7 +131,10 @@ def figures(question: dict[str, Any]) -> dict[str, Any]:
     status, body = host.get("/healthz", (200, 404, 503))
     wrong = content(host, truth)
     path = f"/{truth[0]['path']}/rev/{truth[0]['tip']}" if truth else "/"
-    for _ in range(question["pages"]):
+    until = time.monotonic() + PAGES_SECONDS
+    for number in range(question["pages"]):
+        if number >= FEWEST_PAGES and time.monotonic() > until:
+            break
         # In turn, so that a busy moment of the machine hits both.
         for one in [host, *peers]:
             if len(one.errors) < MOST_ERRORS:

@@ -47,7 +47,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.requests += 1
-        answer = self.server.answers.get(self.path, 404)
+        answer = self.server.answers.get(self.path.partition("?probe=")[0], 404)
         if answer == "hangs":
             self.server.end.wait()
             return
@@ -121,3 +121,11 @@ def test_the_time_of_a_page_is_that_of_an_answer(web: Web) -> None:
     host.page("/r/rev/1")
     assert host.errors == ["a request failed: /r/rev/1: status 404"]
     assert host.seconds == []
+
+
+def test_a_slow_host_is_asked_for_few_pages(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    web.answers = {"/": b"a page", "/healthz": b"{}"}
+    question = {"url": asked(web).url, "peers": [], "truth": [], "pages": 20}
+    assert len(probe.figures(question)["seconds"]) == 20
+    monkeypatch.setattr(probe, "PAGES_SECONDS", 0)
+    assert len(probe.figures(question)["seconds"]) == probe.FEWEST_PAGES
