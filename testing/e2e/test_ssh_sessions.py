@@ -118,9 +118,7 @@ def other_release(host: Host) -> Iterator[str]:
         f"cp -a {RELEASES}/{name} {other}\n"
         # Programs of a release name its interpreter, and so where everything else is found.
         f"grep -rlIF {RELEASES}/{name} {other}/bin | xargs sed -i 's#{RELEASES}/{name}#{other}#g'\n"
-        f"ln -sfn {other} /opt/hgfleet/new && mv -T /opt/hgfleet/new /opt/hgfleet/current\n"
-        # Of those that are not in effect the newest is kept for a rollback: this one.
-        f"mkdir {other}-kept"
+        f"ln -sfn {other} /opt/hgfleet/new && mv -T /opt/hgfleet/new /opt/hgfleet/current"
     )
     yield other
     host.shell(
@@ -152,6 +150,9 @@ def test_a_push_outlives_a_deploy_with_the_release_it_began_with(
 
         assert host.shell("readlink -f /opt/hgfleet/current").strip() != other_release
         assert sessions_of(host, other_release), "the session ended, or has another release now"
+        # Of the releases that are not in effect, the newest is kept for a rollback: this one.
+        host.shell(f"mkdir {other_release}-kept")
+        deploy(cluster, host, "release")
         host.shell(f"test -e {other_release}/VERSION")
         push.finish().ok()
 
