@@ -113,7 +113,7 @@ def test_a_host_that_is_away_is_named_and_nothing_is_touched(site: Site, upgrade
     away = site.first("objectstore")
     with site.paused(away):
         done = site.deploy("--yes", "--release", str(upgrade))
-    done.refused(f"| {away}: ", "Nothing was changed.", "leave hosts out: --limit 'all:!HOST'")
+    done.refused(f"| {away}: ", "Nothing was changed.", "left out: --limit 'all:!HOST'")
     assert "PLAY [" not in done.stdout
     assert version_of(upgrade) not in site.releases().values()
 
