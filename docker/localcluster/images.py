@@ -136,32 +136,37 @@ def _commit_with_packages(parent: str, packages: Sequence[str], image: str) -> N
 
 def ensure_builder() -> str:
     """Return the builder image's name: the base image with compilers."""
-    base = ensure_base()
-    packages = ROOT / "docker/release/packages.txt"
-    image = f"{PREFIX}/builder:{content_key([base.encode(), packages.read_bytes()])}"
-    if not exists(image):
-        with Step("image", "adding compilers to the base image for the builder (about 1 min)"):
-            _commit_with_packages(base, read_packages(packages), image)
-    return image
+    return _ensure_with_packages(
+        "builder",
+        "docker/release/packages.txt",
+        "adding compilers to the base image for the builder (about 1 min)",
+    )
 
 
 def ensure_client() -> str:
     """Return the name of the image of the tests' client host: the base image with other clients."""
-    base = ensure_base()
-    packages = ROOT / "docker/client-packages.txt"
-    image = f"{PREFIX}/client:{content_key([base.encode(), packages.read_bytes()])}"
-    if not exists(image):
-        with Step("image", "adding other SSH clients to the base image for tests (about 1 min)"):
-            _commit_with_packages(base, read_packages(packages), image)
-    return image
+    return _ensure_with_packages(
+        "client",
+        "docker/client-packages.txt",
+        "adding other SSH clients to the base image for tests (about 1 min)",
+    )
 
 
 def ensure_blank() -> str:
     """Return the name of the image of blank machines: the base image with sshd and sudo."""
+    return _ensure_with_packages(
+        "blank",
+        "docker/blank-packages.txt",
+        "adding sshd and sudo to the base image for tests of ./deploy",
+    )
+
+
+def _ensure_with_packages(name: str, listed: str, said: str) -> str:
+    """Return the name of the base image with the packages that a file lists."""
     base = ensure_base()
-    packages = ROOT / "docker/blank-packages.txt"
-    image = f"{PREFIX}/blank:{content_key([base.encode(), packages.read_bytes()])}"
+    packages = ROOT / listed
+    image = f"{PREFIX}/{name}:{content_key([base.encode(), packages.read_bytes()])}"
     if not exists(image):
-        with Step("image", "adding sshd and sudo to the base image for tests of ./deploy"):
+        with Step("image", said):
             _commit_with_packages(base, read_packages(packages), image)
     return image
