@@ -245,12 +245,11 @@ def mitogen_environment(env: dict[str, str]) -> dict[str, str]:
     """Return the variables that turn Mitogen on (five times as fast); none if HGFLEET_MITOGEN=0."""
     if env.get("HGFLEET_MITOGEN", "1") == "0":
         return {}
-    plugins = sorted(VENV.glob("lib/python3*/site-packages/ansible_mitogen/plugins/strategy"))
-    if not plugins:
+    if not any(VENV.glob("lib/python3*/site-packages/ansible_mitogen")):
         return {}
     return {
-        "ANSIBLE_STRATEGY_PLUGINS": str(plugins[0]),
-        "ANSIBLE_STRATEGY": "mitogen_linear",
+        "ANSIBLE_STRATEGY_PLUGINS": str(ROOT / "ansible/plugins/strategy"),
+        "ANSIBLE_STRATEGY": "mitogen_unpinned",
         # Every run would warn that strategy plugins will go one day. HGFLEET_MITOGEN=0 shows all.
         "ANSIBLE_DEPRECATION_WARNINGS": "0",
     }
