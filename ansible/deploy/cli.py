@@ -12,7 +12,19 @@ from typing import TYPE_CHECKING
 import bootstrap
 from bootstrap import CACHE, ROOT, Step
 
-from deploy import attested, batches, decide, formats, gate, lease, run, survey, trees, ways
+from deploy import (
+    attested,
+    batches,
+    decide,
+    formats,
+    gate,
+    lease,
+    partial,
+    run,
+    survey,
+    trees,
+    ways,
+)
 from deploy.decide import UNKNOWN, DeployError
 from deploy.roll import Roll, Target
 from deploy.ways import Way
@@ -21,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from deploy.decide import HostState
+    from deploy.partial import Scope
     from deploy.run import Built, Site
 
 EXAMPLES = """\
@@ -84,6 +97,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     action.add_argument(
         "--log", action="store_true", help="show who deployed what and when, do nothing"
+    )
+    parser.add_argument(
+        "--whole",
+        action="store_true",
+        help="run all parts, also where only people or the registry changed since the last deploy",
     )
     attested.add_options(parser)
     which = parser.add_mutually_exclusive_group()
@@ -196,6 +214,12 @@ def _bring(
     """Plan, ask, roll, look."""
     _require_way(built, states, hosts)
     new = decide.new_hosts(states, site.hosts, hosts, run.parts())
+    part = partial.WHOLE
+    # A run on some hosts, or with variables of its own, says nothing of the inventory as a whole.
+    if not (options.limit or options.extra_vars or options.rollback):
+        part = partial.scope(site, built, states, new=new, whole=options.whole or options.no_plan)
+    if part.tags:
+        return _bring_part(site, states, built, part, options, verdict)
     changing = list(hosts)
     said = "none (--no-plan)"
     if not options.no_plan:
@@ -208,17 +232,12 @@ def _bring(
     if not options.yes:
         _ask(f"Apply release {built.version} to {decide.joined(changing)}?")
     plan = batches.order(site.everything, changing, new, _primary(states))
-    with Step("roll", "keeping this tree and the inventory"):
-        tree, inventory = trees.keep(site.path)
-        trees.prune(_named(states))
-    targets = {
-        name: Target(built, Way(built.version if "release" in groups else "", tree, inventory))
-        for name, groups in site.hosts.items()
-    }
+    targets = {name: Target(built, way) for name, way in _keep(site, states, built).items()}
     rolled = Roll(site, states, targets, new)
     log = lease.record(built.version, changing, verdict.tree, verdict.said, said)
     with lease.held(site, log):
         rolled.run(plan)
+        partial.leave(site, part, partial.notes_after(states, changing))
     running = [name for name in site.in_group("release") if name in changing]
     if any(states[name].current != built.version for name in running):
         decide.require_current(built.version, run.read_states(site), running)
@@ -226,6 +245,37 @@ def _bring(
     print(f"\n{built.version} is in effect on {decide.joined(changing)} ({verdict.said}).")
     if set(changing) != set(new):
         print(f"To go back: ./deploy {site.said} --rollback")
+    return 0
+
+
+def _bring_part(
+    site: Site,
+    states: Mapping[str, HostState],
+    built: Built,
+    part: Scope,
+    options: argparse.Namespace,
+    verdict: gate.Verdict,
+) -> int:
+    """Plan, ask, run some parts on all hosts at once: they restart nothing, so nothing drains."""
+    hosts, parts = list(site.hosts), decide.joined(part.tags)
+    said = f"{parts} alone"
+    # Without a question after it, a plan would show what the run shows again.
+    if options.check or not options.yes:
+        changed, said = _plan(site, hosts, [], built, part.tags)
+        if options.check or not changed:
+            return 0
+    Step.say("tests", verdict.said)
+    if not options.yes:
+        _ask(f"Apply {parts} to {decide.joined(hosts)}?")
+    kept = _keep(site, states, built)
+    log = lease.record(built.version, hosts, verdict.tree, verdict.said, said)
+    with lease.held(site, log):
+        changed = partial.apply(site, built, states, part, kept)
+    if changed:
+        print(f"\n{parts}: changed {decide.joined(changed)} ({verdict.said}).")
+        print(f"To go back: ./deploy {site.said} --rollback")
+    else:
+        print(f"\n{parts}: nothing to change.")
     return 0
 
 
@@ -252,7 +302,8 @@ def _roll_back(site: Site, options: argparse.Namespace) -> int:
             " --status lists them.",
         )
     for name, target in targets.items():
-        Step.say("plan", f"{name}: back to {target.way.said}")
+        inventory = ", with the inventory of then" if target.kept else ""
+        Step.say("plan", f"{name}: back to {target.way.said}{inventory}")
     if without:
         Step.say("plan", f"nothing is known to go back to on {decide.joined(without)}")
     if options.check:
@@ -280,6 +331,17 @@ def _require_way(built: Built, states: Mapping[str, HostState], hosts: Sequence[
     formats.require_way(declared, built.version, new)
 
 
+def _keep(site: Site, states: Mapping[str, HostState], built: Built) -> dict[str, Way]:
+    """Keep this tree and the inventory for a rollback; return what each host is to have."""
+    with Step("roll", "keeping this tree and the inventory"):
+        tree, inventory = trees.keep(site.path)
+        trees.prune(_named(states))
+    return {
+        name: Way(built.version if "release" in groups else "", tree, inventory)
+        for name, groups in site.hosts.items()
+    }
+
+
 def _primary(states: Mapping[str, HostState]) -> str:
     return next((state.primary for state in states.values() if state.primary), "")
 
@@ -294,7 +356,11 @@ def _named(states: Mapping[str, HostState]) -> set[str]:
 
 
 def _plan(
-    site: Site, known: Sequence[str], new: Sequence[str], built: Built
+    site: Site,
+    known: Sequence[str],
+    new: Sequence[str],
+    built: Built,
+    tags: Sequence[str] = (),
 ) -> tuple[list[str], str]:
     """Show the changes to come on hosts with all their parts; return the hosts that change.
 
@@ -302,7 +368,7 @@ def _plan(
     """
     results: Mapping[str, decide.Result] = {}
     if known:
-        results, code, log = run.site_playbook(site, built, known, check=True)
+        results, code, log = run.site_playbook(site, built, known, check=True, tags=tags)
         if code == run.UNREACHABLE:
             raise DeployError(
                 "A host stopped answering during the plan. Nothing was changed.",
@@ -319,13 +385,6 @@ def _plan(
     summary = decide.plan_summary(results, new)
     Step.say("plan", summary)
     return [name for name, result in results.items() if result.changed], summary
-
-
-def _again(log: Path) -> str:
-    return (
-        f"The whole run is in {log.relative_to(ROOT)}. When the cause is repaired, run the same"
-        " command again: completed tasks stay as they are."
-    )
 
 
 def _ask(question: str) -> None:

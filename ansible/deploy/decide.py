@@ -50,6 +50,7 @@ class HostState:
     `unfit` are the reasons why it cannot take a deploy.
     `record` is what deploys left (`ways`), `is_drained` that one of them did not end, `formats`
     what each release declares, `primary` the host of the site that takes pushes.
+    `inputs` is the note of its inputs that the last deploy left (`inputs`), empty without one.
     `extensions` are the files of their extensions, such as 0.1.0-1a2b3c4d5e6f/hgext/access.py.
     """
 
@@ -65,6 +66,7 @@ class HostState:
     is_drained: bool = False
     formats: Mapping[str, Any] = field(default_factory=dict)
     primary: str = ""
+    inputs: Mapping[str, Any] = field(default_factory=dict)
 
 
 UNKNOWN = HostState(problem="it gave no answer")
@@ -134,6 +136,7 @@ def states_of(output: str) -> dict[str, HostState]:
                     is_drained=bool(message["record"]["drained"]),
                     formats=message["record"]["formats"],
                     primary=str(message["primary"]),
+                    inputs=dict(message["inputs"]),
                     unfit=tuple(
                         machine.problems(machine.parse(message["machine"]), message["sudo"])
                     ),

@@ -70,7 +70,8 @@ class Site:
     """An inventory as Ansible sees it; `said` is how the person named it.
 
     `hosts` are those of this run (--limit), `everything` all hosts; both with their groups.
-    `variables` has those of each host as the inventory has them, templates not filled in.
+    `variables` has those of each host as the inventory has them, templates not filled in; `listing`
+    is all that ansible-inventory says.
     """
 
     said: str
@@ -80,6 +81,7 @@ class Site:
     verbose: bool = False
     everything: Mapping[str, Sequence[str]] = field(default_factory=dict)
     variables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    listing: str = ""
 
     def playbook(self, book: Path, *options: str) -> list[str]:
         """Return the command that runs a playbook on this inventory."""
@@ -141,7 +143,7 @@ def read_site(
     # Values that a plugin made are marked as never to be filled in.
     plain = json.loads(listing, object_hook=lambda of: of.get("__ansible_unsafe", of))
     variables = plain["_meta"]["hostvars"]
-    return Site(said, path, hosts, extra_vars, verbose, everything, variables)
+    return Site(said, path, hosts, extra_vars, verbose, everything, variables, listing)
 
 
 def _listing(path: Path, *options: str) -> str:
@@ -250,22 +252,38 @@ def build() -> Built:
     return Built(built.version, built.archive, built.versitygw)
 
 
-def site_playbook(
-    site: Site, built: Built, hosts: Sequence[str], *, check: bool, kept: Kept | None = None
-) -> tuple[dict[str, Result], int, Path]:
-    """Run site.yml on these hosts, showing the changes; return the recap, the exit code, the log.
-
-    The recap leaves out localhost, where nothing but checks runs. `kept` is an earlier tree and
-    inventory, None for those of now.
-    """
+def _site_command(
+    site: Site, built: Built, hosts: Sequence[str], kept: Kept | None
+) -> tuple[list[str], dict[str, str]]:
     env = environment(built)
     book = SITE
     if kept is not None:
         site, book = replace(site, path=kept.inventory), kept.checkout / "ansible/site.yml"
         env["ANSIBLE_CONFIG"] = str(kept.checkout / "ansible.cfg")
         env["PYTHONPATH"] = str(kept.checkout)
-    command = site.playbook(book, "--limit", decide.limit_to(hosts), "--diff")
+    return site.playbook(book, "--limit", decide.limit_to(hosts), "--diff"), env
+
+
+def site_playbook(
+    site: Site,
+    built: Built,
+    hosts: Sequence[str],
+    *,
+    check: bool,
+    kept: Kept | None = None,
+    tags: Sequence[str] = (),
+    variables: Mapping[str, Any] | None = None,
+) -> tuple[dict[str, Result], int, Path]:
+    """Run site.yml on these hosts, showing the changes; return the recap, the exit code, the log.
+
+    The recap leaves out localhost, where nothing but checks runs. `kept` is an earlier tree and
+    inventory, None for those of now. `tags` are the parts to run, all if there are
+    none; `variables` are those of playbooks/roll/record.yml.
+    """
+    command, env = _site_command(site, built, hosts, kept)
     command += ["--check"] if check else []
+    command += ["--tags", ",".join(tags)] if tags else []
+    command += ["--extra-vars", json.dumps(variables)] if variables else []
     env["PYTHONUNBUFFERED"] = "1"
     env["ANSIBLE_FORCE_COLOR"] = "1" if sys.stdout.isatty() else "0"
     if not site.verbose:

@@ -41,7 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
     up = commands.add_parser("up", help="bring the cluster up and check it")
     up.add_argument("--fresh", action="store_true", help="remove containers and snapshots first")
     build = commands.add_parser("build", help="make the images and the release that hosts need")
-    build.add_argument("--tests", action="store_true", help="also the clients of the tests")
+    build.add_argument("--tests", action="store_true", help="also what only tests need")
     down = commands.add_parser(
         "down", help="remove the containers; what was pushed into them is lost"
     )
@@ -107,6 +107,7 @@ def command_build(arguments: argparse.Namespace) -> int:
     if arguments.tests:
         release.older_clients()
         images.ensure_client()
+        images.ensure_blank()
     return 0
 
 

@@ -93,7 +93,9 @@ def test_a_person_and_a_repository_are_added_and_no_service_restarts(
     before = site.services()
     site.add_person("carol", "developers")
     site.add_repository("team/website")
-    site.deploy("--yes", "--release", str(built.archive)).ok()
+    done = site.deploy("--yes", "--release", str(built.archive)).ok()
+    assert "only people and registry changed since the last deploy" in done.stderr
+    assert "directory and mercurial: changed" in done.stdout
     assert site.services() == before
     carol = site.service().person("carol")
     work = carol.clone(carol.ssh_url("team/website"), tmp_path / "work")
@@ -102,11 +104,21 @@ def test_a_person_and_a_repository_are_added_and_no_service_restarts(
 
 
 def test_a_second_deploy_finds_nothing_to_change(site: Site, built: Release) -> None:
+    # A run of all parts, which agrees with the run of some parts before it.
     before = site.services()
     done = site.deploy("--yes", "--release", str(built.archive)).ok()
     assert "Plan: nothing to change." in done.stderr
     unchanged(done.stdout, site.hosts)
     assert site.services() == before
+
+
+def test_the_last_change_is_taken_back_with_its_person_and_repository(site: Site) -> None:
+    site.deploy("--yes", "--rollback").ok()
+    carol = site.service().person("carol")
+    wait_until("carol is no user", lambda: carol.ssh("whoami").code != 0, 60)
+    alice = site.service().person("alice")
+    alice.ssh("whoami").ok()
+    alice.hg("identify", alice.ssh_url("team/website")).refused("There is no repository")
 
 
 def test_a_host_that_is_away_is_named_and_nothing_is_touched(site: Site, upgrade: Path) -> None:

@@ -15,7 +15,7 @@ from attestation import Attestation, Figures
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "ansible"))
 
-from deploy import attested, books, cli, gate, lease, run, survey, trees, ways  # noqa: E402
+from deploy import attested, books, cli, gate, lease, partial, run, survey, trees, ways  # noqa: E402
 from deploy.decide import HostState, Result  # noqa: E402
 
 if TYPE_CHECKING:
@@ -80,6 +80,11 @@ class Stage:
         monkeypatch.setattr(survey, "refused_registries", self.refused_registries)
         monkeypatch.setattr(run, "build", self.build)
         monkeypatch.setattr(run, "site_playbook", self.site_playbook)
+        self.scope = partial.Scope(note="the whole")
+        self.notes: list[str] = []
+        self.expected: Mapping[str, Mapping[str, Any]] = {}
+        monkeypatch.setattr(partial, "scope", lambda *_args, **_options: self.scope)
+        monkeypatch.setattr(partial, "leave", self.leave)
 
     def book(
         self, _site: run.Site, name: str, hosts: Sequence[str], variables: Mapping[str, Any]
@@ -87,6 +92,17 @@ class Stage:
         self.steps.append(f"{name} {' '.join(hosts)}")
         self.kept_records |= variables.get("roll_records", {})
         return self.codes.get(name, 0), ROOT / "log"
+
+    def leave(
+        self,
+        _site: run.Site,
+        part: partial.Scope,
+        expected: Mapping[str, Mapping[str, Any]],
+        records: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.notes.append(part.note)
+        self.expected = expected
+        self.kept_records |= records or {}
 
     def check(
         self, _site: run.Site, hosts: Sequence[str], _variables: Mapping[str, Any]
@@ -125,11 +141,15 @@ class Stage:
         *,
         check: bool,
         kept: object = None,
+        tags: Sequence[str] = (),
+        variables: Mapping[str, Any] | None = None,
     ) -> tuple[dict[str, Result], int, Path]:
         name = "plan" if check else "apply"
-        self.steps.append(f"{name} {' '.join(hosts)}")
+        words = " ".join([name, *hosts, *(f"--tags {tag}" for tag in tags)])
+        self.steps.append(words)
         self.kept += [] if check else [kept]
-        self.done.append(f"{name} {' '.join(hosts)}")
+        self.done.append(words)
+        self.kept_records |= (variables or {}).get("roll_records", {})
         self.versions.append(built.version)
         return self.plan, self.codes[name], ROOT / "log"
 
@@ -148,6 +168,58 @@ def test_a_deploy_checks_builds_plans_applies_and_says_how_to_go_back(
     assert stage.records[0].plan == "Plan: 2 changes (hg1 2)."
     assert stage.records[0].tests.startswith("tree aaaaaaaaaaaa passed")
     assert "./deploy production --rollback" in capsys.readouterr().out
+
+
+def test_a_person_is_added_by_one_run_of_the_directory_that_can_be_taken_back(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.scope = partial.Scope(["directory"], "a part")
+    had = ways.Way(NEW, "tree1", "site1")
+    stage.states["hg1"] = replace(stage.states["hg1"], current=NEW, record=ways.done(None, had))
+    assert cli.main(["production", "--yes"]) == 0
+    assert stage.done == ["build", "apply hg1 proxy1 --tags directory"]
+    assert stage.under_lock == ["apply hg1 proxy1 --tags directory"]
+    assert stage.notes == ["a part"]
+    assert ways.back(stage.kept_records["hg1"], NEW) == had
+    assert "./deploy production --rollback" in capsys.readouterr().out
+
+
+def test_a_run_of_parts_that_fails_leaves_no_note_and_goes_back_to_what_was_before(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.scope = partial.Scope(["directory"], "a part")
+    stage.codes["apply"] = 2
+    assert cli.main(["production", "--yes"]) == 1
+    assert "it runs all parts" in capsys.readouterr().err
+    assert stage.notes == []
+    assert stage.kept_records["hg1"]["begun"] is True
+
+
+def test_a_run_that_asks_shows_the_plan_of_the_parts(stage: Stage) -> None:
+    stage.scope = partial.Scope(["directory"], "a part")
+    assert cli.main(["production", "--check"]) == 0
+    assert stage.done == ["build", "plan hg1 proxy1 --tags directory"]
+    assert stage.notes == []
+
+
+def test_a_run_of_all_parts_leaves_a_note(stage: Stage) -> None:
+    for name, state in stage.states.items():
+        stage.states[name] = replace(state, inputs={"whole": 1.0})
+    stage.after = {name: replace(s, current=NEW) for name, s in stage.states.items()}
+    assert cli.main(["production", "--yes"]) == 0
+    assert stage.notes == ["the whole"]
+    # The run removed the note of the host that it changed; another run would have, elsewhere.
+    assert stage.expected == {"hg1": {}, "proxy1": {"whole": 1.0}}
+
+
+@pytest.mark.parametrize("options", [["--limit", "hg1"], ["-e", "web_title=x"]])
+def test_a_run_that_is_not_of_the_whole_inventory_runs_all_parts_and_leaves_no_note(
+    stage: Stage, options: list[str]
+) -> None:
+    stage.scope = partial.Scope(["directory"], "a part")
+    cli.main(["production", "--yes", *options])
+    assert stage.notes == [""]
+    assert not any("--tags" in word for word in stage.done)
 
 
 def test_status_lists_releases_and_fails_unless_all_hosts_answer(
@@ -407,6 +479,7 @@ def test_a_rollback_builds_nothing_and_touches_only_hosts_with_releases(stage: S
     assert cli.main(["production", "--yes", "--rollback", OLD]) == 0
     assert stage.done == ["plan hg1", "apply hg1"]
     assert stage.versions == [OLD, OLD]
+    assert stage.notes == [""]
 
 
 def test_a_rollback_to_a_pruned_release_touches_nothing(

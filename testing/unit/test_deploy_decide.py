@@ -71,6 +71,7 @@ def test_the_state_of_hosts_is_read() -> None:
         "extensions": [f"{NEW}/hgext/access.py"],
         "record": {"record": {"begun": True}, "drained": True, "formats": {}},
         "primary": "hg1",
+        "inputs": {"whole": 1.5},
     }
     states = decide.states_of(
         state_output(
@@ -88,6 +89,7 @@ def test_the_state_of_hosts_is_read() -> None:
         record={"begun": True},
         is_drained=True,
         primary="hg1",
+        inputs={"whole": 1.5},
     )
     assert states["hg2"].problem == "no route to host"
 
