@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 RELEASES = Path("/opt/hgfleet")
 SESSIONS = Path("/run/hgfleet-sessions")
 
-PATIENCE_SECONDS = 3.0
-"""For each lock. A session that starts for longer may read both releases, which is better than
-holding all others for it."""
+PATIENCE_SECONDS = 4.0
+"""For both locks together, so that no push is held for 5 s. A session that starts for longer may
+read both releases, which is better than holding all others for it."""
 
 STEP_SECONDS = 0.01
 
@@ -37,16 +37,16 @@ STEP_SECONDS = 0.01
 def _held(sessions: Path) -> Iterator[None]:
     """Hold new sessions back, once those that are starting have begun."""
     sessions.mkdir(mode=0o755, exist_ok=True)
+    until = time.monotonic() + PATIENCE_SECONDS
     with contextlib.ExitStack() as stack:
         for name in ("gate", "starting"):
             file = stack.enter_context((sessions / name).open("a"))
             os.fchmod(file.fileno(), 0o644)
-            _lock(file.fileno())
+            _lock(file.fileno(), until)
         yield
 
 
-def _lock(descriptor: int) -> None:
-    until = time.monotonic() + PATIENCE_SECONDS
+def _lock(descriptor: int, until: float) -> None:
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
