@@ -39,6 +39,12 @@ _NUMBERS = itertools.count(1)
 MOST_FORKS = 64
 """Hosts that are asked at once; each is a process of Ansible for as long as its host answers."""
 
+TASK_SECONDS = 600
+"""A task that takes longer has failed, so that a release that hangs is taken back.
+
+Well below the time after which a drain ends by itself (`playbooks/roll/drain.yml`).
+"""
+
 UNREACHABLE = 4
 """Exit code of ansible-playbook when a host did not answer and none failed otherwise."""
 
@@ -284,6 +290,7 @@ def site_playbook(
     command += ["--check"] if check else []
     command += ["--tags", ",".join(tags)] if tags else []
     command += ["--extra-vars", json.dumps(variables)] if variables else []
+    env.setdefault("ANSIBLE_TASK_TIMEOUT", str(TASK_SECONDS))
     env["PYTHONUNBUFFERED"] = "1"
     env["ANSIBLE_FORCE_COLOR"] = "1" if sys.stdout.isatty() else "0"
     if not site.verbose:

@@ -123,7 +123,8 @@ def test_all_hosts_are_asked_at_once_within_a_bound(
 
 
 PROGRAM = f"""#!{sys.executable}
-import sys
+import os, sys
+print(f"a task may take {{{{os.environ['ANSIBLE_TASK_TIMEOUT']}}}} s")
 print("PLAY [Web workers and nginx] ****")
 print({RECAP!r})
 sys.exit({{code}})
@@ -146,10 +147,11 @@ def test_the_time_of_each_play_is_kept_if_the_run_goes_well(
         program = tmp_path / "ansible-playbook"
         program.write_text(PROGRAM.format(code=code))
         program.chmod(0o755)
-        results, ended, _log = run.site_playbook(
+        results, ended, log = run.site_playbook(
             site, run.Built(NEW, None, None), ["hg1"], check=False
         )
         assert (ended, list(results)) == (code, ["hg1"])
+        assert log.read_text().startswith("a task may take 600 s\n")
 
     (times,) = kept()
     assert list(run.read_times(times)) == ["", "Web workers and nginx"]
