@@ -280,20 +280,23 @@ def _bring_part(
 
 
 def _roll_back(site: Site, options: argparse.Namespace) -> int:
-    """Bring each host to what it had before its last change."""
+    """Bring each host of the site's last change to what it had before."""
     verdict = attested.judge(site.path.parent, options)
     states = run.read_states(site)
     decide.require_reached(states, list(site.hosts))
     decide.require_fit(states, list(site.hosts))
+    last = ways.changed_last(
+        {name: (states[name].record, states[name].current) for name in site.hosts}
+    )
     targets = {}
-    for name in site.hosts:
+    for name in last:
         way = ways.back(states[name].record, states[name].current)
         if way is not None:
             if way.release:
                 decide.require_present(way.release, states, [name])
                 _require_way(run.known_release(way.release), states, [name])
             targets[name] = Target(run.known_release(way.release), way, trees.find(way))
-    without = [name for name in site.hosts if name not in targets]
+    without = [name for name in last if name not in targets]
     if not targets:
         raise DeployError(
             f"The release before the last change of {decide.joined(without)} is not known: no"

@@ -88,7 +88,8 @@ def apply(
 ) -> list[str]:
     """Run the parts on all hosts; return the hosts that changed, which a rollback brings back."""
     hosts = list(site.hosts)
-    begun = {name: ways.begun(states[name].record, states[name].current) for name in hosts}
+    at = time.time()
+    begun = {name: ways.begun(states[name].record, states[name].current, at) for name in hosts}
     notes = {name: states[name].inputs for name in hosts}
     variables = {"roll_records": begun, "roll_notes": notes}
     results, code, log = run.site_playbook(
@@ -100,16 +101,19 @@ def apply(
             f"The whole run is in {log.relative_to(ROOT)}. When the cause is repaired, run the same"
             " command again; it runs all parts.",
         )
-    leave(site, part, {name: {} for name in hosts}, records(states, results, kept))
+    leave(site, part, {name: {} for name in hosts}, records(states, results, kept, at))
     return [name for name, result in results.items() if result.changed]
 
 
 def records(
-    states: Mapping[str, HostState], results: Mapping[str, Result], kept: Mapping[str, Way]
+    states: Mapping[str, HostState],
+    results: Mapping[str, Result],
+    kept: Mapping[str, Way],
+    at: float,
 ) -> dict[str, dict[str, Any]]:
     """Return the record of each host after a run; a host without changes keeps its own."""
     return {
-        name: ways.done(ways.present(states[name].record, states[name].current), kept[name])
+        name: ways.done(ways.present(states[name].record, states[name].current), kept[name], at)
         if result.changed
         else dict(states[name].record)
         for name, result in results.items()

@@ -47,7 +47,10 @@ class Target:
 
 @dataclass
 class Roll:
-    """A roll over the hosts of a site; `rows` are for the summary at the end."""
+    """A roll over the hosts of a site; `rows` are for the summary at the end.
+
+    `at` is the time of the deploy in the records of its hosts.
+    """
 
     site: Site
     states: Mapping[str, HostState]
@@ -55,6 +58,7 @@ class Roll:
     new: Sequence[str] = ()
     is_rollback: bool = False
     rows: list[tuple[str, str, str, float, float | None]] = field(default_factory=list)
+    at: float = field(default_factory=time.time)
 
     def run(self, batches: Sequence[Batch]) -> None:
         """Change the batches in their order; DeployError after the first that fails."""
@@ -109,7 +113,8 @@ class Roll:
         if self._has_no_peer(hosts):
             self._book("check", hosts, {"roll_before": True})
         begun = {
-            name: ways.begun(self.states[name].record, self.states[name].current) for name in hosts
+            name: ways.begun(self.states[name].record, self.states[name].current, self.at)
+            for name in hosts
         }
         return self._book("drain", hosts, {"roll_records": begun})
 
@@ -124,7 +129,8 @@ class Roll:
         for name in hosts:
             state = self.states[name]
             had = ways.present(state.record, state.current) if name not in self.new else None
-            result[name] = ways.done(None if self.is_rollback else had, self.targets[name].way)
+            had = None if self.is_rollback else had
+            result[name] = ways.done(had, self.targets[name].way, self.at)
         return result
 
     def _apply(self, hosts: Sequence[str], targets: Mapping[str, Target]) -> str:
@@ -206,8 +212,7 @@ class Roll:
         again = self._apply(known, targets) or _sentence(self._check(known, targets))
         records = {}
         for name in known:
-            record = ways.begun(self.states[name].record, self.states[name].current)
-            records[name] = record | {"begun": False}
+            records[name] = ways.as_it_was(self.states[name].record, self.states[name].current)
         again = again or self._book("ready", known, {"roll_records": records})
         if again:
             self._book("drain", known, {"roll_drain_stays": True})

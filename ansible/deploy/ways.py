@@ -6,7 +6,11 @@ A host keeps `/etc/hgfleet/deploy.json`:
 | --- | --- |
 | now | release, tree and inventory that the last finished deploy gave the host |
 | before | the same, before that deploy; missing after the first deploy and after a rollback |
-| begun | true while a deploy is changing the host, and after one that was killed |
+| at | when the deploy began that gave it `now`, in seconds since the epoch; the same on its hosts |
+| begun | when the deploy began that is changing the host, or was killed; false otherwise |
+
+A rollback takes back the last change of the site. A host that this change left alone stays: before
+its own last change, it may have had another release than the other hosts.
 """
 
 from __future__ import annotations
@@ -62,12 +66,36 @@ def back(record: Mapping[str, Any], current: str) -> Way | None:
     return _way(record.get("before"))
 
 
-def begun(record: Mapping[str, Any], current: str) -> dict[str, Any]:
-    """Return the record of a host that a deploy begins to change."""
-    before = record.get("before")
-    return {"now": asdict(present(record, current)), "before": before, "begun": True}
+def changed_last(hosts: Mapping[str, tuple[Mapping[str, Any], str]]) -> list[str]:
+    """Return the hosts that the last deploy of the site has changed; each has record and release.
+
+    A host whose release another program has changed since is one of them.
+    """
+    times = {name: _changed_at(record) for name, (record, _current) in hosts.items()}
+    last = max(times.values(), default=0.0)
+    return [
+        name
+        for name, (record, current) in hosts.items()
+        if times[name] == last or present(record, current) != _way(record.get("now"))
+    ]
 
 
-def done(had: Way | None, has: Way) -> dict[str, Any]:
+def _changed_at(record: Mapping[str, Any]) -> float:
+    found = (record.get("at"), record.get("begun"))
+    return max(float(value) if isinstance(value, (int, float)) else 0.0 for value in found)
+
+
+def begun(record: Mapping[str, Any], current: str, at: float) -> dict[str, Any]:
+    """Return the record of a host that the deploy of this time begins to change."""
+    former = {key: record.get(key) for key in ("before", "at")}
+    return {"now": asdict(present(record, current)), **former, "begun": at}
+
+
+def as_it_was(record: Mapping[str, Any], current: str) -> dict[str, Any]:
+    """Return the record of a host whose change has been taken back."""
+    return begun(record, current, 0) | {"begun": False}
+
+
+def done(had: Way | None, has: Way, at: float) -> dict[str, Any]:
     """Return the record of a host that a deploy has changed; `had` is None after a rollback."""
-    return {"now": asdict(has), "before": asdict(had) if had else None}
+    return {"now": asdict(has), "before": asdict(had) if had else None, "at": at}

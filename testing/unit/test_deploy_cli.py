@@ -175,7 +175,9 @@ def test_a_person_is_added_by_one_run_of_the_directory_that_can_be_taken_back(
 ) -> None:
     stage.scope = partial.Scope(["directory"], "a part")
     had = ways.Way(NEW, "tree1", "site1")
-    stage.states["hg1"] = replace(stage.states["hg1"], current=NEW, record=ways.done(None, had))
+    stage.states["hg1"] = replace(
+        stage.states["hg1"], current=NEW, record=ways.done(None, had, 1.0)
+    )
     assert cli.main(["production", "--yes"]) == 0
     assert stage.done == ["build", "apply hg1 proxy1 --tags directory"]
     assert stage.under_lock == ["apply hg1 proxy1 --tags directory"]
@@ -192,7 +194,7 @@ def test_a_run_of_parts_that_fails_leaves_no_note_and_goes_back_to_what_was_befo
     assert cli.main(["production", "--yes"]) == 1
     assert "it runs all parts" in capsys.readouterr().err
     assert stage.notes == []
-    assert stage.kept_records["hg1"]["begun"] is True
+    assert stage.kept_records["hg1"]["begun"] > 0
 
 
 def test_a_run_that_asks_shows_the_plan_of_the_parts(stage: Stage) -> None:
@@ -373,10 +375,9 @@ def test_a_batch_is_drained_changed_checked_and_put_back(
 ) -> None:
     assert cli.main(["production", "--yes"]) == 0
     assert stage.steps == ["plan hg1 proxy1", *HG1]
-    assert stage.kept_records["hg1"] == {
-        "now": {"release": NEW, "tree": "tree2", "inventory": "site2"},
-        "before": {"release": OLD, "tree": "", "inventory": ""},
-    }
+    record = stage.kept_records["hg1"]
+    assert record["now"] == {"release": NEW, "tree": "tree2", "inventory": "site2"}
+    assert record["before"] == {"release": OLD, "tree": "", "inventory": ""}
     assert f"hg1   {OLD}  {NEW}" in capsys.readouterr().out
 
 
@@ -431,14 +432,31 @@ def test_one_word_takes_back_what_the_last_change_of_each_host_was(
     monkeypatch.setattr(run, "known_release", lambda version: run.Built(version, None, None))
     had, has = ways.Way(OLD, "tree1", "site1"), ways.Way(NEW, "tree2", "site2")
     stage.states["hg1"] = replace(
-        stage.states["hg1"], current=NEW, releases=(NEW, OLD), record=ways.done(had, has)
+        stage.states["hg1"], current=NEW, releases=(NEW, OLD), record=ways.done(had, has, 1.0)
     )
     assert cli.main(["production", "--yes", "--rollback"]) == 0
     assert stage.steps == HG1
     assert stage.versions == [OLD]
     assert stage.kept == [kept]
-    assert stage.kept_records["hg1"] == ways.done(None, had)
+    assert stage.kept_records["hg1"] | {"at": 1.0} == ways.done(None, had, 1.0)
     assert "nothing is known to go back to on proxy1" in capsys.readouterr().err
+
+
+def test_one_word_leaves_alone_a_host_that_the_last_change_did_not_concern(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trees, "find", lambda _way: trees.Kept(Path("tree1"), Path("site1")))
+    monkeypatch.setattr(run, "known_release", lambda version: run.Built(version, None, None))
+    release, people = ways.Way(NEW, "tree1", "site1"), ways.Way(NEW, "tree1", "site2")
+    for name, record in {
+        "hg1": ways.done(ways.Way(OLD), release, 1.0),
+        "proxy1": ways.done(release, people, 2.0),
+    }.items():
+        stage.states[name] = replace(
+            stage.states[name], current=NEW, releases=(NEW, OLD), record=record
+        )
+    assert cli.main(["production", "--yes", "--rollback"]) == 0
+    assert [word for word in stage.steps if word.startswith("apply")] == ["apply proxy1"]
 
 
 def test_a_release_without_a_way_back_is_refused_before_the_plan(

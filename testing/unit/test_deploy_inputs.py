@@ -239,12 +239,12 @@ def test_a_host_in_another_state_than_its_note_says_gets_all_parts(
 def test_a_run_of_parts_is_taken_back_on_the_hosts_that_it_changed() -> None:
     had = ways.Way("0.1.0-aaaa", "tree", "site1")
     states = {
-        name: HostState(current=had.release, record=ways.done(None, had))
+        name: HostState(current=had.release, record=ways.done(None, had, 1.0))
         for name in ("hg1", "proxy1")
     }
     has = ways.Way("0.1.0-aaaa", "tree", "site2")
     results = {"hg1": Result(2, failed=False), "proxy1": Result(0, failed=False)}
-    records = partial.records(states, results, {"hg1": has, "proxy1": has})
+    records = partial.records(states, results, {"hg1": has, "proxy1": has}, 2.0)
     assert ways.back(records["hg1"], had.release) == had
     assert records["proxy1"] == states["proxy1"].record
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "ansible"))
@@ -17,26 +18,26 @@ SECOND = Way("0.1.0-bbbbbbbbbbbb", "tree2", "site2")
 
 
 def test_after_a_deploy_the_way_back_is_what_was_there_before() -> None:
-    record = ways.done(FIRST, SECOND)
+    record = ways.done(FIRST, SECOND, 2.0)
     assert ways.present(record, SECOND.release) == SECOND
     assert ways.back(record, SECOND.release) == FIRST
 
 
 def test_after_a_deploy_that_was_killed_it_is_what_the_last_finished_one_left() -> None:
-    record = ways.begun(ways.done(None, FIRST), FIRST.release)
+    record = ways.begun(ways.done(None, FIRST, 1.0), FIRST.release, 2.0)
     for current in (FIRST.release, SECOND.release):
         assert ways.back(record, current) == FIRST
         assert ways.present(record, current) == FIRST
         # The next deploy is killed too.
-        assert ways.back(ways.begun(record, current), current) == FIRST
+        assert ways.back(ways.begun(record, current, 3.0), current) == FIRST
 
 
 def test_after_a_rollback_nothing_is_known_before() -> None:
-    assert ways.back(ways.done(None, FIRST), FIRST.release) is None
+    assert ways.back(ways.done(None, FIRST, 1.0), FIRST.release) is None
 
 
 def test_a_release_that_was_changed_by_hand_has_no_tree_and_goes_back_to_the_last_deploy() -> None:
-    record = ways.done(None, FIRST)
+    record = ways.done(None, FIRST, 1.0)
     assert ways.present(record, "0.1.0-cccccccccccc") == Way("0.1.0-cccccccccccc")
     assert ways.back(record, "0.1.0-cccccccccccc") == FIRST
 
@@ -44,8 +45,39 @@ def test_a_release_that_was_changed_by_hand_has_no_tree_and_goes_back_to_the_las
 def test_a_host_without_a_record_has_its_release_alone() -> None:
     assert ways.present({}, FIRST.release) == Way(FIRST.release)
     assert ways.back({}, FIRST.release) is None
-    assert ways.begun({}, FIRST.release)["now"] == asdict(Way(FIRST.release))
+    assert ways.begun({}, FIRST.release, 1.0)["now"] == asdict(Way(FIRST.release))
 
 
 def test_a_damaged_record_is_none() -> None:
     assert ways.back({"now": "x", "before": 3}, FIRST.release) is None
+
+
+def last(**records: dict[str, Any]) -> list[str]:
+    return ways.changed_last({name: (found, SECOND.release) for name, found in records.items()})
+
+
+def test_the_last_change_is_that_of_the_hosts_that_the_last_deploy_changed() -> None:
+    release = ways.done(FIRST, SECOND, 1.0)
+    people = ways.done(SECOND, Way(SECOND.release, "tree2", "site3"), 2.0)
+    assert last(hg1=release, ldap1=people) == ["ldap1"]
+    assert last(hg1=release, ldap1=release) == ["hg1", "ldap1"]
+    # The next deploy was killed on the first host.
+    assert last(hg1=release, ldap1=ways.begun(people, SECOND.release, 3.0)) == ["ldap1"]
+
+
+def test_a_change_that_was_taken_back_is_none_and_the_one_before_is_the_last() -> None:
+    record = ways.done(FIRST, SECOND, 1.0)
+    assert ways.as_it_was(record, SECOND.release) == record | {"begun": False}
+    killed = ways.begun(record, SECOND.release, 2.0)
+    assert ways.as_it_was(killed, FIRST.release) == record | {"begun": False}
+    assert last(hg1=ways.as_it_was(killed, FIRST.release), ldap1=record) == ["hg1", "ldap1"]
+    other = ways.done(FIRST, SECOND, 2.0)
+    assert last(hg1=ways.as_it_was(killed, FIRST.release), ldap1=other) == ["ldap1"]
+
+
+def test_a_host_with_a_release_by_hand_or_without_a_time_is_a_part_of_the_last_change() -> None:
+    by_hand, done = ways.done(None, FIRST, 1.0), ways.done(FIRST, SECOND, 2.0)
+    assert last(hg1=by_hand, ldap1=done) == ["hg1", "ldap1"]
+    without = {key: value for key, value in done.items() if key != "at"}
+    assert last(hg1=without, ldap1=without) == ["hg1", "ldap1"]
+    assert last() == []
