@@ -11,7 +11,7 @@
 
 A host of several stages belongs to the latest one. Where every host is new, all are one batch: no
 client is served yet. New hosts come after the brokers, which have to know them, and before hosts
-that send clients to them.
+that send clients to them. The firewalls of the others let them in before the first batch.
 """
 
 from __future__ import annotations

@@ -63,6 +63,7 @@ class Roll:
     def run(self, batches: Sequence[Batch]) -> None:
         """Change the batches in their order; DeployError after the first that fails."""
         self._put_back_of_earlier_runs()
+        self._let_new_hosts_in()
         times = run.LOGS / f"{self.site.path.parent.name}-roll.times.json"
         pace, began = Pace(run.read_times(times)), time.monotonic()
         for number, batch in enumerate(batches, 1):
@@ -81,6 +82,11 @@ class Roll:
         if drained:
             Step.say("roll", f"an earlier run left {decide.joined(drained)} drained")
             self._book("ready", drained)
+
+    def _let_new_hosts_in(self) -> None:
+        there = [name for name in self.site.hosts if name not in self.new]
+        if self.new and there and (problem := self._book("open", there)):
+            raise DeployError(problem, "No service was changed.")
 
     def _change(self, batch: Batch) -> None:
         began, hosts = time.monotonic(), batch.hosts

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 if TYPE_CHECKING:
     from testinfra.host import Host
+
+IN_FORCE: Final = "nft --stateless list table inet hgfleet"
+"""The rules of the firewall, without what its counter has counted."""
 
 
 def test_systemd_has_booted_without_a_failed_unit(host: Host) -> None:
@@ -68,6 +71,42 @@ def test_journal_is_on_disk_and_bounded(host: Host) -> None:
     assert host.run("journalctl --flush && ls /var/log/journal/*/system.journal").rc == 0
     effective = host.check_output("systemd-analyze cat-config systemd/journald.conf")
     assert "SystemMaxUse=" in effective.split("hgfleet.conf")[1]
+
+
+def test_firewall_is_in_force_and_comes_back_with_the_host(host: Host) -> None:
+    assert host.run("systemctl is-enabled hgfleet-firewall.service").stdout.strip() == "enabled"
+    assert host.run("systemctl is-active hgfleet-firewall.service").stdout.strip() == "active"
+    rules = host.check_output("nft list chain inet hgfleet input")
+    assert "policy drop" in rules
+    assert "udp dport" not in rules.replace("udp dport 68", "").replace("udp dport 546", "")
+
+
+def test_a_change_of_the_firewall_is_undone_by_the_host_itself(host: Host) -> None:
+    kept = host.check_output(IN_FORCE)
+    try:
+        host.check_output("nft insert rule inet hgfleet input tcp dport 1 drop")
+        assert host.check_output(IN_FORCE) != kept
+    finally:
+        # What the timer starts when no run has confirmed the change.
+        host.check_output("systemctl start hgfleet-firewall-undo.service")
+    assert host.check_output(IN_FORCE) == kept
+
+
+def test_no_undo_waits_after_a_run(host: Host) -> None:
+    timer = host.check_output("systemctl show hgfleet-firewall-undo.timer")
+    assert "ActiveState=inactive" in timer
+    assert (
+        host.run("systemctl cat hgfleet-firewall-undo.timer").stdout.count("OnActiveSec=60s") == 1
+    )
+
+
+def test_tables_of_others_are_left_alone(host: Host) -> None:
+    host.check_output("nft add table inet other")
+    try:
+        host.check_output("systemctl reload hgfleet-firewall.service")
+        assert host.run("nft list table inet other").rc == 0
+    finally:
+        host.check_output("nft delete table inet other")
 
 
 def test_only_security_updates_are_installed_without_an_operator(host: Host) -> None:

@@ -73,9 +73,6 @@ ROLE_FILE: Final = re.compile(
     r"|testing/roles/inventory/(?P<scenario>\w+)\.yml"
     r"|testing/roles/test_(?P<test>\w+)\.py"
 )
-REPLICA: Final = "directory_replica"
-"""The tests of a second host of the scenario `directory`."""
-
 TESTS: Final = {
     "unit": re.compile(r"testing/unit/(?:.+/)?test_\w+\.py"),
     "integration": re.compile(r"testing/integration/(?:.+/)?(?:test_\w+\.py|test-[\w-]+\.t)"),
@@ -166,8 +163,8 @@ def _roles_of(file: str, affected: Collection[str], roles: _Roles) -> None:
     named = next((name for name in found.groups() if name), "") if found else ""
     if found and named in roles.carried and (found["role"] or found["variables"]):
         roles.add_carriers(named)
-    elif found and (named in roles.carried or named == REPLICA):
-        roles.add_own(["directory" if named == REPLICA else named])
+    elif found and _scenario(named) in roles.carried:
+        roles.add_own([_scenario(named)])
     elif file.startswith(EVERY_SCENARIO):
         roles.add_own(roles.carried)
     elif file.startswith(EVERY_TEST):
@@ -181,7 +178,12 @@ def _roles_of(file: str, affected: Collection[str], roles: _Roles) -> None:
         # A file that tests of roles share.
         for name in affected:
             if (match := ROLE_FILE.match(name)) and match["test"]:
-                roles.add_own(["directory" if match["test"] == REPLICA else match["test"]])
+                roles.add_own([_scenario(match["test"])])
+
+
+def _scenario(tests: str) -> str:
+    """Return the scenario of tests, such as `directory` of `directory_replica`."""
+    return tests.partition("_")[0]
 
 
 def _is_by_testing_alone(

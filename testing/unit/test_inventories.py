@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -20,6 +21,7 @@ from hgfleet.registry import schema
 ROOT = Path(__file__).resolve().parents[2]
 INVENTORIES = ROOT / "ansible/inventories"
 ROLES = ROOT / "ansible/roles"
+FIREWALL = ROOT / "ansible/plugins/filter/firewall.py"
 
 NAMES = sorted(path.parent.name for path in INVENTORIES.glob("*/hosts.yml"))
 
@@ -121,6 +123,25 @@ def test_every_variable_is_one_of_a_role(name: str) -> None:
         if variable not in known and not OURS.fullmatch(variable)
     }
     assert not unknown, "no role knows these: a name is misspelt, or the role has changed"
+
+
+@pytest.mark.parametrize("name", [SMALL, LARGE])
+def test_the_firewall_of_each_host_has_the_addresses_it_needs(name: str) -> None:
+    spec = importlib.util.spec_from_file_location("firewall_of_inventories", FIREWALL)
+    assert spec is not None
+    assert spec.loader is not None
+    firewall = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = firewall
+    spec.loader.exec_module(firewall)
+
+    hostvars = listing(name)["_meta"]["hostvars"]
+    groups: dict[str, list[str]] = {"all": list(hostvars)}
+    for host, own_groups in groups_of(name).items():
+        for group in own_groups:
+            groups.setdefault(group, []).append(host)
+    own = {"base_firewall_administrators": [], "base_firewall_open": []}
+    for host in hostvars:
+        assert firewall.firewall_problems(own, host, groups, hostvars) == []
 
 
 @pytest.mark.parametrize("name", NAMES)

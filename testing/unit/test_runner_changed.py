@@ -153,6 +153,7 @@ def test_a_file_that_is_no_python_yet_refers_to_nothing() -> None:
         ("testing/roles/inventory/web.yml", {"roles": {"web"}}),
         ("testing/roles/test_web.py", {"roles": {"web"}}),
         ("testing/roles/test_directory_replica.py", {"roles": {"directory"}}),
+        ("testing/roles/test_web_private.py", {"roles": {"web"}}),
         ("testing/roles/ldap.py", {"roles": {"directory"}}),
         ("docker/localcluster/images.py", {"unit": {"test_images.py"}}),
         ("docs/architecture.md", {}),

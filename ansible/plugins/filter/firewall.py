@@ -1,0 +1,229 @@
+"""Filters of the firewall of the role `base`: from the table of ports to the rules of a host.
+
+The table is `roles/base/files/ports.yml`. Addresses of hosts come from the inventory: a rule set
+with names would need DNS before the network is up, and would trust it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import ChainMap
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+    Row = Mapping[str, Any]
+    Variables = Mapping[str, Mapping[str, Any]]
+
+TABLE: Final = Path(__file__).resolve().parents[2] / "roles/base/files/ports.yml"
+
+EVERYONE: Final = frozenset(map(ipaddress.ip_network, ("0.0.0.0/0", "::/0")))
+
+PROTOCOLS: Final = ("tcp", "udp")
+
+
+@dataclass(frozen=True)
+class Opening:
+    """Ports of one host that some networks may connect to."""
+
+    protocol: str
+    ports: frozenset[int]
+    networks: frozenset[Network]
+
+
+@cache
+def table() -> tuple[Row, ...]:
+    """Return the table of ports."""
+    return tuple(yaml.safe_load(TABLE.read_text("utf-8")))
+
+
+def ports_of(row: Row, variables: Mapping[str, Any]) -> list[int]:
+    """Return the ports of a row on a host with these variables; 0 switches a listener off."""
+    found = []
+    for name, default in row["ports"].items():
+        value = variables.get(name, default)
+        found += [int(port) for port in (value if isinstance(value, list) else [value])]
+    return sorted({port for port in found if port})
+
+
+def listens(row: Row, host: str, groups: Mapping[str, Sequence[str]]) -> bool:
+    """Tell whether the part of a row listens on a host."""
+    if "part" not in row or host not in groups.get(row["part"], ()):
+        return False
+    return "if" not in row or bool(groups.get(row["if"]))
+
+
+def sources(
+    row: Row, host: str, groups: Mapping[str, Sequence[str]], hostvars: Variables, own: Row
+) -> list[tuple[str, str]]:
+    """Return the addresses and networks that may connect, each with its place in the inventory."""
+    if row["open_to"] == "everyone":
+        return [(str(network), "") for network in EVERYONE]
+    if row["open_to"] == "administrators":
+        networks = own["base_firewall_administrators"]
+        return [(str(network), "base_firewall_administrators") for network in networks]
+    found = []
+    for client in dict.fromkeys(name for group in row["open_to"] for name in groups.get(group, ())):
+        # A host reaches itself through its loopback interface.
+        if client != host:
+            variables = hostvars[client]
+            addresses = variables.get("base_firewall_addresses") or [
+                variables.get("base_address", client)
+            ]
+            found += [(str(one), f"base_address of {client}") for one in addresses]
+    name = row.get("and_to", "")
+    return found + [(str(one), name) for one in hostvars[host].get(name) or ()]
+
+
+def _network(text: str) -> Network | None:
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError:
+        return None
+
+
+def firewall_problems(
+    own: Row, host: str, groups: Mapping[str, Sequence[str]], hostvars: Variables
+) -> list[str]:
+    """Return a sentence for each value of the inventory that no rule can be made from."""
+    wanted = [
+        pair
+        for row in table()
+        if listens(row, host, groups)
+        for pair in sources(row, host, groups, hostvars, own)
+    ]
+    problems = [
+        f"{place} is {text}, and {host} has to let it in: expected an IP address or a network "
+        "such as 192.0.2.0/24. A host whose base_address is a name has its IP addresses in "
+        "base_firewall_addresses."
+        for text, place in dict.fromkeys(wanted)
+        if _network(text) is None
+    ]
+    for entry in own["base_firewall_open"]:
+        problems += [
+            f"base_firewall_open has {text!r} in `from`, expected an IP address or a network such "
+            "as 192.0.2.0/24."
+            for text in map(str, entry["from"])
+            if _network(text) is None
+        ]
+        problems += [
+            f"base_firewall_open has the port {port}, expected 1 to 65535."
+            for port in entry["ports"]
+            if not 0 < int(port) < 65536
+        ]
+    return problems
+
+
+def openings(
+    own: Row, host: str, groups: Mapping[str, Sequence[str]], hostvars: Variables
+) -> list[Opening]:
+    """Return what a host lets in, in the order of the table; `own` are its variables of `base`."""
+    # Not a copy: that would make Ansible fill in every variable of the host.
+    variables = ChainMap(own, hostvars[host])  # type: ignore[arg-type]
+    found = []
+    for row in table():
+        if listens(row, host, groups):
+            texts = [text for text, _ in sources(row, host, groups, hostvars, own)]
+            found.append(_opening("tcp", ports_of(row, variables), texts))
+    for entry in own["base_firewall_open"]:
+        ports = [int(port) for port in entry["ports"]]
+        found.append(_opening(entry.get("protocol", "tcp"), ports, entry["from"]))
+    return _simplest(found)
+
+
+def _opening(protocol: str, ports: Iterable[int], networks: Iterable[str]) -> Opening:
+    return Opening(protocol, frozenset(ports), frozenset(map(ipaddress.ip_network, networks)))
+
+
+def _simplest(found: Iterable[Opening]) -> list[Opening]:
+    """Leave out what another opening lets in already, so that no rule depends on how it came."""
+    everyone = {protocol: frozenset[int]() for protocol in PROTOCOLS}
+    for one in found:
+        if one.networks >= EVERYONE:
+            everyone[one.protocol] |= one.ports
+    narrower = [
+        Opening(one.protocol, one.ports - everyone[one.protocol], one.networks)
+        for one in found
+        if not one.networks >= EVERYONE
+    ]
+    wide = [Opening(name, ports, EVERYONE) for name, ports in everyone.items()]
+    merged: dict[tuple[str, frozenset[Network]], frozenset[int]] = {}
+    for one in [*wide, *narrower]:
+        key = (one.protocol, one.networks)
+        merged[key] = merged.get(key, frozenset()) | one.ports
+    return [
+        Opening(protocol, ports, networks)
+        for (protocol, networks), ports in merged.items()
+        if ports and networks
+    ]
+
+
+def firewall_rules(
+    own: Row, host: str, groups: Mapping[str, Sequence[str]], hostvars: Variables
+) -> list[str]:
+    """Return the rules of nftables that accept what a host lets in, one per address family."""
+    rules = []
+    for one in openings(own, host, groups, hostvars):
+        ports = f"{one.protocol} dport {{ {', '.join(map(str, sorted(one.ports)))} }} accept"
+        if one.networks >= EVERYONE:
+            rules.append(ports)
+            continue
+        for family, version in (("ip", 4), ("ip6", 6)):
+            networks = [network for network in one.networks if network.version == version]
+            if networks:
+                listed = ", ".join(map(_text, ipaddress.collapse_addresses(networks)))
+                rules.append(f"{family} saddr {{ {listed} }} {ports}")
+    return rules
+
+
+def _text(network: Network) -> str:
+    is_host = network.prefixlen == network.max_prefixlen
+    return str(network.network_address if is_host else network)
+
+
+def firewall_lockout(
+    own: Row,
+    host: str,
+    groups: Mapping[str, Sequence[str]],
+    hostvars: Variables,
+    connection: str,
+) -> str:
+    """Return a sentence if the rules would close the way that a connection came; else "".
+
+    `connection` is sshd's SSH_CONNECTION: address and port of the client, then of the host; empty
+    for a connection that is not SSH.
+    """
+    words = connection.split()
+    if len(words) != 4:
+        return ""
+    client = ipaddress.ip_address(words[0].partition("%")[0])
+    client = getattr(client, "ipv4_mapped", None) or client
+    port = int(words[3])
+    for one in openings(own, host, groups, hostvars):
+        is_in = any(client in network for network in one.networks)
+        if one.protocol == "tcp" and port in one.ports and is_in:
+            return ""
+    return (
+        f"Ansible is connected from {client} to port {port} of {host}, which the firewall would "
+        "close. Add the network to base_firewall_administrators, or the port to "
+        "base_firewall_administrators_ports; or leave the firewall out: base_firewall: false."
+    )
+
+
+class FilterModule:
+    """What Ansible looks for."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Return the filters by name."""
+        return {
+            "firewall_problems": firewall_problems,
+            "firewall_rules": firewall_rules,
+            "firewall_lockout": firewall_lockout,
+        }
