@@ -14,7 +14,7 @@ This is no weaker. The server meets 96 requests instead of 32, and computes as m
 before. The processor time of each request is read from the access log, while 32 requests of one
 case give a mean with 16 refusals in it. Cases of a group take about the same memory, so that
 renderers at work at the same time take as much as renderers at work on the dearest of them. A group
-that misses a bar is sent again, case by case.
+that misses a bar is sent again, case by case; so is a case of which all requests were refused.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 CPU_BAR_SECONDS: Final = 2.0
 MEMORY_BAR_BYTES: Final = 200_000_000
 
+BUSY: Final = "429"
+"""Status of a request whose address has its share of renderers and of places to wait."""
+
 CHEAP_SECONDS: Final = 0.2
 SIZE: Final = 3
 """Cases of a group: 96 connections, and nginx takes 128 of an address, the other client's too."""
@@ -37,10 +40,14 @@ SIZE: Final = 3
 
 @dataclass(frozen=True)
 class Outcome:
-    """One case: `cpu` in seconds a request, `memory` in bytes above the idle unit.
+    """One case: `cpu` in seconds a request, `memory` in bytes of the request that takes most.
 
+    A renderer computes one request at a time, so the growth of the process that grows most is what
+    a request takes, or more. `unit` is the growth of all processes of the web part together in
+    bytes, with the other client's requests in it.
     `computed` counts the requests that renderers computed, `dearest` is the processor time of the
-    dearest of them in seconds; both are those of the group that the case was sent in.
+    dearest of them in seconds; all but `statuses` and `wall` are those of the group that the case
+    was sent in.
     """
 
     name: str
@@ -50,6 +57,12 @@ class Outcome:
     memory: int
     computed: int = 0
     dearest: float = 0.0
+    unit: int = 0
+
+    @property
+    def is_tried(self) -> bool:
+        """Whether the server computed an answer, or refused the request for what it asks."""
+        return self.statuses != BUSY
 
     @property
     def is_held(self) -> bool:
@@ -80,6 +93,12 @@ def plan(cases: Iterable[Case], alone: Mapping[str, Outcome]) -> list[list[Case]
 
 
 def again(group: Sequence[Case], outcomes: Sequence[Outcome]) -> list[list[Case]]:
-    """Return the groups to send again after a group was sent."""
-    is_held = all(outcome.is_held for outcome in outcomes)
-    return [] if is_held or len(group) == 1 else [[case] for case in group]
+    """Return the groups to send again after a group was sent.
+
+    All of its cases where one missed a bar, and each that found no renderer beside the others.
+    """
+    if len(group) == 1:
+        return []
+    if not all(outcome.is_held for outcome in outcomes):
+        return [[case] for case in group]
+    return [[case] for case, one in zip(group, outcomes, strict=True) if not one.is_tried]

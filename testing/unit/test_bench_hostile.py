@@ -105,6 +105,12 @@ def test_a_group_that_misses_a_bar_is_sent_again_case_by_case() -> None:
     assert hostile_groups.again(group[1:], [missed]) == []
 
 
+def test_a_case_that_found_no_renderer_in_a_group_is_sent_again() -> None:
+    group = [Case("a", "/a"), Case("b", "/b")]
+    tried, refused = Outcome("a", "200,429", 1, 1, 0), Outcome("b", "429", 1, 1, 0)
+    assert hostile_groups.again(group, [tried, refused]) == [[group[1]]]
+
+
 def test_the_sampler_reads_the_access_log(tmp_path: Path) -> None:
     (tmp_path / "cpu.stat").write_text("usage_usec 1500000\n")
     (tmp_path / "cgroup.procs").write_text("")
