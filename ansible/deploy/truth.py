@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,8 @@ AS_OWNER = (
     *("/usr/sbin/runuser", "-u", "hg", "--"),
     *("/usr/bin/env", "HGRCPATH=/etc/hgfleet/hgrc", "HGPLAIN=1"),
 )
+PLAIN = re.compile(r"[A-Za-z0-9._/-]+")
+"""Names of files that are in an address as they are."""
 
 
 def _hg(path: str, *arguments: str) -> bytes:
@@ -47,18 +50,23 @@ def public(registry: dict[str, Any]) -> list[str]:
     return [path for path, entry in entries if entry.get("read", default) == "public"]
 
 
+def plain(names: list[str]) -> str:
+    """Return the first name that an address has as it is, empty if there is none."""
+    return next((name for name in names if PLAIN.fullmatch(name)), "")
+
+
 def read(path: str) -> dict[str, object]:
     """Return the heads of a repository, and a file of its tip."""
     heads = _hg(path, "log", "-r", "head() and not secret()", "-T", "{node}\n").decode().split()
     tip = _hg(path, "log", "-r", "max(not secret())", "-T", "{node}").decode()
     names = _hg(path, "files", "-r", tip, "-T", "{path}\n").decode("utf-8", "replace").splitlines()
-    simple = [name for name in names if name.isascii() and name.replace("/", "").isalnum()]
-    content = _hg(path, "cat", "-r", tip, f"path:{simple[0]}") if simple else b""
+    file = plain(names)
+    content = _hg(path, "cat", "-r", tip, f"path:{file}") if file else b""
     return {
         "path": path,
         "heads": sorted(heads),
         "tip": tip,
-        "file": simple[0] if simple else "",
+        "file": file,
         "sha256": hashlib.sha256(content).hexdigest(),
     }
 
