@@ -9,14 +9,14 @@ from __future__ import annotations
 import importlib.util
 import ipaddress
 import json
-import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from bootstrap import ROOT
 
 from testing.e2e.command import run
+from testing.e2e.ports import CLOSED, TCP, UDP, listeners, reached
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,26 +26,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.alone
 
-CLOSED: Final = (21, 23, 25, 111, 389, 873, 2375, 3306, 5432, 6379, 8000, 8080, 8222, 9100, 50000)
-"""Ports of other programs, LDAP without TLS and the monitoring of NATS among them."""
-
-# Connects to all at the same time; prints those that were accepted.
-PROBE: Final = """
-import asyncio, json, sys
-async def is_open(address, port):
-    try:
-        _, writer = await asyncio.wait_for(asyncio.open_connection(address, port), 5)
-    except (OSError, asyncio.TimeoutError):
-        return False
-    writer.close()
-    return True
-async def main():
-    pairs = json.load(sys.stdin)
-    found = await asyncio.gather(*(is_open(*pair) for pair in pairs))
-    print(json.dumps([pair for pair, is_in in zip(pairs, found) if is_in]))
-asyncio.run(main())
-"""
-
 _path = ROOT / "ansible/plugins/filter/firewall.py"
 _spec = importlib.util.spec_from_file_location("firewall_of_e2e", _path)
 assert _spec is not None
@@ -53,16 +33,6 @@ assert _spec.loader is not None
 firewall = importlib.util.module_from_spec(_spec)
 sys.modules["firewall_of_e2e"] = firewall
 _spec.loader.exec_module(firewall)
-
-
-def listeners(host: Host, option: str) -> set[int]:
-    """Return the ports that a host listens on, but for the loopback addresses."""
-    found = set()
-    for line in host.shell(f"ss -H -n {option}").splitlines():
-        address, _, port = line.split()[3].rpartition(":")
-        if not address.strip("[]").startswith(("127.", "::1")):
-            found.add(int(port))
-    return found
 
 
 def openings(cluster: Cluster, name: str) -> list[Any]:
@@ -99,21 +69,11 @@ def allowed(cluster: Cluster, name: str, source: str) -> set[int]:
     }
 
 
-def reached(prober: list[str], wanted: list[tuple[str, int]]) -> set[tuple[str, int]]:
-    """Return the addresses and ports that accept a connection from where `prober` runs Python."""
-    command = [*prober, "-c", PROBE]
-    done = subprocess.run(
-        command, input=json.dumps(wanted), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, f"{command}: {done.stderr}"
-    return {(address, port) for address, port in json.loads(done.stdout)}
-
-
 def test_every_host_is_open_as_the_table_says_and_no_further(
     cluster: Cluster, client_host: Host
 ) -> None:
     hosts = {host.name: cluster.address(host) for host in cluster.hosts}
-    listening = {name: listeners(cluster.host(name), "-lt") for name in hosts}
+    listening = {name: listeners(cluster.host(name).shell(TCP)) for name in hosts}
     ports = sorted({port for found in listening.values() for port in found} | set(CLOSED))
     assert len(ports) > len(CLOSED) + 5
 
@@ -123,7 +83,7 @@ def test_every_host_is_open_as_the_table_says_and_no_further(
     for place, (source, address) in places.items():
         others = {name: at for name, at in hosts.items() if name != place}
         command = ["docker", "exec", "--interactive", source.container, "python3"]
-        found = reached(command, [(at, port) for at in others.values() for port in ports])
+        found = reached([(at, port) for at in others.values() for port in ports], command)
         for name, at in others.items():
             expected = {(at, port) for port in allowed(cluster, name, address) & listening[name]}
             seen = {pair for pair in found if pair[0] == at}
@@ -136,9 +96,11 @@ def test_no_program_listens_that_the_table_does_not_have(cluster: Cluster) -> No
     wrong = []
     for host in cluster.hosts:
         known = {port for one in openings(cluster, host.name) for port in one.ports}
-        unknown = listeners(host, "-lt") - known
+        unknown = listeners(host.shell(TCP)) - known
         wrong += [f"{host.name} listens on {port}" for port in sorted(unknown)]
-        wrong += [f"{host.name} listens on udp {port}" for port in sorted(listeners(host, "-lu"))]
+        wrong += [
+            f"{host.name} listens on udp {port}" for port in sorted(listeners(host.shell(UDP)))
+        ]
     assert wrong == []
 
 

@@ -81,6 +81,7 @@ def test_firewall_is_in_force_and_comes_back_with_the_host(host: Host) -> None:
     assert "udp dport" not in rules.replace("udp dport 68", "").replace("udp dport 546", "")
 
 
+@pytest.mark.changes
 def test_a_change_of_the_firewall_is_undone_by_the_host_itself(host: Host) -> None:
     kept = host.check_output(IN_FORCE)
     try:
@@ -100,6 +101,7 @@ def test_no_undo_waits_after_a_run(host: Host) -> None:
     )
 
 
+@pytest.mark.changes
 def test_tables_of_others_are_left_alone(host: Host) -> None:
     host.check_output("nft add table inet other")
     try:

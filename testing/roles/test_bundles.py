@@ -63,6 +63,7 @@ def test_timer_runs_and_starts_with_the_host(host: Host) -> None:
     assert host.check_output("systemctl show -P NextElapseUSecRealtime %s", TIMER)
 
 
+@pytest.mark.changes
 def test_a_run_succeeds_and_leaves_no_failed_unit(host: Host) -> None:
     # Repositories are those of the host, so this makes what is due and nothing else.
     assert host.run("systemctl start %s", SERVICE).rc == 0, journal(host)
@@ -84,6 +85,7 @@ def test_pushes_are_looked_for_and_after_each_boot(host: Host) -> None:
     assert (folder.user, folder.group, folder.mode) == ("hg", "hg", 0o2770)
 
 
+@pytest.mark.changes
 def test_a_marker_starts_a_run_that_takes_it(host: Host, wait_for: WaitFor) -> None:
     # Of an unknown repository: there is nothing to do for it.
     host.check_output("runuser -u hg -- touch %s/hgfleet-test+gone", SPOOL)
@@ -239,6 +241,7 @@ def test_pull_bundles_are_for_hg_and_nobody_else(host: Host) -> None:
     assert "/var/lib/hgfleet/pullbundles" in unit.split("ReadWritePaths=")[1].splitlines()[0]
 
 
+@pytest.mark.changes
 def test_a_repository_gets_bundles_from_which_hg_clones(host: Host, trial: Trial) -> None:
     """From a commit to a clone that the object store served."""
     empty = trial.run(kinds=("stream", "zstd", "gzip"))
@@ -279,6 +282,7 @@ def test_a_repository_gets_bundles_from_which_hg_clones(host: Host, trial: Trial
     assert identified == trial.hg(f"-R {trial.repository} log -r tip -T '{{node}}'")
 
 
+@pytest.mark.changes
 def test_new_changesets_get_new_bundles_and_old_ones_stay_for_a_while(trial: Trial) -> None:
     trial.commit(2)
     assert trial.run(kinds=("zstd",)).rc == 0
@@ -303,6 +307,7 @@ except urllib.error.HTTPError as error:
 """
 
 
+@pytest.mark.changes
 def test_bundles_follow_who_may_read_the_repository(host: Host, trial: Trial) -> None:
     """Public, private, public again: always in the stores for it, and never in the others."""
     (closed,) = stores(trial.settings, private=True)

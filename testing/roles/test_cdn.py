@@ -94,18 +94,22 @@ def cache(host: Host) -> Cache:
 
 
 @pytest.fixture(scope="module")
-def bundle(host: Host, cache: Cache) -> Iterator[str]:
+def bundle(request: pytest.FixtureRequest, host: Host, cache: Cache) -> Iterator[str]:
     """An object at the origin: one that is published there, or one made where the host has both."""
-    if not host.file("/etc/hgfleet/secrets/objectstore-root.env").exists:
+    is_site = request.config.pluginmanager.has_plugin("testing.site.plugin")
+    if is_site or not host.file("/etc/hgfleet/secrets/objectstore-root.env").exists:
         read = (
             "import json, ssl, sys, urllib.request as u\n"
             "c = ssl.create_default_context(cafile='/etc/hgfleet/tls/ca.pem')\n"
             "print(u.urlopen(sys.argv[1], context=c).read().decode())"
         )
         url = f"{cache.origin}{cache.path}/bundles.json"
-        found = re.findall(r'"url": "([^"]+)"', host.check_output("python3 -c %s %s", read, url))
+        told = host.run("python3 -c %s %s", read, url)
+        found = re.findall(r'"url": "([^"]+)"', told.stdout)
         urls = [one for one in found if one.startswith(f"{cache.origin}{cache.path}/")]
-        assert urls, found
+        if is_site and not urls:
+            pytest.skip("the origin has no bundle yet")
+        assert urls, told
         yield max(urls, key=lambda one: int(cache.ask(one)[0]["size"])).partition(cache.path)[2][1:]
         return
     bucket, name = cache.path.strip("/"), f"hgfleet-test/{uuid.uuid4().hex}.hg"

@@ -73,6 +73,7 @@ def test_it_follows_over_verified_tls(host: Host) -> None:
     assert entry["olcReadOnly"] == ["TRUE"]
 
 
+@pytest.mark.changes
 def test_nobody_writes_not_even_root(host: Host, suffix: str) -> None:
     ldif = f"dn: {suffix}\nchangetype: modify\nreplace: description\ndescription: x\n"
     tried = host.run("printf %%s %s | ldapmodify -Q -Y EXTERNAL -H ldapi:///", ldif)

@@ -6,6 +6,7 @@ import base64
 import os
 import re
 import shlex
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -296,6 +297,7 @@ def test_break_glass_has_no_password(host: Host, accounts: list[str]) -> None:
         assert host.user(account).password == "*"
 
 
+@pytest.mark.changes
 def test_keys_that_the_account_brings_itself_do_not_count(
     host: Host, admin: dict[str, list[str]], accounts: list[str], stranger: str
 ) -> None:
@@ -354,8 +356,10 @@ def test_the_directory_answers_within_its_time(host: Host) -> None:
     assert " answers after 0." in probed.stdout
 
 
-def test_an_unknown_key_is_nobodys_and_in_the_log(host: Host, stranger: str) -> None:
-    key = publickey.parse(host.file(f"{stranger}.pub").content_string.strip())
+def test_an_unknown_key_is_nobodys_and_in_the_log(host: Host, tmp_path: Path) -> None:
+    make = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")]
+    subprocess.run(make, check=True)
+    key = publickey.parse((tmp_path / "key.pub").read_text().strip())
     told = host.run(f"{LOOKUP} %s %s %s", key.fingerprint, key.type, key.blob)
     assert (told.rc, told.stdout) == (0, "")
     lines = [line for line in journal(host, "hgfleet-keys").splitlines() if key.fingerprint in line]
@@ -376,6 +380,7 @@ def test_a_strange_question_is_answered_with_silence(host: Host, arguments: str)
 # --- from outside ---------------------------------------------------------------------------
 
 
+@pytest.mark.changes
 def test_an_unknown_key_does_not_get_in(
     host: Host, sshd: dict[str, list[str]], stranger: str
 ) -> None:
@@ -384,6 +389,7 @@ def test_an_unknown_key_does_not_get_in(
     assert "Permission denied (publickey)" in tried.stderr
 
 
+@pytest.mark.changes
 @pytest.mark.parametrize("user", ["root", "nobody", "hgkeys"])
 def test_nobody_but_hg_is_let_in(
     host: Host, sshd: dict[str, list[str]], stranger: str, user: str
@@ -412,6 +418,7 @@ def ask_for(host: Host, name: str) -> str:
     return str(told.stdout)
 
 
+@pytest.mark.person
 @pytest.mark.parametrize(
     ("key", "person", "groups"),
     [
@@ -432,6 +439,7 @@ def test_people_get_the_forced_shell_and_nothing_else(
     )
 
 
+@pytest.mark.person
 @pytest.mark.parametrize("name", ["carol", "carol-second"])
 def test_a_revoked_key_is_refused_whatever_the_directory_says(
     host: Host, sshd: dict[str, list[str]], stranger: str, name: str
@@ -454,6 +462,7 @@ def test_a_revoked_key_is_refused_whatever_the_directory_says(
         assert "carol" in tried.stdout
 
 
+@pytest.mark.person
 def test_a_disabled_person_is_nobody(host: Host) -> None:
     assert ask_for(host, "mallory") == ""
 

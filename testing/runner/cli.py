@@ -29,6 +29,7 @@ tiers, in the order of a full run:
   deploys     ./deploy over SSH, from blank hosts on (minutes; needs Docker; only when it is named)
   e2e         the service on the local cluster, brought up if need be (minutes; needs Docker)
   faults      the same with parts of the cluster broken on purpose (minutes; needs Docker)
+  site        a deployed site, without a change: site:INVENTORY (minutes; only when it is named)
 
 examples:
   ./run-tests                    everything
@@ -36,6 +37,7 @@ examples:
   ./run-tests lint:mypy          the steps of a tier whose names have this word
   ./run-tests unit:registry      the tests that match (what pytest -k takes: unit:'keys and not sk')
   ./run-tests roles:ssh e2e      one role, then the service
+  ./run-tests site:../our-site   the hosts of an inventory, as ./deploy takes it, and the service
   ./run-tests goldens --update   accept the configuration that site.yml writes now
   ./run-tests -x                 end at the first failure
   ./run-tests --changed          what this branch changes needs (on main: what is not committed,
@@ -61,7 +63,10 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[tuple[str,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "tiers", nargs="*", metavar="TIER[:WORDS]", help="all but deploys, if none is named"
+        "tiers",
+        nargs="*",
+        metavar="TIER[:WORDS]",
+        help="all but deploys and site, if none is named",
     )
     parser.add_argument(
         "-x", "--exit-first", action="store_true", help="start nothing after the first failure"
@@ -169,13 +174,14 @@ def _run_tier(
     except bootstrap.SetupError as error:
         say(tier, "could not be set up")
         return [Outcome(tier, "set-up", failures=[Failure("set-up", str(error))])]
-    if words and tier not in tiers.COUNTED_BY_PYTEST:
+    chooses = words and tier not in tiers.NAMED_BY_WORDS
+    if chooses and tier not in tiers.COUNTED_BY_PYTEST:
         steps = [step for step in steps if words in step.name]
     if options.exit_first:
         steps = [step.ending_at_first_failure() for step in steps]
     jobs = (options.jobs or tiers.PARALLEL[tier]) if tier in tiers.PARALLEL else 1
     outcomes = executor.run_all(steps, jobs, first_only=options.exit_first)
-    return chosen(outcomes) if words else outcomes
+    return chosen(outcomes) if chooses else outcomes
 
 
 def _as_ctrl_c(_signum: int, _frame: object) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
 LINES_OF_A_FAILURE: Final = 60
@@ -189,8 +189,7 @@ def summary(
         lines += ["", "Failed at first and run once more:"]
         lines += [f"  {o.tier}: {name}" for o, name in repeated]
     if skipped:
-        lines += ["", "Skipped:"]
-        lines += [f"  {o.tier}: {name}: {reason}" for o, name, reason in skipped]
+        lines += ["", "Skipped:", *_skipped_lines((o.tier, *skip) for o, *skip in skipped)]
     if failures:
         outcome, first = failures[0]
         lines += ["", f"First failure, in {outcome.tier}: {first.title}"]
@@ -205,6 +204,17 @@ def summary(
     passed = sum(o.passed for o in counted)
     lines += ["", f"{passed} passed, {len(failures)} failed"]
     return "\n".join(lines), 1 if failures or not passed else 0
+
+
+def _skipped_lines(skipped: Iterable[Sequence[str]]) -> list[str]:
+    """Return a line per tier, test and reason; a test of several hosts or values is one."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for tier, name, reason in skipped:
+        found.setdefault((tier, name.partition("[")[0], reason), []).append(name)
+    return [
+        f"  {tier}: {names[0] if len(names) == 1 else f'{name}, {len(names)} times'}: {reason}"
+        for (tier, name, reason), names in found.items()
+    ]
 
 
 def slowest(outcomes: Sequence[Outcome], count: int = SLOWEST) -> list[tuple[str, str, float]]:

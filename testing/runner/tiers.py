@@ -10,71 +10,30 @@
 | deploys | ./deploy over SSH, from blank hosts on; runs only when it is named | Docker |
 | e2e | the service as a person meets it, on the local cluster | Docker |
 | faults | which services remain while parts of the cluster are broken on purpose | Docker |
+| site | a deployed site is what its inventory says; runs only when it is named | the site |
 """
 
 from __future__ import annotations
 
-import json
 import os
-import shlex
 import shutil
 import subprocess
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import bootstrap
-from bootstrap import ROOT, VENV
+from bootstrap import ROOT
 
-from testing.runner import goldens, worktree
-from testing.runner.execution import LOGS, Step
+from testing.runner import goldens, site, worktree
+from testing.runner.commands import PROCESSORS, pytest, python, tool
+from testing.runner.execution import Step
+from testing.runner.hosts import cluster_environment, host_tests
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
-
-BIN: Final = VENV / "bin"
 
 Only: TypeAlias = "Sequence[str] | None"
 """The files (of the tier `roles`: the roles) that a run is narrowed to; None for all."""
-
-
-def tool(name: str, *arguments: str) -> list[str]:
-    """Return the command line of a tool of the controller environment."""
-    return [str(BIN / name), *arguments]
-
-
-def python(*arguments: str) -> list[str]:
-    """Return a command line of the controller's Python, run in the root of the repository."""
-    return tool("python", *arguments)
-
-
-PROCESSORS: Final = max(1, min(4, os.cpu_count() or 1))
-"""Those that are used, at most 4: workers of pytest, steps at a time."""
-
-
-REPEAT: Final = ("--reruns", "1", "--reruns-delay", "3")
-"""A failed test of real daemons runs once more after 3 s, and the summary names it.
-
-A machine that stalls for seconds fails such a test without a defect of the service. Tests of
-decisions (the tier `unit`) have no such excuse, and a deploy (`deploys`) has to wait for its hosts.
-"""
-
-
-def pytest(
-    tier: str, name: str, *arguments: str, words: str, workers: int = 1, **options: object
-) -> Step:
-    """Return a step that runs pytest and counts its tests.
-
-    With several workers (pytest-xdist) the tests of a file stay in one of them, in their order.
-    """
-    report = LOGS / f"{tier}-{name}.xml"
-    command = python("-m", "pytest", "-v", "--color=no", f"--junit-xml={report}", *arguments)
-    if tier not in ("unit", "deploys"):
-        command += REPEAT
-    if workers > 1:
-        command += ["--numprocesses", str(workers), "--dist", "loadfile"]
-    if words:
-        command += ["-k", words]
-    return Step(tier, name, command, junit=report, **options)  # type: ignore[arg-type]
 
 
 # lint
@@ -141,7 +100,7 @@ def _mypy() -> list[str]:
     The cache is relative, so that two checkouts do not share it.
     """
     typed = ["hgfleet", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "hgext").glob("*.py"))]
-    typed += [f"testing/{name}" for name in ("runner", "tools", "deploys", "e2e", "faults")]
+    typed += [f"testing/{name}" for name in ("runner", "tools", "deploys", "e2e", "faults", "site")]
     typed += ["ansible/deploy", "docker/attestation.py", "docker/bootstrap.py"]
     typed += ["docker/localcluster"]
     return tool("mypy", "--strict", "--cache-dir", ".cache/mypy", *typed)
@@ -254,7 +213,7 @@ def deploys(words: str, only: Only = None) -> list[Step]:
 
 
 def e2e(words: str, only: Only = None) -> list[Step]:
-    """Return a step per host, most tests first, and then one for the service."""
+    """Return a step per host, most tests first, and then those of the service."""
     env = cluster_environment()
     chosen = ["testing/e2e"] if only is None else only
     service = shared_cluster("e2e", "service", *chosen, words=words, env=env)
@@ -266,6 +225,7 @@ def e2e(words: str, only: Only = None) -> list[Step]:
             pytest("e2e", f"host-{host}", f"--hosts=docker://{name}", *tests, words=words, env=env)
             for host, name, tests in hosts
         ),
+        site.of_cluster(words),
         service,
     ]
 
@@ -293,71 +253,6 @@ def faults(words: str, only: Only = None) -> list[Step]:
     return [shared_cluster("faults", "pytest", *shared, *chosen, words=words, env=env)]
 
 
-def cluster_environment() -> dict[str, str]:
-    """Return the variables of the cluster, which the stage `up` has brought to this checkout."""
-    return parse_exports(bootstrap.run([str(ROOT / "cluster"), "env"], what="./cluster env"))
-
-
-def parse_exports(text: str) -> dict[str, str]:
-    """Read the `export NAME=VALUE` lines of `./cluster env`."""
-    result = {}
-    for line in text.splitlines():
-        words = shlex.split(line)
-        if len(words) == 2 and words[0] == "export" and "=" in words[1]:
-            name, _, value = words[1].partition("=")
-            result[name] = value
-    return result
-
-
-def host_tests(env: Mapping[str, str]) -> list[tuple[str, str, list[str]]]:
-    """Return every host of the cluster with its container and the test files of its roles."""
-    listing = bootstrap.run(
-        tool("ansible-inventory", "-i", "ansible/inventories/cluster/hosts.yml", "--list"),
-        what="Reading the inventory",
-        env={**bootstrap.controller_environment(), **env},
-        cwd=ROOT,
-    )
-    return tests_of_hosts(
-        json.loads(listing), env["HGFLEET_CLUSTER_NAME"], lambda name: (ROOT / name).exists()
-    )
-
-
-def tests_of_hosts(
-    inventory: dict[str, dict[str, object]], cluster: str, exists: Callable[[str], bool]
-) -> list[tuple[str, str, list[str]]]:
-    """Match hosts with test files: the groups of a host are its roles, and `base` is on all."""
-    variables = inventory["_meta"]["hostvars"]
-    assert isinstance(variables, dict)
-    groups = {
-        name: _members(inventory, name)
-        for name in sorted(inventory)
-        if name not in ("_meta", "all")
-    }
-    result = []
-    for host in sorted(variables):
-        own = ["base", *(name for name, members in groups.items() if host in members)]
-        if "ssh" in own and "directory" not in own:
-            # As site.yml does: the role directory, in another mode.
-            own.append("directory_replica")
-        tests = [f"testing/roles/test_{name}.py" for name in dict.fromkeys(own)]
-        present = [name for name in tests if exists(name)]
-        if present:
-            result.append((host, f"{cluster}-{host}", present))
-    return result
-
-
-def _members(inventory: Mapping[str, Mapping[str, object]], group: str) -> set[str]:
-    content = inventory.get(group, {})
-    found = set(_strings(content.get("hosts")))
-    for child in _strings(content.get("children")):
-        found |= _members(inventory, child)
-    return found
-
-
-def _strings(value: object) -> Iterable[str]:
-    return [str(item) for item in value] if isinstance(value, list) else []
-
-
 TIERS: Final[dict[str, Callable[[str, Only], list[Step]]]] = {
     "lint": lint,
     "unit": unit,
@@ -367,9 +262,10 @@ TIERS: Final[dict[str, Callable[[str, Only], list[Step]]]] = {
     "deploys": deploys,
     "e2e": e2e,
     "faults": faults,
+    "site": site.steps,
 }
 
-BY_NAME: Final = frozenset({"deploys"})
+BY_NAME: Final = frozenset({"deploys", "site"})
 """Tiers that run only when they are named."""
 
 PARALLEL: Final = {
@@ -377,6 +273,7 @@ PARALLEL: Final = {
     "goldens": PROCESSORS,
     "roles": PROCESSORS + 1,
     "e2e": PROCESSORS,
+    "site": PROCESSORS,
 }
 """Tiers whose steps do not disturb each other, and how many of them run at a time.
 
@@ -385,4 +282,7 @@ runs by itself.
 """
 
 COUNTED_BY_PYTEST: Final = frozenset({"unit", "integration", "deploys", "e2e", "faults"})
-"""Tiers where TIER:WORDS chooses tests (pytest's -k); elsewhere it chooses steps by name."""
+"""Tiers where TIER:WORDS chooses tests (pytest's -k)."""
+
+NAMED_BY_WORDS: Final = frozenset({"site"})
+"""Tiers where the words name what is tested; in tiers of neither set they choose steps by name."""

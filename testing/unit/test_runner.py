@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from testing.runner import cli, tiers
+from testing.runner import cli, hosts, tiers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
 def test_all_tiers_in_their_order_unless_some_are_named() -> None:
     _, chosen = cli.parse([])
-    assert [tier for tier, _ in chosen] == [name for name in tiers.TIERS if name != "deploys"]
+    assert [tier for tier, _ in chosen] == [
+        name for name in tiers.TIERS if name not in ("deploys", "site")
+    ]
     assert cli.parse(["deploys"])[1] == [("deploys", "")]
     expected = ["lint", "unit", "goldens", "integration", "roles", "deploys", "e2e", "faults"]
-    assert list(tiers.TIERS) == expected
+    assert list(tiers.TIERS) == [*expected, "site"]
     _, chosen = cli.parse(["e2e", "unit:registry", "unit:keys", "lint"])
     assert chosen == [("lint", ""), ("unit", "registry"), ("unit", "keys"), ("e2e", "")]
 
@@ -47,7 +49,7 @@ def test_shell_scripts_are_found_by_name_or_first_line(tmp_path: Path) -> None:
 
 
 def test_the_variables_of_the_cluster_are_read_as_a_shell_would() -> None:
-    assert tiers.parse_exports("# x\nexport A=1\nexport B='two words'\necho no\n") == {
+    assert hosts.parse_exports("# x\nexport A=1\nexport B='two words'\necho no\n") == {
         "A": "1",
         "B": "two words",
     }
@@ -62,7 +64,7 @@ def test_each_host_is_checked_for_every_role_it_has() -> None:
         "web": {"hosts": ["hg1"]},
         "directory": {"hosts": ["ldap1"]},
     }
-    assert tiers.tests_of_hosts(inventory, "c", lambda name: "web" not in name) == [
+    assert hosts.tests_of_hosts(inventory, "c", lambda name: "web" not in name) == [
         (
             "hg1",
             "c-hg1",

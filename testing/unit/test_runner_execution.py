@@ -219,7 +219,7 @@ def test_ctrl_c_ends_the_run_with_130_and_leaves_nothing(tmp_path: Path, wait_fo
     program = f"""
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-sys.path[0:0] = [{str(ROOT)!r}, {str(ROOT / "docker")!r}]
+sys.path[0:0] = {[str(ROOT), str(ROOT / "docker"), str(ROOT / "ansible")]!r}
 import bootstrap
 from pathlib import Path
 from testing.runner import cli, execution, preparation, tiers

@@ -1,0 +1,143 @@
+"""A host of a deployed site, as its inventory describes it, and how testinfra connects to it.
+
+Uses the standard library only: ./run-tests reads the inventory before the controller's tools run.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+import shlex
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+FACTS: Final = "Host as the inventory describes it"
+PORT: Final = "Port of the administrators that answers"
+"""Tasks of addresses.yml whose results are read."""
+
+RULE: Final = re.compile(
+    r"(?:ip6? saddr \{ (?P<networks>[^}]*) \} )?tcp dport \{ (?P<ports>[^}]*) \}"
+)
+"""A rule of nftables, as ansible/plugins/filter/firewall.py writes it."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A host; `host`, `user`, `port` and `key` are those of Ansible, empty for the defaults.
+
+    `address` is its address for other hosts and clients, `rules` are those of its firewall.
+    """
+
+    name: str
+    groups: Sequence[str]
+    connection: str
+    host: str
+    user: str
+    port: str
+    key: str
+    ssh_args: str
+    address: str
+    public_url: str
+    https_port: int
+    http_port: int
+    ssh_port: int
+    ca: str
+    registry: str
+    firewall: bool
+    rules: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Entrance:
+    """Where clients enter over HTTPS: an address, and the name that they ask for."""
+
+    address: str
+    port: int
+    http_port: int
+    name: str
+
+    @property
+    def url(self) -> str:
+        """The URL that names the address."""
+        shown = f"[{self.address}]" if ":" in self.address else self.address
+        return f"https://{shown}" + (f":{self.port}" if self.port != 443 else "")
+
+
+def read(output: str) -> list[Machine]:
+    """Read the output of addresses.yml through the callback ansible.posix.json.
+
+    Raises ValueError for another output. A host that does not answer has the port of the inventory.
+    """
+    plays = json.loads(output[output.index("{") :])["plays"]
+    found: dict[str, dict[str, object]] = {}
+    for task in (task for play in plays for task in play["tasks"]):
+        for name, result in task["hosts"].items():
+            if task["task"]["name"] == FACTS and isinstance(result.get("msg"), dict):
+                found[name] = {"name": name, **result["msg"]}
+            elif task["task"]["name"] == PORT and name in found and "msg" in result:
+                found[name]["port"] = str(result["msg"])
+    return [Machine(**facts) for facts in found.values()]  # type: ignore[arg-type]
+
+
+def save(machines: Sequence[Machine], path: Path) -> None:
+    """Write machines to a file for the owner alone."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    path.write_text(json.dumps([asdict(one) for one in machines]))
+
+
+def load(path: Path) -> list[Machine]:
+    """Read what `save` wrote."""
+    return [Machine(**facts) for facts in json.loads(path.read_text())]
+
+
+def connection(machine: Machine) -> list[str]:
+    """Return the options of testinfra that connect to a host as root; none if it cannot."""
+    if machine.connection in ("docker", "community.docker.docker"):
+        return [f"--hosts=docker://{machine.host}"]
+    if machine.connection not in ("ssh", "smart", "ansible.builtin.ssh"):
+        return []
+    at = f"{quote(machine.user)}@" if machine.user else ""
+    host = f"[{machine.host}]" if ":" in machine.host else machine.host
+    port = f":{machine.port}" if machine.port else ""
+    options = [f"--hosts=ssh://{at}{host}{port}"]
+    if machine.user != "root":
+        options.append("--sudo")
+    if machine.key:
+        options.append(f"--ssh-identity-file={machine.key}")
+    # testinfra joins them into the command line of a shell.
+    args = shlex.join(["-o", "BatchMode=yes", *shlex.split(machine.ssh_args)])
+    return [*options, f"--ssh-extra-args={args}"]
+
+
+def entrances(machines: Sequence[Machine]) -> list[Entrance]:
+    """Return where clients enter: each proxy, or without one the public URL."""
+    public = urlsplit(next((one.public_url for one in machines if one.public_url), ""))
+    proxies = [one for one in machines if "proxy" in one.groups]
+    if proxies:
+        return [
+            Entrance(one.address, one.https_port, one.http_port, public.hostname or one.address)
+            for one in proxies
+        ]
+    name = public.hostname or ""
+    return [Entrance(name, public.port or 443, 0, name)] if name else []
+
+
+def let_in(rules: Sequence[str], client: str) -> set[int]:
+    """Return the TCP ports that the rules of a firewall open to an address."""
+    address = ipaddress.ip_address(client)
+    found = set()
+    for rule in rules:
+        match = RULE.match(rule)
+        networks = (match["networks"] or "").split(", ") if match else []
+        if match and (
+            not match["networks"] or any(address in ipaddress.ip_network(one) for one in networks)
+        ):
+            found |= {int(port) for port in match["ports"].split(", ")}
+    return found

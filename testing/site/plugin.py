@@ -1,0 +1,150 @@
+"""pytest on a deployed site, by `./run-tests site:INVENTORY`: no test changes a host.
+
+It connects as Ansible does, and passes over the tests that are marked as changing a host or as
+needing the key of a person; each of them is among the skipped ones, with the reason.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import bootstrap
+import pytest
+import testinfra
+import testinfra.backend
+from testinfra.backend.ssh import SshBackend
+
+from testing.site import machine
+from testing.site.client import Client
+
+if TYPE_CHECKING:
+    from testing.site.machine import Entrance, Machine
+
+LEFT_OUT: Final = {
+    "changes": "it changes the host",
+    "disruptive": "it stops a part of the host",
+    "person": "it needs the key of a person",
+}
+"""Markers of tests that a site is spared, and the reasons."""
+
+PASSWORD: Final = "ANSIBLE_BECOME_PASSWORD_FILE"
+SOCKETS: Final = pytest.StashKey[str]()
+
+
+class SudoByPassword(SshBackend):  # type: ignore[misc]  # published without types
+    """SSH to an account whose sudo asks for a password; it comes through the standard input."""
+
+    password = b""
+
+    def get_sudo_command(self, command: str, sudo_user: str | None) -> str:
+        """Return a command that runs as root."""
+        return str(self.quote("sudo -S -p '' -u %s /bin/sh -c %s", sudo_user or "root", command))
+
+    def run_local(self, command: str, *args: str) -> testinfra.backend.base.CommandResult:
+        """Run the command line of ssh on this machine."""
+        line = self.encode(self.quote(command, *args))
+        done = subprocess.run(line, shell=True, input=self.password, capture_output=True)  # noqa: S602
+        return self.result(done.returncode, line, done.stdout, done.stderr)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Share one connection per host, and know the password of sudo."""
+    if config.option.hosts and config.option.hosts.startswith("ssh://"):
+        config.stash[SOCKETS] = tempfile.mkdtemp(prefix="hgfleet-site-")
+        shared = "-o ControlMaster=auto -o ControlPersist=60s -o ControlPath="
+        config.option.ssh_extra_args += f" {shared}{config.stash[SOCKETS]}/%C"
+        if config.option.sudo and os.environ.get(PASSWORD):
+            SudoByPassword.password = password_of(Path(os.environ[PASSWORD]))
+            testinfra.backend.BACKENDS["ssh"] = f"{__name__}.{SudoByPassword.__name__}"
+
+
+def password_of(file: Path) -> bytes:
+    """Return the line that a password file has, or prints where it is a program, as in Ansible."""
+    if os.access(file, os.X_OK):
+        return (
+            subprocess.run([str(file)], stdout=subprocess.PIPE, check=True).stdout.strip() + b"\n"
+        )
+    return file.read_bytes().strip() + b"\n"
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Forget the shared connection, which ends by itself."""
+    if SOCKETS in config.stash:
+        shutil.rmtree(config.stash[SOCKETS], ignore_errors=True)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """End at once where the host does not answer or sudo refuses, rather than in every test."""
+    option = session.config.option
+    if not option.hosts:
+        return
+    name = os.environ["HGFLEET_SITE_HOST"]
+    host = testinfra.get_host(
+        option.hosts,
+        sudo=option.sudo,
+        ssh_extra_args=option.ssh_extra_args,
+        ssh_identity_file=option.ssh_identity_file,
+    )
+    try:
+        done = host.run("id -u")
+    except RuntimeError as error:
+        done = error.args[0]
+    if done.stdout.strip() != "0":
+        told = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        pytest.exit(f"{name} gives the tests no root: {told}", 1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Pass over the tests that a site is spared."""
+    for item in items:
+        reasons = [why for marker, why in LEFT_OUT.items() if item.get_closest_marker(marker)]
+        if reasons:
+            item.add_marker(pytest.mark.skip(reason=reasons[0]))
+
+
+def machines() -> list[Machine]:
+    """Return all hosts of the site."""
+    record = os.environ.get("HGFLEET_SITE", "")
+    if not record:
+        raise pytest.UsageError("These tests are of a site: ./run-tests site:INVENTORY")
+    return machine.load(Path(record))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test with an argument `each_entrance` once for each place where clients enter."""
+    if "each_entrance" in metafunc.fixturenames:
+        found = machine.entrances(machines())
+        metafunc.parametrize("each_entrance", found, ids=[one.address for one in found])
+
+
+@pytest.fixture(scope="session")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Client:
+    """Return a client without an account, which trusts what the site and this machine trust."""
+    trusted = tmp_path_factory.mktemp("trust") / "ca.pem"
+    own = Path(next((one.ca for one in machines() if one.ca), "/nonexistent")) / "ca.pem"
+    texts = [path.read_text() for path in (bootstrap.ca_bundle(), own) if path and path.is_file()]
+    trusted.write_text("\n".join(texts))
+    return Client(trusted)
+
+
+@pytest.fixture(scope="session")
+def entrances() -> list[Entrance]:
+    """Return where clients enter."""
+    return machine.entrances(machines())
+
+
+@pytest.fixture(scope="session")
+def here() -> Machine:
+    """Return the host of this run, as the inventory describes it."""
+    return next(one for one in machines() if one.name == os.environ["HGFLEET_SITE_HOST"])
+
+
+@pytest.fixture(scope="session")
+def registry() -> str:
+    """Return the registry of the inventory, empty if there is none."""
+    return next((one.registry for one in machines() if one.registry), "")
