@@ -18,6 +18,8 @@
 | `trees`    | trees and inventories that are kept for rollbacks                      |
 | `formats`  | whether releases read each other's state; pure                         |
 | `look`, `probe`, `truth`, `haproxy`, `record` | programs that run on hosts          |
+| `verify`   | the tests of a deployed site, after a deploy                           |
+| `questions` | questions to the person at the terminal                               |
 | `run`      | Ansible as a process: state of the hosts, preflight, plan, the real run |
 | `cli`      | the command line, and the steps in their order                         |
 """

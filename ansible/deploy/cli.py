@@ -20,9 +20,11 @@ from deploy import (
     gate,
     lease,
     partial,
+    questions,
     run,
     survey,
     trees,
+    verify,
     ways,
 )
 from deploy.decide import UNKNOWN, DeployError
@@ -46,6 +48,7 @@ examples:
   ./deploy production --yes               do not ask (for automation)
   ./deploy production --release .cache/release/hgfleet-0.1.0-1a2b3c.tar.gz
                                           a release that was built before; needs no Docker
+  ./deploy production --verify            the same, then ./run-tests site:production
   ./deploy production --status            which release each host has, and which it could go back to
   ./deploy production --rollback          each host back to what it had before its last change
   ./deploy production --rollback 0.1.0-1a2b3c
@@ -104,6 +107,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="run all parts, also where only people or the registry changed since the last deploy",
     )
     attested.add_options(parser)
+    verify.add_option(parser)
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--release", metavar="ARCHIVE", type=Path, help="a release built before, instead of a build"
@@ -133,9 +137,10 @@ def main(arguments: Sequence[str]) -> int:
         if options.log:
             print(lease.show(site))
             return 0
-        _require_answer(options)
+        questions.require_answer(options)
         with _alone(site):
-            return _rollback(site, options) if options.rollback else _deploy(site, options)
+            code = _rollback(site, options) if options.rollback else _deploy(site, options)
+        return code or verify.after(site, options)
     except (DeployError, bootstrap.SetupError) as error:
         sys.stdout.flush()
         print(f"deploy: {error}", file=sys.stderr)
@@ -162,15 +167,6 @@ def _alone(site: Site) -> Iterator[None]:
                 "Wait until it is done, then try again.",
             ) from None
         yield
-
-
-def _require_answer(options: argparse.Namespace) -> None:
-    """Refuse early a run that would end at a question without a terminal."""
-    if not (options.yes or options.check or sys.stdin.isatty()):
-        raise DeployError(
-            "The input is not a terminal, so no question can be asked. Nothing was changed.",
-            "Add --yes to apply without asking, or --check to see the plan only.",
-        )
 
 
 def _deploy(site: Site, options: argparse.Namespace) -> int:
@@ -230,7 +226,7 @@ def _bring(
             return 0
     Step.say("tests", verdict.said)
     if not options.yes:
-        _ask(f"Apply release {built.version} to {decide.joined(changing)}?")
+        questions.ask(f"Apply release {built.version} to {decide.joined(changing)}?")
     plan = batches.order(site.everything, changing, new, _primary(states))
     targets = {name: Target(built, way) for name, way in _keep(site, states, built).items()}
     rolled = Roll(site, states, targets, new)
@@ -266,7 +262,7 @@ def _bring_part(
             return 0
     Step.say("tests", verdict.said)
     if not options.yes:
-        _ask(f"Apply {parts} to {decide.joined(hosts)}?")
+        questions.ask(f"Apply {parts} to {decide.joined(hosts)}?")
     kept = _keep(site, states, built)
     log = lease.record(built.version, hosts, verdict.tree, verdict.said, said)
     with lease.held(site, log):
@@ -313,7 +309,7 @@ def _roll_back(site: Site, options: argparse.Namespace) -> int:
         return 0
     Step.say("tests", verdict.said)
     if not options.yes:
-        _ask(f"Take the last change of {decide.joined(targets)} back?")
+        questions.ask(f"Take the last change of {decide.joined(targets)} back?")
     rolled = Roll(site, states, targets, is_rollback=True)
     releases = sorted({target.way.release for target in targets.values() if target.way.release})
     said = f"back to {decide.joined(releases) or 'the configuration before'}"
@@ -388,13 +384,3 @@ def _plan(
     summary = decide.plan_summary(results, new)
     Step.say("plan", summary)
     return [name for name, result in results.items() if result.changed], summary
-
-
-def _ask(question: str) -> None:
-    """Return if the person types yes; DeployError otherwise."""
-    try:
-        answer = input(f"\n{question} Type yes: ")
-    except EOFError:
-        answer = ""
-    if answer.strip().lower() != "yes":
-        raise DeployError("Not applied. Nothing was changed.", "Run it again when it is time.")

@@ -9,6 +9,7 @@ import socket
 import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from bootstrap import VENV
 
@@ -61,8 +62,6 @@ class Client:
 
     def url(self, url: str, method: str) -> Answer:
         """Send a request to a URL, which may be of another server."""
-        from urllib.parse import urlsplit
-
         parts = urlsplit(url)
         assert parts.hostname, url
         connection = http.client.HTTPSConnection(

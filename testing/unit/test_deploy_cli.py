@@ -15,7 +15,19 @@ from attestation import Attestation, Figures
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "ansible"))
 
-from deploy import attested, books, cli, gate, lease, partial, run, survey, trees, ways  # noqa: E402
+from deploy import (  # noqa: E402
+    attested,
+    books,
+    cli,
+    gate,
+    lease,
+    partial,
+    run,
+    survey,
+    trees,
+    verify,
+    ways,
+)
 from deploy.decide import HostState, Result  # noqa: E402
 
 if TYPE_CHECKING:
@@ -278,6 +290,23 @@ def test_a_new_host_that_is_not_well_is_a_failure(
 def test_without_a_plan_the_variables_are_still_checked(stage: Stage) -> None:
     assert cli.main(["production", "--yes", "--no-plan"]) == 0
     assert stage.done == ["checks", "build", "apply hg1", "apply proxy1"]
+
+
+@pytest.mark.usefixtures("stage")
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_site_is_verified_when_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    code: int,
+) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(verify.subprocess, "call", lambda words: commands.append(words) or code)
+    assert cli.main(["site", "--yes", "--verify"]) == code
+    assert [words[1:] for words in commands] == [[str(ROOT / "run-tests"), "site:production"]]
+    assert ("back: ./deploy production --rollback" in capsys.readouterr().err) is bool(code)
+    assert cli.main(["site", "--yes"]) == 0
+    assert "To verify the site: ./run-tests site:production" in capsys.readouterr().out
+    assert len(commands) == 1
 
 
 def test_nothing_begins_when_no_question_can_be_asked(
