@@ -24,7 +24,7 @@ def test_a_healthy_web_host_answers(client: Client, each_entrance: Entrance) -> 
     assert json.loads(answer.body)["status"] == "ok", answer.body
 
 
-def test_the_front_page_is_for_everybody_and_bound_by_headers(
+def test_the_front_page_is_for_all_clients_and_bound_by_headers(
     client: Client, each_entrance: Entrance
 ) -> None:
     answer = client.ask(each_entrance, "/")

@@ -34,7 +34,7 @@ def entrance(entrances: list[Entrance]) -> Entrance:
 
 @pytest.fixture(scope="module")
 def public(client: Client, entrance: Entrance) -> list[str]:
-    """Return the repositories that the site lists to everybody."""
+    """Return the repositories that the site lists to all clients."""
     listed = client.json(entrance, "/api/repositories")["repositories"]
     return [str(one["path"]) for one in listed]
 
@@ -58,7 +58,7 @@ def offers(client: Client, entrance: Entrance, public: list[str]) -> Offers:
     return found
 
 
-def test_everybody_is_shown_the_public_repositories_of_the_registry_and_no_others(
+def test_all_clients_see_the_public_repositories_of_the_registry_and_no_others(
     client: Client, entrance: Entrance, public: list[str], registry: str
 ) -> None:
     if not registry:
