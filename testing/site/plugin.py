@@ -36,14 +36,25 @@ PASSWORD: Final = "ANSIBLE_BECOME_PASSWORD_FILE"
 SOCKETS: Final = pytest.StashKey[str]()
 
 
-class SudoByPassword(SshBackend):  # type: ignore[misc]  # published without types
-    """SSH to an account whose sudo asks for a password; it comes through the standard input."""
+class Ssh(SshBackend):  # type: ignore[misc]  # published without types
+    """SSH as Ansible makes it. A password that sudo asks for comes through the standard input."""
 
+    # testinfra (10.2) does not hand its option --ssh-extra-args on to the backend.
+    arguments = ""
     password = b""
 
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)
+        self.ssh_extra_args = self.arguments
+
     def get_sudo_command(self, command: str, sudo_user: str | None) -> str:
-        """Return a command that runs as root."""
-        return str(self.quote("sudo -S -p '' -u %s /bin/sh -c %s", sudo_user or "root", command))
+        """Return a command that runs as root, or as another user."""
+        user = sudo_user or "root"
+        if not self.password:
+            return str(self.quote("sudo -n -u %s /bin/sh -c %s", user, command))
+        # No command shall read the password, also where sudo does not.
+        silent = f"exec </dev/null; {command}"
+        return str(self.quote("sudo -k -S -p '' -u %s /bin/sh -c %s", user, silent))
 
     def run_local(self, command: str, *args: str) -> testinfra.backend.base.CommandResult:
         """Run the command line of ssh on this machine."""
@@ -57,10 +68,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.hosts and config.option.hosts.startswith("ssh://"):
         config.stash[SOCKETS] = tempfile.mkdtemp(prefix="hgfleet-site-")
         shared = "-o ControlMaster=auto -o ControlPersist=60s -o ControlPath="
-        config.option.ssh_extra_args += f" {shared}{config.stash[SOCKETS]}/%C"
+        Ssh.arguments = f"{config.option.ssh_extra_args} {shared}{config.stash[SOCKETS]}/%C"
         if config.option.sudo and os.environ.get(PASSWORD):
-            SudoByPassword.password = password_of(Path(os.environ[PASSWORD]))
-            testinfra.backend.BACKENDS["ssh"] = f"{__name__}.{SudoByPassword.__name__}"
+            Ssh.password = password_of(Path(os.environ[PASSWORD]))
+        testinfra.backend.BACKENDS["ssh"] = f"{__name__}.{Ssh.__name__}"
 
 
 def password_of(file: Path) -> bytes:
@@ -87,7 +98,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     host = testinfra.get_host(
         option.hosts,
         sudo=option.sudo,
-        ssh_extra_args=option.ssh_extra_args,
         ssh_identity_file=option.ssh_identity_file,
     )
     try:
