@@ -2,6 +2,8 @@
 
 Runs on the primary as root (`playbooks/roll/check.yml`); hg runs as the owner of the repositories.
 The smallest public repositories with a changeset are chosen, so that clones of them are quick.
+Those that were pushed to in the last minute come after all others: with a push between the two
+looks, a host that is right differs from the primary.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,9 @@ AS_OWNER = (
 PLAIN = re.compile(r"[A-Za-z0-9._/-]+")
 """Names of files that are in an address as they are."""
 
+QUIET_SECONDS = 60.0
+"""Without a push for that long, a push during the check is unlikely."""
+
 
 def _hg(path: str, *arguments: str) -> bytes:
     done = subprocess.run(
@@ -35,12 +41,23 @@ def _hg(path: str, *arguments: str) -> bytes:
     return done.stdout
 
 
-def _size(path: str) -> int:
-    """Return a size to choose by; 0 without a changeset."""
+def _changelog(path: str) -> tuple[int, float]:
+    """Return the size of the changelog, 0 without a changeset, and when it changed."""
     try:
-        return (ROOT / path / ".hg/store/00changelog.i").stat().st_size
+        found = (ROOT / path / ".hg/store/00changelog.i").stat()
     except OSError:
-        return 0
+        return 0, 0.0
+    return found.st_size, found.st_mtime
+
+
+def choose(changelogs: dict[str, tuple[int, float]], now: float, count: int) -> list[str]:
+    """Return the repositories to compare, by the size and the last change of their changelogs."""
+    ranked = [
+        (now - changed < QUIET_SECONDS, size, path)
+        for path, (size, changed) in changelogs.items()
+        if size
+    ]
+    return [path for _, _, path in sorted(ranked)[:count]]
 
 
 def public(registry: dict[str, Any]) -> list[str]:
@@ -73,5 +90,5 @@ def read(path: str) -> dict[str, object]:
 
 if __name__ == "__main__":
     known = public(json.loads(REGISTRY.read_bytes())) if REGISTRY.is_file() else []
-    chosen = sorted((size, path) for path in known if (size := _size(path)))[: int(sys.argv[1])]
-    print(json.dumps([read(path) for _, path in chosen]))
+    chosen = choose({path: _changelog(path) for path in known}, time.time(), int(sys.argv[1]))
+    print(json.dumps([read(path) for path in chosen]))
