@@ -17,7 +17,8 @@
 | `ways`     | the way back of a host, from its record; pure                          |
 | `trees`    | trees and inventories that are kept for rollbacks                      |
 | `formats`  | whether releases read each other's state; pure                         |
-| `look`, `probe`, `truth`, `haproxy`, `record` | programs that run on hosts          |
+| `look`, `probe`, `truth`, `haproxy`, `record`, `packages` | programs that run on hosts          |
+| `upgrade_os` | packages of Debian instead of a release                              |
 | `verify`   | the tests of a deployed site, after a deploy                           |
 | `questions` | questions to the person at the terminal                               |
 | `run`      | Ansible as a process: state of the hosts, preflight, plan, the real run |

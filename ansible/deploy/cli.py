@@ -24,6 +24,7 @@ from deploy import (
     run,
     survey,
     trees,
+    upgrade_os,
     verify,
     ways,
 )
@@ -49,6 +50,7 @@ examples:
   ./deploy production --release .cache/release/hgfleet-0.1.0-1a2b3c.tar.gz
                                           a release that was built before; needs no Docker
   ./deploy production --verify            the same, then ./run-tests site:production
+  ./deploy production --upgrade-os        packages of Debian, host by host; with --check the plan
   ./deploy production --status            which release each host has, and which it could go back to
   ./deploy production --rollback          each host back to what it had before its last change
   ./deploy production --rollback 0.1.0-1a2b3c
@@ -119,6 +121,11 @@ def build_parser() -> argparse.ArgumentParser:
         const=PREVIOUS,
         help="go back: each host to what it had before its last change, or all to a release",
     )
+    which.add_argument(
+        "--upgrade-os",
+        action="store_true",
+        help="upgrade the packages of Debian instead, host by host, with the restarts they need",
+    )
     return parser
 
 
@@ -139,7 +146,9 @@ def main(arguments: Sequence[str]) -> int:
             return 0
         questions.require_answer(options)
         with _alone(site):
-            code = _rollback(site, options) if options.rollback else _deploy(site, options)
+            steps = _rollback if options.rollback else _deploy
+            steps = upgrade_os.main if options.upgrade_os else steps
+            code = steps(site, options)
         return code or verify.after(site, options)
     except (DeployError, bootstrap.SetupError) as error:
         sys.stdout.flush()

@@ -26,15 +26,6 @@ if TYPE_CHECKING:
     from deploy.run import Built, Site
     from deploy.trees import Kept
 
-CHECKS = 4
-"""Checks of a batch whose only problems pass by themselves.
-
-These are a push on its way to a mirror, and a machine too busy to answer in time.
-"""
-
-BEHIND = "/healthz says 503"
-PASSING = (BEHIND, "wrong data: ", "does not answer: ")
-
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -162,14 +153,8 @@ class Roll:
             if name in (targets or self.targets)
         }
         variables = {"roll_versions": versions, "roll_absent": self._absent(hosts)}
-        verdicts: dict[str, Any] = {}
         with Step("check", decide.joined(hosts)):
-            for _ in range(CHECKS):
-                verdicts = books.check(self.site, hosts, variables)
-                said = [text for one in verdicts.values() for text in one["problems"]]
-                if not said or not all(text.startswith(PASSING) for text in said):
-                    break
-        return verdicts
+            return books.settled(self.site, hosts, variables)
 
     def _absent(self, hosts: Sequence[str]) -> list[str]:
         return [name for name in self.new if name not in hosts]
@@ -179,7 +164,7 @@ class Roll:
         behind = {
             name
             for name, one in verdicts.items()
-            if any(text.startswith(BEHIND) for text in one["problems"])
+            if any(text.startswith(books.BEHIND) for text in one["problems"])
         }
         if behind:
             names = decide.joined(sorted(behind))
