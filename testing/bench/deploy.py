@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Final
 
 from localcluster import release, settings
 
-from testing.deploys.site import Site, second_release
+from testing.deploys.releases import second_release
+from testing.deploys.site import Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

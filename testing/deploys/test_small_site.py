@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from bootstrap import ROOT, VENV
 
-from testing.deploys.site import second_release, version_of
+from testing.deploys.releases import second_release, version_of
 from testing.e2e.command import run, wait_until
 
 if TYPE_CHECKING:

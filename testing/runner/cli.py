@@ -29,6 +29,8 @@ tiers, in the order of a full run:
   deploys     ./deploy over SSH, from blank hosts on (minutes; needs Docker; only when it is named)
   e2e         the service on the local cluster, brought up if need be (minutes; needs Docker)
   faults      the same with parts of the cluster broken on purpose (minutes; needs Docker)
+  rolls       ./deploy over the cluster while clients work (10 minutes a test; needs Docker; only
+              when it is named)
   site        a deployed site, without a change: site:INVENTORY (minutes; only when it is named)
 
 examples:
@@ -66,7 +68,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[tuple[str,
         "tiers",
         nargs="*",
         metavar="TIER[:WORDS]",
-        help="all but deploys and site, if none is named",
+        help="all but deploys, rolls and site, if none is named",
     )
     parser.add_argument(
         "-x", "--exit-first", action="store_true", help="start nothing after the first failure"

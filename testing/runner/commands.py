@@ -29,8 +29,8 @@ PROCESSORS: Final = max(1, min(4, os.cpu_count() or 1))
 REPEAT: Final = ("--reruns", "1", "--reruns-delay", "3")
 """A failed test of real daemons runs once more after 3 s, and the summary names it.
 
-A machine that stalls for seconds fails such a test without a defect of the service. Tests of
-decisions (the tier `unit`) have no such excuse, and a deploy (`deploys`) has to wait for its hosts.
+A machine that stalls for seconds fails such a test without a defect of the service. Decisions
+(`unit`) have no such excuse, and a deploy (`deploys`, `rolls`) has to wait for its hosts.
 """
 
 
@@ -43,7 +43,7 @@ def pytest(
     """
     report = LOGS / f"{tier}-{name}.xml"
     command = python("-m", "pytest", "-v", "--color=no", f"--junit-xml={report}", *arguments)
-    if tier not in ("unit", "deploys"):
+    if tier not in ("unit", "deploys", "rolls"):
         command += REPEAT
     if workers > 1:
         command += ["--numprocesses", str(workers), "--dist", "loadfile"]

@@ -13,9 +13,9 @@
 
 Tests are those of `unit` and `integration`, where the table does not say more.
 
-Tests of `deploys`, `e2e` and `faults` run when they changed themselves. For any other change, but
-for that of `./deploy`, they are left out, and the report says so: bringing the cluster to a changed
-checkout alone takes a minute or two.
+Tests of `deploys`, `e2e`, `faults` and `rolls` run when they changed themselves. For any other
+change, but for that of `./deploy`, they are left out, and the report says so: bringing the cluster
+to a changed checkout alone takes a minute or two.
 """
 
 from __future__ import annotations
@@ -80,9 +80,10 @@ TESTS: Final = {
     "deploys": re.compile(r"testing/deploys/test_\w+\.py"),
     "e2e": re.compile(r"testing/e2e/test_\w+\.py"),
     "faults": re.compile(r"testing/faults/test_\w+\.py"),
+    "rolls": re.compile(r"testing/rolls/test_\w+\.py"),
 }
 
-LATE: Final = ("deploys", "e2e", "faults")
+LATE: Final = ("deploys", "e2e", "faults", "rolls")
 """Tiers whose tests run when they changed themselves."""
 
 

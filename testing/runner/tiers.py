@@ -10,6 +10,7 @@
 | deploys | ./deploy over SSH, from blank hosts on; runs only when it is named | Docker |
 | e2e | the service as a person meets it, on the local cluster | Docker |
 | faults | which services remain while parts of the cluster are broken on purpose | Docker |
+| rolls | ./deploy over the cluster while clients work; runs only when it is named | Docker |
 | site | a deployed site is what its inventory says; runs only when it is named | the site |
 """
 
@@ -100,7 +101,8 @@ def _mypy() -> list[str]:
     The cache is relative, so that two checkouts do not share it.
     """
     typed = ["hgfleet", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "hgext").glob("*.py"))]
-    typed += [f"testing/{name}" for name in ("runner", "tools", "deploys", "e2e", "faults", "site")]
+    tests = ("runner", "tools", "deploys", "e2e", "faults", "rolls", "site")
+    typed += [f"testing/{name}" for name in tests]
     typed += ["ansible/deploy", "docker/attestation.py", "docker/bootstrap.py"]
     typed += ["docker/localcluster"]
     return tool("mypy", "--strict", "--cache-dir", ".cache/mypy", *typed)
@@ -209,7 +211,10 @@ def deploys(words: str, only: Only = None) -> list[Step]:
     return [pytest("deploys", "pytest", *chosen, words=words, workers=PROCESSORS, chatty=True)]
 
 
-# e2e and faults
+# e2e, faults and rolls
+
+ON_CLUSTER: Final = ("-p", "testing.e2e.conftest")
+"""Options of pytest for tests on the cluster in other folders."""
 
 
 def e2e(words: str, only: Only = None) -> list[Step]:
@@ -247,10 +252,16 @@ def shared_cluster(
 
 def faults(words: str, only: Only = None) -> list[Step]:
     """Return the one step of the tier."""
-    shared = ("-p", "testing.e2e.conftest")
     chosen = ["testing/faults"] if only is None else only
     env = cluster_environment()
-    return [shared_cluster("faults", "pytest", *shared, *chosen, words=words, env=env)]
+    return [shared_cluster("faults", "pytest", *ON_CLUSTER, *chosen, words=words, env=env)]
+
+
+def rolls(words: str, only: Only = None) -> list[Step]:
+    """Return the one step of the tier."""
+    chosen = ["testing/rolls"] if only is None else only
+    env = cluster_environment()
+    return [pytest("rolls", "pytest", *ON_CLUSTER, *chosen, words=words, env=env, chatty=True)]
 
 
 TIERS: Final[dict[str, Callable[[str, Only], list[Step]]]] = {
@@ -262,10 +273,11 @@ TIERS: Final[dict[str, Callable[[str, Only], list[Step]]]] = {
     "deploys": deploys,
     "e2e": e2e,
     "faults": faults,
+    "rolls": rolls,
     "site": site.steps,
 }
 
-BY_NAME: Final = frozenset({"deploys", "site"})
+BY_NAME: Final = frozenset({"deploys", "rolls", "site"})
 """Tiers that run only when they are named."""
 
 PARALLEL: Final = {
@@ -281,7 +293,7 @@ A scenario waits for the network, boots and restarts a third of its time. A step
 runs by itself.
 """
 
-COUNTED_BY_PYTEST: Final = frozenset({"unit", "integration", "deploys", "e2e", "faults"})
+COUNTED_BY_PYTEST: Final = frozenset({"unit", "integration", "deploys", "e2e", "faults", "rolls"})
 """Tiers where TIER:WORDS chooses tests (pytest's -k)."""
 
 NAMED_BY_WORDS: Final = frozenset({"site"})

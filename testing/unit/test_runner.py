@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 def test_all_tiers_in_their_order_unless_some_are_named() -> None:
     _, chosen = cli.parse([])
     assert [tier for tier, _ in chosen] == [
-        name for name in tiers.TIERS if name not in ("deploys", "site")
+        name for name in tiers.TIERS if name not in ("deploys", "rolls", "site")
     ]
     assert cli.parse(["deploys"])[1] == [("deploys", "")]
     expected = ["lint", "unit", "goldens", "integration", "roles", "deploys", "e2e", "faults"]
-    assert list(tiers.TIERS) == [*expected, "site"]
+    assert list(tiers.TIERS) == [*expected, "rolls", "site"]
     _, chosen = cli.parse(["e2e", "unit:registry", "unit:keys", "lint"])
     assert chosen == [("lint", ""), ("unit", "registry"), ("unit", "keys"), ("e2e", "")]
 

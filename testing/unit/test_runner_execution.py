@@ -116,6 +116,7 @@ def test_progress_of_the_cluster_is_handed_on(capsys: pytest.CaptureFixture[str]
         (["unit", "roles"], ["build"]),
         (["deploys"], ["build"]),
         (["faults"], ["build", "up"]),
+        (["rolls"], ["build", "up"]),
         (["roles", "e2e", "faults"], ["build", "up"]),
     ],
 )

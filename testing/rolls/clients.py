@@ -1,0 +1,117 @@
+"""Clients that clone, pull and push as long as a deploy takes."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from testing.e2e.command import wait_until
+from testing.faults.mirrors import number_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.people import Clone, Person
+
+REPOSITORY: Final = "e2e/sessions"
+KINDS: Final = ("clone", "pull", "push")
+PAUSE_SECONDS: Final = 2.0
+"""Between two operations of a client, so that a small machine has processors left for the hosts."""
+
+SECONDS: Final = 120
+"""For operations that a busy machine does not hurry."""
+
+
+@dataclass
+class Clients:
+    """A person who pushes over SSH, one who clones and one who pulls over HTTPS, all the time.
+
+    A clone or a pull has failed too if it is without a push that had ended before it began: hosts
+    that may miss a push have to be left out of the proxy.
+    """
+
+    cluster: Cluster
+    folder: Path
+    failed: list[str] = field(default_factory=list)
+    seconds: dict[str, list[float]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
+    """Of each operation that succeeded."""
+    _newest: str = ""
+    """The changeset of the last push that ended."""
+    _numbers: Counter[str] = field(default_factory=Counter)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def __enter__(self) -> Clients:
+        alice, bob = self.cluster.person("alice"), self.cluster.person("bob")
+        pushing = alice.clone(alice.ssh_url(REPOSITORY), self.folder / "pushing")
+        self._push(pushing)
+        pulling = bob.clone(self.cluster.url(REPOSITORY), self.folder / "pulling")
+        for kind, act in (
+            ("clone", lambda: self._clone(bob)),
+            ("pull", lambda: self._pull(pulling)),
+            ("push", lambda: self._push(pushing)),
+        ):
+            self._go_on(kind, act)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(SECONDS)
+
+    def wait_for_more(self) -> None:
+        """Wait until each client has finished another operation, which may have failed."""
+        before = Counter(self._numbers)
+        wait_until(
+            "every client goes on",
+            lambda: all(self._numbers[kind] > before[kind] + 1 for kind in KINDS),
+            SECONDS,
+        )
+
+    @property
+    def said(self) -> str:
+        """The numbers and the slowest operation of each kind, for a report."""
+        return ", ".join(
+            f"{len(times)} of {kind}, {max(times):.1f} s at most"
+            for kind, times in self.seconds.items()
+            if times
+        )
+
+    def _go_on(self, kind: str, act: Callable[[], None]) -> None:
+        def run() -> None:
+            while not self._stop.wait(PAUSE_SECONDS):
+                begin = time.monotonic()
+                try:
+                    act()
+                    self.seconds[kind].append(time.monotonic() - begin)
+                except (AssertionError, OSError) as error:
+                    self.failed.append(f"{kind} at {time.strftime('%H:%M:%S')}: {error}")
+                self._numbers[kind] += 1
+
+        thread = threading.Thread(target=run, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _push(self, work: Clone) -> None:
+        node = work.commit("file", f"{time.time_ns()}\n".encode(), "pushed during a deploy")
+        number_of(work.hg("push").ok().output)
+        self._newest = node
+
+    def _clone(self, person: Person) -> None:
+        place, newest = self.folder / f"clone-{time.monotonic_ns()}", self._newest
+        try:
+            clone = person.clone(self.cluster.url(REPOSITORY), place, "--noupdate")
+            clone.hg("log", "-r", newest, "-T", "{node}").ok()
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+    def _pull(self, clone: Clone) -> None:
+        newest = self._newest
+        clone.hg("pull").ok()
+        clone.hg("log", "-r", newest, "-T", "{node}").ok()
