@@ -52,6 +52,7 @@ class HostState:
     what each release declares, `primary` the host of the site that takes pushes.
     `inputs` is the note of its inputs that the last deploy left (`inputs`), empty without one.
     `extensions` are the files of their extensions, such as 0.1.0-1a2b3c4d5e6f/hgext/access.py.
+    `arrival` is how the controller came, for the checks of the roles (`playbooks/variables.yml`).
     """
 
     provisioned: bool = False
@@ -67,6 +68,7 @@ class HostState:
     formats: Mapping[str, Any] = field(default_factory=dict)
     primary: str = ""
     inputs: Mapping[str, Any] = field(default_factory=dict)
+    arrival: Mapping[str, Any] = field(default_factory=dict)
 
 
 UNKNOWN = HostState(problem="it gave no answer")
@@ -120,28 +122,38 @@ def states_of(output: str) -> dict[str, HostState]:
     for task in (task for play in data["plays"] for task in play["tasks"]):
         for host, answer in task["hosts"].items():
             if answer.get("unreachable") or answer.get("failed"):
-                words = " ".join(str(answer.get("msg", "no reason given")).split())
-                reason = _WORDS_ABOUT_SSH.sub("", words, count=1)
-                result[host] = HostState(problem=textwrap.shorten(reason, 300))
+                said = [answer.get("msg", "no reason given")]
+                # A program that failed has said why; without the accelerator both come as stdout.
+                said += [answer[name] for name in ("stdout", "stderr") if answer.get("rc")]
+                result[host] = HostState(problem=_reason(" ".join(map(str, said))))
             elif task["task"]["name"] == STATE_TASK:
-                message = answer["msg"]
-                result[host] = HostState(
-                    provisioned=bool(message["provisioned"]),
-                    current=str(message["current"]),
-                    releases=tuple(message["releases"]),
-                    registry=str(message["registry"]),
-                    extensions=frozenset(message["extensions"]),
-                    groups=frozenset(message["groups"]),
-                    record=message["record"]["record"],
-                    is_drained=bool(message["record"]["drained"]),
-                    formats=message["record"]["formats"],
-                    primary=str(message["primary"]),
-                    inputs=dict(message["inputs"]),
-                    unfit=tuple(
-                        machine.problems(machine.parse(message["machine"]), message["sudo"])
-                    ),
-                )
+                result[host] = _state(answer["msg"])
     return result
+
+
+def _reason(text: str) -> str:
+    words = " ".join(text.split())
+    return textwrap.shorten(_WORDS_ABOUT_SSH.sub("", words, count=1), 300)
+
+
+def _state(message: Mapping[str, Any]) -> HostState:
+    """Read the message of the task; `host` in it is what `record.py` printed."""
+    host = message["host"]
+    return HostState(
+        provisioned=bool(host["provisioned"]),
+        current=str(host["current"]),
+        releases=tuple(host["releases"]),
+        registry=str(message["registry"]),
+        extensions=frozenset(host["extensions"]),
+        groups=frozenset(host["groups"]),
+        record=host["record"],
+        is_drained=bool(host["drained"]),
+        formats=host["formats"],
+        primary=str(message["primary"]),
+        inputs=dict(message["inputs"]),
+        unfit=tuple(machine.problems(machine.parse(message["machine"]), _reason(message["sudo"]))),
+        arrival=dict(message["arrival"]),
+    )
 
 
 def plain(line: str) -> str:

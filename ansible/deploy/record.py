@@ -1,7 +1,8 @@
 """Read what deploys left on this host, without a package: `record.py` prints a line of JSON.
 
-Runs on a host (`playbooks/state.yml`): the record of the last deploy, a drain of a deploy that did
-not end, and the formats that each release declares.
+Runs on a host (`playbooks/state.yml`): the releases with their extensions and formats, the groups
+at the end of the last run, the record of the last deploy, and a drain of one that did not end. All
+of it in one program, because each task of Ansible costs more than these files.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 RECORD = Path("/etc/hgfleet/deploy.json")
+GROUPS = Path("/etc/hgfleet/groups.json")
 DRAIN = Path("/etc/hgfleet/web.drain")
+CURRENT = Path("/opt/hgfleet/current")
 RELEASES = Path("/opt/hgfleet/releases")
 
 
@@ -29,10 +32,17 @@ def read() -> dict[str, object]:
         drain = DRAIN.read_text("utf-8", "replace")
     except OSError:
         drain = ""
+    releases = [path for path in RELEASES.glob("*") if path.is_dir()]
+    releases.sort(key=lambda path: path.lstat().st_ctime, reverse=True)
     return {
         "record": _json(RECORD),
         "drained": drain.startswith("until="),
-        "formats": {path.parent.name: _json(path) for path in RELEASES.glob("*/formats.json")},
+        "provisioned": GROUPS.is_file(),
+        "groups": _json(GROUPS).get("groups", []),
+        "current": CURRENT.readlink().name if CURRENT.is_symlink() else "",
+        "releases": [path.name for path in releases],
+        "extensions": [str(path.relative_to(RELEASES)) for path in RELEASES.glob("*/hgext/*.py")],
+        "formats": {path.name: _json(path / "formats.json") for path in releases},
     }
 
 

@@ -42,7 +42,7 @@ def look(site: Site, among: Sequence[str], *, planned: bool) -> dict[str, HostSt
     variables: Mapping[str, Sequence[str]] = {}
     if wrong or not planned or decide.new_hosts(known, site.hosts, among, run.parts()):
         with Step("preflight", "checking every variable of every role"):
-            variables = refused_variables(site)
+            variables = refused_variables(site, states)
     validate.require(
         validate.Problems(
             inventory=inventory,
@@ -54,9 +54,11 @@ def look(site: Site, among: Sequence[str], *, planned: bool) -> dict[str, HostSt
     return states
 
 
-def refused_variables(site: Site) -> dict[str, list[str]]:
+def refused_variables(site: Site, states: Mapping[str, HostState]) -> dict[str, list[str]]:
     """Return each sentence of a role's preflight that refuses a variable, with its hosts."""
     command = site.playbook(run.PLAYBOOKS / "variables.yml", "--limit", ",".join(site.hosts))
+    arrivals = {name: state.arrival for name, state in states.items()}
+    command += ["--extra-vars", json.dumps({"preflight_arrivals": arrivals})]
     env = {**run.environment(NOT_BUILT), "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"}
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     try:

@@ -22,20 +22,30 @@ ANSIBLE_GROUPS = frozenset({"all", "ungrouped"})
 SIMILAR = 0.8
 """The least similarity (`difflib`) to a known name at which an unknown one counts as misspelt."""
 
+_NEW_HOST_KEY = (
+    "its host key is not known, or it has changed: compare it on its console, then connect once by"
+    " hand (ssh HOST)"
+)
+_NO_KEY = (
+    "the host takes no key of this user: ansible_user of the inventory, and that account's"
+    " authorized_keys"
+)
+
 HINTS = {
     "REMOTE HOST IDENTIFICATION HAS CHANGED": "its host key is another one than before: compare it"
     " on its console (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub), then ssh-keygen -R HOST",
-    "Host key verification failed": "its host key is not known, or it has changed: compare it on"
-    " its console, then connect once by hand (ssh HOST)",
-    "Permission denied": "the host takes no key of this user: ansible_user of the inventory, and"
-    " that account's authorized_keys",
+    "Host key verification failed": _NEW_HOST_KEY,
+    "unrecognized or mismatching host key": _NEW_HOST_KEY,
+    "Permission denied": _NO_KEY,
+    "SSH password was requested": _NO_KEY,
     "Could not resolve hostname": "its name is in no DNS and no /etc/hosts of the controller:"
     " correct it, or set ansible_host",
     "timed out": "it is down, or a firewall drops the connection: --limit leaves it out",
     "Connection refused": "no SSH server listens on that port: ansible_port of the inventory",
     "No route to host": "it is down, or its address is wrong: base_address, ansible_host",
+    "/usr/bin/python3: ": "Ansible needs it there: apt-get install python3",
 }
-"""Ways out, by words of ssh."""
+"""Ways out, by words of ssh, of the accelerator and of the host's shell."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,7 @@ class Stage:
         yield
         self.under_lock = self.done[before:]
 
-    def refused_variables(self, _site: run.Site) -> dict[str, list[str]]:
+    def refused_variables(self, _site: run.Site, *_: object) -> dict[str, list[str]]:
         self.done.append("checks")
         return self.refused
 

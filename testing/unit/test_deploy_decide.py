@@ -60,18 +60,24 @@ def state_output(hosts: dict[str, dict[str, Any]], *, task: str = decide.STATE_T
 
 
 def test_the_state_of_hosts_is_read() -> None:
-    message = {
+    host = {
         "provisioned": True,
         "groups": ["web", "eu"],
-        "machine": FIT._asdict(),
-        "sudo": "",
         "current": NEW,
         "releases": [NEW, OLD],
-        "registry": "/r.yml",
         "extensions": [f"{NEW}/hgext/access.py"],
-        "record": {"record": {"begun": True}, "drained": True, "formats": {}},
+        "record": {"begun": True},
+        "drained": True,
+        "formats": {},
+    }
+    message = {
+        "host": host,
+        "machine": FIT._asdict(),
+        "sudo": "",
+        "registry": "/r.yml",
         "primary": "hg1",
         "inputs": {"whole": 1.5},
+        "arrival": {"connection": "192.0.2.9 50000 192.0.2.1 22", "moves_to": "2222"},
     }
     states = decide.states_of(
         state_output(
@@ -90,6 +96,7 @@ def test_the_state_of_hosts_is_read() -> None:
         is_drained=True,
         primary="hg1",
         inputs={"whole": 1.5},
+        arrival={"connection": "192.0.2.9 50000 192.0.2.1 22", "moves_to": "2222"},
     )
     assert states["hg2"].problem == "no route to host"
 

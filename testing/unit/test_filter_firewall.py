@@ -132,6 +132,11 @@ def test_the_site_opens_further_ports() -> None:
 # --- refusals ---------------------------------------------------------------------------------
 
 
+def test_a_port_that_is_none_is_told_by_its_variable() -> None:
+    (problem,) = problems("proxy1", proxy1={**HOSTVARS["proxy1"], "proxy_https_port": "https"})
+    assert problem == "proxy_https_port is 'https', expected a port such as 443."
+
+
 def test_the_inventory_of_addresses_has_no_problem() -> None:
     assert [problems(host) for host in GROUPS["all"]] == [[]] * len(GROUPS["all"])
 

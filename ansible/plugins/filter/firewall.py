@@ -89,6 +89,16 @@ def _network(text: str) -> Network | None:
         return None
 
 
+def _wrong_ports(row: Row, variables: Mapping[str, Any]) -> list[str]:
+    values = {name: variables.get(name, default) for name, default in row["ports"].items()}
+    return [
+        f"{name} is {port!r}, expected a port such as 443."
+        for name, value in values.items()
+        for port in (value if isinstance(value, list) else [value])
+        if not str(port).isdecimal()
+    ]
+
+
 def firewall_problems(
     own: Row, host: str, groups: Mapping[str, Sequence[str]], hostvars: Variables
 ) -> list[str]:
@@ -105,6 +115,12 @@ def firewall_problems(
         "base_firewall_addresses."
         for text, place in dict.fromkeys(wanted)
         if _network(text) is None
+    ]
+    problems += [
+        problem
+        for row in table()
+        if listens(row, host, groups)
+        for problem in _wrong_ports(row, ChainMap(own, hostvars[host]))  # type: ignore[arg-type]
     ]
     for entry in own["base_firewall_open"]:
         problems += [

@@ -1,0 +1,62 @@
+"""What deploys left on a host, as the program that runs there reads it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "ansible"))
+
+from deploy import record  # noqa: E402
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder that stands for the root of a host."""
+    for name in ("RECORD", "GROUPS", "DRAIN", "CURRENT", "RELEASES"):
+        path = tmp_path / str(getattr(record, name))[1:]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        monkeypatch.setattr(record, name, path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("host")
+def test_a_blank_host_has_nothing() -> None:
+    assert not any(record.read().values())
+
+
+def test_releases_come_newest_first_with_what_they_declare(host: Path) -> None:
+    releases = host / "opt/hgfleet/releases"
+    for number, version in enumerate(("0.1.0-old", "0.1.0-new")):
+        (releases / version / "hgext").mkdir(parents=True)
+        (releases / version / "hgext/access.py").touch()
+        (releases / version / "formats.json").write_text(f'{{"tokens": {number}}}')
+        (releases / version / "hgext/README").touch()
+    (releases / "last.txt").touch()
+    (host / "opt/hgfleet/current").symlink_to(releases / "0.1.0-old")
+    found = record.read()
+    assert found["current"] == "0.1.0-old"
+    assert found["releases"] == ["0.1.0-new", "0.1.0-old"]
+    assert found["formats"] == {"0.1.0-old": {"tokens": 0}, "0.1.0-new": {"tokens": 1}}
+    assert sorted(map(str, found["extensions"])) == [  # type: ignore[call-overload]
+        "0.1.0-new/hgext/access.py",
+        "0.1.0-old/hgext/access.py",
+    ]
+
+
+def test_a_run_that_came_to_its_end_left_groups_and_a_record(host: Path) -> None:
+    etc = host / "etc/hgfleet"
+    (etc / "groups.json").write_text(json.dumps({"groups": ["web"]}))
+    (etc / "deploy.json").write_text("cut off {")
+    (etc / "web.drain").write_text("until=1\n")
+    found = record.read()
+    assert (found["provisioned"], found["groups"]) == (True, ["web"])
+    assert found["record"] == {}
+    assert found["drained"]
+    # The drain of an operator has no time.
+    (etc / "web.drain").write_text("")
+    assert not record.read()["drained"]
