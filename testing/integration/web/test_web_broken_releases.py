@@ -1,0 +1,93 @@
+"""The check of a deploy finds the web workers of a broken release (`testing/rolls`)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from testing.rolls.releases import BROKEN, Broken
+
+ROOT = Path(__file__).parents[3]
+sys.path.insert(0, str(ROOT / "ansible"))
+
+from deploy import check, probe  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from testing.conftest import WaitFor
+    from testing.integration.web.support import Site
+
+STARTING = [broken for broken in BROKEN if broken.name != "nostart"]
+
+
+@contextmanager
+def served(site: Site, lines: str, name: str, wait_for: WaitFor) -> Iterator[str]:
+    """Serve the site by web workers with these lines more; yield the URL."""
+    source = (ROOT / "hgfleet/web/app.py").read_text()
+    (site.folder / f"{name}.py").write_text(source + lines)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{site.folder}:{ROOT}",
+        "HGFLEET_WEB_REGISTRY": str(site.settings.registry),
+        "HGFLEET_WEB_ROOT": str(site.settings.root),
+        "HGFLEET_WEB_ACCESS_LOG": str(site.settings.access_log),
+        "HGFLEET_WEB_PUBLIC_URL": f"http://127.0.0.1:{port}",
+    }
+    command = [sys.executable, "-m", "gunicorn", "--worker-class", "gthread", "--threads", "8"]
+    command += ["--bind", f"127.0.0.1:{port}", "--no-control-socket", "--log-level", "warning"]
+    command.append(f"{name}:application")
+    server = subprocess.Popen(command, env=environment, start_new_session=True)
+
+    def answers() -> bool:
+        assert server.poll() is None, "gunicorn ended"
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        return True
+
+    try:
+        wait_for("gunicorn listens", answers)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        # A worker whose threads sleep outlives the master.
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait(60)
+
+
+def truth(site: Site) -> list[dict[str, Any]]:
+    """Return what the primary would tell of the site's public repository."""
+    node = site.hg("team/project", "log", "-r", "tip", "-T", "{node}")
+    content = (site.path("team/project") / "two.txt").read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    one = {"path": "team/project", "heads": [node], "tip": node, "file": "two.txt"}
+    return [{**one, "sha256": digest}]
+
+
+@pytest.mark.parametrize("broken", [None, *STARTING], ids=lambda one: one.name if one else "well")
+def test_the_check_names_the_problem_of_a_broken_release(
+    site: Site, broken: Broken | None, wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "CA", None)
+    monkeypatch.setattr(probe, "PAGE_SECONDS", 4.0)
+    lines = broken.lines if broken else ""
+    with (
+        served(site, "", "peer_app", wait_for) as peer,
+        served(site, lines, "changed_app", wait_for) as url,
+    ):
+        found = probe.figures({"url": url, "peers": [peer], "truth": truth(site), "pages": 2})
+    problems = check.web_problems(found, ())
+    if broken is None:
+        assert problems == []
+    else:
+        assert any(text.startswith(broken.reasons) for text in problems), problems
