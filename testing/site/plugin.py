@@ -7,6 +7,7 @@ needing the key of a person; each of them is among the skipped ones, with the re
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -33,11 +34,17 @@ LEFT_OUT: Final = {
 """Markers of tests that a site is spared, and the reasons."""
 
 PASSWORD: Final = "ANSIBLE_BECOME_PASSWORD_FILE"
+SHELL: Final = 'script=$(cat); exec </dev/null; eval "$script"'
+STATUS: Final = b"hgfleet-status="
 SOCKETS: Final = pytest.StashKey[str]()
 
 
 class Ssh(SshBackend):  # type: ignore[misc]  # published without types
-    """SSH as Ansible makes it. A password that sudo asks for comes through the standard input."""
+    """SSH as Ansible makes it. Commands come through the standard input.
+
+    sudo writes its command line to the journal, and some commands of tests have secrets. A password
+    that sudo asks for is the first line. The status comes with the errors: ssh has its own 255.
+    """
 
     # testinfra (10.2) does not hand its option --ssh-extra-args on to the backend.
     arguments = ""
@@ -47,30 +54,29 @@ class Ssh(SshBackend):  # type: ignore[misc]  # published without types
         super().__init__(*args, **kwargs)
         self.ssh_extra_args = self.arguments
 
-    def get_sudo_command(self, command: str, sudo_user: str | None) -> str:
-        """Return a command that runs as root, or as another user."""
-        user = sudo_user or "root"
-        if not self.password:
-            return str(self.quote("sudo -n -u %s /bin/sh -c %s", user, command))
-        # No command shall read the password, also where sudo does not.
-        silent = f"exec </dev/null; {command}"
-        return str(self.quote("sudo -k -S -p '' -u %s /bin/sh -c %s", user, silent))
-
-    def run_local(self, command: str, *args: str) -> testinfra.backend.base.CommandResult:
-        """Run the command line of ssh on this machine."""
-        line = self.encode(self.quote(command, *args))
-        done = subprocess.run(line, shell=True, input=self.password, capture_output=True)  # noqa: S602
-        return self.result(done.returncode, line, done.stdout, done.stderr)
+    def run(self, command: str, *args: str, **_: object) -> testinfra.backend.base.CommandResult:
+        """Run a command, as root where the account is another one."""
+        asks = "-k -S -p ''" if self.password else "-n"
+        sudo = f"sudo {asks} -u root " if self.sudo else ""
+        remote = f"{sudo}/bin/sh -c {shlex.quote(SHELL)}; printf '{STATUS.decode()}%s' $? >&2"
+        words, quoted = self._build_ssh_command(remote)
+        line = self.quote(" ".join(words), *quoted)
+        script = self.encode(self.quote(command, *args))
+        done = subprocess.run(  # noqa: S602  (testinfra joins the words for a shell)
+            line, shell=True, input=self.password + script, capture_output=True
+        )
+        errors, found, status = done.stderr.rpartition(STATUS)
+        if not found:
+            raise RuntimeError(self.result(done.returncode, script, done.stdout, done.stderr))
+        return self.result(int(status), script, done.stdout, errors)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Share one connection per host, and know the password of sudo."""
+    """Share one connection per host."""
     if config.option.hosts and config.option.hosts.startswith("ssh://"):
         config.stash[SOCKETS] = tempfile.mkdtemp(prefix="hgfleet-site-")
         shared = "-o ControlMaster=auto -o ControlPersist=60s -o ControlPath="
         Ssh.arguments = f"{config.option.ssh_extra_args} {shared}{config.stash[SOCKETS]}/%C"
-        if config.option.sudo and os.environ.get(PASSWORD):
-            Ssh.password = password_of(Path(os.environ[PASSWORD]))
         testinfra.backend.BACKENDS["ssh"] = f"{__name__}.{Ssh.__name__}"
 
 
@@ -95,18 +101,25 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if not option.hosts:
         return
     name = os.environ["HGFLEET_SITE_HOST"]
-    host = testinfra.get_host(
-        option.hosts,
-        sudo=option.sudo,
-        ssh_identity_file=option.ssh_identity_file,
-    )
+    identity = option.ssh_identity_file
+    host = testinfra.get_host(option.hosts, sudo=option.sudo, ssh_identity_file=identity)
+    problem = problem_of(host)
+    if problem and os.environ.get(PASSWORD):
+        Ssh.password = password_of(Path(os.environ[PASSWORD]))
+        problem = problem_of(host)
+    if problem:
+        pytest.exit(f"{name} gives the tests no root: {problem}", 1)
+
+
+def problem_of(host: testinfra.host.Host) -> str:
+    """Return why commands do not run as root, empty if they do."""
     try:
         done = host.run("id -u")
     except RuntimeError as error:
         done = error.args[0]
-    if done.stdout.strip() != "0":
-        told = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        pytest.exit(f"{name} gives the tests no root: {told}", 1)
+    if done.stdout.strip() == "0":
+        return ""
+    return str((done.stderr.strip().splitlines() or ["no reason given"])[-1])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
