@@ -75,6 +75,12 @@ class Machines:
             found[host] = " ".join(said.splitlines()[-1].split()[:2])
         return found
 
+    def started(self) -> list[str]:
+        """Return the hosts that have a machine, also where the inventory no longer names them."""
+        label = f"label=hgfleet.cluster={self.name}"
+        shown = ["--filter", label, "--format", '{{.Label "hgfleet.host"}}']
+        return sorted(run(["docker", "ps", *shown], what="Listing machines").split())
+
     def remove(self) -> None:
         """Remove the machines and their network."""
         label = f"label=hgfleet.cluster={self.name}"
