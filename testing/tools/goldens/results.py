@@ -31,7 +31,7 @@ def _stat(args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _slurp(args: Mapping[str, Any]) -> dict[str, Any]:
-    if args["src"] == "/etc/hgfleet/tls/cert.pem":
+    if args["src"].endswith(("/tls/cert.pem", "/next/ca.pem", "/former/ca.pem")):
         return {"msg": "file not found"}
     return {"content": _base64(f"(content of {args['src']})\n")}
 
