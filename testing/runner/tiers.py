@@ -157,9 +157,10 @@ def set_up(tier: str, only: Only = None) -> None:
 def roles(words: str, only: Only = None) -> list[Step]:
     """Return a step per role that has a scenario."""
     found = worktree.scenarios() if only is None else only
-    # Those with the most roles, which take longest, begin first.
+    # Those that take longest begin first: `base`, whose tests change their host over and over and
+    # mostly wait, then those with the most roles.
     carried = worktree.carried_roles()
-    chosen = sorted((n for n in found if words in n), key=lambda name: -len(carried[name]))
+    chosen = sorted((n for n in found if words in n), key=lambda n: (n != "base", -len(carried[n])))
     if not chosen:
         return []
     env = _role_environment()
