@@ -181,6 +181,8 @@ made.serve_forever()
     server.shell("install -d /run/provider")
     unit = "--unit=provider --quiet --collect"
     server.run("systemd-run", *unit.split(), "/usr/bin/python3", "-c", serve).ok()
+    # A provider is beyond the site's firewalls.
+    server.shell("nft insert rule inet hgfleet input tcp dport 9443 accept")
     settings = "/etc/hgfleet/steering.toml"
     write = ["sh", "-c", f"cat >{settings}.new && mv {settings}.new {settings}"]
     before = {host: host.shell(f"cat {settings}") for host in webs}
@@ -212,7 +214,7 @@ made.serve_forever()
         host.shell(
             "rm -f /var/lib/hgfleet-steering/ranges-aws.json; systemctl restart hgfleet-steering"
         )
-    server.shell("systemctl stop provider; rm -r /run/provider")
+    server.shell("systemctl reload hgfleet-firewall; systemctl stop provider; rm -r /run/provider")
 
 
 @pytest.mark.disruptive
