@@ -154,8 +154,9 @@ def leave(
 
 
 def _authorities(named: Collection[str]) -> dict[str, bytes]:
-    """Return the certificates of the CAs in the folders among these paths."""
-    found = (Path(text) / "ca.pem" for text in sorted(named))
+    """Return the certificates of the CAs in the folders among these paths; the names of `base`."""
+    names = ("ca.pem", "next/ca.pem", "former/ca.pem")
+    found = (Path(text) / name for text in sorted(named) for name in names)
     return {str(path): path.read_bytes() for path in found if path.is_file()}
 
 

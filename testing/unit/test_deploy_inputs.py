@@ -269,3 +269,12 @@ def test_the_ca_that_a_first_run_makes_is_in_the_note_of_that_run(
     second = partial.scope(site, built, states, new=[], whole=False)
     assert json.loads(left[0])["inputs"] == json.loads(second.note)["inputs"]
     assert json.loads(left[0]) != json.loads(first.note)
+
+
+def test_a_ca_that_is_to_follow_or_was_before_is_an_input(tmp_path: Path) -> None:
+    seen = []
+    for name in ("ca.pem", "next/ca.pem", "former/ca.pem"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+        seen.append(inputs.of_files(partial._authorities([str(tmp_path)])))
+    assert len(set(seen)) == 3
