@@ -6,33 +6,24 @@ machine then connect to all of these ports, and to some on which nothing should 
 
 from __future__ import annotations
 
-import importlib.util
 import ipaddress
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from bootstrap import ROOT
 
+from testing import loading
 from testing.e2e.command import run
 from testing.e2e.ports import CLOSED, TCP, UDP, listeners, reached
+from testing.runner.hosts import members
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from testing.e2e.cluster import Cluster
     from testing.e2e.host import Host
 
 pytestmark = pytest.mark.alone
 
-_path = ROOT / "ansible/plugins/filter/firewall.py"
-_spec = importlib.util.spec_from_file_location("firewall_of_e2e", _path)
-assert _spec is not None
-assert _spec.loader is not None
-firewall = importlib.util.module_from_spec(_spec)
-sys.modules["firewall_of_e2e"] = firewall
-_spec.loader.exec_module(firewall)
+firewall = loading.module("ansible/plugins/filter/firewall.py")
 
 
 def openings(cluster: Cluster, name: str) -> list[Any]:
@@ -46,16 +37,8 @@ def openings(cluster: Cluster, name: str) -> list[Any]:
         "base_firewall_administrators_ports": [22],
         "base_firewall_open": hostvars[name]["base_firewall_open"],
     }
-    groups = {group: _members(cluster.inventory, group) for group in cluster.inventory}
+    groups = {group: sorted(members(cluster.inventory, group)) for group in cluster.inventory}
     return list(firewall.openings(own, name, groups, hostvars))
-
-
-def _members(inventory: Mapping[str, Any], group: str) -> list[str]:
-    if group in ("all", "_meta"):
-        return list(inventory["_meta"]["hostvars"])
-    content = inventory[group]
-    inner = [name for child in content.get("children", ()) for name in _members(inventory, child)]
-    return [*content.get("hosts", ()), *inner]
 
 
 def allowed(cluster: Cluster, name: str, source: str) -> set[int]:

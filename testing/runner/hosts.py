@@ -51,13 +51,11 @@ def tests_of_hosts(
     variables = inventory["_meta"]["hostvars"]
     assert isinstance(variables, dict)
     groups = {
-        name: _members(inventory, name)
-        for name in sorted(inventory)
-        if name not in ("_meta", "all")
+        name: members(inventory, name) for name in sorted(inventory) if name not in ("_meta", "all")
     }
     result = []
     for host in sorted(variables):
-        own = [name for name, members in groups.items() if host in members]
+        own = [name for name, inside in groups.items() if host in inside]
         present = role_tests(own, exists)
         if present:
             result.append((host, f"{cluster}-{host}", present))
@@ -74,11 +72,12 @@ def role_tests(groups: Iterable[str], exists: Callable[[str], bool]) -> list[str
     return [name for name in tests if exists(name)]
 
 
-def _members(inventory: Mapping[str, Mapping[str, object]], group: str) -> set[str]:
+def members(inventory: Mapping[str, Mapping[str, object]], group: str) -> set[str]:
+    """Return the hosts of a group and of the groups in it, from `ansible-inventory --list`."""
     content = inventory.get(group, {})
     found = set(_strings(content.get("hosts")))
     for child in _strings(content.get("children")):
-        found |= _members(inventory, child)
+        found |= members(inventory, child)
     return found
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import importlib.util
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +12,9 @@ from ansible.errors import AnsibleFilterError
 from hgfleet.directory import publickey
 from hgfleet.directory.filters import DISABLED
 from hgfleet.directory.people import MIN_PASSWORD
+from testing import loading
 
-PLUGIN = Path(__file__).resolve().parents[2] / "ansible/plugins/filter/directory.py"
-_spec = importlib.util.spec_from_file_location("filter_directory", PLUGIN)
-assert _spec is not None
-assert _spec.loader is not None
-directory = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(directory)
+directory = loading.module("ansible/plugins/filter/directory.py")
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
 OTHER = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAEBAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"

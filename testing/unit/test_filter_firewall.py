@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from testing import loading
+
 ROLES = Path(__file__).resolve().parents[2] / "ansible/roles"
-PLUGIN = ROLES.parent / "plugins/filter/firewall.py"
-_spec = importlib.util.spec_from_file_location("filter_firewall", PLUGIN)
-assert _spec is not None
-assert _spec.loader is not None
-firewall = importlib.util.module_from_spec(_spec)
-# A dataclass looks its module up.
-sys.modules["filter_firewall"] = firewall
-_spec.loader.exec_module(firewall)
+firewall = loading.module("ansible/plugins/filter/firewall.py")
 
 GROUPS = {
     "all": ["ldap1", "s3-1", "proxy1", "hg1", "hgweb1", "broker1", "broker2"],

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from ansible.errors import AnsibleFilterError
 
-PLUGIN = Path(__file__).resolve().parents[2] / "ansible/plugins/filter/hostkeys.py"
-_spec = importlib.util.spec_from_file_location("filter_hostkeys", PLUGIN)
-assert _spec is not None
-assert _spec.loader is not None
-hostkeys = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(hostkeys)
+from testing import loading
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+hostkeys = loading.module("ansible/plugins/filter/hostkeys.py")
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from ansible.errors import AnsibleFilterError
 
-PLUGIN = Path(__file__).resolve().parents[2] / "ansible/plugins/filter/rotation.py"
+from testing import loading
+
 VAULT = """\
 # The secrets.
 ---
@@ -22,12 +21,7 @@ other: o1
 
 @pytest.fixture(scope="module")
 def plugin() -> Any:
-    spec = importlib.util.spec_from_file_location("rotation", PLUGIN)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loading.module("ansible/plugins/filter/rotation.py")
 
 
 def test_new_secrets_stand_beside_the_former_ones(plugin: Any) -> None:

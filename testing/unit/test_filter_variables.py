@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-PLUGIN = Path(__file__).resolve().parents[2] / "ansible/plugins/filter/variables.py"
+from testing import loading
+
 KNOWN = {"web_title", "web_public_url", "steering_networks", "base_address"}
 
 
 @pytest.fixture(scope="module")
 def plugin() -> Any:
-    spec = importlib.util.spec_from_file_location("variables", PLUGIN)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loading.module("ansible/plugins/filter/variables.py")
 
 
 @pytest.mark.parametrize(

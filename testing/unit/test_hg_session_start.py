@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import importlib.util
 import threading
 import time
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hgfleet.hg import session_start
+from testing import loading
 
-ROOT = Path(__file__).resolve().parents[2]
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def _switch() -> Any:
-    path = ROOT / "ansible/roles/release/files/switch.py"
-    spec = importlib.util.spec_from_file_location("switch", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loading.module("ansible/roles/release/files/switch.py")
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -17,11 +16,11 @@ import pytest
 import yaml
 
 from hgfleet.registry import schema
+from testing import loading
 
 ROOT = Path(__file__).resolve().parents[2]
 INVENTORIES = ROOT / "ansible/inventories"
 ROLES = ROOT / "ansible/roles"
-FIREWALL = ROOT / "ansible/plugins/filter/firewall.py"
 
 NAMES = sorted(path.parent.name for path in INVENTORIES.glob("*/hosts.yml"))
 
@@ -127,12 +126,7 @@ def test_every_variable_is_one_of_a_role(name: str) -> None:
 
 @pytest.mark.parametrize("name", [SMALL, LARGE])
 def test_the_firewall_of_each_host_has_the_addresses_it_needs(name: str) -> None:
-    spec = importlib.util.spec_from_file_location("firewall_of_inventories", FIREWALL)
-    assert spec is not None
-    assert spec.loader is not None
-    firewall = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = firewall
-    spec.loader.exec_module(firewall)
+    firewall = loading.module("ansible/plugins/filter/firewall.py")
 
     hostvars = listing(name)["_meta"]["hostvars"]
     groups: dict[str, list[str]] = {"all": list(hostvars)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -16,19 +15,14 @@ sys.path.insert(0, str(ROOT / "docker"))
 
 from localcluster import release  # noqa: E402
 
-PLUGIN = ROOT / "ansible/plugins/lookup/built_release.py"
+from testing import loading  # noqa: E402
 
 LAST = {"version": "0.1.0-bbb", "archive": "/c/b.tar.gz", "versitygw": "/c/versitygw-b"}
 
 
 @pytest.fixture(scope="module")
 def plugin() -> Any:
-    spec = importlib.util.spec_from_file_location("built_release", PLUGIN)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loading.module("ansible/plugins/lookup/built_release.py")
 
 
 @pytest.fixture
