@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 UNIT = "hgfleet-objectstore.service"
 ROOT = "/etc/hgfleet/secrets/objectstore-root.env"
-USERS = "/etc/hgfleet/secrets/objectstore-users.json"
+USERS = "/etc/hgfleet/objectstore/users.json"
 
 # Runs on the host: the S3 API as one of the accounts, or without a signature. Prints each answer
 # as JSON. Its start, with boto3, takes as long as ten operations.
@@ -145,9 +145,9 @@ def test_version_is_named_by_its_content_and_nobody_but_root_can_change_it(host:
 
 
 def test_secrets_are_closed_and_in_no_list_of_processes(host: Host, store: Store) -> None:
-    for path in (ROOT, USERS):
+    for path, group, mode in ((ROOT, "root", 0o600), (USERS, "objectstore", 0o640)):
         file = host.file(path)
-        assert (file.user, file.group, file.mode) == ("root", "root", 0o600)
+        assert (file.user, file.group, file.mode) == ("root", group, mode)
     told = host.check_output("ps -eww -o args") + host.check_output("systemctl show %s", UNIT)
     secrets = [store.root["ROOT_SECRET_ACCESS_KEY"]]
     secrets += [user["secret"] for user in store.users.values()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from testing.e2e.people import Clone, Person
 
 REPOSITORY: Final = "e2e/sessions"
-KINDS: Final = ("clone", "pull", "push")
 PAUSE_SECONDS: Final = 2.0
 """Between two operations of a client, so that a small machine has processors left for the hosts."""
 
@@ -39,13 +38,13 @@ class Clients:
     cluster: Cluster
     folder: Path
     failed: list[str] = field(default_factory=list)
-    seconds: dict[str, list[float]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
-    """Of each operation that succeeded."""
+    seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """Of each operation that succeeded, by kind."""
     _newest: str = ""
     """The changeset of the last push that ended."""
     _numbers: Counter[str] = field(default_factory=Counter)
     _stop: threading.Event = field(default_factory=threading.Event)
-    _threads: list[threading.Thread] = field(default_factory=list)
+    _threads: dict[str, threading.Thread] = field(default_factory=dict)
 
     def __enter__(self) -> Clients:
         alice, bob = self.cluster.person("alice"), self.cluster.person("bob")
@@ -57,12 +56,12 @@ class Clients:
             ("pull", lambda: self._pull(pulling)),
             ("push", lambda: self._push(pushing)),
         ):
-            self._go_on(kind, act)
+            self.go_on(kind, act)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        for thread in self._threads:
+        for thread in self._threads.values():
             thread.join(SECONDS)
 
     def wait_for_more(self) -> None:
@@ -70,7 +69,7 @@ class Clients:
         before = Counter(self._numbers)
         wait_until(
             "every client goes on",
-            lambda: all(self._numbers[kind] > before[kind] + 1 for kind in KINDS),
+            lambda: all(self._numbers[kind] > before[kind] + 1 for kind in self._threads),
             SECONDS,
         )
 
@@ -83,7 +82,9 @@ class Clients:
             if times
         )
 
-    def _go_on(self, kind: str, act: Callable[[], None]) -> None:
+    def go_on(self, kind: str, act: Callable[[], None]) -> None:
+        """Repeat an operation until the end; an AssertionError or OSError is a failed one."""
+
         def run() -> None:
             while not self._stop.wait(PAUSE_SECONDS):
                 begin = time.monotonic()
@@ -95,7 +96,7 @@ class Clients:
                 self._numbers[kind] += 1
 
         thread = threading.Thread(target=run, daemon=True)
-        self._threads.append(thread)
+        self._threads[kind] = thread
         thread.start()
 
     def _push(self, work: Clone) -> None:

@@ -55,6 +55,28 @@ def test_the_end_leaves_the_new_secrets_alone(plugin: Any) -> None:
     assert ended == {"web": yaml.safe_load(begun)["web"], "keys": "k1", "other": "o1"}
 
 
+@pytest.mark.parametrize(
+    ("former", "new"),
+    [
+        ("bundles", "bundles-2"),
+        ("bundles-2", "bundles-3"),
+        ("bundles-9", "bundles-10"),
+        ("bundles-east", "bundles-east-2"),
+        ("AKIA0042", "AKIA0042-2"),
+        ("bundles-02", "bundles-02-2"),
+    ],
+)
+def test_the_account_of_a_new_secret_is_counted_up(plugin: Any, former: str, new: str) -> None:
+    begun = yaml.safe_load(
+        plugin.rotation_begun(f"id: {former}\nkey: k1\n", ["id", "key"], accounts=["id"])
+    )
+
+    assert begun["id"] == new
+    assert begun["former_id"] == former
+    assert len(begun["key"]) == 40
+    assert begun["former_key"] == "k1"
+
+
 @pytest.mark.parametrize("vault", ["web: ''\n", "keys: k1\n", "[1]\n"])
 def test_a_missing_secret_is_refused(plugin: Any, vault: str) -> None:
     with pytest.raises(AnsibleFilterError, match="has no secret web"):

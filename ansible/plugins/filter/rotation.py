@@ -1,4 +1,4 @@
-"""Filters of playbooks/rotate.yml: replace secrets in the text of a vault, keeping the former ones.
+"""Filters of playbooks/rotate*.yml: replace secrets in a vault, keeping the former ones.
 
 A vault is YAML with one secret a line (`name: "value"`). Comments and order stay. While a rotation
 is under way, `former_NAME` is the secret that was in force before; a run that finds one goes on
@@ -26,9 +26,13 @@ _LENGTH = 40
 """238 bits of letters and digits, which every consumer takes without quoting."""
 
 
-def rotation_begun(vault: str, names: Iterable[str]) -> str:
-    """Return the vault with a new secret for each name that no rotation has replaced yet."""
-    known = _parse(vault)
+def rotation_begun(vault: str, names: Iterable[str], accounts: Iterable[str] = ()) -> str:
+    """Return the vault with a new secret for each name that no rotation has replaced yet.
+
+    `accounts` are those of the names whose value identifies an account, such as an access key id.
+    A second secret needs an account of its own there; its identifier is the former one, counted up.
+    """
+    known, accounts = _parse(vault), frozenset(accounts)
     for name in names:
         value = known.get(name)
         if not isinstance(value, str) or not value:
@@ -41,10 +45,22 @@ def rotation_begun(vault: str, names: Iterable[str]) -> str:
         line = re.search(rf"(?m)^{re.escape(name)}:.*$", vault)
         if line is None or _parse(line[0]).get(name) != value:
             raise AnsibleFilterError(f"{name} in the vault is not on one line: nothing was changed")
-        new = "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(_LENGTH))
+        new = _counted_up(value) if name in accounts else _secret()
         lines = f"{name}: {json.dumps(new)}\n{FORMER}{name}: {json.dumps(value)}"
         vault = vault[: line.start()] + lines + vault[line.end() :]
     return vault
+
+
+def _secret() -> str:
+    return "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(_LENGTH))
+
+
+def _counted_up(account: str) -> str:
+    """Return the identifier of the next account: "bundles", "bundles-2", "bundles-3"."""
+    base, dash, number = account.rpartition("-")
+    if dash and re.fullmatch(r"[1-9][0-9]{0,5}", number):
+        return f"{base}-{int(number) + 1}"
+    return f"{account}-2"
 
 
 def rotation_ended(vault: str, names: Iterable[str]) -> str:
