@@ -249,7 +249,7 @@ def mitogen_environment(env: dict[str, str]) -> dict[str, str]:
         return {}
     return {
         "ANSIBLE_STRATEGY_PLUGINS": str(ROOT / "ansible/plugins/strategy"),
-        "ANSIBLE_STRATEGY": "mitogen_unpinned",
+        "ANSIBLE_STRATEGY": "mitogen_lean",
         # Every run would warn that strategy plugins will go one day. HGFLEET_MITOGEN=0 shows all.
         "ANSIBLE_DEPRECATION_WARNINGS": "0",
     }
