@@ -6,6 +6,7 @@ import argparse
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 
 import bootstrap
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 EXAMPLES = """\
-tiers, in the order of a full run:
+tiers, in the order of a full run (roles beside faults):
   lint        style, types and house rules (a minute)
   unit        the Python package (seconds)
   goldens     the configuration that site.yml writes, in testing/goldens (a minute)
@@ -124,14 +125,11 @@ def main(arguments: Sequence[str]) -> int:
         preparation.start()
         bootstrap.ensure_controller()
         preparation.controller_ready.set()
-        for tier, words in chosen:
-            began = time.monotonic()
-            failures = preparation.wait_for(tier)
-            if failures:
-                outcomes.append(Outcome(tier, "set-up", failures=failures))
-            else:
-                outcomes += _run_tier(executor, tier, words, options, only.get(tier))
-            walls[tier] = walls.get(tier, 0.0) + time.monotonic() - began
+        for together in tiers.rounds(chosen):
+            done = _run_round(executor, preparation, together, options, only)
+            for (tier, _words), (found, seconds) in zip(together, done, strict=True):
+                outcomes += found
+                walls[tier] = walls.get(tier, 0.0) + seconds
             if options.exit_first and any(outcome.failed for outcome in outcomes):
                 executor.stop("a test failed")
                 break
@@ -158,6 +156,34 @@ def _select(revision: str, named: Sequence[str]) -> Mapping[str, Sequence[str]]:
     selection = select(changed, worktree.sources(names), names, worktree.carried_roles())
     print(report(selection, changed, since, named), flush=True)
     return selection.chosen
+
+
+def _run_round(
+    executor: Executor,
+    preparation: Preparation,
+    together: Sequence[tuple[str, str]],
+    options: argparse.Namespace,
+    only: Mapping[str, Sequence[str]],
+) -> list[tuple[list[Outcome], float]]:
+    """Run tiers at the same time; return the outcomes and the seconds of each."""
+
+    def one(tier: str, words: str) -> tuple[list[Outcome], float]:
+        began = time.monotonic()
+        failures = preparation.wait_for(tier)
+        if failures:
+            found = [Outcome(tier, "set-up", failures=failures)]
+        else:
+            found = _run_tier(executor, tier, words, options, only.get(tier))
+        return found, time.monotonic() - began
+
+    with ThreadPoolExecutor(max_workers=len(together)) as pool:
+        futures = [pool.submit(one, *tier) for tier in together]
+        try:
+            wait(futures)
+        except KeyboardInterrupt:
+            executor.stop()
+            raise
+    return [future.result() for future in futures]
 
 
 def _run_tier(

@@ -294,6 +294,25 @@ A scenario waits for the network, boots and restarts a third of its time. A step
 runs by itself.
 """
 
+BESIDE: Final = {"roles": "faults"}
+"""A tier that fills the processors while another one waits for what broken parts do."""
+
+
+def rounds(chosen: Sequence[tuple[str, str]]) -> list[list[tuple[str, str]]]:
+    """Return the tiers, each with its words, in the order of a run: those of a round together."""
+    names = {tier for tier, _ in chosen}
+    beside = [one for one in chosen if BESIDE.get(one[0]) in names]
+    found: list[list[tuple[str, str]]] = []
+    begun: set[str] = set()
+    for one in chosen:
+        if one in beside:
+            continue
+        with_it = [] if one[0] in begun else [o for o in beside if BESIDE[o[0]] == one[0]]
+        begun.add(one[0])
+        found.append([one, *with_it])
+    return found
+
+
 COUNTED_BY_PYTEST: Final = frozenset({"unit", "integration", "deploys", "e2e", "faults", "rolls"})
 """Tiers where TIER:WORDS chooses tests (pytest's -k)."""
 

@@ -24,6 +24,19 @@ def test_all_tiers_in_their_order_unless_some_are_named() -> None:
     assert chosen == [("lint", ""), ("unit", "registry"), ("unit", "keys"), ("e2e", "")]
 
 
+def test_roles_run_beside_faults_and_by_themselves_without_them() -> None:
+    of = tiers.rounds(cli.parse([])[1])
+    assert of[-1] == [("faults", ""), ("roles", "")]
+    before = ("lint", "unit", "goldens", "integration", "e2e")
+    assert of[:-1] == [[(tier, "")] for tier in before]
+    assert tiers.rounds([("roles", "ssh"), ("e2e", "")]) == [[("roles", "ssh")], [("e2e", "")]]
+    several = cli.parse(["roles:web", "roles:ssh", "faults:clock", "faults:logs"])[1]
+    assert tiers.rounds(several) == [
+        [("faults", "clock"), ("roles", "web"), ("roles", "ssh")],
+        [("faults", "logs")],
+    ]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["units"], ["--jobs", "0"], ["--nonsense"], ["--update"], ["unit", "goldens", "--update"]],
