@@ -34,6 +34,7 @@ examples:
   hgfleet backup restore team/tool --to /srv/hg/repos/team/tool
                                              to its place on a host that has lost it
   hgfleet backup restore-host                everything to its place on a blank host
+  hgfleet backup prune                       remove old backups, on the host that prunes
 
 exit codes: 0 all is well, 69 the store of backups does not answer, 71 a repository has no backup
 that can be restored.
@@ -64,6 +65,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     verify.add_argument("repositories", nargs="*", metavar="REPO", help="these (default: a sample)")
     verify.add_argument("--all", action="store_true", help="every repository")
     add_format(verify)
+    add_format(_add(commands, "prune", "remove old backups of all hosts", _prune))
     _add(commands, "list", "list the backups of this host", _list)
     status = _add(commands, "status", "show what would be lost now", _status)
     status.add_argument("--json", action="store_true", help="for programs")
@@ -106,13 +108,17 @@ def _init(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from hgfleet.backup import run
+    from hgfleet.backup import record, run
     from hgfleet.backup.restic import Restic
 
     settings = load(options.config)
     report = Report(options.format, part="backup")
     started = time.monotonic()
-    outcome = run.Run(settings, Restic(settings), report).run()
+    restic = Restic(settings)
+    if not (settings.state / record.RUNS).exists() and restic.create():
+        # Later a missing repository is a loss that a person has to know of, and the run fails.
+        report.note("created", f"created {settings.repository}", to=settings.repository)
+    outcome = run.Run(settings, restic, report).run()
     for path, reason in sorted(outcome.failed.items()):
         report.step("failed", path, reason, error=reason)
     seconds = time.monotonic() - started
@@ -146,6 +152,19 @@ def _verify(options: argparse.Namespace) -> int:
         repositories=len(chosen),
         failed=len(failed),
     )
+    return FAILED if failed else 0
+
+
+def _prune(options: argparse.Namespace) -> int:
+    from hgfleet.backup.prune import prune
+    from hgfleet.core.errors import UsageError
+
+    settings = load(options.config)
+    if not settings.pruned:
+        raise UsageError("this host prunes no backups: backup_prunes is not set for it")
+    report = Report(options.format, part="backup")
+    failed = prune(settings, report, settings.pruned)
+    report.summary(f"{len(failed)} hosts failed", failed=len(failed))
     return FAILED if failed else 0
 
 

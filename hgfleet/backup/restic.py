@@ -83,6 +83,7 @@ class Restic:
             "RESTIC_PROGRESS_FPS": "0.01",
             "RESTIC_CACERT": str(settings.ca),
             "AWS_SHARED_CREDENTIALS_FILE": str(secret[CREDENTIALS]),
+            "AWS_DEFAULT_REGION": settings.region,
             # It compresses and encrypts on every processor otherwise, beside the pushes.
             "GOMAXPROCS": "1",
         }
@@ -121,10 +122,13 @@ class Restic:
             )
         return done.returncode, done.stdout
 
+    def exists(self) -> bool:
+        """Whether the repository is there."""
+        return self.run("--no-lock", "cat", "config", accepted=(0, 1, MISSING))[0] == 0
+
     def create(self) -> bool:
         """Create the repository unless it is there; say whether it was created."""
-        code, _ = self.run("--no-lock", "cat", "config", accepted=(0, 1, MISSING))
-        if code == 0:
+        if self.exists():
             return False
         self.run("init")
         return True
@@ -141,12 +145,31 @@ class Restic:
 
     def snapshots(self) -> list[Snapshot]:
         """Return the backups of this host, the newest first."""
-        _, out = self.run("--no-lock", "snapshots", f"--host={self._settings.host}", "--json")
         found = [
             Snapshot(one["id"], one["time"], tuple(one["paths"]), tuple(one.get("tags") or ()))
-            for one in json.loads(out) or ()
+            for one in self.raw_snapshots()
         ]
         return sorted(found, key=lambda one: one.time, reverse=True)
+
+    def raw_snapshots(self) -> list[dict[str, Any]]:
+        """Return the backups of this host as restic describes them."""
+        _, out = self.run("--no-lock", "snapshots", f"--host={self._settings.host}", "--json")
+        return json.loads(out) or []
+
+    def locks(self) -> list[dict[str, Any]]:
+        """Return the locks as restic stores them."""
+        _, out = self.run("--no-lock", "list", "locks")
+        return [json.loads(self.run("--no-lock", "cat", "lock", name)[1]) for name in out.split()]
+
+    def prune(self, options: Sequence[str]) -> int:
+        """Remove all locks, and the backups that the options do not keep; return how many.
+
+        The caller has made sure that no backup is under way.
+        """
+        before = len(self.raw_snapshots())
+        self.run("unlock", "--remove-all")
+        self.run("forget", "--prune", *options)
+        return before - len(self.raw_snapshots())
 
     def dump(self, snapshot: str, path: str) -> str | None:
         """Return the content of a file of a backup; None if the backup has no such file."""

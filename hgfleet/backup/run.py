@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.backup import record, repository, states
 from hgfleet.core import files
-from hgfleet.core.errors import HgfleetError, HostError
+from hgfleet.core.errors import HgfleetError, HostError, TemporaryError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -64,14 +64,24 @@ class Run:
         self._known: Data = record.load(settings.state, record.RUNS).get("repositories", {})
 
     def run(self) -> Outcome:
-        """Back up everything; the record of the run is kept. Raises HgfleetError of restic."""
+        """Back up everything; the record of the run is kept. Raises HgfleetError of restic.
+
+        A host has one run at a time: a prune takes the locks of a run for left ones once a later
+        run has ended. Raises TemporaryError if another one is under way.
+        """
+        self._settings.points.mkdir(mode=0o750, parents=True, exist_ok=True)
+        with files.open_folder(self._settings.state) as folder:
+            if not files.try_lock(folder):
+                raise TemporaryError("another backup of this host is under way; try again later")
+            return self._run()
+
+    def _run(self) -> Outcome:
         settings = self._settings
         started = time.time()
         declared = states.declared()
         found = {}
         if states.has_repositories(declared, settings.parts):
             found = dict(repository.find(settings.repositories))
-        settings.points.mkdir(mode=0o750, parents=True, exist_ok=True)
         self._forget(found)
         others = [path for path in states.paths(declared, settings.parts) if Path(path).exists()]
         outcome = Outcome()

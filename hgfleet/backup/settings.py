@@ -21,6 +21,15 @@ CREDENTIALS: Final = "backup-s3"
 
 
 @dataclass(frozen=True)
+class Retention:
+    """Backups that a prune keeps: the newest of each of the last hours, days and months."""
+
+    hours: int = 48
+    days: int = 35
+    months: int = 12
+
+
+@dataclass(frozen=True)
 class Settings:
     """What a host backs up, to where, and how often its backups are restored."""
 
@@ -29,6 +38,8 @@ class Settings:
     """Address of the restic repository, without credentials."""
     parts: frozenset[str]
     """Groups of the inventory that decide which states the host has (`states.toml`)."""
+    region: str = "us-east-1"
+    """Region that requests to an S3 store are signed for."""
     repositories: Path = Path(paths.REPOSITORIES)
     state: Path = Path("/var/lib/hgfleet-backup")
     cache: Path = Path("/var/cache/hgfleet-backup")
@@ -43,6 +54,9 @@ class Settings:
     """Repositories that a drill restores."""
     drill_days: int = 35
     """Age up to which a drill proves the backups of a repository."""
+    pruned: tuple[str, ...] = ()
+    """Hosts whose backups this host prunes."""
+    retention: Retention = Retention()
 
     @property
     def points(self) -> Path:
@@ -52,7 +66,7 @@ class Settings:
 
 def load(path: Path) -> Settings:
     """Read the settings. Raises ConfigurationError that names a wrong setting."""
-    return read(path, parse, "the settings of backup", "the operator handbook shows it, section 12")
+    return read(path, parse, "the settings of backup", "the role `backup` writes it")
 
 
 def parse(table: Table) -> Settings:
@@ -61,6 +75,7 @@ def parse(table: Table) -> Settings:
         host=table.text("host"),
         repository=table.text("repository", expected="the address of a restic repository"),
         parts=frozenset(table.texts("parts")),
+        region=table.text("region", Settings.region),
         repositories=table.file("repositories", Settings.repositories),
         state=table.file("state", Settings.state),
         cache=table.file("cache", Settings.cache),
@@ -73,6 +88,12 @@ def parse(table: Table) -> Settings:
         sample=table.integer("sample", Settings.sample, least=1, most=100_000),
         drill_days=table.integer(
             "drill_days", Settings.drill_days, least=1, most=3650, unit="a number of days"
+        ),
+        pruned=tuple(table.texts("pruned", ())),
+        retention=Retention(
+            hours=table.integer("keep_hours", Retention.hours, least=0, most=100_000),
+            days=table.integer("keep_days", Retention.days, least=1, most=100_000),
+            months=table.integer("keep_months", Retention.months, least=0, most=100_000),
         ),
     )
     if "@" in found.repository.partition("//")[2].partition("/")[0]:

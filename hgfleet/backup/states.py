@@ -38,6 +38,8 @@ class State:
     """Why a state has no backup, or what its backup is."""
     parts: frozenset[str]
     paths: tuple[str, ...]
+    exported: tuple[str, ...]
+    """Folders that the command of an export writes to, which are backed up in place of `paths`."""
     owner: str
     """User that restored files are given to."""
 
@@ -64,12 +66,15 @@ def _state(table: Table) -> State:
         reason=table.text("reason", "-"),
         parts=frozenset(table.texts("parts", ())),
         paths=tuple(table.texts("paths", ())),
+        exported=tuple(table.texts("exported", ())),
         owner=table.text("owner", "root"),
     )
     if found.backup not in KINDS:
         raise table.error("backup", found.backup, f"one of {', '.join(KINDS)}")
     if found.backup == "none" and found.reason == "-":
         raise table.error("reason", None, f"why the state {found.name} needs no backup")
+    if found.backup == "export" and not found.exported:
+        raise table.error("exported", None, f"the folder that the export of {found.name} is in")
     return found
 
 
@@ -78,8 +83,8 @@ def paths(states: Iterable[State], parts: Collection[str]) -> list[str]:
     return sorted(
         path
         for state in states
-        if state.backup == "files" and not state.parts.isdisjoint(parts)
-        for path in state.paths
+        if state.backup in ("files", "export") and not state.parts.isdisjoint(parts)
+        for path in (state.exported if state.backup == "export" else state.paths)
     )
 
 

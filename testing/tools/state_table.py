@@ -31,7 +31,7 @@ HEAD: Final = """\
 ## State
 
 Made by `python -m testing.tools.state_table` from `hgfleet/backup/states.toml`.
-The last column is how `hgfleet backup` backs it up; no role runs that yet.
+The last column is how the role `backup` backs it up.
 
 | state | path | writer | lost if | rebuilt from | backup |
 | --- | --- | --- | --- | --- | --- |

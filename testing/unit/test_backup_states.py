@@ -13,7 +13,7 @@ def test_a_host_backs_up_the_files_of_its_parts() -> None:
     declared = states.declared()
     assert "/etc/hgfleet/ssh" in states.paths(declared, {"ssh", "web"})
     assert states.has_repositories(declared, {"ssh"})
-    assert states.paths(declared, {"directory"}) == []
+    assert states.paths(declared, {"directory"}) == ["/var/lib/hgfleet-backup/directory"]
     assert not states.has_repositories(declared, {"directory"})
 
 
@@ -21,6 +21,10 @@ def test_a_host_backs_up_the_files_of_its_parts() -> None:
     ("change", "message"),
     [
         ({"backup": "some"}, "backup: got 'some', expected one of repositories, files"),
+        (
+            {"backup": "export"},
+            "exported: got nothing, expected the folder that the export of x is in",
+        ),
         ({"backup": "none"}, "reason: got nothing, expected why the state x needs no backup"),
     ],
 )

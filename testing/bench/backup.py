@@ -1,0 +1,143 @@
+"""Cost of an idle backup, and of one repository as of a time, on a host of the cluster.
+
+    ./cluster up
+    PYTHONPATH=.:docker .venv/bin/python testing/bench/backup.py
+    PYTHONPATH=.:docker .venv/bin/python testing/bench/backup.py --repositories 100
+
+Made-up repositories are copied to the first host of the group `backup` that takes pushes, into a
+folder of their own, and backed up to the cluster's store of backups with the host's own account,
+as another host. They have no push log. Repositories of the host are left alone. The objects stay in
+the bucket, whose account cannot delete.
+
+Bars: an idle run over 1,000 repositories takes at most 20 s and 10 s of processor time; a
+repository of 10,000 changesets as of a time is restored and verified within 60 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import repos
+
+from testing.e2e.cluster import Cluster
+from testing.e2e.conftest import environment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from testing.e2e.host import Host
+
+IDLE_BAR_SECONDS: Final = 20.0
+IDLE_BAR_CPU_SECONDS: Final = 10.0
+RESTORE_BAR_SECONDS: Final = 60.0
+SMALL: Final = repos.Size(changesets=20, files=20, tags=1)
+FOLDER: Final = "/var/tmp/hgfleet-bench-backup"
+LARGE: Final = "large"
+
+# Runs on the host: a command and its cost, with that of its children, as JSON.
+MEASURE: Final = """
+import json, resource, subprocess, sys, time
+begin = time.monotonic()
+done = subprocess.run(sys.argv[1:], capture_output=True, text=True)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps({
+    "code": done.returncode, "said": done.stdout + done.stderr,
+    "seconds": time.monotonic() - begin, "cpu": used.ru_utime + used.ru_stime,
+}))
+"""
+
+
+class Cost(NamedTuple):
+    """Cost of one command, in seconds of time and of all processors."""
+
+    seconds: float
+    cpu: float
+    said: str
+
+
+def measured(host: Host, *command: str) -> Cost:
+    """Run a command that must succeed."""
+    found = json.loads(host.run("python3", "-c", MEASURE, *command).ok().stdout)
+    if found["code"] != 0:
+        raise SystemExit(f"{' '.join(command)} ended with {found['code']}: {found['said']}")
+    return Cost(found["seconds"], found["cpu"], found["said"])
+
+
+def hgfleet(host: Host, *words: str) -> Cost:
+    """Run a command of `hgfleet backup` with the settings of the bench."""
+    return measured(host, "hgfleet", "backup", "--config", f"{FOLDER}/backup.toml", *words)
+
+
+def prepare(host: Host, repositories: int, changesets: int) -> None:
+    """Put repositories and settings into the folder of the bench."""
+    with tempfile.TemporaryDirectory() as name:
+        repos.generate(Path(name, "small"), SMALL, 1)
+        large = repos.kept(repos.Size(changesets=changesets))
+        host.run("mkdir", "-p", f"{FOLDER}/repos").ok()
+        for each, place in (("small", Path(name, "small")), (LARGE, large)):
+            target = f"{host.container}:{FOLDER}/repos/{each}"
+            subprocess.run(["docker", "cp", "--quiet", place, target], check=True)
+    host.shell(
+        f"cd {FOLDER}/repos; for n in $(seq 2 {repositories}); do cp -r small $n; done; "
+        f"chown -R hg:hg ."
+    )
+    settings = tomllib.loads(host.shell("cat /etc/hgfleet/backup.toml"))
+    store = settings["repository"].rpartition("/")[0]
+    lines = {
+        "host": "bench",
+        "repository": f"{store}/bench-{uuid.uuid4()}",
+        "region": settings["region"],
+        "parts": ["ssh"],
+        "repositories": f"{FOLDER}/repos",
+        "state": f"{FOLDER}/state",
+        "cache": f"{FOLDER}/cache",
+    }
+    text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in lines.items())
+    host.run("sh", "-c", f"cat > {FOLDER}/backup.toml", stdin=text).ok()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; the exit code is 1 if a bar is missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repositories", type=int, default=1000)
+    parser.add_argument("--changesets", type=int, default=10_000, help="of the large one")
+    parser.add_argument("--rounds", type=int, default=3, help="idle runs")
+    options = parser.parse_args(arguments)
+    host = Cluster(environment()).first("ssh")
+    try:
+        begin = time.monotonic()
+        prepare(host, options.repositories, options.changesets)
+        print(f"prepared in {time.monotonic() - begin:.0f} s", flush=True)
+        first = hgfleet(host, "run")
+        print(f"first run: {first.seconds:.1f} s, {first.cpu:.1f} s of CPU")
+        # A repository that was written a second ago is read once more.
+        hgfleet(host, "run")
+        idle = [hgfleet(host, "run") for _ in range(options.rounds)]
+        seconds, cpu = min(one.seconds for one in idle), min(one.cpu for one in idle)
+        print(f"idle run: {seconds:.1f} s, {cpu:.1f} s of CPU (best of {options.rounds})")
+        now = datetime.now(UTC).isoformat()
+        restored = hgfleet(host, "restore", LARGE, "--at", now, "--to", f"{FOLDER}/restored")
+        print(f"restore: {restored.seconds:.1f} s, {restored.cpu:.1f} s of CPU: {restored.said}")
+    finally:
+        host.run("rm", "-rf", FOLDER)
+    is_met = (
+        seconds <= IDLE_BAR_SECONDS
+        and cpu <= IDLE_BAR_CPU_SECONDS
+        and restored.seconds <= RESTORE_BAR_SECONDS
+    )
+    print("bars met" if is_met else "a bar is missed")
+    return 0 if is_met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

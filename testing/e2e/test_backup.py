@@ -1,0 +1,162 @@
+"""A backup beside pushes: what it restores, and what would be lost without the newest pushes."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.host import Host
+    from testing.e2e.people import Clone
+
+REPOSITORY: Final = "e2e/backup"
+UNIT: Final = "hgfleet-backup.service"
+PRUNE: Final = "hgfleet-backup-prune.service"
+HG: Final = "/opt/hgfleet/current/bin/hg"
+PYTHON: Final = "/opt/hgfleet/current/bin/python"
+LAST: Final = 3
+"""Pushes after the backup."""
+
+# Runs on the pruner: the lock of the bucket, and the statements about its writers, as JSON.
+LOCKED: Final = """
+import json
+from pathlib import Path
+from hgfleet.backup.bucket_lock import Bucket
+from hgfleet.backup.settings import DEFAULT_PATH, load
+bucket = Bucket(load(DEFAULT_PATH), Path("/etc/hgfleet/secrets/backup-s3"))
+lock = bucket._call("get_object_lock_configuration")["ObjectLockConfiguration"]
+policy = json.loads(bucket._call("get_bucket_policy")["Policy"])
+print(json.dumps({
+    "retention": lock["Rule"]["DefaultRetention"]["Mode"],
+    "statements": sorted(
+        one["Sid"] for one in policy["Statement"] if "hg-backup" in json.dumps(one["Principal"])
+    ),
+}))
+"""
+
+
+def push(work: Clone) -> str:
+    """Push a changeset on the one before; return its node."""
+    node = work.commit("file.txt", uuid.uuid4().bytes * 100, "one of many")
+    work.hg("push").ok()
+    return node
+
+
+class Pushes:
+    """Pushes without pause, from a thread; `nodes` are the heads that the repository had."""
+
+    def __init__(self, work: Clone) -> None:
+        self._work = work
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._push)
+        self.nodes: list[str] = []
+        self.error: BaseException | None = None
+
+    def __enter__(self) -> Pushes:
+        self.nodes.append(push(self._work))
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _push(self) -> None:
+        try:
+            while not self._end.is_set():
+                self.nodes.append(push(self._work))
+        except AssertionError as error:
+            self.error = error
+
+
+@pytest.fixture
+def primary(cluster: Cluster) -> Host:
+    """The host that takes pushes."""
+    return cluster.first("ssh")
+
+
+@pytest.fixture
+def pruner(cluster: Cluster) -> Host:
+    """The host that removes old backups."""
+    found = [
+        host for host in cluster.all("backup") if host.run("systemctl", "cat", PRUNE).code == 0
+    ]
+    assert len(found) == 1
+    return found[0]
+
+
+@pytest.fixture
+def work(cluster: Cluster, tmp_path: Path) -> Clone:
+    """A clone to push from."""
+    alice = cluster.person("alice")
+    return alice.clone(alice.ssh_url(REPOSITORY), tmp_path / "work")
+
+
+def test_a_backup_beside_pushes_restores_to_a_state_that_the_repository_had(
+    primary: Host, work: Clone
+) -> None:
+    cursor = primary.journal_cursor()
+    with Pushes(work) as pushes:
+        before = len(pushes.nodes)
+        primary.systemctl("start", UNIT).ok()
+    ended = datetime.now(UTC)
+    assert pushes.error is None
+    assert len(pushes.nodes) > before, "no push came during the backup"
+    done = [
+        line for line in primary.journal_after(cursor, f"--unit={UNIT}") if "backup.done" in line
+    ]
+    assert len(done) == 1, done
+    assert " failed=0 " in done[0]
+    later = [push(work) for _ in range(LAST)]
+
+    said = primary.run("hgfleet", "backup", "restore", REPOSITORY, "--at", ended.isoformat()).ok()
+    folder = said.stdout.partition(":")[0]
+    try:
+        heads = primary.run(
+            HG, "-R", folder, "log", "--hidden", "-r", "heads(all())", "-T", "{node}\n"
+        ).ok()
+        assert heads.stdout.split() == [
+            node for node in pushes.nodes[before - 1 :] if node in heads.stdout
+        ], f"{heads}\nis no state at or after the begin of the backup: {pushes.nodes}"
+        # The diff of heads names what the running repository has.
+        assert f"+ {later[-1]}  a head of the running repository alone" in said.stdout
+        assert "verified, from the backup of" in said.stdout
+        owner = primary.shell(f"stat -c %U:%G {folder} {folder}/.hg/store/00changelog.i")
+        assert owner.split() == ["hg:hg"] * 2
+    finally:
+        primary.run("rm", "-r", folder).ok()
+
+    primary.run("hgfleet", "backup", "verify", REPOSITORY).ok()
+    status = primary.run("hgfleet", "backup", "status", "--json")
+    lost = json.loads(status.stdout)["lost"][REPOSITORY]
+    unsaved = len(pushes.nodes) + LAST - pushes.nodes.index(heads.stdout.strip()) - 1
+    assert lost["reason"] == ""
+    assert lost["site"] == unsaved
+    # The mirrors have every push.
+    assert lost["host"] == 0
+
+
+def test_a_prune_removes_old_backups_from_another_host(primary: Host, pruner: Host) -> None:
+    """The account of the primary cannot delete, and not even remove its locks."""
+    # The newest of an hour is kept: of two runs at most one ends the hour before.
+    for _ in range(3):
+        primary.systemctl("start", UNIT).ok()
+    before = primary.run("hgfleet", "backup", "list").ok().stdout.splitlines()
+
+    pruner.systemctl("start", PRUNE).ok()
+
+    after = primary.run("hgfleet", "backup", "list").ok().stdout.splitlines()
+    assert after[0] == before[0]
+    assert set(after) < set(before)
+    # Writers are let in again, and objects are locked again.
+    primary.systemctl("start", UNIT).ok()
+    found = json.loads(pruner.run(PYTHON, "-c", LOCKED).ok().stdout)
+    assert found == {"retention": "GOVERNANCE", "statements": ["WritersCreate", "WritersList"]}

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from hgfleet.backup.lock_removal import running
+
+NOW = datetime(2026, 11, 24, 12, 0, tzinfo=UTC)
+
+
+def lock(time: str) -> dict[str, Any]:
+    return {"time": f"2026-11-24T{time}.123456789Z", "exclusive": False, "hostname": "hg1"}
+
+
+def snapshot(begin: str, end: str | None) -> dict[str, Any]:
+    summary = {"backup_start": begin, "backup_end": f"2026-11-24T{end}.5Z"} if end else None
+    return {"time": f"2026-11-24T{begin}.5Z", "summary": summary}
+
+
+@pytest.mark.parametrize(
+    ("locks", "snapshots", "expected"),
+    [
+        # Without a lock nothing runs, and before the first snapshot every lock counts.
+        ([], [], []),
+        (["11:59:00"], [], ["11:59:00"]),
+        # Left by the backup that ended, with one that it renewed.
+        (["11:40:00", "11:45:00"], [("11:40:01", "11:46:00")], []),
+        # The next one runs.
+        (["11:40:00", "11:50:00"], [("11:40:01", "11:46:00")], ["11:50:00"]),
+        # The newest end counts, in any order.
+        (["11:50:00"], [("11:51:00", "11:52:00"), ("11:40:01", "11:46:00")], []),
+        # Killed, and stale.
+        (["11:29:59"], [("10:00:00", "10:01:00")], []),
+        # Of a restic that does not record the end.
+        (["11:50:00", "11:50:03"], [("11:50:01", None)], ["11:50:03"]),
+    ],
+)
+def test_a_lock_counts_until_a_later_backup_has_ended(
+    locks: list[str], snapshots: list[tuple[str, str | None]], expected: list[str]
+) -> None:
+    found = running([lock(one) for one in locks], [snapshot(*one) for one in snapshots], NOW)
+    assert found == [f"2026-11-24T{one}.123456789Z" for one in expected]
+
+
+def test_times_of_another_zone_are_compared_as_moments() -> None:
+    taken = {"time": "2026-11-24T13:50:00+02:00"}
+    assert running([taken], [snapshot("11:40:01", "11:46:00")], NOW) == [taken["time"]]
+    assert running([taken], [snapshot("11:40:01", "11:51:00")], NOW) == []

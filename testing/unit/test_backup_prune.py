@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hgfleet.backup import prune as module
+from hgfleet.backup.prune import of_host, options, prune
+from hgfleet.backup.settings import Retention, Settings
+from hgfleet.core.errors import TemporaryError
+from hgfleet.core.report import Report
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SETTINGS = Settings("store", "s3:https://s3/backup/store", frozenset(), pruned=("hg1", "hg2"))
+RUNNING = [{"time": "2099-01-01T00:00:00Z"}]
+
+
+class Store:
+    """The restic repositories of all hosts; `locks` are those that each look finds."""
+
+    def __init__(self, *locks: list[dict[str, str]]) -> None:
+        self._locks = list(locks)
+        self.pruned: list[list[str]] = []
+        self.is_unlocked = False
+
+    def exists(self) -> bool:
+        return True
+
+    def locks(self) -> list[dict[str, str]]:
+        return self._locks.pop(0) if self._locks else []
+
+    def raw_snapshots(self) -> list[dict[str, Any]]:
+        return []
+
+    def prune(self, words: list[str]) -> int:
+        assert self.is_unlocked
+        self.pruned.append(words)
+        return 1
+
+    def unlocked(self) -> Iterator[None]:
+        self.is_unlocked = True
+        yield
+        self.is_unlocked = False
+
+
+def prepare(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
+    import contextlib
+
+    class Bucket:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        unlocked = staticmethod(contextlib.contextmanager(store.unlocked))
+
+    monkeypatch.setattr(module, "Bucket", Bucket)
+    monkeypatch.setattr(module, "of_host", lambda _settings, _host: store)
+
+
+def test_the_backups_of_each_host_are_pruned_once_none_is_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, slept = Store([], RUNNING), list[float]()
+    prepare(monkeypatch, store)
+    assert prune(SETTINGS, Report(part="backup"), SETTINGS.pruned, sleep=slept.append) == []
+    assert len(store.pruned) == 2
+    assert len(slept) == 1
+    assert not store.is_unlocked
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        # Under way all the time; begun after the look at every host, before writers are refused.
+        [RUNNING],
+        [[], [], RUNNING],
+    ],
+)
+def test_nothing_is_pruned_beside_a_backup(
+    monkeypatch: pytest.MonkeyPatch, looks: list[list[dict[str, str]]]
+) -> None:
+    store = Store(*looks)
+    prepare(monkeypatch, store)
+    with pytest.raises(TemporaryError, match="under way since 2099"):
+        prune(SETTINGS, Report(part="backup"), SETTINGS.pruned, patience=0)
+    assert store.pruned == []
+
+
+def test_each_host_has_its_place_beside_the_others() -> None:
+    environment = of_host(SETTINGS, "hg1").environment()
+    assert environment["RESTIC_REPOSITORY"] == "s3:https://s3/backup/hg1"
+
+
+def test_retention_is_of_hours_days_and_months() -> None:
+    found = options(Retention(hours=1, days=2, months=3))
+    assert {"--keep-hourly=1", "--keep-daily=2", "--keep-monthly=3"} <= set(found)
