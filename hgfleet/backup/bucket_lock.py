@@ -1,8 +1,8 @@
 """Object lock of the bucket of backups, and its pause for a prune.
 
-A bucket with a default retention refuses every account to replace or delete an object. For the time of
-a prune the retention is off, and a statement in the policy of the bucket refuses new objects of the
-hosts instead, so no host can replace one meanwhile. A bucket with versioning needs neither: a
+A bucket with a default retention refuses every account to replace or delete an object. For the time
+of a prune the retention is off, and a statement in the policy of the bucket refuses new objects of
+the hosts instead, so no host can replace one meanwhile. A bucket with versioning needs neither: a
 replaced object has its former version.
 """
 
