@@ -71,7 +71,8 @@ def show(site: Site) -> str:
     """Return the deploy log and the lock, as the hosts have them; DeployError if none answers."""
     answers, problems = _ask(site, site.hosts, {"action": "show"})
     if not answers:
-        raise DeployError(f"No host told its deploy log:\n{_lines(problems)}", run.VAULT_HINT)
+        told = _lines(problems)
+        raise DeployError(f"No host told its deploy log:\n{told}", run.way_out(told))
     shown = [history.Shown(**answer) for answer in answers.values()]
     text = history.table(shown)
     if problems:

@@ -54,6 +54,13 @@ VAULT_HINT = (
 )
 
 
+def way_out(said: str) -> str:
+    """Return the way out of an error of Ansible's that comes before it asks a host."""
+    if "decrypt" in said.lower():
+        return VAULT_HINT
+    return "Nothing was changed. Correct what Ansible names above, then run the same command again."
+
+
 @dataclass(frozen=True, slots=True)
 class Built:
     """A release, for the variables of the inventory that look it up in the environment."""
@@ -154,9 +161,10 @@ def read_site(
 
 def _listing(path: Path, *options: str) -> str:
     command = ["ansible-inventory", *sources(path), "--list", *options]
-    return bootstrap.run(
-        command, what="Reading the inventory", way_out=VAULT_HINT, env=environment()
-    )
+    try:
+        return bootstrap.run(command, what="Reading the inventory", env=environment())
+    except bootstrap.SetupError as error:
+        raise DeployError(str(error), way_out(str(error))) from None
 
 
 def require_no_dangling_link(folder: Path) -> None:
@@ -198,7 +206,7 @@ def read_states(site: Site) -> dict[str, HostState]:
     except ValueError:
         said = (done.stderr + done.stdout).strip().splitlines()[-25:]
         tail = "\n".join(f"  | {line}" for line in said)
-        raise DeployError(f"Asking the hosts failed:\n{tail}", VAULT_HINT) from None
+        raise DeployError(f"Asking the hosts failed:\n{tail}", way_out(tail)) from None
 
 
 def take_archive(archive: Path) -> Built:

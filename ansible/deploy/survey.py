@@ -65,7 +65,7 @@ def refused_variables(site: Site, states: Mapping[str, HostState]) -> dict[str, 
         return validate.refusals(done.stdout)
     except ValueError:
         said = " ".join((done.stderr + done.stdout).split())[-600:]
-        raise DeployError(f"Checking the variables failed: {said}", run.VAULT_HINT) from None
+        raise DeployError(f"Checking the variables failed: {said}", run.way_out(said)) from None
 
 
 def refused_registries(site: Site, states: Mapping[str, HostState]) -> list[str]:

@@ -94,7 +94,7 @@ def read(said: str) -> list[Machine]:
         said_last = (asked.stderr + asked.stdout).strip().splitlines()[-1:]
         bootstrap.fail(
             f"The variables of {', '.join(missing)} in {said} have no values: {said_last}.",
-            run.VAULT_HINT,
+            run.way_out(str(said_last)),
         )
     return found
 

@@ -174,7 +174,7 @@ BEFORE_THE_SITE = [
     Mistake(
         "the inventory is no YAML",
         lambda site: (site / "hosts.yml").write_text("all: [") and None,
-        "hosts.yml",
+        "Correct what Ansible names above",
     ),
     Mistake("no host is left", _nothing, "leaves no host", ("--limit", "hg9")),
     Mistake(
