@@ -27,8 +27,9 @@ def test_clients_meet_the_host_keys_that_are_published(host: Host, here: Machine
     words = ["ssh-keyscan", "-T", "10", "-t", "ed25519,rsa", "-p", str(here.ssh_port)]
     met = run([*words, here.address]).ok().stdout.splitlines()
     offered = {" ".join(line.split()[1:3]) for line in met if not line.startswith("#")}
-    assert offered == published(host)
-    assert offered
+    assert {line.split()[0] for line in offered} == {"ssh-ed25519", "ssh-rsa"}
+    # During a rotation, keys are published that are not in use yet.
+    assert offered <= published(host)
 
 
 def test_a_stranger_is_asked_for_a_key_and_refused(

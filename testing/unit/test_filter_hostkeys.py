@@ -90,3 +90,37 @@ def test_what_is_no_host_key_or_no_name_is_refused(key: str, name: str) -> None:
 def test_a_damaged_key_has_no_record() -> None:
     with pytest.raises(AnsibleFilterError, match="not base64"):
         hostkeys.sshfp(["ssh-ed25519 AAA"], ["hg1"])
+
+
+DAY = 86400.0
+
+
+@pytest.mark.parametrize(
+    ("files", "step", "days_left"),
+    [
+        ({"known_hosts": 0.0}, "begin", 0),
+        ({}, "begin", 0),
+        # Made and not published: the run broke off.
+        ({"next_rsa": 5.0, "known_hosts": 4.0}, "begin", 0),
+        ({"next_rsa": 5.0}, "begin", 0),
+        # Published at 10 days.
+        ({"next_rsa": 9 * DAY, "known_hosts": 10 * DAY}, "wait", 4),
+        ({"next_rsa": 9 * DAY, "known_hosts": 6.5 * DAY + 9 * DAY}, "wait", 10),
+        ({"next_rsa": DAY, "known_hosts": 6 * DAY}, "finish", 0),
+        # The public half was not moved any more.
+        ({"next_rsa.pub": DAY, "known_hosts": 19 * DAY}, "finish", 0),
+        # Of the other type.
+        ({"next_ed25519": DAY, "known_hosts": 2 * DAY}, "begin", 0),
+    ],
+)
+def test_the_next_host_key_is_used_when_clients_had_time_to_learn_it(
+    files: dict[str, float], step: str, days_left: int
+) -> None:
+    found = hostkeys.rotation_step(files, "rsa", 20 * DAY, "14")
+
+    assert found == {"step": step, "days_left": days_left}
+
+
+def test_without_a_wait_the_second_run_finishes() -> None:
+    files = {"next_ed25519": 100.0, "known_hosts": 100.0}
+    assert hostkeys.rotation_step(files, "ed25519", 100.5, 0)["step"] == "finish"

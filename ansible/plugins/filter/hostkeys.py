@@ -1,4 +1,4 @@
-"""Filters of the role `ssh`: host keys in the two forms in which clients can learn them first.
+"""Filters for host keys: the two forms in which clients can learn them first, and their rotation.
 
 `known_hosts` is what a person or a machine appends to its own file; SSHFP records (RFC 4255) are
 for the site's zone, where a client looks with `VerifyHostKeyDNS yes` if the zone is signed.
@@ -9,19 +9,22 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import math
 import re
 from typing import TYPE_CHECKING
 
 from ansible.errors import AnsibleFilterError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
 ALGORITHMS = {"ssh-rsa": 1, "ssh-ed25519": 4}
 """Of the host keys that the role makes, by IANA's registry of SSHFP algorithms."""
 
 SHA256 = 2
 """Type of the fingerprint. Type 1 is SHA-1, which no client needs any more."""
+
+_SECONDS_OF_A_DAY = 86400
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,251}[A-Za-z0-9])?")
 
@@ -42,6 +45,24 @@ def sshfp(keys: Iterable[str], names: Iterable[str]) -> list[str]:
         if not re.fullmatch(r"[0-9.]+|.*:.*", name)
         for kind, blob in found
     ]
+
+
+def rotation_step(
+    files: Mapping[str, float], kind: str, now: float, days: int | str
+) -> dict[str, str | int]:
+    """Return the next step of a rotation on a host, from its files: name to time of change.
+
+    `begin` makes `next_KIND` and publishes it, `finish` lets it take the place of `host_KIND`.
+    In between, `wait` lasts until it has been in `known_hosts` for that many days, so that clients
+    learn it. A run that broke off is continued: a key is made and not published, or half moved.
+    """
+    made, published = files.get(f"next_{kind}"), files.get("known_hosts")
+    if made is None:
+        return {"step": "finish" if f"next_{kind}.pub" in files else "begin", "days_left": 0}
+    if published is None or published < made:
+        return {"step": "begin", "days_left": 0}
+    left = math.ceil(int(days) - (now - published) / _SECONDS_OF_A_DAY)
+    return {"step": "wait" if left > 0 else "finish", "days_left": max(left, 0)}
 
 
 def _parts(key: str) -> tuple[str, str]:
@@ -73,6 +94,10 @@ def _host(name: str, port: int) -> str:
 class FilterModule:
     """What Ansible looks for."""
 
-    def filters(self) -> dict[str, Callable[..., list[str]]]:
+    def filters(self) -> dict[str, Callable[..., object]]:
         """Return the filters by name."""
-        return {"hostkeys_known_hosts": known_hosts, "hostkeys_sshfp": sshfp}
+        return {
+            "hostkeys_known_hosts": known_hosts,
+            "hostkeys_rotation_step": rotation_step,
+            "hostkeys_sshfp": sshfp,
+        }
