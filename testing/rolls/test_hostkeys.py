@@ -81,7 +81,7 @@ def host(cluster: Cluster) -> Iterator[Host]:
     try:
         yield hosts[0]
     finally:
-        # A rotation to the former key that is published already, whatever the test has left.
+        # A rotation to the former key, which counts as published whichever state is left.
         move = f"mv -f {FOLDER}/test_ed25519"
         for host in hosts:
             host.shell(

@@ -1,0 +1,29 @@
+"""Write the effective configuration of the running cluster into this folder."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def main() -> None:
+    """Write every page, and remove pages that no host has any more."""
+    sys.path.insert(0, str(ROOT / "docker"))
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.conftest import environment
+    from testing.effective.reading import FOLDER, pages
+
+    found = pages(Cluster(environment()))
+    for path in FOLDER.rglob("*.txt"):
+        if str(path.relative_to(FOLDER)) not in found:
+            path.unlink()
+    for name, text in found.items():
+        (FOLDER / name).parent.mkdir(exist_ok=True)
+        (FOLDER / name).write_text(text)
+    print(f"{len(found)} pages in {FOLDER}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""Text that commands print, without the values that differ by run, time and machine. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_RUN: Final = re.compile(
+    r"^(?:entryUUID|entryCSN|contextCSN|createTimestamp|modifyTimestamp|creatorsName|modifiersName)"
+    r": .*\n?",
+    re.MULTILINE,
+)
+_DEBIAN_SCHEMA: Final = re.compile(r"^dn: cn=\{\d+\}(core|cosine|nis|inetorgperson),cn=schema,")
+_CREDENTIALS: Final = re.compile(r'(credentials=)"?[^"\s]+"?|(olcRootPW:: ?)\S+')
+_TABLE: Final = re.compile(r"^table (\S+ \S+) \{\n.*?^\}\n?", re.MULTILINE | re.DOTALL)
+_ENGINE_TABLES: Final = ("ip nat", "ip6 nat")
+"""Of the container engine: its own resolver."""
+
+
+def ldif(text: str) -> str:
+    """Return entries without their histories; of the schemas of Debian's package, the name."""
+    found = []
+    for entry in _RUN.sub("", text).strip().split("\n\n"):
+        name, *attributes = _CREDENTIALS.sub(r"\1\2<secret>", entry).splitlines()
+        # Attributes stand in the order in which they were written, which differs after an upgrade.
+        found.append("\n".join([name, *([] if _DEBIAN_SCHEMA.match(name) else sorted(attributes))]))
+    return "\n\n".join(found)
+
+
+def own_tables(text: str) -> str:
+    """Return the tables of a ruleset that are not the container engine's."""
+    tables = [found[0].strip() for found in _TABLE.finditer(text) if found[1] not in _ENGINE_TABLES]
+    return "\n".join(tables)
+
+
+def differing_sections(text: str) -> str:
+    """Return the first section, and of each further one the lines that the first has not."""
+    first, *further = text.strip().split("\n\n")
+    same = set(first.splitlines())
+    cut = ["\n".join(line for line in one.splitlines() if line not in same) for one in further]
+    return "\n\n".join([first, *cut])
+
+
+def of_any_machine(text: str) -> str:
+    """Return settings of hg without the number that the role takes from the processors."""
+    return re.sub(r"(?m)^(hgfleet\.admission-slots)=\d+$", r"\1=<processors>", text.strip())
+
+
+def named(text: str, values: Mapping[str, str]) -> str:
+    """Return the text with the name of each value of this cluster in its place, longest first."""
+    for value, name in sorted(values.items(), key=lambda pair: -len(pair[0])):
+        text = re.sub(rf"(?<![0-9A-Za-z]){re.escape(value)}(?![0-9A-Za-z])", f"<{name}>", text)
+    return text

@@ -1,0 +1,84 @@
+"""Pages of the running cluster: what the programs of each host say, by HOST/PART.txt."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from testing.effective import clean
+from testing.effective.parts import PARTS
+from testing.tools.goldens.report import is_same
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from testing.e2e.cluster import Cluster
+
+FOLDER: Final = Path(__file__).parent
+HEAD: Final = "# Told by the hosts of the cluster: .venv/bin/python -m testing.effective\n"
+AT_ONCE: Final = 4
+
+
+def values(env: Mapping[str, str], state: Path) -> dict[str, str]:
+    """Return names for the values of one cluster: its network, its ports and its secrets."""
+    found = {env["HGFLEET_CLUSTER_NETWORK"]: "network", env["HGFLEET_CLUSTER_NAME"]: "cluster"}
+    for name, value in env.items():
+        if name.endswith("_PORT"):
+            found[f"127.0.0.1:{value}"] = f"published {name}"
+        elif name.endswith("_URL"):
+            found.setdefault(urlsplit(value).netloc, f"published {name}")
+    for path in (*(state / "secrets").glob("*"), *(state / "passwords").glob("*")):
+        if words := path.read_text().split():
+            found[words[0]] = f"secret {path.name}"
+    return found
+
+
+def members(inventory: Mapping[str, Any], group: str) -> Iterator[str]:
+    """Yield the hosts of a group and of its children."""
+    found = inventory.get(group, {})
+    yield from found.get("hosts", ())
+    for child in found.get("children", ()):
+        yield from members(inventory, child)
+
+
+def pages(cluster: Cluster) -> dict[str, str]:
+    """Return each page by its path."""
+    env = cluster.env
+    known = values(env, Path(env["HGFLEET_KEYS"]).parent)
+    told = cluster.inventory["_meta"]["hostvars"]
+    asked = [
+        (part, name)
+        for part, one in PARTS.items()
+        for name in sorted(set(members(cluster.inventory, one.group)))
+    ]
+
+    def ask(pair: tuple[str, str]) -> str:
+        part, name = pair
+        text = cluster.host(name).shell(PARTS[part].script)
+        return clean.named(PARTS[part].cleaned(text), known)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        texts = dict(zip(asked, pool.map(ask, asked), strict=True))
+    addresses = {name: clean.named(told[name]["base_address"], known) for name in told}
+    return shared(texts, addresses)
+
+
+def shared(texts: Mapping[tuple[str, str], str], addresses: Mapping[str, str]) -> dict[str, str]:
+    """Return pages by path; hosts that differ by name and address alone share the first's."""
+    found: dict[str, list[tuple[str, list[str]]]] = {}
+    for (part, name), text in texts.items():
+        if not text:
+            continue
+        for first, same in found.setdefault(part, []):
+            if is_same(first, (same[0], addresses[same[0]]), text, (name, addresses[name])):
+                same.append(name)
+                break
+        else:
+            found[part].append((text, [name]))
+    return {
+        f"{same[0]}/{part}.txt": f"{HEAD}# {' '.join(same)}\n{text}\n"
+        for part, ones in found.items()
+        for text, same in ones
+    }
