@@ -101,7 +101,7 @@ def _mypy() -> list[str]:
     The cache is relative, so that two checkouts do not share it.
     """
     typed = ["hgfleet", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "hgext").glob("*.py"))]
-    tests = ("runner", "tools", "deploys", "e2e", "faults", "rolls", "site")
+    tests = ("runner", "tools", "deploys", "e2e", "effective", "faults", "rolls", "site")
     typed += [f"testing/{name}" for name in tests]
     typed += ["ansible/deploy", "docker/attestation.py", "docker/bootstrap.py"]
     typed += ["docker/localcluster"]
