@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hgfleet.backup import point, restore, states
 from hgfleet.core.errors import HgfleetError, HostError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from hgfleet.backup.point import Point
     from hgfleet.backup.restic import Restic, Snapshot
     from hgfleet.backup.settings import Settings
     from hgfleet.backup.states import State
     from hgfleet.core.report import Report
+
+_INSTANT_SECONDS: Final = 0.001
 
 
 def restore_host(
@@ -27,11 +31,16 @@ def restore_host(
     A repository with changesets is left alone: this host has not lost it. Raises HgfleetError if
     there is no backup.
     """
-    snapshot = next(restore.candidates(restic.snapshots(), "", at), None)
-    if snapshot is None:
+    points = (
+        (one, _points(settings, restic, one))
+        for one in restore.candidates(restic.snapshots(), "", at)
+    )
+    chosen = choose(points, at)
+    if chosen is None:
         raise HostError("no backup of this host up to that time; `hgfleet backup list` shows all")
+    snapshot, repositories, at = chosen
     failed = _restore_files(settings, restic, report, snapshot, states.declared())
-    for path in _repositories(settings, restic, snapshot):
+    for path in repositories:
         place = settings.repositories / path
         try:
             if has_changesets(place):
@@ -53,6 +62,26 @@ def restore_host(
     return failed
 
 
+def choose(
+    backups: Iterable[tuple[Snapshot, Sequence[Point]]], at: float | None
+) -> tuple[Snapshot, list[str], float | None] | None:
+    """Choose the newest backup of a host, given all with their points from the newest on.
+
+    A host that was deployed blank backs its empty repositories up before it is restored. Such
+    backups are passed over, for repositories too: the last value is the time that they begin
+    after. A host that never had a changeset is restored from its newest backup.
+    """
+    newest = None
+    limit = at
+    for snapshot, points in backups:
+        found = snapshot, sorted(one.path for one in points), limit
+        if any(one.changesets for one in points):
+            return found
+        newest = newest or found
+        limit = datetime.fromisoformat(snapshot.time).timestamp() - _INSTANT_SECONDS
+    return newest
+
+
 def has_changesets(repository: Path) -> bool:
     """Whether a repository is there and has any changeset."""
     try:
@@ -61,12 +90,12 @@ def has_changesets(repository: Path) -> bool:
         return False
 
 
-def _repositories(settings: Settings, restic: Restic, snapshot: Snapshot) -> list[str]:
-    """Return the repositories that a backup has a recovery point of."""
+def _points(settings: Settings, restic: Restic, snapshot: Snapshot) -> list[Point]:
+    """Return the recovery points of a backup."""
     with tempfile.TemporaryDirectory(prefix="hgfleet-restore.") as name:
         restic.restore(snapshot.id, str(settings.points), Path(name))
         folder = Path(name + str(settings.points))
-        return sorted(point.parse(file.read_bytes()).path for file in folder.glob("*.json"))
+        return [point.parse(file.read_bytes()) for file in folder.glob("*.json")]
 
 
 def _restore_files(

@@ -200,6 +200,26 @@ def test_a_backup_counts_once_a_drill_has_restored_it(host: Host, repository: st
         host.check_output("rm -r %s", f"{REPOSITORIES}/{repository}")
 
 
+@pytest.mark.disruptive
+def test_a_host_gets_lost_repositories_back(host: Host, repository: str) -> None:
+    """The command for a host that lost its disk; repositories with changesets stay as they are."""
+    place = f"{REPOSITORIES}/{repository}"
+    try:
+        run(host)
+        host.check_output("rm -r %s", place)
+        done = host.run("hgfleet backup restore-host --format events")
+        assert done.rc == 0, done.stdout + done.stderr
+        lines = [line for line in done.stdout.splitlines() if f"repository={repository} " in line]
+        assert len(lines) == 1, done.stdout
+        assert "event=backup.restored" in lines[0]
+        assert "changesets=1" in lines[0]
+        restored = host.run("runuser -u hg -- env HGRCPATH= %s -R %s verify", HG, place)
+        assert restored.rc == 0, restored.stdout + restored.stderr
+        assert "checked 1 changesets" in restored.stdout
+    finally:
+        host.check_output("rm -rf %s", place)
+
+
 @pytest.mark.changes
 def test_the_host_cannot_delete_or_replace_a_backup(host: Host, source: dict[str, Any]) -> None:
     run(host)

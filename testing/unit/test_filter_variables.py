@@ -35,6 +35,7 @@ def test_a_misspelt_name_is_named_with_the_one_meant(plugin: Any, name: str, sen
     [
         *("ansible_user", "cluster_network", "inventory_hostname", "group_names", "our_title"),
         *("vault_directory_keys_password", "environment", "web", "__registered", "_web_ready"),
+        "__web_title",
     ],
 )
 def test_names_of_others_are_left_alone(plugin: Any, name: str) -> None:

@@ -28,11 +28,13 @@ def misspelt(names: Iterable[str], known: Collection[str]) -> list[str]:
     """Return a sentence for each name that was meant to be one of the known variables.
 
     These are the names with the prefix of a role (`web_`), and those that differ from a variable by
-    a letter or two (`wbe_title`).
+    a letter or two (`wbe_title`). Names with `__` in front are results of earlier tasks.
     """
     prefixes = {name.partition("_")[0] for name in known}
     sentences = []
     for name in sorted(set(names) - set(known)):
+        if name.startswith("__"):
+            continue
         prefix, underscore, _ = name.partition("_")
         is_of_a_role = bool(underscore) and prefix in prefixes
         near = difflib.get_close_matches(name, known, 1, 0.6 if is_of_a_role else SIMILAR)

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from hgfleet.backup.host import choose
+from hgfleet.backup.point import Point
+from hgfleet.backup.restic import Snapshot
+from hgfleet.backup.restore import candidates, moment
+
+
+def backup(time: str, **changesets: int) -> tuple[Snapshot, list[Point]]:
+    points = [Point(path=path, time=0.0, changesets=n, tip="") for path, n in changesets.items()]
+    return Snapshot(time, f"2026-11-24T{time}:00+00:00", (), ("all",)), points
+
+
+GOOD = backup("12:00", b=3, a=0)
+BLANK = [backup("14:00", a=0, b=0), backup("13:00")]
+
+
+def test_the_newest_backup_with_a_changeset_is_chosen() -> None:
+    chosen = choose([*BLANK, GOOD, backup("11:00", a=1)], None)
+    assert chosen is not None
+    snapshot, repositories, limit = chosen
+    assert (snapshot.id, repositories) == ("12:00", ["a", "b"])
+    # Of a repository too, no backup of the blank host is taken.
+    snapshots = [one for one, _ in (*BLANK, GOOD)]
+    assert [one.id for one in candidates(snapshots, "", limit)] == ["12:00"]
+
+
+def test_without_a_blank_one_the_time_stays_that_of_the_operator() -> None:
+    at = moment("2026-11-24T12:30+00:00")
+    for given in (None, at):
+        chosen = choose([GOOD], given)
+        assert chosen is not None
+        assert chosen[2] == given
+
+
+def test_a_host_that_never_had_a_changeset_is_restored_from_its_newest_backup() -> None:
+    chosen = choose(BLANK, None)
+    assert chosen is not None
+    assert chosen[0].id == "14:00"
+    assert chosen[2] is None
+    assert choose([], None) is None
