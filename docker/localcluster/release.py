@@ -154,8 +154,12 @@ def _build(
 
 
 def prune(keep: Release) -> None:
-    """Remove archives of earlier versions from the cache; wheels and binaries stay."""
-    for archive in keep.archive.parent.glob("hgfleet-*.tar.gz"):
+    """Remove archives of earlier versions from the cache, and differences between versions.
+
+    Wheels and binaries stay.
+    """
+    folder = keep.archive.parent
+    for archive in (*folder.glob("hgfleet-*.tar.gz"), *folder.glob("hgfleet-*-to-*")):
         if archive != keep.archive:
             archive.unlink()
 
