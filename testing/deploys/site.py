@@ -21,7 +21,7 @@ from localcluster import images
 
 from testing.deploys.machines import ACCOUNT, ADMIN_PORTS, Machines
 from testing.e2e.cluster import Cluster
-from testing.e2e.command import Result
+from testing.e2e.command import Result, wait_until
 from testing.e2e.command import run as run_command
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ class Site:
         after = change(before)
         assert after != before, f"{path} stays as it is:\n{before}"
         path.write_text(after)
+        self.__dict__.pop("_listing", None)
 
     def write(self, name: str, variables: Mapping[str, Any]) -> None:
         """Write a file of variables."""
@@ -235,6 +236,18 @@ class Site:
             yield
         finally:
             run(["docker", "unpause", container], what=f"Resuming {host}")
+
+    def kill(self, host: str) -> None:
+        """End every process of a machine at once, as a loss of power does."""
+        run(["docker", "kill", self.machines.container(host)], what=f"Killing {host}")
+
+    def boot(self, host: str) -> None:
+        """Start a machine that was killed, and wait until its units have started."""
+        container = self.machines.container(host)
+        run(["docker", "start", container], what=f"Starting {host}")
+        state = ["docker", "exec", container, "systemctl", "is-system-running"]
+        settled = ("running", "degraded")
+        wait_until(f"{host} has booted", lambda: run_command(state).stdout.strip() in settled, 120)
 
     def releases(self) -> dict[str, str]:
         """Return the current release of every host."""

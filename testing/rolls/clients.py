@@ -37,6 +37,7 @@ class Clients:
 
     cluster: Cluster
     folder: Path
+    repository: str = REPOSITORY
     failed: list[str] = field(default_factory=list)
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     """Of each operation that succeeded, by kind."""
@@ -48,9 +49,9 @@ class Clients:
 
     def __enter__(self) -> Clients:
         alice, bob = self.cluster.person("alice"), self.cluster.person("bob")
-        pushing = alice.clone(alice.ssh_url(REPOSITORY), self.folder / "pushing")
+        pushing = alice.clone(alice.ssh_url(self.repository), self.folder / "pushing")
         self._push(pushing)
-        pulling = bob.clone(self.cluster.url(REPOSITORY), self.folder / "pulling")
+        pulling = bob.clone(self.cluster.url(self.repository), self.folder / "pulling")
         for kind, act in (
             ("clone", lambda: self._clone(bob)),
             ("pull", lambda: self._pull(pulling)),
@@ -107,7 +108,7 @@ class Clients:
     def _clone(self, person: Person) -> None:
         place, newest = self.folder / f"clone-{time.monotonic_ns()}", self._newest
         try:
-            clone = person.clone(self.cluster.url(REPOSITORY), place, "--noupdate")
+            clone = person.clone(self.cluster.url(self.repository), place, "--noupdate")
             clone.hg("log", "-r", newest, "-T", "{node}").ok()
         finally:
             shutil.rmtree(place, ignore_errors=True)

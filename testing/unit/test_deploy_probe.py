@@ -29,7 +29,11 @@ TRUTH: list[dict[str, Any]] = [
         "sha256": hashlib.sha256(b"content").hexdigest(),
     }
 ]
-RIGHT = {"/r?cmd=heads": HEAD.encode() + b"\n", f"/r/raw-file/{HEAD}/README": b"content"}
+HEADS = "/r?cmd=heads"
+RIGHT: dict[str, bytes | int | str] = {
+    HEADS: HEAD.encode() + b"\n",
+    f"/r/raw-file/{HEAD}/README": b"content",
+}
 
 
 class Web(ThreadingHTTPServer):
@@ -88,10 +92,51 @@ def test_answers_as_on_the_primary_are_no_problem(web: Web) -> None:
 def test_other_answers_are_wrong_data(web: Web) -> None:
     web.answers = dict.fromkeys(RIGHT, b"0" * 40)
     host = asked(web)
-    heads, file = probe.content(host, TRUTH)
-    assert heads == "r: heads 000000000000, on the primary 111111111111"
-    assert file == "r: README of 111111111111 differs"
+    assert probe.content(host, TRUTH) == ["r: heads 000000000000, on the primary 111111111111"]
+    web.answers[HEADS] = RIGHT[HEADS]
+    assert probe.content(host, TRUTH) == ["r: README of 111111111111 differs"]
     assert host.errors == []
+
+
+NEWER = "2" * 40
+PUSHED = {
+    **RIGHT,
+    HEADS: NEWER.encode(),
+    f"/r?cmd=known&nodes={HEAD}": b"1",
+    f"/r?cmd=known&nodes={NEWER}": b"1",
+}
+"""Of a host, and of the primary, after a push since the primary was asked for its heads."""
+
+
+def test_a_push_since_the_primary_was_read_is_no_wrong_data(web: Web) -> None:
+    web.answers = dict(PUSHED)
+    assert probe.content(asked(web), TRUTH, asked(web)) == []
+    assert probe.content(asked(web), TRUTH) == []
+
+
+@pytest.mark.parametrize("unknown", [HEAD, NEWER])
+def test_a_host_without_a_push_or_with_one_of_its_own_has_wrong_data(
+    web: Web, unknown: str
+) -> None:
+    web.answers = {**PUSHED, f"/r?cmd=known&nodes={unknown}": b"0"}
+    wrong = ["r: heads 222222222222, on the primary 111111111111"]
+    assert probe.content(asked(web), TRUTH, asked(web)) == wrong
+
+
+def test_a_host_that_says_it_is_empty_has_wrong_data(web: Web) -> None:
+    web.answers = {**PUSHED, HEADS: b"0" * 40}
+    web.answers[f"/r?cmd=known&nodes={'0' * 40}"] = b"1"
+    assert probe.content(asked(web), TRUTH, asked(web)) != []
+
+
+def test_many_changesets_are_asked_for_in_parts(web: Web) -> None:
+    nodes = [f"{number:040x}" for number in range(probe.NODES_AT_ONCE + 1)]
+    first = "+".join(nodes[:-1])
+    web.answers[f"/r?cmd=known&nodes={first}"] = b"1" * probe.NODES_AT_ONCE
+    web.answers[f"/r?cmd=known&nodes={nodes[-1]}"] = b"1"
+    assert probe.knows(asked(web), "r", nodes)
+    web.answers[f"/r?cmd=known&nodes={nodes[-1]}"] = b"0"
+    assert not probe.knows(asked(web), "r", nodes)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +170,7 @@ def test_the_time_of_a_page_is_that_of_an_answer(web: Web) -> None:
 
 def test_a_slow_host_is_asked_for_few_pages(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     web.answers = {"/": b"a page", "/healthz": b"{}"}
-    question = {"url": asked(web).url, "peers": [], "truth": [], "pages": 20}
+    question = {"url": asked(web).url, "peers": [], "primary": "", "truth": [], "pages": 20}
     assert len(probe.figures(question)["seconds"]) == 20
     monkeypatch.setattr(probe, "PAGES_SECONDS", 0)
     assert len(probe.figures(question)["seconds"]) == probe.FEWEST_PAGES

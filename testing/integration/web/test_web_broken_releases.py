@@ -85,9 +85,27 @@ def test_the_check_names_the_problem_of_a_broken_release(
         served(site, "", "peer_app", wait_for) as peer,
         served(site, lines, "changed_app", wait_for) as url,
     ):
-        found = probe.figures({"url": url, "peers": [peer], "truth": truth(site), "pages": 2})
+        found = probe.figures(
+            {"url": url, "peers": [peer], "primary": peer, "truth": truth(site), "pages": 2}
+        )
     problems = check.web_problems(found, ())
     if broken is None:
         assert problems == []
     else:
         assert any(text.startswith(broken.reasons) for text in problems), problems
+
+
+def test_pushes_during_the_check_are_no_problem_of_a_release(
+    site: Site, wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "CA", None)
+    before = truth(site)
+    site.commit("team/project", "three.txt")
+    with served(site, "", "pushed_app", wait_for) as url:
+        host = probe.Asked(url)
+        assert probe.content(host, before, host) == []
+        # A host without the push that the primary had already.
+        ahead = [{**before[0], "heads": ["1" * 40]}]
+        (wrong,) = probe.content(host, ahead)
+        assert wrong.startswith("team/project: heads ")
+    assert host.errors == []
