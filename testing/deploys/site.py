@@ -249,6 +249,16 @@ class Site:
         settled = ("running", "degraded")
         wait_until(f"{host} has booted", lambda: run_command(state).stdout.strip() in settled, 120)
 
+    def require_restart(self, host: str) -> None:
+        """Note that a machine has to restart, as a package does, and let it boot by itself."""
+        container = self.machines.container(host)
+        run(["docker", "update", "--restart=always", container], what=f"Setting up {host}")
+        self.on(host, "echo linux-image > /run/reboot-required.pkgs; touch /run/reboot-required")
+
+    def booted_at(self, host: str) -> str:
+        """Return when the units of a machine began to start, on a clock that goes on."""
+        return self.on(host, "systemctl show --property=UserspaceTimestampMonotonic --value")
+
     def releases(self) -> dict[str, str]:
         """Return the current release of every host."""
         script = "basename $(readlink /opt/hgfleet/current || echo none)"
