@@ -26,14 +26,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from localcluster import release, settings
+from localcluster import release
 
 from testing.deploys.releases import second_release
-from testing.deploys.site import Site
+from testing.deploys.small import small_site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from testing.deploys.site import Site
     from testing.e2e.command import Result
 
 WITHOUT: Final = {"HGFLEET_MITOGEN": "0"}
@@ -101,21 +102,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--plain", action="store_true", help="measure without the accelerator too")
     options = parser.parse_args()
-    cluster = settings.load() or settings.ensure(running=False)
     built = release.ensure()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        network = cluster.network.replace("10.213.", "10.216.")
-        name = f"{cluster.name}-bench"
-        site = Site.make("production-small.example", folder, name, network)
-        try:
-            site.start()
+        with small_site(folder, "bench") as site:
             print(
                 f"| {len(site.hosts)} hosts | seconds | CPU | bar | |", "| --- " * 5 + "|", sep="\n"
             )
             rows = kinds(site, built, folder, plain=options.plain)
-        finally:
-            site.machines.remove()
     missed = [row for row in rows if row.problem or (row.bar is not None and row.seconds > row.bar)]
     return int(bool(missed))
 

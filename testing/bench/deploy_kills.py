@@ -21,11 +21,15 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from localcluster import release, settings
+from localcluster import release
 
 from testing.deploys.releases import second_release, version_of
-from testing.deploys.site import Site
+from testing.deploys.small import small_site
+
+if TYPE_CHECKING:
+    from testing.deploys.site import Site
 
 
 def killed_after(site: Site, archive: Path, seconds: float) -> str:
@@ -96,19 +100,12 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20, help="how many runs are killed")
     parser.add_argument("--seed", type=int, default=1, help="of the moments")
     options = parser.parse_args()
-    cluster = settings.load() or settings.ensure(running=False)
     built = release.ensure()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        network = cluster.network.replace("10.213.", "10.219.")
-        name = f"{cluster.name}-kills"
-        site = Site.make("production-small.example", folder, name, network)
-        try:
-            site.start()
-            second = second_release(built.archive, folder, "second")
-            bad = kills(site, (built.archive, second), options.kills, options.seed, folder)
-        finally:
-            site.machines.remove()
+        with small_site(folder, "kills") as site:
+            archives = (built.archive, second_release(built.archive, folder, "second"))
+            bad = kills(site, archives, options.kills, options.seed, folder)
     print(f"{bad} of {options.kills} kills were not made good by the next run")
     return int(bool(bad))
 
