@@ -173,7 +173,8 @@ def _run_round(
         if failures:
             found = [Outcome(tier, "set-up", failures=failures)]
         else:
-            found = _run_tier(executor, tier, words, options, only.get(tier))
+            jobs = tiers.jobs(tier, options.jobs, is_alone=len(together) == 1)
+            found = _run_tier(executor, (tier, words), options, only.get(tier), jobs)
         return found, time.monotonic() - began
 
     with ThreadPoolExecutor(max_workers=len(together)) as pool:
@@ -188,11 +189,12 @@ def _run_round(
 
 def _run_tier(
     executor: Executor,
-    tier: str,
-    words: str,
+    chosen_tier: tuple[str, str],
     options: argparse.Namespace,
     only: Sequence[str] | None,
+    jobs: int,
 ) -> list[Outcome]:
+    tier, words = chosen_tier
     try:
         tiers.set_up(tier, only)
         if options.update:
@@ -207,7 +209,6 @@ def _run_tier(
         steps = [step for step in steps if words in step.name]
     if options.exit_first:
         steps = [step.ending_at_first_failure() for step in steps]
-    jobs = (options.jobs or tiers.PARALLEL[tier]) if tier in tiers.PARALLEL else 1
     outcomes = executor.run_all(steps, jobs, first_only=options.exit_first)
     return chosen(outcomes) if chooses else outcomes
 

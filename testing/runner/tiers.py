@@ -298,6 +298,17 @@ BESIDE: Final = {"roles": "faults"}
 """A tier that fills the processors while another one waits for what broken parts do."""
 
 
+def jobs(tier: str, asked: int | None, *, is_alone: bool) -> int:
+    """Return how many steps of a tier run at a time; `asked` is the number that a person gave.
+
+    Beside another tier these are no more than there are processors: tests of faults measure how
+    long people wait.
+    """
+    if tier not in PARALLEL:
+        return 1
+    return asked or (PARALLEL[tier] if is_alone else min(PARALLEL[tier], PROCESSORS))
+
+
 def rounds(chosen: Sequence[tuple[str, str]]) -> list[list[tuple[str, str]]]:
     """Return the tiers, each with its words, in the order of a run: those of a round together."""
     names = {tier for tier, _ in chosen}

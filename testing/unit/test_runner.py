@@ -37,6 +37,13 @@ def test_roles_run_beside_faults_and_by_themselves_without_them() -> None:
     ]
 
 
+def test_a_tier_beside_another_one_runs_fewer_steps_at_a_time() -> None:
+    assert tiers.jobs("roles", None, is_alone=True) == tiers.PROCESSORS + 1
+    assert tiers.jobs("roles", None, is_alone=False) == tiers.PROCESSORS
+    assert tiers.jobs("roles", 9, is_alone=False) == 9
+    assert tiers.jobs("faults", 9, is_alone=False) == 1
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["units"], ["--jobs", "0"], ["--nonsense"], ["--update"], ["unit", "goldens", "--update"]],
