@@ -90,12 +90,14 @@ def for_role_tests(cluster: Settings, built: Release) -> dict[str, str]:
     env = environment(beside, built)
     state = settings.state_folder("roles")
     ensure_people_keys(state / "keys")
-    env.update(HGFLEET_CLUSTER_STATE=str(state), HGFLEET_BASE_IMAGE=images.ensure_base())
     # Each scenario names its own inventory, and people have other keys than on the cluster, whose
     # folder a shell has after `eval "$(./cluster env)"`.
     env.pop("ANSIBLE_INVENTORY")
-    env.pop("HGFLEET_KEYS", None)
-    return env
+    return env | {
+        "HGFLEET_CLUSTER_STATE": str(state),
+        "HGFLEET_KEYS": str(state / "keys"),
+        "HGFLEET_BASE_IMAGE": images.ensure_base(),
+    }
 
 
 def containers(cluster: Settings) -> dict[str, str]:

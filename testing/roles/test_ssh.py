@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from testinfra.backend.base import CommandResult
     from testinfra.host import Host
 
-    from testing.conftest import WaitFor
-
 CONFIG = "/etc/hgfleet/sshd_config"
 LOOKUP = "runuser -u hgkeys -- /opt/hgfleet/current/bin/hgfleet-keys"
 
@@ -403,11 +401,7 @@ def test_nobody_but_hg_is_let_in(
 
 def people_keys() -> Path | None:
     """Return the folder with private keys of people, where this site is one that has them."""
-    if "HGFLEET_KEYS" in os.environ:
-        return Path(os.environ["HGFLEET_KEYS"])
-    if "HGFLEET_CLUSTER_STATE" in os.environ:
-        return Path(os.environ["HGFLEET_CLUSTER_STATE"]) / "keys"
-    return None
+    return Path(os.environ["HGFLEET_KEYS"]) if "HGFLEET_KEYS" in os.environ else None
 
 
 def ask_for(host: Host, name: str) -> str:
@@ -418,17 +412,6 @@ def ask_for(host: Host, name: str) -> str:
     told = host.run(f"{LOOKUP} %s %s %s", key.fingerprint, key.type, key.blob)
     assert told.rc == 0
     return str(told.stdout)
-
-
-def answer_for(host: Host, name: str, wait_for: WaitFor) -> str:
-    """Return the answer for a key that the directory has; a busy one may be passed over."""
-
-    def told() -> str:
-        line = ask_for(host, name)
-        assert line, journal(host, "hgfleet-keys").splitlines()[-1:]
-        return line
-
-    return str(wait_for(f"the directory knows the key {name}", told, 60))
 
 
 @pytest.mark.person
@@ -442,9 +425,9 @@ def answer_for(host: Host, name: str, wait_for: WaitFor) -> str:
     ],
 )
 def test_people_get_the_forced_shell_and_nothing_else(
-    host: Host, key: str, person: str, groups: str, wait_for: WaitFor
+    host: Host, key: str, person: str, groups: str
 ) -> None:
-    line = answer_for(host, key, wait_for)
+    line = ask_for(host, key)
     assert re.fullmatch(
         'restrict,command="/opt/hgfleet/current/bin/hgfleet-shell'
         rf' --user {person} --groups {groups} --fingerprint SHA256:[A-Za-z0-9+/]+" ssh-.+\n',
@@ -455,9 +438,9 @@ def test_people_get_the_forced_shell_and_nothing_else(
 @pytest.mark.person
 @pytest.mark.parametrize("name", ["carol", "carol-second"])
 def test_a_revoked_key_is_refused_whatever_the_directory_says(
-    host: Host, sshd: dict[str, list[str]], stranger: str, name: str, wait_for: WaitFor
+    host: Host, sshd: dict[str, list[str]], stranger: str, name: str
 ) -> None:
-    answer_for(host, name, wait_for)
+    assert ask_for(host, name) != "", "the directory does not know this key"
     folder = people_keys()
     assert folder is not None
     key = publickey.parse((folder / f"{name}.pub").read_text().strip())

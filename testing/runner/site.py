@@ -68,6 +68,16 @@ def record_of(said: str) -> Path:
 
 def read(said: str) -> list[Machine]:
     """Return the hosts of an inventory; SetupError if there is none, or it is wrong."""
+    before = dict(os.environ)
+    try:
+        return _read(said)
+    finally:
+        # Steps inherit the environment of this process, those of other tiers too.
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _read(said: str) -> list[Machine]:
     try:
         path = run.find_inventory(said)
         if path.parent == run.INVENTORIES / "cluster":

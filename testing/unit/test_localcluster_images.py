@@ -179,6 +179,7 @@ def test_role_tests_run_beside_the_cluster_and_not_in_it(
     own = cluster.ansible_variables(CLUSTER, built)
     for name in ("HGFLEET_CLUSTER_NAME", "HGFLEET_CLUSTER_NETWORK", "HGFLEET_CLUSTER_STATE"):
         assert env[name] != own[name], name
+    assert env["HGFLEET_KEYS"] == f"{env['HGFLEET_CLUSTER_STATE']}/keys"
     assert env["HGFLEET_RELEASE_VERSION"] == own["HGFLEET_RELEASE_VERSION"] == "0.1.0-1"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from bootstrap import ROOT, SetupError
+from deploy.decide import DeployError
 
 from testing.runner import site
 from testing.site import machine, plugin
@@ -53,6 +55,25 @@ def test_a_host_is_checked_for_its_roles_and_from_the_outside() -> None:
         "testing/site/test_host_keys.py",
     ]
     assert "testing/site/test_host_keys.py" not in site.of_host(PROXY, Path("/record")).command
+
+
+def test_variables_of_the_cluster_do_not_reach_the_steps_of_other_tiers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> None:
+        assert os.environ["HGFLEET_KEYS"] == "/keys/of/the/cluster"
+        raise DeployError("", "")
+
+    monkeypatch.delenv("HGFLEET_KEYS", raising=False)
+    monkeypatch.setattr(
+        site.hosts, "cluster_environment", lambda: {"HGFLEET_KEYS": "/keys/of/the/cluster"}
+    )
+    monkeypatch.setattr(site.run, "read_site", refuse)
+
+    with pytest.raises(SetupError):
+        site.read("cluster")
+
+    assert "HGFLEET_KEYS" not in os.environ
 
 
 def test_ssh_is_that_of_the_inventory_and_root_by_sudo() -> None:
