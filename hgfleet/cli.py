@@ -55,6 +55,7 @@ PARTS: Final[dict[str, tuple[str, str]]] = {
     "relay": ("hgfleet.replication.relay_cli", "publish the pushes of this primary to mirrors"),
     "events": ("hgfleet.replication.feed_cli", "serve push events to clients of this web host"),
     "backup": ("hgfleet.backup.cli", "back up this host, restore, and show what would be lost"),
+    "metrics": ("hgfleet.monitoring.cli", "show the metrics of this host"),
     "webhooks": ("hgfleet.webhooks.cli", "post push events to receivers, and list dead ones"),
 }
 

@@ -1,0 +1,1 @@
+"""The monitoring part: metrics of this host, out of what its parts record."""

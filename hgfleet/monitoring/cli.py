@@ -1,0 +1,56 @@
+"""`hgfleet metrics`: metrics of this host, for the textfile collector of the node exporter."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from hgfleet.core import files
+from hgfleet.monitoring import facts, families
+from hgfleet.monitoring.exposition import render
+
+_EPILOG = """\
+examples:
+  hgfleet metrics show                                        the metrics of now
+  hgfleet metrics write /run/hgfleet-metrics/hgfleet.prom     replace a file (for the timer)
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `metrics` and its commands."""
+    parser = subparsers.add_parser(
+        "metrics",
+        help="show the metrics of this host",
+        description="Metrics of this host, in Prometheus' text format, out of the files in which"
+        " its parts record their state. No server is asked.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    show = commands.add_parser("show", help="print them", description="Print the metrics.")
+    show.set_defaults(run=_show)
+    write = commands.add_parser(
+        "write", help="replace a file with them", description="Replace a file with the metrics."
+    )
+    write.add_argument("file", type=Path, metavar="FILE")
+    write.set_defaults(run=_write)
+
+
+def text(root: Path, now: float) -> str:
+    """Return the metrics of the host whose files are below a folder."""
+    return render(families.of(facts.read(root, now)))
+
+
+def _show(_options: argparse.Namespace) -> int:
+    print(text(Path("/"), time.time()), end="")
+    return 0
+
+
+def _write(options: argparse.Namespace) -> int:
+    found = facts.read(Path("/"), time.time())
+    files.replace(options.file, render(families.of(found)), durable=False)
+    for source, reason in sorted(found.unreadable.items()):
+        # The metric says which source it is, the journal why.
+        print(f"<4>{source}: {reason}", flush=True)
+    return 0

@@ -1,0 +1,149 @@
+"""Facts about this host: the files in which its parts record their state, read as they are (I/O).
+
+Each source is read by itself. A missing file is a part that the host does not have; one that cannot
+be read or understood is named in `unreadable`, and costs no other source its metrics.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from hgfleet.backup import record
+from hgfleet.backup.settings import load as load_backup
+from hgfleet.core.errors import HgfleetError
+from hgfleet.monitoring import certificate
+from hgfleet.steering import health
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+RELEASE: Final = "opt/hgfleet/current"
+CERTIFICATES: Final = "etc/hgfleet/tls"
+CERTIFICATE_FILES: Final = ("ca.pem", "cert.pem")
+UNITS: Final = "etc/systemd/system"
+DRAIN: Final = "etc/hgfleet/web.drain"
+BACKUP: Final = "etc/hgfleet/backup.toml"
+REPLICATION: Final = "run/hgfleet-replication/state.json"
+STEERING: Final = "run/hgfleet-steering/health.json"
+REPLICA: Final = "run/hgfleet/replica.json"
+
+MAX_BYTES: Final = 16 * 1024 * 1024
+
+SERVERS: Final = ("hgfleet-", "haproxy", "nginx", "slapd", "ssh.", "prometheus")
+"""Prefixes of the units that belong to the service."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """The record of backups of a host with state, and for how long a drill counts."""
+
+    runs: Mapping[str, Any]
+    drills: Mapping[str, Any]
+    drill_days: int
+
+
+@dataclass(slots=True)
+class Facts:
+    """A source is None where the host has no such part. Times are in seconds since 1970."""
+
+    now: float
+    release: str | None = None
+    certificates: dict[str, float] = field(default_factory=dict)
+    """By the name of the file: the end of the certificate that ends first."""
+    enabled: frozenset[str] = frozenset()
+    """Services, sockets and timers that start with the host."""
+    drain: str | None = None
+    """The content of the file that takes a web host out of the proxies."""
+    backup: Backup | None = None
+    replication: Mapping[str, Any] | None = None
+    steering: health.Health | None = None
+    dead_objects: int = 0
+    replica: Mapping[str, Any] | None = None
+    unreadable: dict[str, str] = field(default_factory=dict)
+    """The reason by source."""
+    sources: tuple[str, ...] = ()
+
+
+def read(root: Path, now: float) -> Facts:
+    """Read every source below a folder, which is / on a host."""
+    facts = Facts(now)
+    sources: dict[str, Callable[[Path, Facts], None]] = {
+        "release": _release,
+        "certificates": _certificates,
+        "units": _units,
+        "drain": _drain,
+        "backup": _backup,
+        "replication": _replication,
+        "steering": _steering,
+        "replica": _replica,
+    }
+    facts.sources = tuple(sources)
+    for name, source in sources.items():
+        try:
+            source(root, facts)
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, TypeError, HgfleetError) as error:
+            facts.unreadable[name] = str(error)
+    return facts
+
+
+def _release(root: Path, facts: Facts) -> None:
+    facts.release = (root / RELEASE).readlink().name
+
+
+def _certificates(root: Path, facts: Facts) -> None:
+    for name in CERTIFICATE_FILES:
+        text = (root / CERTIFICATES / name).read_text("ascii")
+        facts.certificates[name] = min(certificate.expiries(text))
+
+
+def _units(root: Path, facts: Facts) -> None:
+    found = (link.name for link in (root / UNITS).glob("*.wants/*"))
+    facts.enabled = frozenset(name for name in found if name.startswith(SERVERS))
+
+
+def _drain(root: Path, facts: Facts) -> None:
+    with (root / DRAIN).open(encoding="utf-8", errors="replace") as file:
+        facts.drain = file.read(100)
+
+
+def _backup(root: Path, facts: Facts) -> None:
+    if not (root / BACKUP).exists():
+        return
+    settings = load_backup(root / BACKUP)
+    if settings.pruned:
+        # It has no state of its own.
+        return
+    folder = root / settings.state.relative_to("/")
+    runs, drills = record.load(folder, record.RUNS), record.load(folder, record.DRILLS)
+    facts.backup = Backup(runs, drills, settings.drill_days)
+
+
+def _replication(root: Path, facts: Facts) -> None:
+    facts.replication = _document(root / REPLICATION)
+
+
+def _steering(root: Path, facts: Facts) -> None:
+    file = root / STEERING
+    found = health.parse(file.read_text("utf-8"))
+    if found is None:
+        raise ValueError(f"{file}: not the state of a prober")
+    facts.steering = found
+    with health.objects_file(file).open("rb") as lines:
+        facts.dead_objects = sum(line.split(b" ", 2)[1:2] == [b"dead"] for line in lines)
+
+
+def _replica(root: Path, facts: Facts) -> None:
+    facts.replica = _document(root / REPLICA)
+
+
+def _document(file: Path) -> Mapping[str, Any]:
+    with file.open("rb") as opened:
+        data = json.loads(opened.read(MAX_BYTES))
+    if not isinstance(data, dict):
+        raise TypeError(f"{file}: no object")
+    return data

@@ -1,0 +1,209 @@
+"""Metrics of this host out of its facts. Pure.
+
+Names follow Prometheus' conventions: `hgfleet_*`, base units, times in seconds since 1970 (a query
+for an age is `time() - ..._timestamp_seconds`). Labels have values of the inventory or of a list of
+this code, never a repository or a user.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from hgfleet.backup import exposure
+from hgfleet.directory.sync_check import EXIT_CODES
+from hgfleet.monitoring.exposition import Family, labelled, single
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from hgfleet.monitoring.facts import Backup, Facts
+    from hgfleet.steering.health import Health
+
+WEB: Final = "hgfleet-web.service"
+"""The unit of a web host, the one kind of host that can be drained."""
+
+
+def of(facts: Facts) -> list[Family]:
+    """Return every metric that the facts have a value for."""
+    return [
+        *_host(facts),
+        *(_backup(facts.backup, facts.now) if facts.backup is not None else ()),
+        *(_replication(facts.replication) if facts.replication is not None else ()),
+        *(_steering(facts.steering, facts) if facts.steering is not None else ()),
+        *(_replica(facts.replica) if facts.replica is not None else ()),
+    ]
+
+
+def _host(facts: Facts) -> Iterator[Family]:
+    yield labelled(
+        "hgfleet_metrics_source_readable",
+        "Whether the files of a source can be read (1), or are damaged or closed (0).",
+        "source",
+        {name: name not in facts.unreadable for name in facts.sources},
+    )
+    if facts.release is not None:
+        yield labelled(
+            "hgfleet_release_info", "The current release.", "version", {facts.release: 1}
+        )
+    yield labelled(
+        "hgfleet_certificate_expiry_timestamp_seconds",
+        "End of the certificate of the file that ends first.",
+        "file",
+        facts.certificates,
+    )
+    yield labelled(
+        "hgfleet_unit_enabled",
+        "Units of the service that start with the host.",
+        "name",
+        dict.fromkeys(facts.enabled, 1),
+    )
+    if WEB in facts.enabled:
+        until = drained_until(facts.drain)
+        yield single(
+            "hgfleet_web_drained",
+            "Whether this web host is taken out of the proxies.",
+            until is not None and (until == 0 or until > facts.now),
+        )
+        yield single(
+            "hgfleet_web_drain_end_timestamp_seconds",
+            "End of the drain; 0 without one, or for one that an operator ends.",
+            until or 0,
+        )
+
+
+def drained_until(text: str | None) -> float | None:
+    """Return the end of a drain, 0 if only an operator ends it; None without a drain."""
+    if text is None:
+        return None
+    _, found, until = text.strip().partition("until=")
+    return float(until) if found and until.isdecimal() else 0.0
+
+
+def _backup(backup: Backup, now: float) -> Iterator[Family]:
+    runs, drills = backup.runs, backup.drills
+    yield single(
+        "hgfleet_backup_last_run_timestamp_seconds",
+        "End of the last run of the backup; 0 before the first.",
+        runs.get("ended", 0),
+    )
+    yield single(
+        "hgfleet_backup_last_run_duration_seconds",
+        "Duration of the last run of the backup.",
+        max(0, runs.get("ended", 0) - runs.get("started", 0)),
+    )
+    yield single(
+        "hgfleet_backup_last_run_failures",
+        "Repositories and files that the last run has no new backup of.",
+        len(runs.get("failed", {})),
+    )
+    repositories = runs.get("repositories", {})
+    yield single("hgfleet_backup_repositories", "Repositories with a backup.", len(repositories))
+    if repositories or drills:
+        times = [float(one.get("time", 0)) for one in drills.values()]
+        yield single(
+            "hgfleet_backup_last_drill_timestamp_seconds",
+            "Start of the last restore of a drill; 0 before the first.",
+            max(times, default=0),
+        )
+    yield single(
+        "hgfleet_backup_failed_drills",
+        "Repositories whose last drill could not restore their backup.",
+        sum("error" in drills.get(path, {}) for path in repositories),
+    )
+    unproven = [
+        path
+        for path, one in repositories.items()
+        if exposure.of(
+            path, 0, one, drills.get(path), mirrors=0, now=now, drill_days=backup.drill_days
+        ).reason
+    ]
+    yield single(
+        "hgfleet_backup_unproven_repositories",
+        "Repositories without a backup that a recent drill has restored.",
+        len(unproven),
+    )
+
+
+def _replication(state: Mapping[str, Any]) -> Iterator[Family]:
+    role = str(state.get("role", ""))
+    yield labelled("hgfleet_replication_role", "The role of this host.", "role", {role: 1})
+    yield single(
+        "hgfleet_replication_waiting_pushes",
+        "Pushes that wait: on the primary for a broker, on a mirror for their application.",
+        state.get("waiting", 0),
+    )
+    if role == "mirror":
+        yield from _mirror(state)
+        return
+    broker = state.get("broker", {})
+    yield single(
+        "hgfleet_replication_broker_connected",
+        "Whether the primary is connected to a broker.",
+        broker.get("connected") is True,
+    )
+    yield single(
+        "hgfleet_replication_problems",
+        "Repositories whose pushes the primary cannot publish.",
+        len(state.get("problems", {})),
+    )
+    mirrors = state.get("mirrors", {})
+    for name, text, key in (
+        ("live", "Whether the lease of a mirror lasts.", "live"),
+        ("caught_up", "Whether a mirror has every push.", "caught_up"),
+        ("waiting_pushes", "Pushes that wait on a mirror.", "waiting"),
+        ("parked_repositories", "Repositories that a mirror has parked.", "parked"),
+    ):
+        values = {mirror: one.get(key) or 0 for mirror, one in mirrors.items()}
+        yield labelled(f"hgfleet_replication_mirror_{name}", text, "mirror", values)
+
+
+def _mirror(state: Mapping[str, Any]) -> Iterator[Family]:
+    yield single(
+        "hgfleet_replication_caught_up",
+        "Whether this mirror has every push that the primary announced.",
+        state.get("caught_up") is True,
+    )
+    yield single(
+        "hgfleet_replication_lease_end_timestamp_seconds",
+        "End of the lease of this mirror.",
+        state.get("lease_until") or 0,
+    )
+    yield single(
+        "hgfleet_replication_parked_repositories",
+        "Repositories that this mirror has parked.",
+        state.get("parked_repositories", 0),
+    )
+    yield single(
+        "hgfleet_replication_paused",
+        "Whether this mirror has paused after failures of several repositories.",
+        state.get("paused") is True,
+    )
+
+
+def _steering(health: Health, facts: Facts) -> Iterator[Family]:
+    yield single(
+        "hgfleet_steering_written_timestamp_seconds",
+        "Time of the prober's last round.",
+        health.written,
+    )
+    yield labelled(
+        "hgfleet_steering_endpoint_up",
+        "Whether clients are sent to an endpoint of clone bundles.",
+        "endpoint",
+        {name: one.is_up for name, one in health.endpoints.items()},
+    )
+    yield single(
+        "hgfleet_steering_dead_objects",
+        "Clone bundles that manifests name and that are missing or corrupt.",
+        facts.dead_objects,
+    )
+
+
+def _replica(memory: Mapping[str, Any]) -> Iterator[Family]:
+    state = memory.get("state")
+    yield labelled(
+        "hgfleet_replica_state",
+        "State of this host's replica of the directory at the last check (1), else 0.",
+        "state",
+        {name: name == state for name in EXIT_CODES},
+    )

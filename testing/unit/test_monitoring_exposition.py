@@ -1,0 +1,29 @@
+"""The text format of metrics."""
+
+from __future__ import annotations
+
+from hgfleet.monitoring.exposition import Family, labelled, render, single
+
+
+def test_a_metric_has_its_help_its_type_and_its_value() -> None:
+    assert render([single("hgfleet_up", "Whether it is up.", True)]) == (
+        "# HELP hgfleet_up Whether it is up.\n# TYPE hgfleet_up gauge\nhgfleet_up 1.0\n"
+    )
+
+
+def test_samples_are_sorted_by_their_label() -> None:
+    text = render([labelled("hgfleet_x", "Help.", "name", {"b": 2, "a": 1.5})])
+    assert text.splitlines()[2:] == ['hgfleet_x{name="a"} 1.5', 'hgfleet_x{name="b"} 2.0']
+
+
+def test_values_of_labels_are_escaped() -> None:
+    text = render([Family("hgfleet_x", "Help.", (({"a": 'q"\\\n', "b": "ü"}, 1.0),))])
+    assert text.splitlines()[2:] == ['hgfleet_x{a="q\\"\\\\\\n",b="ü"} 1.0']
+
+
+def test_a_metric_without_samples_is_left_out() -> None:
+    assert render([labelled("hgfleet_x", "Help.", "name", {})]) == ""
+
+
+def test_large_numbers_keep_their_digits() -> None:
+    assert "hgfleet_time 1795598185.3\n" in render([single("hgfleet_time", "Time.", 1795598185.3)])

@@ -1,0 +1,100 @@
+"""What the exporter reads of a host: folders that look like one."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hgfleet.core import files
+from hgfleet.monitoring import cli, facts
+from hgfleet.steering import health
+from hgfleet.steering.health import Condition, Findings, Health
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOW = 1_795_598_185.0
+
+BACKUP = 'host = "hg1"\nrepository = "s3:https://s3.example/b/hg1"\nparts = ["ssh"]\n'
+
+
+def put(root: Path, path: str, content: str | bytes) -> Path:
+    file = root / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content.encode() if isinstance(content, str) else content)
+    return file
+
+
+def put_record(root: Path, name: str, data: dict[str, Any]) -> None:
+    put(root, f"var/lib/hgfleet-backup/{name}.json", json.dumps(data))
+
+
+def test_a_blank_host_has_no_facts_and_nothing_is_wrong(tmp_path: Path) -> None:
+    found = facts.read(tmp_path, NOW)
+    assert not found.unreadable
+    assert (found.release, found.backup, found.replication) == (None, None, None)
+    assert "release" in found.sources
+
+
+def test_the_current_release_is_the_one_of_the_link(tmp_path: Path) -> None:
+    (tmp_path / "opt/hgfleet").mkdir(parents=True)
+    (tmp_path / "opt/hgfleet/current").symlink_to("releases/1.2-abc")
+    assert facts.read(tmp_path, NOW).release == "1.2-abc"
+
+
+def test_enabled_units_are_those_of_the_service(tmp_path: Path) -> None:
+    for name in ("hgfleet-web.service", "nginx.service", "getty@tty1.service", "ssh.service"):
+        put(tmp_path, f"etc/systemd/system/multi-user.target.wants/{name}", "")
+    put(tmp_path, "etc/systemd/system/timers.target.wants/hgfleet-backup.timer", "")
+    assert facts.read(tmp_path, NOW).enabled == {
+        "hgfleet-web.service",
+        "hgfleet-backup.timer",
+        "nginx.service",
+        "ssh.service",
+    }
+
+
+def test_records_of_backups_are_read(tmp_path: Path) -> None:
+    put(tmp_path, "etc/hgfleet/backup.toml", f"{BACKUP}drill_days = 30\n")
+    put_record(tmp_path, "runs", {"ended": 5.0})
+    found = facts.read(tmp_path, NOW).backup
+    assert found == facts.Backup({"ended": 5.0}, {}, 30)
+
+
+def test_the_host_that_prunes_has_no_backup_of_its_own(tmp_path: Path) -> None:
+    put(tmp_path, "etc/hgfleet/backup.toml", f'{BACKUP}pruned = ["hg1"]\n')
+    assert facts.read(tmp_path, NOW).backup is None
+
+
+def test_findings_of_the_prober_are_counted(tmp_path: Path) -> None:
+    file = put(tmp_path, facts.STEERING, health.dump(Health(NOW, {"s3-1": Condition(True)})))
+    dead = {"https://s3/dead-tree.hg": "the answer is 404"}
+    findings = Findings(dead, {"https://s3/a.hg", "https://s3/b-dead"})
+    files.replace(health.objects_file(file), health.dump_findings(findings), durable=False)
+    found = facts.read(tmp_path, NOW)
+    assert found.steering is not None
+    assert found.steering.endpoints["s3-1"].is_up
+    assert found.dead_objects == 1
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"format": 99}', "\xff"])
+def test_a_damaged_source_is_named_and_the_others_are_read(tmp_path: Path, content: str) -> None:
+    put(tmp_path, facts.STEERING, content.encode("latin-1"))
+    put(
+        tmp_path,
+        facts.REPLICATION,
+        content.encode("latin-1") if content != '{"format": 99}' else "",
+    )
+    put(tmp_path, facts.REPLICA, '{"state": "in-sync"}')
+    found = facts.read(tmp_path, NOW)
+    assert set(found.unreadable) == {"steering", "replication"}
+    assert found.replica == {"state": "in-sync"}
+
+
+def test_metrics_of_a_host_say_which_source_is_damaged(tmp_path: Path) -> None:
+    put(tmp_path, facts.REPLICA, "no JSON")
+    text = cli.text(tmp_path, NOW)
+    assert 'hgfleet_metrics_source_readable{source="replica"} 0.0\n' in text
+    assert 'hgfleet_metrics_source_readable{source="backup"} 1.0\n' in text

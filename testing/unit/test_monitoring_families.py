@@ -1,0 +1,165 @@
+"""Which metrics a host has, and their values, by its facts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hgfleet.monitoring import families
+from hgfleet.monitoring.facts import Backup, Facts
+from hgfleet.steering.health import Condition, Health
+
+NOW = 1_795_598_185.0
+DAY = 86_400
+
+
+def values(facts: Facts) -> dict[str, float]:
+    """The samples by name and labels."""
+    found = {}
+    for family in families.of(facts):
+        for labels, value in family.samples:
+            text = ",".join(f"{name}={one}" for name, one in labels.items())
+            found[f"{family.name}{{{text}}}" if text else family.name] = value
+    return found
+
+
+def test_names_follow_the_conventions() -> None:
+    facts = Facts(
+        NOW,
+        release="1",
+        enabled=frozenset({families.WEB}),
+        certificates={"ca.pem": NOW},
+        backup=Backup({"repositories": {"a": {}}}, {"a": {"time": 1}}, 35),
+        replication={"role": "primary", "mirrors": {"m": {}}},
+        steering=Health(NOW, {"s3": Condition()}),
+        replica={"state": "in-sync"},
+    )
+    found = families.of(facts) + families.of(Facts(NOW, replication={"role": "mirror"}))
+    assert len(found) > 20
+    for family in found:
+        assert family.name.startswith("hgfleet_")
+        assert family.help.endswith(".")
+        assert len({tuple(labels.items()) for labels, _ in family.samples}) == len(family.samples)
+        for labels, _ in family.samples:
+            assert not labels.keys() & {"repository", "user", "path"}
+
+
+def test_a_host_without_parts_has_metrics_of_its_sources_alone() -> None:
+    assert values(Facts(NOW, sources=("release",))) == {
+        "hgfleet_metrics_source_readable{source=release}": 1
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "drained", "end"),
+    [
+        (None, False, 0),
+        ("", True, 0),
+        (f"until={NOW + 60:.0f}\n", True, NOW + 60),
+        (f"until={NOW - 60:.0f}\n", False, NOW - 60),
+        ("until=soon\n", True, 0),
+    ],
+    ids=["none", "an operator's", "a deploy's", "one that has ended", "one that is damaged"],
+)
+def test_a_web_host_says_whether_it_is_drained(text: str | None, drained: bool, end: float) -> None:
+    found = values(Facts(NOW, enabled=frozenset({families.WEB}), drain=text))
+    assert found["hgfleet_web_drained"] == drained
+    assert found["hgfleet_web_drain_end_timestamp_seconds"] == end
+
+
+def test_only_web_hosts_are_drained() -> None:
+    assert "hgfleet_web_drained" not in values(Facts(NOW, drain=""))
+
+
+def backup(runs: dict[str, Any], drills: dict[str, Any]) -> dict[str, float]:
+    found = values(Facts(NOW, backup=Backup(runs, drills, 35)))
+    return {name.removeprefix("hgfleet_backup_"): value for name, value in found.items()}
+
+
+def test_a_host_that_was_never_backed_up_says_so() -> None:
+    found = backup({}, {})
+    assert found["last_run_timestamp_seconds"] == 0
+    assert "last_drill_timestamp_seconds" not in found
+
+
+def test_backups_that_no_recent_drill_restored_are_unproven() -> None:
+    repositories = {name: {"push_id": 1} for name in ("good", "never", "old", "broken")}
+    found = backup(
+        {"started": NOW - 9, "ended": NOW - 4, "repositories": repositories, "failed": {"x": "y"}},
+        {
+            "good": {"time": NOW - DAY},
+            "old": {"time": NOW - 36 * DAY},
+            "broken": {"time": NOW - DAY / 2, "error": "no"},
+            "removed": {"time": NOW - DAY, "error": "no"},
+        },
+    )
+    assert found == {
+        "last_run_timestamp_seconds": NOW - 4,
+        "last_run_duration_seconds": 5,
+        "last_run_failures": 1,
+        "repositories": 4,
+        "last_drill_timestamp_seconds": NOW - DAY / 2,
+        "failed_drills": 1,
+        "unproven_repositories": 3,
+    }
+
+
+def test_the_primary_tells_of_its_mirrors() -> None:
+    state = {
+        "role": "primary",
+        "broker": {"connected": True},
+        "waiting": 2,
+        "problems": {"a": "b"},
+        "mirrors": {
+            "m1": {"live": True, "caught_up": True, "waiting": 0, "parked": 0},
+            "m2": {"live": False, "caught_up": None, "waiting": 3, "parked": 1},
+        },
+    }
+    found = values(Facts(NOW, replication=state))
+    assert found["hgfleet_replication_role{role=primary}"] == 1
+    assert found["hgfleet_replication_broker_connected"] == 1
+    assert found["hgfleet_replication_waiting_pushes"] == 2
+    assert found["hgfleet_replication_problems"] == 1
+    for name, first, second in (
+        ("live", 1, 0),
+        ("caught_up", 1, 0),
+        ("waiting_pushes", 0, 3),
+        ("parked_repositories", 0, 1),
+    ):
+        assert found[f"hgfleet_replication_mirror_{name}{{mirror=m1}}"] == first
+        assert found[f"hgfleet_replication_mirror_{name}{{mirror=m2}}"] == second
+
+
+def test_a_mirror_tells_of_itself() -> None:
+    state = {
+        "role": "mirror",
+        "caught_up": True,
+        "lease_until": NOW + 8,
+        "waiting": 0,
+        "parked_repositories": 2,
+        "paused": True,
+    }
+    found = values(Facts(NOW, replication=state))
+    assert found["hgfleet_replication_caught_up"] == 1
+    assert found["hgfleet_replication_lease_end_timestamp_seconds"] == NOW + 8
+    assert found["hgfleet_replication_parked_repositories"] == 2
+    assert found["hgfleet_replication_paused"] == 1
+    assert "hgfleet_replication_broker_connected" not in found
+
+
+def test_endpoints_that_clients_are_not_sent_to_are_down() -> None:
+    health = Health(NOW - 3, {"s3-1": Condition(True), "s3-2": Condition(False, 2, "slow")})
+    found = values(Facts(NOW, steering=health, dead_objects=4))
+    assert found["hgfleet_steering_endpoint_up{endpoint=s3-1}"] == 1
+    assert found["hgfleet_steering_endpoint_up{endpoint=s3-2}"] == 0
+    assert found["hgfleet_steering_dead_objects"] == 4
+    assert found["hgfleet_steering_written_timestamp_seconds"] == NOW - 3
+
+
+def test_one_state_of_the_replica_is_1() -> None:
+    found = values(Facts(NOW, replica={"state": "lagging"}))
+    states = {name: value for name, value in found.items() if "replica_state" in name}
+    assert states["hgfleet_replica_state{state=lagging}"] == 1
+    assert sum(states.values()) == 1
+    assert len(states) == 7
