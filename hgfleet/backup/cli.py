@@ -16,7 +16,6 @@ from hgfleet.core.subcommands import add_format
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hgfleet.backup.restore import Restored
     from hgfleet.backup.settings import Settings
 
 FAILED: Final = 71
@@ -29,7 +28,7 @@ examples:
   hgfleet backup verify                      restore a sample to a sandbox and verify it
   hgfleet backup verify --all                restore every repository so
   hgfleet backup list                        the backups of this host
-  hgfleet backup restore team/tool --at 2026-11-24T14:30
+  hgfleet repo restore team/tool --at 2026-11-24T14:30
                                              beside the running one, with a diff of heads
   hgfleet backup restore team/tool --to /srv/hg/repos/team/tool
                                              to its place on a host that has lost it
@@ -227,36 +226,19 @@ def _table(settings: Settings, runs: dict[str, Any], mirrors: list[str], rows: A
 
 
 def _restore(options: argparse.Namespace) -> int:
-    from hgfleet.backup import restore
+    from hgfleet.backup import repo_restore, restore
     from hgfleet.backup.restic import Restic
 
     settings = load(options.config)
+    path = options.repository
     at = restore.moment(options.at) if options.at else None
-    beside = f".restore/{options.repository}@{datetime.now(UTC):%Y%m%dT%H%M%S}"
-    target = options.to or settings.repositories / beside
-    found = restore.restore(settings, Restic(settings), options.repository, target, at)
-    print(
-        f"{found.folder}: {found.point.changesets} changesets up to push {found.point.push_id}, "
-        f"verified, from the backup of {found.snapshot.time[:19]}"
-    )
-    _show_heads(settings, options.repository, found)
-    return 0
-
-
-def _show_heads(settings: Settings, path: str, found: Restored) -> None:
-    """Print the heads that only one of restored and running repository has."""
-    from hgfleet.backup import restore
-
+    target = options.to or repo_restore.beside(settings, path)
+    found = restore.restore(settings, Restic(settings), path, target, at)
+    repo_restore.describe(found)
     running = settings.repositories / path
-    if found.folder == running or not (running / ".hg").is_dir():
-        return
-    there = set(restore.heads_of(settings, running))
-    for node in sorted(set(found.heads) - there):
-        print(f"- {node}  a head of the backup alone")
-    for node in sorted(there - set(found.heads)):
-        print(f"+ {node}  a head of the running repository alone")
-    if set(found.heads) == there:
-        print("the running repository has the same heads")
+    if found.folder != running and (running / ".hg").is_dir():
+        repo_restore.compare(settings, running, found, at)
+    return 0
 
 
 def _host(options: argparse.Namespace) -> int:

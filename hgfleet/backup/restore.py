@@ -147,13 +147,13 @@ def heads_of(settings: Settings, folder: Path) -> tuple[str, ...]:
     return tuple(sorted(out.split()))
 
 
-def give(folder: Path, owner: str) -> None:
-    """Give a folder, or a file, to its owner: numbers of users differ between hosts."""
+def give(folder: Path, owner: str, *, whole: bool = True) -> None:
+    """Give a file, or a folder with all in it, to its owner: numbers of users differ by host."""
     try:
         user = pwd.getpwnam(owner)
     except KeyError as error:
         raise HostError(f"no user {owner}; the role `mercurial` creates it") from error
     os.chown(folder, user.pw_uid, user.pw_gid, follow_symlinks=False)
-    for above, folders, names in os.walk(folder):
+    for above, folders, names in os.walk(folder) if whole else ():
         for name in (*folders, *names):
             os.chown(Path(above, name), user.pw_uid, user.pw_gid, follow_symlinks=False)

@@ -10,8 +10,10 @@ import shutil
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hgfleet.backup import repo_restore
 from hgfleet.core import logfmt
 from hgfleet.core.errors import UsageError
 from hgfleet.core.names import is_person
@@ -34,14 +36,18 @@ examples:
   hgfleet repo list --archived 'people/*'    those that are out of service
   hgfleet repo info people/bob/x             all about one
   hgfleet repo archive people/bob/x          take it out of service; nothing is deleted
-  hgfleet repo restore people/bob/x
+  hgfleet repo restore people/bob/x          bring it back
+  hgfleet repo restore team/tool --at 2026-11-24T14:30
+                                             from the backup of then, beside the running one
+  hgfleet repo restore team/tool --at 2026-11-24T14:30 --in-place
+                                             and give the running one that state
   hgfleet repo give people/bob/x carol       make carol its owner
   hgfleet repo purge --check                 what has been archived for 30 days and more
   hgfleet repo purge                         delete that, for good
   hgfleet repo purge --now PATH PATH         delete one archived repository that has not waited
 
-It runs on an SSH host, as root, and works with the rights of hg. Repositories that registry.yml
-declares are not its business: `hgfleet registry`.
+It runs on an SSH host, as root, and works with the rights of hg. Of repositories that registry.yml
+declares it restores earlier states alone; the rest is the business of `hgfleet registry`.
 """
 
 
@@ -85,9 +91,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     command("archive", "take a repository out of service", _archive).add_argument(
         "path", metavar="PATH"
     )
-    command("restore", "bring an archived repository back", _restore).add_argument(
-        "path", metavar="PATH"
-    )
+    restore = command("restore", "bring a repository or its earlier state back", _restore)
+    restore.add_argument("path", metavar="PATH")
+    repo_restore.add_options(restore)
     give = command("give", "give a repository to another owner", _give)
     give.add_argument("path", metavar="PATH")
     give.add_argument("person", metavar="PERSON")
@@ -196,6 +202,16 @@ def _archive(options: argparse.Namespace) -> int:
 
 
 def _restore(options: argparse.Namespace) -> int:
+    if options.at is None:
+        if options.in_place:
+            raise UsageError("--in-place: expected --at TIME with it, the time of a backup")
+        return _unarchive(options)
+    if options.in_place:
+        changes.check(Path(options.hgrc).read_text("utf-8"))
+    return repo_restore.run(options.path, options.at, options)
+
+
+def _unarchive(options: argparse.Namespace) -> int:
     context, path = _changing(options), options.path
     with dynamic_update.update(context.dynamic) as entries:
         entry = _entry(entries.dynamic, path)

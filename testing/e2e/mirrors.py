@@ -24,9 +24,9 @@ def mirrors_of(cluster: Cluster) -> list[Host]:
     return found
 
 
-def log_of(host: Host) -> str:
-    """Return the push log of the repository on a host, empty before its first push."""
-    return host.shell(f"cat /srv/hg/repos/{REPOSITORY}/.hg/store/pushlog 2>/dev/null || :")
+def log_of(host: Host, repository: str = REPOSITORY) -> str:
+    """Return the push log of a repository on a host, empty before its first push."""
+    return host.shell(f"cat /srv/hg/repos/{repository}/.hg/store/pushlog 2>/dev/null || :")
 
 
 def is_equal(host: Host) -> bool:

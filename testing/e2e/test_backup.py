@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from testing.e2e.command import wait_until
+from testing.e2e.mirrors import SECONDS, log_of, mirrors_of
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -117,7 +120,7 @@ def test_a_backup_beside_pushes_restores_to_a_state_that_the_repository_had(
     assert " failed=0 " in done[0]
     later = [push(work) for _ in range(LAST)]
 
-    said = primary.run("hgfleet", "backup", "restore", REPOSITORY, "--at", ended.isoformat()).ok()
+    said = primary.run("hgfleet", "repo", "restore", REPOSITORY, "--at", ended.isoformat()).ok()
     folder = said.stdout.partition(":")[0]
     try:
         heads = primary.run(
@@ -129,6 +132,7 @@ def test_a_backup_beside_pushes_restores_to_a_state_that_the_repository_had(
         # The diff of heads names what the running repository has.
         assert f"+ {later[-1]}  a head of the running repository alone" in said.stdout
         assert "verified, from the backup of" in said.stdout
+        assert f"later pushes: {LAST}" in said.stdout
         owner = primary.shell(f"stat -c %U:%G {folder} {folder}/.hg/store/00changelog.i")
         assert owner.split() == ["hg:hg"] * 2
     finally:
@@ -142,6 +146,37 @@ def test_a_backup_beside_pushes_restores_to_a_state_that_the_repository_had(
     assert lost["site"] == unsaved
     # The mirrors have every push.
     assert lost["host"] == 0
+
+
+def test_a_repository_gets_an_earlier_state_back_and_mirrors_follow(
+    cluster: Cluster, primary: Host, work: Clone
+) -> None:
+    good = push(work)
+    primary.systemctl("start", UNIT).ok()
+    ended = datetime.now(UTC).isoformat()
+    bad = push(work)
+
+    said = primary.run("hgfleet", "repo", "restore", REPOSITORY, "--at", ended, "--in-place").ok()
+
+    assert f"+ {bad}  a head of the running repository alone" in said.stdout
+    assert "changesets added: 0, removed: 1" in said.stdout
+    folder = said.stdout.partition(":")[0]
+    assert primary.run("test", "-e", folder).code == 1
+    wait_until(
+        "every mirror has the earlier state",
+        lambda: cluster.remote_heads(REPOSITORY) == {good} and same_logs(cluster),
+        SECONDS,
+    )
+    work.hg("update", "--clean", good).ok()
+    after = work.commit("file.txt", uuid.uuid4().bytes, "after the restore")
+    work.hg("push", "--rev", after).ok()
+    wait_until("readers see the push", lambda: after in cluster.remote_heads(REPOSITORY), SECONDS)
+
+
+def same_logs(cluster: Cluster) -> bool:
+    """Tell whether all hosts have the push log of the primary, strip included."""
+    logs = {log_of(host, REPOSITORY) for host in (cluster.first("ssh"), *mirrors_of(cluster))}
+    return len(logs) == 1
 
 
 def test_a_prune_removes_old_backups_from_another_host(primary: Host, pruner: Host) -> None:

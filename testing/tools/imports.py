@@ -1,9 +1,9 @@
 """Direction of imports between the packages of hgfleet, and circles between its modules.
 
     core <- {directory, policies, hg <- pushlog, objectstore, admission} <- registry
-         <- {auth <- selfservice <- ssh, auth <- web, storage, bundles <- steering,
+         <- {{auth, backup} <- selfservice <- ssh, auth <- web, storage, bundles <- steering,
              {auth, storage, bundles} <- replication <- webhooks} <- hgext
-    pushlog <- backup; {backup, steering} <- monitoring
+    {backup, steering} <- monitoring
 
 Imports for types alone and imports inside functions count too: a reader has to know both modules
 for either. `hgfleet.cli` may import every part.
@@ -30,7 +30,8 @@ BELOW: Final[Mapping[str, tuple[str, ...]]] = {
     "admission": ("core",),
     "registry": ("directory", "policies", "pushlog", "objectstore", "admission"),
     "auth": ("registry",),
-    "selfservice": ("auth",),
+    "backup": ("registry",),
+    "selfservice": ("auth", "backup"),
     "ssh": ("selfservice",),
     "web": ("auth",),
     "storage": ("registry",),
@@ -38,7 +39,6 @@ BELOW: Final[Mapping[str, tuple[str, ...]]] = {
     "steering": ("bundles",),
     "replication": ("auth", "storage", "bundles"),
     "webhooks": ("replication",),
-    "backup": ("pushlog",),
     "monitoring": ("backup", "steering"),
 }
 """The packages right below each package. A package may import all that is below it."""

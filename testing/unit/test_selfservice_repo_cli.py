@@ -175,6 +175,23 @@ def test_a_repository_declared_meanwhile_is_never_deleted(
     assert site.run("restore", "people/bob/live") != 0
 
 
+def test_an_earlier_state_in_place_needs_a_time(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert site.run("restore", "people/bob/live", "--in-place") == 2
+    assert "expected --at TIME with it" in capsys.readouterr().err
+
+
+def test_a_mirror_takes_no_earlier_state_in_place(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hgrc = site.path / "hgrc"
+    hgrc.write_text("[hgfleet]\nreplica-of = hg1\nssh-url = ssh://hg@hg\n")
+    words = ["people/bob/live", "--at", "now", "--in-place", "--hgrc", str(hgrc)]
+    assert site.run("restore", *words) == 75
+    assert "this host has copies, and its primary is hg1" in capsys.readouterr().err
+
+
 def test_archive_restore_and_give(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     assert site.run("archive", "people/bob/live") == 0
     assert site.is_archived("people/bob/live")
