@@ -263,6 +263,7 @@ def test_host_keys_are_published_as_they_are(host: Host, sshd: dict[str, list[st
         ("permitemptypasswords", "no"),
         ("permitrootlogin", "without-password"),
         ("loglevel", "VERBOSE"),
+        ("x11forwarding", "no"),
     ],
 )
 def test_setting_for_administrators(admin: dict[str, list[str]], name: str, value: str) -> None:
