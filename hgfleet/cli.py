@@ -56,6 +56,10 @@ PARTS: Final[dict[str, tuple[str, str]]] = {
     "events": ("hgfleet.replication.feed_cli", "serve push events to clients of this web host"),
     "backup": ("hgfleet.backup.cli", "back up this host, restore, and show what would be lost"),
     "metrics": ("hgfleet.monitoring.cli", "show the metrics of this host"),
+    "integrity": (
+        "hgfleet.integrity.cli",
+        "verify the repositories of this host on schedule, and repair corrupt ones",
+    ),
     "webhooks": ("hgfleet.webhooks.cli", "post push events to receivers, and list dead ones"),
 }
 

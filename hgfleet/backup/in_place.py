@@ -32,37 +32,57 @@ def take(running: Path, restored: Path, hgrc: Path, operator: str) -> Difference
     """
     # Read by core when it loads the configuration, and by the extensions at each transaction.
     os.environ.update(HGRCPATH=str(hgrc), HGPLAIN="1", HGFLEET_USER=f"operator:{operator}")
-    from mercurial import encoding, error
-
-    ui = _ui()
-    try:
-        copy = _open(ui, restored)
-        repo = _open(ui, running)
-        with repo.wlock(), repo.lock():
-            found = history.difference(_history(repo), _history(copy))
-            _add(repo, copy, found)
-            _remove(ui, repo, found)
-        _check(_open(ui, running), copy)
-    except error.LockError as problem:
-        raise TemporaryError(f"{running}: pushes hold its lock; try again") from problem
-    except (error.Error, error.StorageError) as problem:
-        told = bytes(problem) if isinstance(problem, error.Error) else str(problem).encode()
-        text = encoding.fromlocal(told).decode("utf-8", "replace")
-        raise HostError(f"{running}: Mercurial refused the restored state: {text}") from problem
-    return found
-
-
-def _ui() -> Any:
-    from mercurial import extensions
     from mercurial import ui as ui_module
 
     ui = ui_module.ui.load()
+    found = bring(ui, running, restored)
+    _check(_open(ui, running), _open(ui, restored))
+    return found
+
+
+def bring(ui: Any, target: Path, source: Path, *, keep: bool = True) -> Difference:
+    """Give a repository the changesets, their phases and the bookmarks of another one.
+
+    `keep` leaves removed changesets in a bundle. Raises TemporaryError and HostError.
+    """
+    from mercurial import encoding, error
+
+    _prepare(ui)
+    try:
+        copy = _open(ui, source)
+        repo = _open(ui, target)
+        with repo.wlock(), repo.lock():
+            found = history.difference(_history(repo), _history(copy))
+            _add(repo, copy, found)
+            _remove(ui, repo, found, keep=keep)
+    except error.LockError as problem:
+        raise TemporaryError(f"{target}: pushes hold its lock; try again") from problem
+    except (error.Error, error.StorageError) as problem:
+        told = bytes(problem) if isinstance(problem, error.Error) else str(problem).encode()
+        text = encoding.fromlocal(told).decode("utf-8", "replace")
+        raise HostError(
+            f"{target}: Mercurial cannot take the state of {source}: {text}"
+        ) from problem
+    return found
+
+
+def heads(folder: Path) -> list[str]:
+    """Return the heads of a repository, hidden ones included, without any configuration."""
+    from mercurial import ui as ui_module
+
+    ui = ui_module.ui()
+    _prepare(ui)
+    return list(history.heads(_history(_open(ui, folder))))
+
+
+def _prepare(ui: Any) -> None:
+    from mercurial import extensions
+
     # Messages of core are about its own steps; what is refused comes as an exception.
     ui.setconfig(b"ui", b"quiet", b"yes", b"restore")
     ui.setconfig(b"ui", b"interactive", b"no", b"restore")
     ui.setconfig(b"experimental", b"evolution", b"all", b"restore")
     extensions.loadall(ui)
-    return ui
 
 
 def _open(ui: Any, folder: Path) -> Any:
@@ -123,12 +143,12 @@ def _by_phase(copy: Any, nodes: list[bytes]) -> Iterator[tuple[int, list[bytes]]
     yield from sorted(found.items())
 
 
-def _remove(ui: Any, repo: Any, found: Difference) -> None:
+def _remove(ui: Any, repo: Any, found: Difference, *, keep: bool) -> None:
     from mercurial import repair
 
     if found.roots:
         nodes = [bytes.fromhex(node) for node in found.roots]
-        repair.strip(ui, repo, nodes, backup=True, topic=b"restore")
+        repair.strip(ui, repo, nodes, backup=keep, topic=b"restore")
 
 
 def _check(repo: Any, copy: Any) -> None:

@@ -81,7 +81,7 @@ def run(path: str, at: str, options: argparse.Namespace) -> int:
         return 0
     change = compare(settings, running, found, moment)
     if change is None:
-        print(f"to replace it: mv {running} {running}.corrupt && mv {found.folder} {running}")
+        print(f"to repair it: hgfleet integrity repair {path}")
     elif in_place:
         return _take(settings, running, found, Path(options.hgrc))
     elif change:

@@ -207,3 +207,30 @@ def test_bundle_jobs_are_told_of_pushes(host: Host) -> None:
 def test_second_application_of_the_registry_changes_nothing(host: Host) -> None:
     applied = host.run("hgfleet registry apply --check --root /srv/hg/repos")
     assert applied.stdout.splitlines()[-1] == "changed=0", applied.stdout
+
+
+def test_repositories_are_verified_at_the_lowest_priority(host: Host) -> None:
+    timer, service = host.service("hgfleet-integrity.timer"), "hgfleet-integrity.service"
+    assert timer.is_running
+    assert timer.is_enabled
+
+    def shown(name: str) -> str:
+        return str(host.check_output("systemctl show -P %s %s", name, service))
+
+    assert (shown("Nice"), shown("User"), shown("CPUWeight")) == ("19", "hg", "10")
+    assert shown("IOSchedulingClass") in ("3", "idle")
+    assert host.file(shown("Documentation").removeprefix("file://")).exists
+    told = host.check_output("systemd-analyze security --no-pager %s", service).splitlines()[-1]
+    assert float(told.split()[-3]) <= 1.5, told
+
+
+@pytest.mark.changes
+def test_a_night_verifies_a_repository_and_keeps_its_result(host: Host) -> None:
+    host.run("systemctl start %s", service := "hgfleet-integrity.service")
+    journal = host.run("journalctl -u %s -n 30 --no-pager", service).stdout
+    assert host.check_output("systemctl show -P ExecMainStatus %s", service) == "0", journal
+    found = json.loads(host.check_output("hgfleet integrity status --json"))
+    assert found["corrupt"] == []
+    assert any(one["time"] for one in found["repositories"].values()), found
+    state = host.file("/var/lib/hgfleet-integrity/state.json")
+    assert (state.user, state.group, state.mode) == ("hg", "hg", 0o640)

@@ -3,7 +3,7 @@
     core <- {directory, policies, hg <- pushlog, objectstore, admission} <- registry
          <- {{auth, backup} <- selfservice <- ssh, auth <- web, storage, bundles <- steering,
              {auth, storage, bundles} <- replication <- webhooks} <- hgext
-    {backup, steering} <- monitoring
+    {backup, replication} <- integrity; {backup, steering} <- monitoring
 
 Imports for types alone and imports inside functions count too: a reader has to know both modules
 for either. `hgfleet.cli` may import every part.
@@ -39,6 +39,7 @@ BELOW: Final[Mapping[str, tuple[str, ...]]] = {
     "steering": ("bundles",),
     "replication": ("auth", "storage", "bundles"),
     "webhooks": ("replication",),
+    "integrity": ("backup", "replication"),
     "monitoring": ("backup", "steering"),
 }
 """The packages right below each package. A package may import all that is below it."""

@@ -1,0 +1,85 @@
+"""Check of one repository beside pushes: what is corrupt, or nothing.
+
+The verifier takes no lock, so a push beside it looks like damage. A problem counts if nothing
+changed the repository while it was read; otherwise it is read again.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.core.errors import HostError, TemporaryError
+from hgfleet.core.text import shown
+from hgfleet.hg import fingerprint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+FOUND: Final = 65
+"""Exit code of the verifier: the repository has a problem."""
+
+ROUNDS: Final = 5
+"""How often a repository is read whose problems may be those of a push."""
+
+MOST: Final = 300
+"""Characters of the problems that are kept of a repository."""
+
+
+def check(folder: Path, verified: Callable[[Path], str] | None = None) -> str:
+    """Return what is corrupt in a repository, "" if nothing is.
+
+    Raises TemporaryError if it changed in each round, HostError if it could not be verified.
+    """
+    for _ in range(ROUNDS):
+        before = state(folder)
+        found = (verified or verify)(folder)
+        if not found:
+            return ""
+        after = state(folder)
+        if before is not None and before == after:
+            return shown(found, MOST)
+    raise TemporaryError(
+        f"{folder}: it changed each time that it was read; the next night tries again"
+    )
+
+
+def state(folder: Path) -> fingerprint.Fingerprint | None:
+    """Return the fingerprint of a repository at rest, None during and right after a change."""
+    if (folder / ".hg/store/journal").exists():
+        return None
+    found = fingerprint.read_repository(fingerprint.paths(folder / ".hg"))
+    return found if found.is_settled() else None
+
+
+def verify(folder: Path) -> str:
+    """Run the verifier without the configuration of the service; return what it found.
+
+    Raises HostError if it could not run to its end.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "hgfleet.integrity.verifier", str(folder)],
+        env={
+            "HGRCPATH": "",
+            "HGPLAIN": "1",
+            "HGRCSKIPREPO": "1",
+            "HOME": "/nonexistent",
+            "LANG": "C.UTF-8",
+            "PATH": os.environ.get("PATH", os.defpath),
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+        },
+        cwd="/",
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if done.returncode == 0:
+        return ""
+    if done.returncode != FOUND:
+        said = " ".join(done.stderr.split())[-MOST:]
+        raise HostError(f"{folder}: the verifier ended with {done.returncode}: {said}")
+    return "; ".join(done.stdout.splitlines()) or "hg verify found a problem and named none"

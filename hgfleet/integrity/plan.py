@@ -1,0 +1,101 @@
+"""Plan of one night: which repositories are verified, so that each has its turn. Pure.
+
+A night verifies at least its share of all bytes, those first that were verified longest ago. So
+every repository has its turn within as many nights as the schedule has days, however many there
+are. A repository whose days end before the next night comes as well, and so does a corrupt one,
+until it is repaired.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DAY_SECONDS: Final = 86_400
+
+LEAST_BYTES: Final = 1_000_000
+"""What the verification of a small repository costs beside its bytes: the start of Mercurial."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The last verification of a repository. Times are seconds since 1970."""
+
+    seen: float
+    """When the repository was there for the first time."""
+    time: float = 0.0
+    """End of the last verification that came to a result; 0 before the first one."""
+    seconds: float = 0.0
+    size: int = 0
+    """Bytes of its store, when it was last measured."""
+    error: str = ""
+    """What is corrupt, empty if nothing is."""
+
+    @property
+    def since(self) -> float:
+        """The time that its days are counted from."""
+        return self.time or self.seen
+
+
+def tonight(known: Mapping[str, Checked], *, days: int, now: float) -> list[str]:
+    """Choose the repositories of one night, in the order of their verification."""
+    costs = {path: one.size + LEAST_BYTES for path, one in known.items()}
+    share = sum(costs.values()) / days
+    taken = 0
+    chosen = []
+    for path in sorted(costs, key=lambda one: (known[one].time, one)):
+        found = known[path]
+        if taken < share or found.error or is_due(found, days, now):
+            chosen.append(path)
+            taken += costs[path]
+    return chosen
+
+
+def is_due(found: Checked, days: int, now: float) -> bool:
+    """Whether the days of a repository end before the next night."""
+    return now + DAY_SECONDS > found.since + days * DAY_SECONDS
+
+
+def overdue(known: Mapping[str, Checked], *, days: int, now: float) -> list[str]:
+    """Return the repositories that were not verified within the days, the longest first.
+
+    A night begins at a random time of some hours, so a day more is allowed.
+    """
+    late = [path for path, one in known.items() if now - one.since > (days + 1) * DAY_SECONDS]
+    return sorted(late, key=lambda path: (known[path].since, path))
+
+
+def corrupt(known: Mapping[str, Checked]) -> dict[str, str]:
+    """Return the corrupt repositories, each with what is corrupt."""
+    return {path: one.error for path, one in sorted(known.items()) if one.error}
+
+
+def sentences(
+    known: Mapping[str, Checked], ended: float | None, *, days: int, now: float
+) -> list[str]:
+    """Return the state of a host for people, what is corrupt first."""
+    found = [
+        f"{path}: CORRUPT at {_when(known[path].time)}: {text}; to repair it: "
+        f"hgfleet integrity repair {path}"
+        for path, text in corrupt(known).items()
+    ]
+    found += [
+        f"{path}: not verified for {(now - known[path].since) / DAY_SECONDS:.0f} days"
+        for path in overdue(known, days=days, now=now)
+    ]
+    verified = [one for one in known.values() if one.time]
+    found.append(
+        f"{len(verified)} of {len(known)} repositories were verified, each has its turn within "
+        f"{days} days; last run: {_when(ended) if ended else 'never'}"
+    )
+    if verified:
+        found.append(f"oldest result: {_when(min(one.time for one in verified))}")
+    return found
+
+
+def _when(moment: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(moment))

@@ -1,0 +1,176 @@
+"""Repair of a corrupt repository: it is made anew beside its place, verified, and exchanged.
+
+On a mirror the primary has it. Elsewhere the newest backup that verifies is restored, and the
+pushes after it come from the corrupt repository itself: bit rot in old data leaves new data
+readable. Every revision is compared with its hash on the way, and the result with the last record
+of the push log, so nothing corrupt gets into it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.backup import in_place, repo_restore, restore
+from hgfleet.backup.capture import REPLACED
+from hgfleet.core import files
+from hgfleet.core.errors import HostError, PushlogError, TemporaryError, UnavailableError
+from hgfleet.integrity.check import check
+from hgfleet.pushlog import chain, index, index_step, log_file
+from hgfleet.pushlog.record import Heads, hash_of, parse
+from hgfleet.registry import moves, owned_files
+from hgfleet.replication.settings import Role
+from hgfleet.storage import place
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from hgfleet.backup.settings import Settings as Backup
+    from hgfleet.replication.settings import Settings as Replication
+
+ROUNDS: Final = 5
+"""How often pushes may come while the repository is made anew."""
+
+STATE: Final = (*REPLACED, "store/obsstore")
+"""Small files that are copied as they are, beside the log."""
+
+
+def repair(path: str, replication: Replication | None, backup: Backup | None) -> str:
+    """Replace a repository by a good one; return where from, in words. Raises HgfleetError."""
+    if replication is not None and replication.role is Role.MIRROR:
+        return _from_primary(path, replication)
+    if backup is not None:
+        return _from_backup(path, backup)
+    raise UnavailableError(
+        f"{path}: this host is no mirror and has no backups (/etc/hgfleet/backup.toml), so nothing "
+        "here has a good copy; push one from a clone into a new repository"
+    )
+
+
+def _from_primary(path: str, settings: Replication) -> str:
+    from hgfleet.replication.resync import resync
+    from hgfleet.replication.source_client import SourceClient
+
+    source = SourceClient(settings)
+    # root alone reads the key.
+    source.read_certificates()
+    owned_files.become(settings.repositories.owner())
+    resync(settings, source, path)
+    return f"from the primary, {settings.primary}"
+
+
+def _from_backup(path: str, settings: Backup) -> str:
+    from hgfleet.backup.restic import Restic
+
+    copy = repo_restore.beside(settings, path)
+    found = restore.restore(settings, Restic(settings), path, copy)
+    owned_files.become(settings.owner)
+    running = settings.repositories / path
+    for _ in range(ROUNDS):
+        log = _log(running)
+        pushes = complete(copy, running, log)
+        _demand(copy)
+        with moves.at_rest(running, path):
+            if _log(running) != log:
+                # A push came meanwhile.
+                continue
+            place.sync(copy)
+            place.rename_exchange(running, copy)
+        kept = copy.with_name(f"{copy.name}.corrupt")
+        copy.rename(kept)
+        return (
+            f"from the backup of {found.snapshot.time[:19]} and {pushes} later pushes of the "
+            f"corrupt repository, which is kept as {kept}"
+        )
+    raise TemporaryError(f"{path}: it goes on faster than it can be made anew; try again")
+
+
+def complete(copy: Path, running: Path, there: Sequence[bytes]) -> int:
+    """Give a restored copy the pushes that came after its backup; return how many.
+
+    `there` is the log of the corrupt repository. Raises HostError and PushlogError where that
+    cannot give the pushes.
+    """
+    here = _log(copy)
+    lines = continued(here, there)
+    shutil.copyfile(running / ".hg/hgrc", copy / ".hg/hgrc")
+    if len(lines) == len(here):
+        return 0
+    # Neither hooks nor extensions of the service: these pushes were decided about.
+    os.environ.update(HGRCPATH="", HGPLAIN="1", HGRCSKIPREPO="1")
+    from mercurial import ui as ui_module
+
+    in_place.bring(ui_module.ui(), copy, running, keep=False)
+    for name in STATE:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copyfile(running / ".hg" / name, copy / ".hg" / name)
+    log = copy / ".hg/store" / log_file.NAME
+    files.replace(log, b"".join(line + b"\n" for line in lines), mode=0o640)
+    index.refresh(str(log), str(copy / ".hg/cache" / index_step.NAME))
+    return len(lines) - len(here)
+
+
+def continued(here: Sequence[bytes], there: Sequence[bytes]) -> list[bytes]:
+    """Return the log of a backup with the later records of a log that may be corrupt. Pure.
+
+    Raises PushlogError if a later record is missing or was changed.
+    """
+    last = parse(here[-1]) if here else None
+    number, end = (last.id, hash_of(here[-1])) if last else (0, "")
+    # Damage before the last record of the backup may have changed the number of lines.
+    start = there.index(here[-1]) + 1 if here and here[-1] in there else number
+    found = list(here)
+    for line in there[start:]:
+        try:
+            record = parse(line)
+        except PushlogError as error:
+            raise _broken(number) from error
+        if record.id != number + 1 or (end and record.previous != end):
+            raise _broken(number)
+        number, end = record.id, hash_of(line)
+        found.append(line)
+    return found
+
+
+def _broken(number: int) -> PushlogError:
+    return PushlogError(
+        f"the push log is corrupt after record {number}, where the newest backup ends; where a "
+        "mirror is good, promote it (runbook promote), and repair this host as its mirror"
+    )
+
+
+def _log(repository: Path) -> list[bytes]:
+    """Read the lines of a push log. Raises PushlogError if the last one is incomplete."""
+    log = repository / ".hg/store" / log_file.NAME
+    found = [line for _, line in log_file.lines(log)]
+    size = log.stat().st_size if log.exists() else 0
+    if size != sum(len(line) + 1 for line in found):
+        raise PushlogError(
+            f"{log}: an incomplete record follows record {len(found)}; `hgfleet pushlog verify` "
+            "tells more (runbook pushlog)"
+        )
+    return found
+
+
+def _demand(copy: Path) -> None:
+    """Raise HostError unless a repository verifies and has the heads of its last record."""
+    if problem := check(copy):
+        raise HostError(
+            f"{copy}: made anew, it is corrupt as well: {problem}; where a mirror is good, promote "
+            "it (runbook promote), and repair this host as its mirror"
+        )
+    last = None
+    log = copy / ".hg/store" / log_file.NAME
+    for last in chain.checked(log_file.entries(log)):  # noqa: B007
+        pass
+    if last is None:
+        return
+    digest = Heads.digest_of(in_place.heads(copy))
+    if digest != last.record.heads.digest:
+        raise HostError(
+            f"{copy}: its heads have the digest {digest[:12]}, expected that of record "
+            f"{last.record.id}, {last.record.heads.digest[:12]}"
+        )

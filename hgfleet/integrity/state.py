@@ -1,0 +1,66 @@
+"""State of integrity on a host: a file of JSON that `status` and exporters read.
+
+    {"format": 1, "days": 30, "ended": 1795440000.1, "corrupt": ["team/tool"], "repositories":
+     {"team/tool": {"seen": ..., "time": ..., "seconds": 1.2, "size": 812000, "error": "..."}}}
+
+Times are seconds since 1970, sizes bytes. A lost file costs the results: every repository is new.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from hgfleet.core import files
+from hgfleet.integrity import plan
+from hgfleet.integrity.plan import Checked
+
+FOLDER: Final = Path("/var/lib/hgfleet-integrity")
+NAME: Final = "state.json"
+FORMAT: Final = 1
+
+DAYS: Final = 30
+"""Of the schedule, before the first run has told them."""
+
+_TYPES: Final = {"seen": float, "time": float, "seconds": float, "size": int, "error": str}
+
+
+@dataclass(slots=True)
+class State:
+    """Results of all runs on this host."""
+
+    days: int = DAYS
+    ended: float = 0.0
+    """End of the last run of the schedule; 0 before the first one."""
+    repositories: dict[str, Checked] = field(default_factory=dict)
+
+    def data(self) -> dict[str, Any]:
+        """Return what the file has."""
+        return {
+            "format": FORMAT,
+            "days": self.days,
+            "ended": self.ended,
+            "corrupt": list(plan.corrupt(self.repositories)),
+            "repositories": {path: asdict(one) for path, one in self.repositories.items()},
+        }
+
+
+def load(folder: Path = FOLDER) -> State:
+    """Read the state; a missing or damaged file is that of a host without results."""
+    try:
+        found = json.loads((folder / NAME).read_bytes())
+        repositories = {
+            path: Checked(**{name: _TYPES[name](value) for name, value in one.items()})
+            for path, one in found["repositories"].items()
+        }
+        return State(int(found["days"]), float(found["ended"]), repositories)
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+        return State()
+
+
+def save(state: State, folder: Path = FOLDER) -> None:
+    """Replace the file. It names private repositories."""
+    text = json.dumps(state.data(), sort_keys=True) + "\n"
+    files.replace(folder / NAME, text, mode=0o640)

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet.core.errors import TemporaryError
+from hgfleet.integrity import check as checking
+from hgfleet.integrity import state
+from hgfleet.integrity.check import check
+from hgfleet.integrity.plan import Checked
+from hgfleet.integrity.state import State
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    (tmp_path / ".hg/store").mkdir(parents=True)
+    (tmp_path / ".hg/store/00changelog.i").write_bytes(b"one")
+    return tmp_path
+
+
+def test_a_problem_of_a_repository_at_rest_counts(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checking, "state", lambda _: 1)
+    assert check(repository, lambda _: "file.txt@2: unpacking\nx") == "file.txt@2: unpacking\\x0ax"
+    assert check(repository, lambda _: "") == ""
+
+
+def test_a_problem_beside_a_push_is_looked_at_again(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = iter([1, 2, 3, 3])
+    monkeypatch.setattr(checking, "state", lambda _: next(states))
+    found = iter(["unknown parent", ""])
+    assert check(repository, lambda _: next(found)) == ""
+
+
+def test_a_repository_that_always_changes_has_no_result(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = iter(range(100))
+    monkeypatch.setattr(checking, "state", lambda _: next(states))
+    with pytest.raises(TemporaryError, match="it changed each time that it was read"):
+        check(repository, lambda _: "unknown parent")
+
+
+def test_a_transaction_and_a_fresh_change_are_no_state_at_rest(repository: Path) -> None:
+    # The clock of files ticks: what has just changed may change again unseen.
+    assert checking.state(repository) is None
+    (repository / ".hg/store/journal").touch()
+    assert checking.state(repository) is None
+
+
+def test_the_state_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+    found = State(7, 3.5, {"a": Checked(1.0, 2.0, 0.5, 10, "bad"), "b": Checked(1.0)})
+    state.save(found, tmp_path)
+    assert state.load(tmp_path) == found
+    assert found.data()["corrupt"] == ["a"]
+    assert (tmp_path / state.NAME).stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"days": 1}', '{"repositories": {"a": {"x": 1}}}'])
+def test_a_damaged_state_file_is_that_of_a_host_without_results(tmp_path: Path, text: str) -> None:
+    (tmp_path / state.NAME).write_text(text)
+    assert state.load(tmp_path) == State()

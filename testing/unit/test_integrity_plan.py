@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hgfleet.integrity.plan import DAY_SECONDS, Checked, corrupt, overdue, sentences, tonight
+
+BEGIN = 1_795_000_000.0
+
+
+def of(size: int, *, verified: float = 0.0, error: str = "", seen: float = BEGIN) -> Checked:
+    return Checked(seen=seen, time=verified, size=size, error=error)
+
+
+@pytest.mark.parametrize("days", [1, 7, 30])
+def test_each_repository_has_its_turn_within_the_days(days: int) -> None:
+    # Sizes as in real fleets: most are small, one has half of all bytes.
+    known = {f"r{n:03}": of(10 ** (n % 6)) for n in range(200)} | {"big": of(10**9)}
+    nights = []
+    for night in range(2 * days):
+        now = BEGIN + night * DAY_SECONDS
+        chosen = tonight(known, days=days, now=now)
+        nights.append(len(chosen))
+        known |= {path: replace(known[path], time=now) for path in chosen}
+        assert not overdue(known, days=days, now=now)
+    assert min(one.time for one in known.values()) >= BEGIN + (days - 1) * DAY_SECONDS
+    assert all(nights)
+
+
+def test_a_night_takes_a_share_of_the_bytes() -> None:
+    known = {f"r{n:03}": of(10**8) for n in range(90)}
+    assert len(tonight(known, days=30, now=BEGIN)) == 3
+
+
+def test_those_verified_longest_ago_come_first() -> None:
+    now = BEGIN + DAY_SECONDS
+    known = {"b": of(1, verified=2.0), "a": of(1, verified=3.0), "c": of(1)}
+    known = {path: replace(one, seen=now) for path, one in known.items()}
+    known["b"], known["a"] = (
+        replace(known[name], time=now - n) for name, n in (("b", 9), ("a", 1))
+    )
+    assert tonight(known, days=3, now=now)[0] == "c"
+    known["c"] = replace(known["c"], time=now)
+    assert tonight(known, days=3, now=now) == ["b"]
+
+
+def test_a_host_that_was_off_makes_up_for_its_nights() -> None:
+    known = {f"r{n}": of(10**6, verified=BEGIN) for n in range(30)}
+    assert len(tonight(known, days=30, now=BEGIN + DAY_SECONDS)) == 1
+    assert len(tonight(known, days=30, now=BEGIN + 40 * DAY_SECONDS)) == 30
+
+
+def test_a_corrupt_repository_is_verified_each_night_until_it_is_good() -> None:
+    now = BEGIN + DAY_SECONDS
+    known = {f"r{n}": of(10**6, verified=BEGIN - n) for n in range(30)}
+    known["r0"] = replace(known["r0"], error="data/x.i@3: integrity check failed")
+    assert tonight(known, days=30, now=now) == ["r29", "r0"]
+    assert corrupt(known) == {"r0": "data/x.i@3: integrity check failed"}
+
+
+def test_status_names_what_is_corrupt_and_its_repair_first() -> None:
+    now = BEGIN + 40 * DAY_SECONDS
+    known = {
+        "team/bad": of(1, verified=now - 60, error="file.txt@2: unpacking"),
+        "team/good": of(1, verified=now - 60),
+        "team/late": of(1),
+    }
+    said = sentences(known, now - 60, days=30, now=now)
+    assert said[0].startswith("team/bad: CORRUPT at ")
+    assert "file.txt@2: unpacking; to repair it: hgfleet integrity repair team/bad" in said[0]
+    assert said[1] == "team/late: not verified for 40 days"
+    assert said[2].startswith("2 of 3 repositories were verified, each has its turn within 30 days")
+    assert sentences({}, None, days=30, now=now) == [
+        "0 of 0 repositories were verified, each has its turn within 30 days; last run: never"
+    ]
