@@ -1,0 +1,138 @@
+"""`hgfleet tokens`: bring tokens of a person back that are lost or were revoked by mistake."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.auth import token_file, tokens
+from hgfleet.backup.settings import DEFAULT_PATH
+from hgfleet.core import logfmt
+from hgfleet.core.errors import HostError, UsageError
+from hgfleet.core.paths import HGRC
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Mapping
+
+    from hgfleet.auth.tokens import Token, Tokens
+
+_EPILOG: Final = """\
+examples:
+  hgfleet tokens restore alice --at 2026-11-24T14:30
+                                             tokens of then that alice does not have now
+  hgfleet tokens restore alice --at 2026-11-24T14:30 --id k3v9x2ab
+                                             bring one of them back
+  hgfleet tokens restore alice --at now --all
+
+A token that its owner revoked works again once it is restored: ask the owner first. It runs on an
+SSH host, as root. Backups have hashes of tokens, no secrets.
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `tokens` and its command."""
+    from argparse import RawDescriptionHelpFormatter
+
+    parser = subparsers.add_parser(
+        "tokens",
+        help="restore access tokens of a person from a backup",
+        description="Access tokens that people made over SSH.",
+        epilog=_EPILOG,
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    restore = commands.add_parser(
+        "restore", help="show lost tokens of a person, or bring them back"
+    )
+    restore.add_argument("person", metavar="PERSON")
+    restore.add_argument(
+        "--id",
+        dest="ids",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="bring this one back; may be repeated (default: list)",
+    )
+    restore.add_argument("--all", action="store_true", help="bring all that are listed back")
+    restore.add_argument(
+        "--at", required=True, metavar="TIME", help="the newest backup up to then, or `now`"
+    )
+    restore.add_argument("--config", type=Path, default=DEFAULT_PATH, metavar="FILE")
+    restore.add_argument("--tokens", default=token_file.PATH, metavar="FILE")
+    restore.add_argument("--hgrc", default=HGRC, metavar="FILE")
+    restore.set_defaults(run=_restore)
+
+
+def lost(
+    then: Mapping[str, Token], now: Mapping[str, Token], person: str, when: datetime
+) -> Tokens:
+    """Return the tokens of a person that a backup has, that are valid, and missing now. Pure."""
+    return {
+        name: token
+        for name, token in tokens.of_owner(then, person, when).items()
+        if name not in now
+    }
+
+
+def chosen(found: Tokens, ids: Iterable[str], kept: Mapping[str, Token], person: str) -> Tokens:
+    """Return the tokens to bring back. Pure. Raises UsageError."""
+    if unknown := [name for name in ids if name not in found]:
+        raise UsageError(
+            f"{person} lost no such token: {', '.join(unknown)}; expected some of "
+            f"{', '.join(sorted(found)) or 'none'}"
+        )
+    wanted = {name: found[name] for name in ids}
+    count = len(wanted) + sum(token.owner == person for token in kept.values())
+    if count > tokens.MOST_TOKENS:
+        raise UsageError(
+            f"{person} would have {count} tokens, expected at most {tokens.MOST_TOKENS}; name fewer"
+        )
+    return wanted
+
+
+def _restore(options: argparse.Namespace) -> int:
+    from hgfleet.registry import owned_files
+    from hgfleet.selfservice import changes
+
+    person = options.person
+    if options.ids or options.all:
+        changes.check(Path(options.hgrc).read_text("utf-8"))
+    text, made = _of_backup(options)
+    owned_files.become("hg")
+    when = datetime.now(UTC)
+    found = lost(token_file.parse(text), token_file.load(options.tokens), person, when)
+    ids = sorted(found) if options.all else options.ids
+    if not ids:
+        print(f"of the backup of {made}: {len(found)} tokens of {person} that are missing now")
+        for name, token in sorted(found.items()):
+            print(f"{name}  {token.created[:10]}  {token.expires[:10]}  {token.description}")
+        return 0
+    with token_file.update(options.tokens) as kept:
+        wanted = chosen(lost(token_file.parse(text), kept, person, when), ids, kept, person)
+        kept.update(wanted)
+    log = logfmt.to_syslog("hgfleet-tokens")
+    operator = os.environ.get("SUDO_USER") or "root"
+    for name in sorted(wanted):
+        log(logfmt.line("token", action="restore", owner=person, id=name, by=operator))
+        print(f"token {name} of {person} works again, from the backup of {made}")
+    return 0
+
+
+def _of_backup(options: argparse.Namespace) -> tuple[str, str]:
+    """Return the file of tokens in the newest backup up to a time, and when that was made."""
+    from hgfleet.backup import restore
+    from hgfleet.backup.restic import Restic
+    from hgfleet.backup.run import ALL
+    from hgfleet.backup.settings import load
+
+    restic = Restic(load(options.config))
+    at = None if options.at == "now" else restore.moment(options.at)
+    for snapshot in restore.candidates(restic.snapshots(), "", at):
+        if ALL in snapshot.tags and (text := restic.dump(snapshot.id, options.tokens)) is not None:
+            return text, snapshot.time[:19]
+    raise HostError(
+        f"no backup up to that time has {options.tokens}; `hgfleet backup list` shows the backups"
+    )

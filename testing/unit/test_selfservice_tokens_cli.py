@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet import cli
+from hgfleet.auth import token_file, tokens
+from hgfleet.auth.tokens import Token
+from hgfleet.backup.restic import Restic, Snapshot
+from hgfleet.core import logfmt
+from hgfleet.core.errors import UsageError
+from hgfleet.selfservice.tokens_cli import chosen, lost
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOW = datetime(2026, 11, 25, tzinfo=UTC)
+
+
+def token(owner: str, expires: str = "2099-01-01") -> Token:
+    return Token(owner, "ab" * 32, "CI", "2026-01-01T00:00:00Z", f"{expires}T00:00:00Z")
+
+
+THEN = {
+    "aaaaaaaa": token("alice"),
+    "bbbbbbbb": token("alice"),
+    "cccccccc": token("alice", "2026-02-01"),
+    "dddddddd": token("bob"),
+}
+
+
+def test_lost_tokens_are_the_valid_ones_of_the_person() -> None:
+    assert sorted(lost(THEN, {}, "alice", NOW)) == ["aaaaaaaa", "bbbbbbbb"]
+    assert sorted(lost(THEN, {"aaaaaaaa": THEN["aaaaaaaa"]}, "alice", NOW)) == ["bbbbbbbb"]
+
+
+def test_an_unknown_token_and_too_many_are_refused() -> None:
+    found = lost(THEN, {}, "alice", NOW)
+    assert list(chosen(found, ["bbbbbbbb"], {}, "alice")) == ["bbbbbbbb"]
+    with pytest.raises(UsageError, match="alice lost no such token: dddddddd"):
+        chosen(found, ["dddddddd"], {}, "alice")
+    many = {f"{n}": token("alice") for n in range(tokens.MOST_TOKENS)}
+    with pytest.raises(UsageError, match="would have 51 tokens"):
+        chosen(found, ["aaaaaaaa"], many, "alice")
+
+
+def test_a_token_comes_back_from_the_backup_of_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(logfmt, "to_syslog", lambda _: said.append)
+    monkeypatch.setattr("hgfleet.registry.owned_files.become", lambda _user: None)
+    snapshots = [
+        Snapshot("new", "2026-11-24T15:00:00+00:00", (), ("all",)),
+        Snapshot("old", "2026-11-24T14:00:00+00:00", (), ("all",)),
+    ]
+    monkeypatch.setattr(Restic, "snapshots", lambda _self: snapshots)
+    texts = {"new": token_file.dump({}), "old": token_file.dump(THEN)}
+    monkeypatch.setattr(Restic, "dump", lambda _self, name, _path: texts[name])
+    config, hgrc, file = (tmp_path / name for name in ("backup.toml", "hgrc", "tokens.json"))
+    config.write_text('host = "hg1"\nrepository = "s3:https://s3/b/hg1"\nparts = ["ssh"]\n')
+    hgrc.write_text("")
+    file.write_text(token_file.dump({"dddddddd": THEN["dddddddd"]}))
+    words = ["tokens", "restore", "alice", "--at", "2026-11-24T14:30+00:00"]
+    words += ["--config", str(config), "--hgrc", str(hgrc), "--tokens", str(file)]
+
+    assert cli.main(words) == 0
+    assert "2 tokens of alice that are missing now" in capsys.readouterr().out
+    assert list(json.loads(file.read_text())["tokens"]) == ["dddddddd"]
+
+    assert cli.main([*words, "--id", "aaaaaaaa"]) == 0
+    assert list(token_file.load(str(file))) == ["aaaaaaaa", "dddddddd"]
+    assert "action=restore owner=alice id=aaaaaaaa" in said[0]
+    assert cli.main([*words, "--id", "aaaaaaaa"]) == 2
+    hgrc.write_text("[hgfleet]\nreplica-of = hg1\nssh-url = ssh://hg@hg\n")
+    assert cli.main([*words, "--id", "bbbbbbbb"]) == 75
