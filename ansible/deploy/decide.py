@@ -6,7 +6,7 @@ import json
 import re
 import textwrap
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from deploy import machine
 
@@ -223,6 +223,12 @@ def require_fit(states: Mapping[str, HostState], hosts: Sequence[str]) -> None:
         )
 
 
+BESIDE: Final = frozenset({"metrics"})
+"""Parts beside the service, which check mode foresees on a host that has not had them.
+
+A host that gets one goes on serving clients: it changes in its own stage, not with new hosts."""
+
+
 def new_hosts(
     states: Mapping[str, HostState],
     hosts: Mapping[str, Sequence[str]],
@@ -238,7 +244,7 @@ def new_hosts(
         name
         for name in among
         if not states[name].provisioned
-        or not set(parts).intersection(hosts[name]) <= states[name].groups
+        or not set(parts).difference(BESIDE).intersection(hosts[name]) <= states[name].groups
         or ("release" in hosts[name] and not states[name].current)
     ]
 

@@ -46,7 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
         "down", help="remove the containers; what was pushed into them is lost"
     )
     down.add_argument("--snapshots", action="store_true", help="remove the snapshots too")
-    commands.add_parser("status", help="show hosts, health and ports")
+    commands.add_parser("status", help="show hosts, health, ports and alerts")
     commands.add_parser("env", help="print export lines for clients and tests")
     execute = commands.add_parser("exec", help="run a command on a host: exec HOST -- COMMAND")
     execute.add_argument("host")
@@ -91,6 +91,7 @@ def bring_up(fresh: bool) -> int:
     cluster = life.up(fresh)
     hosts = life.read_inventory(cluster)
     client.write_client_files(cluster, hosts)
+    client.write_metrics_certificate()
     client.import_own_history(cluster)
     client.smoke(cluster, hosts)
     print(client.summary(cluster))
@@ -161,7 +162,16 @@ def command_status(_arguments: argparse.Namespace) -> int:
         well = well and health == "running"
         ports = " ".join(f"{port}:{cluster.port(port)}" for port in host.ports)
         print(f"{name:<10} {state:<10} {health:<10} {ports:<32} {failed}".rstrip())
-    return 0 if well else 1
+    alerts = _alerts(cluster)
+    print("\nalerts that fire:\n" + "\n".join(f"  {line}" for line in alerts or ["none"]))
+    return 0 if well and not alerts else 1
+
+
+def _alerts(cluster: settings.Settings) -> list[str]:
+    try:
+        return client.firing(cluster)
+    except OSError as error:
+        return [f"Prometheus does not answer: {error}"]
 
 
 def _ask(cluster: settings.Settings, host: str, command: list[str]) -> str:

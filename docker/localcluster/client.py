@@ -6,8 +6,10 @@ import json
 import os
 import shlex
 import shutil
+import ssl
 import subprocess
 import time
+import urllib.request
 from typing import TYPE_CHECKING
 
 import bootstrap
@@ -56,6 +58,8 @@ def contract(cluster: Settings) -> dict[str, str]:
         "HGFLEET_S3_2_URL": f"https://127.0.0.1:{cluster.port('s3_2')}",
         "HGFLEET_CDN_URL": f"https://127.0.0.1:{cluster.port('cdn')}",
         "HGFLEET_BUNDLE_URL": bundle_url(cluster),
+        "HGFLEET_METRICS_URL": f"https://127.0.0.1:{cluster.port('metrics')}",
+        "HGFLEET_METRICS_CERT": str(metrics_certificate()),
         "HGFLEET_HGRC": str(STATE / "client/hgrc"),
     }
     # For ansible-playbook by hand with the cluster's inventory.
@@ -73,6 +77,41 @@ def bundle_url(cluster: Settings) -> str:
     containers and this machine all reach it under the same name, as they would in production.
     """
     return f"https://{cluster.network}.20:7443/bundles"
+
+
+def metrics_certificate() -> Path:
+    """Return the file with the certificate and key that Prometheus of the cluster asks for."""
+    return STATE / "client/metrics.pem"
+
+
+def write_metrics_certificate() -> None:
+    """Make that file with the cluster's CA, unless one that is newer than the CA is there."""
+    ca, file = STATE / "pki/ca.pem", metrics_certificate()
+    if file.exists() and file.stat().st_mtime >= ca.stat().st_mtime:
+        return
+    script = ROOT / "docker/localcluster/certificate.py"
+    run(
+        [str(bootstrap.VENV / "bin/python"), str(script), str(ca.parent), "cluster", str(file)],
+        what="Making a certificate for Prometheus",
+    )
+
+
+def firing(cluster: Settings) -> list[str]:
+    """Return a line for each alert that fires: its severity, name and summary. Raises OSError."""
+    context = ssl.create_default_context(cafile=str(STATE / "pki/ca.pem"))
+    context.load_cert_chain(metrics_certificate())
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+    )
+    url = f"{contract(cluster)['HGFLEET_METRICS_URL']}/api/v1/alerts"
+    with opener.open(url, timeout=5) as answer:
+        alerts = json.load(answer)["data"]["alerts"]
+    return sorted(
+        f"{one['labels']['severity']:<7}{one['labels']['alertname']}: "
+        f"{one['annotations']['summary']}"
+        for one in alerts
+        if one["state"] == "firing"
+    )
 
 
 def write_client_files(cluster: Settings, hosts: Mapping[str, Host]) -> None:
@@ -264,6 +303,7 @@ The service is up.
   bundles   {bundle_url(cluster)}
   ssh       ssh://hg@127.0.0.1:{cluster.port("ssh")}/
   ldap      ldaps://127.0.0.1:{cluster.port("ldap")}
+  alerts    https://127.0.0.1:{cluster.port("metrics")}/   (.cluster/client/metrics.pem)
 
 Clone (from the object store), push (as alice):
 
@@ -274,7 +314,7 @@ Clone (from the object store), push (as alice):
 
 Try next:
 
-  ./cluster status            hosts, their health, their ports
+  ./cluster status            hosts, their health, their ports, alerts that fire
   ./cluster ssh bob           what bob's key may do
   ./cluster exec hg1 -- hgfleet bundles status
   ./cluster logs hg1 hgfleet-web

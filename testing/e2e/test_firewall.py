@@ -37,8 +37,22 @@ def openings(cluster: Cluster, name: str) -> list[Any]:
         "base_firewall_administrators_ports": [22],
         "base_firewall_open": hostvars[name]["base_firewall_open"],
     }
-    groups = {group: sorted(members(cluster.inventory, group)) for group in cluster.inventory}
-    return list(firewall.openings(own, name, groups, hostvars))
+    return list(firewall.openings(own, name, groups(cluster), hostvars))
+
+
+def groups(cluster: Cluster) -> dict[str, list[str]]:
+    """Return the hosts of each group, those of groups below it included."""
+    return {group: sorted(members(cluster.inventory, group)) for group in cluster.inventory}
+
+
+def declared(cluster: Cluster, name: str) -> set[int]:
+    """Return the ports that the table has for the parts of a host, also those that only it uses."""
+    found = {port for one in openings(cluster, name) for port in one.ports}
+    variables = cluster.inventory["_meta"]["hostvars"][name]
+    for row in firewall.table():
+        if firewall.listens(row, name, groups(cluster)):
+            found.update(firewall.ports_of(row, variables))
+    return found
 
 
 def allowed(cluster: Cluster, name: str, source: str) -> set[int]:
@@ -78,8 +92,7 @@ def test_every_host_is_open_as_the_table_says_and_no_further(
 def test_no_program_listens_that_the_table_does_not_have(cluster: Cluster) -> None:
     wrong = []
     for host in cluster.hosts:
-        known = {port for one in openings(cluster, host.name) for port in one.ports}
-        unknown = listeners(host.shell(TCP)) - known
+        unknown = listeners(host.shell(TCP)) - declared(cluster, host.name)
         wrong += [f"{host.name} listens on {port}" for port in sorted(unknown)]
         wrong += [
             f"{host.name} listens on udp {port}" for port in sorted(listeners(host.shell(UDP)))

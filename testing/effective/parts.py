@@ -26,7 +26,8 @@ UNIT_PROPERTIES: Final = (
 limits that a unit leaves alone come from the machine. Both are in the unit's own text."""
 
 _UNITS: Final = rf"""
-systemctl list-unit-files --no-legend --plain --type=service,socket,timer,path 'hgfleet-*' | sort |
+systemctl list-unit-files --no-legend --plain --type=service,socket,timer,path \
+    'hgfleet-*' 'prometheus*' | sort |
 while read -r unit rest; do
     case $unit in *@.*) continue ;; esac
     echo "=== $unit"

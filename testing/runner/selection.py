@@ -39,6 +39,7 @@ ROLE_OF_PART: Final[dict[str, tuple[str, ...]]] = {
     "auth": ("web",),
     "selfservice": ("ssh",),
     "objectstore": ("bundles",),
+    "monitoring": ("metrics",),
 }
 """Of packages without a role of the same name: the role whose host runs them."""
 

@@ -175,7 +175,7 @@ def test_a_host_that_does_not_answer_stops_everything() -> None:
     assert "hg1" not in text
 
 
-PARTS = {"release", "web", "ssh", "proxy"}
+PARTS = {"release", "web", "ssh", "proxy", "metrics"}
 
 
 def test_hosts_that_a_run_would_leave_half_way_are_refused_with_every_reason() -> None:
@@ -196,7 +196,8 @@ def test_a_host_without_the_end_of_a_run_is_new() -> None:
 
 
 @pytest.mark.parametrize(
-    ("added", "is_new"), [("web", True), ("eu", False), ("ssh", False), ("release", True)]
+    ("added", "is_new"),
+    [("web", True), ("eu", False), ("ssh", False), ("release", True), ("metrics", False)],
 )
 def test_a_host_with_a_new_part_is_new(added: str, is_new: bool) -> None:
     states = {"hg1": provisioned("ssh")}

@@ -1,4 +1,4 @@
-"""What the exporter reads of a host: folders that look like one."""
+"""The facts that are read of a host: folders that look like one."""
 
 from __future__ import annotations
 

@@ -1,0 +1,140 @@
+"""Prometheus sees every host and tells of a fault in time; its alerts end with the fault."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from bootstrap import ROOT
+
+from testing.e2e.command import run, wait_until
+
+if TYPE_CHECKING:
+    from testing.e2e.cluster import Cluster
+
+IN_TIME: Final = 60
+"""Seconds from a fault that users notice to its alert."""
+
+MOST_CPU: Final = 0.02
+MOST_BYTES: Final = 150 * 1024 * 1024
+"""Of the programs of the monitoring on a host that is watched: share of a processor, memory."""
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """The cluster's Prometheus, by the variables of `./cluster env`."""
+
+    cluster: Cluster
+
+    def ask(self, path: str, **parameters: str) -> Any:
+        """Return the data of an answer of its API."""
+        env = self.cluster.env
+        context = ssl.create_default_context(cafile=env["HGFLEET_CA_CERT"])
+        context.load_cert_chain(env["HGFLEET_METRICS_CERT"])
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        )
+        query = urllib.parse.urlencode(parameters)
+        url = f"{env['HGFLEET_METRICS_URL']}/api/v1/{path}?{query}"
+        with opener.open(url, timeout=10) as answer:
+            return json.load(answer)["data"]
+
+    def firing(self) -> set[tuple[str, str]]:
+        """Return the alerts that fire, each with its host."""
+        alerts = self.ask("alerts")["alerts"]
+        return {
+            (one["labels"]["alertname"], one["labels"].get("host", ""))
+            for one in alerts
+            if one["state"] == "firing"
+        }
+
+    def query(self, expression: str) -> dict[str, float]:
+        """Return the values of an expression by host."""
+        found = self.ask("query", query=expression)["result"]
+        return {one["metric"]["host"]: float(one["value"][1]) for one in found}
+
+
+@pytest.fixture
+def prometheus(cluster: Cluster) -> Prometheus:
+    return Prometheus(cluster)
+
+
+def test_every_host_and_every_probe_is_well(cluster: Cluster, prometheus: Prometheus) -> None:
+    hosts = {host.name for host in cluster.hosts}
+
+    def are_well() -> bool:
+        targets = prometheus.ask("targets", state="active")["activeTargets"]
+        wrong = [f"{a['scrapeUrl']}: {a['lastError']}" for a in targets if a["health"] != "up"]
+        assert not wrong, wrong
+        watched = {one["labels"]["host"] for one in targets if one["scrapePool"] == "hosts"}
+        assert watched == hosts
+        probes = prometheus.ask("query", query="probe_success")["result"]
+        failed = [one["metric"] for one in probes if one["value"][1] != "1"]
+        assert not failed, failed
+        assert {one["metric"]["part"] for one in probes} == {"proxy", "cdn", "objectstore", "ssh"}
+        return True
+
+    wait_until("all targets and probes are well", are_well, IN_TIME)
+
+
+def test_metrics_of_parts_come_from_their_hosts(cluster: Cluster, prometheus: Prometheus) -> None:
+    mirrors = {host.name for host in cluster.all("web")} - {cluster.first("ssh").name}
+    primary = cluster.first("ssh").name
+    backed_up = {host.name for host in cluster.all("backup")} - {
+        host.name for host in cluster.all("objectstore")
+    }
+    assert prometheus.query("hgfleet_replication_caught_up").keys() == mirrors
+    assert prometheus.query("hgfleet_replication_broker_connected").keys() == {primary}
+    assert prometheus.query("hgfleet_backup_repositories").keys() == backed_up
+    answering = {host.name for group in ("ssh", "web") for host in cluster.all(group)}
+    assert prometheus.query("min by (host) (hgfleet_steering_endpoint_up)").keys() == answering
+
+
+def test_monitoring_costs_a_host_little(cluster: Cluster) -> None:
+    """Of the exporter since its start, and of the last run of the timer."""
+    host = cluster.first("ssh")
+
+    def shown(unit: str, name: str) -> str:
+        return host.systemctl("show", "--value", f"--property={name}", unit).ok().stdout.strip()
+
+    def spent(unit: str) -> float:
+        return int(shown(unit, "CPUUsageNSec")) / 1e9
+
+    exporter, run_unit = "prometheus-node-exporter.service", "hgfleet-metrics.service"
+    status = host.shell(f"cat /proc/{shown(exporter, 'MainPID')}/status")
+    resident = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+    assert int(resident.split()[1]) * 1024 < MOST_BYTES, resident
+    up = float(host.shell("cat /proc/uptime").split()[0])
+    running = up - int(shown(exporter, "ActiveEnterTimestampMonotonic")) / 1e6
+    interval = host.shell(
+        "grep -oP 'OnUnitInactiveSec=\\K[0-9]+' /etc/systemd/system/*metrics.timer"
+    )
+    share = spent(exporter) / running + spent(run_unit) / int(interval)
+    assert share < MOST_CPU, f"{share:.1%} of a processor"
+
+
+@pytest.mark.disruptive
+def test_servers_that_stop_are_told_within_a_minute_until_they_run(
+    cluster: Cluster, prometheus: Prometheus
+) -> None:
+    proxy, ssh = cluster.first("proxy"), cluster.first("ssh")
+    stopped = [(proxy, "haproxy.service"), (ssh, "hgfleet-sshd.service")]
+    wanted = {("HttpsDown", proxy.name), ("SshDown", ssh.name)}
+    wanted |= {("UnitDown", host.name) for host, _ in stopped}
+    wait_until("the alerts are quiet", lambda: not wanted & prometheus.firing(), 90)
+    try:
+        for host, unit in stopped:
+            host.systemctl("stop", unit).ok()
+        wait_until("the alerts fire", lambda: wanted <= prometheus.firing(), IN_TIME)
+        shown = run([str(ROOT / "cluster"), "status"])
+        assert f"HTTPS of {proxy.name} does not answer clients" in shown.stdout, shown
+        assert f"hgfleet-sshd.service on {ssh.name} is not active" in shown.stdout, shown
+    finally:
+        for host, unit in stopped:
+            host.systemctl("start", unit).ok()
+    wait_until("the alerts end", lambda: not wanted & prometheus.firing(), IN_TIME)

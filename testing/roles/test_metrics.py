@@ -1,0 +1,165 @@
+"""The promises of the role metrics, on any host with metrics.
+
+A client for the exporter has the host's own certificate, which is that of a reader only on some.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+if TYPE_CHECKING:
+    from testinfra.host import Host
+
+EXPORTER = "prometheus-node-exporter.service"
+WRITER = "hgfleet-metrics.service"
+TIMER = "hgfleet-metrics.timer"
+FILE = "/run/hgfleet-metrics/hgfleet.prom"
+TLS = "/etc/hgfleet/tls"
+
+# Runs on the host: asks its exporter, with a certificate or without one, and prints the answer.
+ASK = """
+import socket, ssl, sys
+host, port, certificate = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+context = ssl.create_default_context(cafile="/etc/hgfleet/tls/ca.pem")
+if certificate:
+    context.load_cert_chain(*certificate)
+try:
+    with socket.create_connection((host, port), 10) as raw:
+        with context.wrap_socket(raw, server_hostname=host) as asked:
+            asked.sendall(b"GET /metrics HTTP/1.0\\r\\n\\r\\n")
+            parts = iter(lambda: asked.recv(65536), b"")
+            sys.stdout.buffer.write(b"".join(parts))
+except (ssl.SSLError, ConnectionError) as error:
+    print("refused", error)
+"""
+
+
+def shown(host: Host, unit: str) -> dict[str, str]:
+    text = host.check_output("systemctl show %s", unit)
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+
+def port(host: Host) -> int:
+    found = host.check_output(
+        "grep -o 'web.listen-address=:[0-9]*' /etc/systemd/system/%s", EXPORTER
+    )
+    return int(found.rpartition(":")[2])
+
+
+def ask(host: Host, *certificate: str) -> str:
+    name = host.check_output("hostname")
+    words = " ".join([name, str(port(host)), *certificate])
+    answer: str = host.check_output(f"python3 -c %s {words}", ASK)
+    return answer
+
+
+@pytest.fixture(scope="module")
+def metrics(host: Host) -> dict[str, float]:
+    """The metrics of hgfleet that a reader gets, by name and labels."""
+    readers = yaml.safe_load(host.file("/etc/hgfleet/metrics-web.yml").content_string)
+    if host.check_output("hostname") in readers["tls_server_config"]["client_allowed_sans"]:
+        text = ask(host, f"{TLS}/cert.pem", f"{TLS}/key.pem")
+    else:
+        text = host.file(FILE).content_string
+    lines = (line.rpartition(" ") for line in text.splitlines() if line.startswith("hgfleet_"))
+    return {name: float(value) for name, _, value in lines}
+
+
+def test_exporter_and_timer_run_and_start_with_the_host(host: Host) -> None:
+    for unit in (EXPORTER, TIMER):
+        service = host.service(unit)
+        assert service.is_enabled
+        assert service.is_running, host.run("journalctl -u %s -n 40 -o cat", unit).stdout
+
+
+def test_a_reader_gets_the_release_and_the_end_of_the_certificate(
+    host: Host, metrics: dict[str, float]
+) -> None:
+    release = host.check_output("readlink /opt/hgfleet/current").rpartition("/")[2]
+    assert metrics[f'hgfleet_release_info{{version="{release}"}}'] == 1
+    end = host.check_output(
+        'date -d "$(openssl x509 -noout -enddate -in %s/cert.pem | cut -d= -f2)" +%%s', TLS
+    )
+    assert metrics['hgfleet_certificate_expiry_timestamp_seconds{file="cert.pem"}'] == int(end)
+
+
+def test_every_source_can_be_read(metrics: dict[str, float]) -> None:
+    found = {name: value for name, value in metrics.items() if "source_readable" in name}
+    assert len(found) >= 8
+    assert set(found.values()) == {1.0}, found
+
+
+def test_units_that_start_with_the_host_are_known(metrics: dict[str, float]) -> None:
+    assert metrics[f'hgfleet_unit_enabled{{name="{EXPORTER}"}}'] == 1
+    assert metrics[f'hgfleet_unit_enabled{{name="{TIMER}"}}'] == 1
+
+
+def test_records_of_backups_are_read(host: Host, metrics: dict[str, float]) -> None:
+    settings = host.file("/etc/hgfleet/backup.toml")
+    if not settings.exists or "pruned" in settings.content_string:
+        pytest.skip("only on a host with backups")
+    text = host.run("cat /var/lib/hgfleet-backup/runs.json").stdout
+    runs: dict[str, Any] = json.loads(text) if text else {}
+    found = metrics["hgfleet_backup_last_run_timestamp_seconds"]
+    # A run may have ended since the metrics were written.
+    assert bool(found) == bool(runs.get("ended")) or not found
+
+
+def test_a_client_without_a_certificate_is_refused(host: Host) -> None:
+    assert ask(host).startswith("refused")
+
+
+@pytest.mark.changes
+def test_a_certificate_with_another_name_is_refused(host: Host) -> None:
+    folder = host.check_output("mktemp -d")
+    try:
+        host.check_output(
+            "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 "
+            "-subj /CN=other -keyout %s/key.pem -out %s/cert.pem 2>&1",
+            folder,
+            folder,
+        )
+        assert ask(host, f"{folder}/cert.pem", f"{folder}/key.pem").startswith("refused")
+    finally:
+        host.check_output("rm -r %s", folder)
+
+
+def test_metrics_are_written_without_rights(host: Host) -> None:
+    values = shown(host, WRITER)
+    assert values["User"] == "hgmetrics"
+    assert values["ProtectSystem"] == "strict"
+    assert values["PrivateNetwork"] == "yes"
+    for unit in (WRITER, EXPORTER):
+        assert shown(host, unit).get("CapabilityBoundingSet", "") == ""
+        line = host.check_output("systemd-analyze security --no-pager %s", unit).splitlines()[-1]
+        assert float(line.split()[-3]) < 2.5, line
+
+
+def test_metrics_are_fresh(host: Host) -> None:
+    age = host.check_output("expr $(date +%%s) - $(stat -c %%Y %s)", FILE)
+    assert int(age) <= 60
+    assert host.file(FILE).user == "hgmetrics"
+
+
+@pytest.mark.changes
+def test_a_damaged_source_is_told(host: Host) -> None:
+    """A host without replication gets a state that nothing can understand."""
+    folder, mark = (
+        "/run/hgfleet-replication",
+        'hgfleet_metrics_source_readable{source="replication"}',
+    )
+    if host.file(folder).exists:
+        pytest.skip("only on a host without replication")
+    try:
+        host.check_output("mkdir %s && echo damaged > %s/state.json", folder, folder)
+        host.check_output("systemctl start %s", WRITER)
+        assert f"{mark} 0.0" in host.file(FILE).content_string
+        journal = host.check_output("journalctl -u %s -n 5 -o cat", WRITER)
+        assert "replication: " in journal
+    finally:
+        host.check_output("rm -r %s && systemctl start %s", folder, WRITER)
+    assert f"{mark} 1.0" in host.file(FILE).content_string

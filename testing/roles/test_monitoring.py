@@ -1,0 +1,159 @@
+"""The promises of the role monitoring, on any host of the group monitoring."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+if TYPE_CHECKING:
+    from testinfra.host import Host
+
+    from testing.conftest import WaitFor
+
+UNITS = ("prometheus", "prometheus-alertmanager", "prometheus-blackbox-exporter")
+RULE_TESTS = Path(__file__).parents[1] / "alerts"
+TLS = "/etc/hgfleet/tls"
+
+# Runs on the host: asks its Prometheus with the host's certificate.
+ASK = """
+import ssl, sys, urllib.request
+context = ssl.create_default_context(cafile="/etc/hgfleet/tls/ca.pem")
+context.load_cert_chain("/etc/hgfleet/tls/cert.pem", "/etc/hgfleet/tls/key.pem")
+with urllib.request.urlopen(sys.argv[1], timeout=10, context=context) as answer:
+    print(answer.read().decode())
+"""
+
+
+def url(host: Host) -> str:
+    found = host.check_output(
+        "grep -o 'web.external-url=[^ ]*' /etc/systemd/system/prometheus.service"
+    )
+    return str(found.partition("=")[2]).rstrip("/")
+
+
+def ask(host: Host, path: str) -> Any:
+    return json.loads(host.check_output("python3 -c %s %s", ASK, f"{url(host)}/api/v1/{path}"))[
+        "data"
+    ]
+
+
+def targets(host: Host) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for one in ask(host, "targets?state=active")["activeTargets"]:
+        found.setdefault(one["scrapePool"], []).append(one)
+    return found
+
+
+def test_programs_run_and_start_with_the_host(host: Host) -> None:
+    for name in UNITS:
+        service = host.service(name)
+        assert service.is_enabled
+        assert service.is_running, host.run("journalctl -u %s -n 40 -o cat", name).stdout
+
+
+def test_metrics_of_every_host_arrive(host: Host, wait_for: WaitFor) -> None:
+    def are_up() -> bool:
+        found = targets(host)
+        asked = [one for pool in ("hosts", "prometheus", "alertmanager") for one in found[pool]]
+        wrong = [f"{a['scrapeUrl']}: {a['lastError']}" for a in asked if a["health"] != "up"]
+        assert not wrong, wrong
+        return True
+
+    wait_for("all targets are up", are_up, seconds=60)
+    hosts = {one["labels"]["host"] for one in targets(host)["hosts"]}
+    assert host.check_output("hostname") in hosts
+
+
+def test_metrics_of_hgfleet_arrive(host: Host, wait_for: WaitFor) -> None:
+    def releases() -> list[Any]:
+        return list(ask(host, "query?query=hgfleet_release_info")["result"])
+
+    found = wait_for("releases of hosts are known", releases, seconds=60)
+    assert all(one["metric"]["host"] for one in found)
+
+
+def test_every_alert_of_the_role_is_evaluated(host: Host, wait_for: WaitFor) -> None:
+    wanted = {
+        rule["alert"]
+        for name in host.file("/etc/prometheus/alerts").listdir()
+        for group in yaml.safe_load(host.file(f"/etc/prometheus/alerts/{name}").content_string)[
+            "groups"
+        ]
+        for rule in group["rules"]
+    }
+
+    def evaluated() -> set[str]:
+        rules = [rule for group in ask(host, "rules")["groups"] for rule in group["rules"]]
+        assert all(rule["health"] == "ok" for rule in rules), rules
+        return {rule["name"] for rule in rules}
+
+    assert wait_for("all alerts are evaluated", evaluated, seconds=60) == wanted
+    assert len(wanted) > 20
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in RULE_TESTS.glob("*.yml")))
+def test_alerts_fire_and_are_quiet_as_their_tests_say(host: Host, name: str) -> None:
+    text = (RULE_TESTS / name).read_text()
+    done = host.run("printf '%%s' %s | promtool test rules /dev/stdin", text)
+    assert done.rc == 0, done.stdout + done.stderr
+
+
+def test_settings_are_understood(host: Host) -> None:
+    host.check_output("promtool check config --lint=none /etc/prometheus/prometheus.yml")
+    host.check_output("amtool check-config /etc/prometheus/alertmanager.yml")
+
+
+def test_a_client_without_a_certificate_is_refused(host: Host) -> None:
+    script = ASK.replace("context.load_cert_chain", "(lambda *_: None)")
+    done = host.run("python3 -c %s %s", script, f"{url(host)}/-/ready")
+    assert done.rc != 0
+    assert "certificate" in done.stderr.lower() or "alert" in done.stderr.lower(), done.stderr
+
+
+def test_only_prometheus_listens_beyond_the_host(host: Host) -> None:
+    listening = host.check_output("ss -Hltnp")
+    addresses = [line.split()[3] for line in listening.splitlines()]
+    for inner in ("9093", "9115"):
+        found = [one for one in addresses if one.endswith(f":{inner}")]
+        assert found == [f"127.0.0.1:{inner}"], listening
+    assert f"*:{url(host).rpartition(':')[2]}" in addresses, listening
+
+
+def test_programs_are_sandboxed(host: Host) -> None:
+    for name in UNITS:
+        text = host.check_output("systemctl show %s", name)
+        values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+        assert values["User"] == "prometheus"
+        assert values["ProtectSystem"] == "strict"
+        assert values.get("CapabilityBoundingSet", "") == ""
+        line = host.check_output("systemd-analyze security --no-pager %s", name).splitlines()[-1]
+        assert float(line.split()[-3]) < 2.5, line
+
+
+@pytest.mark.disruptive
+def test_a_unit_that_is_stopped_fires_an_alert_until_it_runs_again(
+    host: Host, wait_for: WaitFor
+) -> None:
+    """The timer of metrics, which no client meets."""
+    name = "hgfleet-metrics.timer"
+
+    def firing() -> bool:
+        alerts = ask(host, "alerts")["alerts"]
+        return any(one["labels"].get("name") == name and one["state"] == "firing" for one in alerts)
+
+    def delivered() -> bool:
+        text = host.check_output("amtool --alertmanager.url http://127.0.0.1:9093 alert -o json")
+        return any(one["labels"].get("name") == name for one in json.loads(text))
+
+    wait_for("the alert is quiet before", lambda: not firing(), seconds=90)
+    host.check_output("systemctl stop %s", name)
+    try:
+        wait_for("the alert fires", firing, seconds=60)
+        wait_for("Alertmanager has the alert", delivered, seconds=30)
+    finally:
+        host.check_output("systemctl start %s", name)
+    wait_for("the alert ends", lambda: not firing(), seconds=60)

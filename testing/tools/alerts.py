@@ -1,0 +1,96 @@
+"""Alerts as code: each has a severity, a runbook that exists, and tests of its silence and fire.
+
+    python -m testing.tools.alerts
+
+Rules are in ansible/roles/monitoring/files/alerts, tests of the same names in testing/alerts, where
+the test of the role runs them with promtool. The role copies the files that its vars list.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from testing.tools import docs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+ROLE: Final = "ansible/roles/monitoring"
+RULES: Final = f"{ROLE}/files/alerts"
+TESTS: Final = "testing/alerts"
+RUNBOOKS: Final = "docs/runbooks"
+
+SEVERITIES: Final = ("page", "ticket")
+LINK: Final = "file:///opt/hgfleet/current/docs/runbooks/"
+"""The place of the runbooks on a host, in the current release."""
+
+
+def problems(top: Path) -> Iterator[str]:
+    """Yield a line for each alert that is incomplete, and each file that is not in use."""
+    files = {path.name for path in (top / RULES).glob("*.yml")}
+    listed = set(_read(top / ROLE / "vars/main.yml")["_monitoring_alerts"])
+    yield from (
+        f"{ROLE}/vars/main.yml: _monitoring_alerts and {RULES} differ: {name}"
+        for name in sorted(files ^ listed)
+    )
+    for name in sorted(files):
+        place = f"{RULES}/{name}"
+        rules = [rule for group in _read(top / place)["groups"] for rule in group["rules"]]
+        test = top / TESTS / name
+        fires, quiet = tested(_read(test)) if test.exists() else (set(), set())
+        for rule in rules:
+            alert = rule["alert"]
+            yield from (f"{place}: {alert}: {text}" for text in _rule_problems(rule, top))
+            if alert not in fires:
+                yield f"{place}: {alert}: no test in {TESTS}/{name} sees it fire"
+            if alert not in quiet:
+                yield f"{place}: {alert}: no test in {TESTS}/{name} sees it quiet"
+
+
+def tested(content: Mapping[str, Any]) -> tuple[set[str], set[str]]:
+    """Return the alerts that tests expect to fire, and those that they expect to be quiet."""
+    fires: set[str] = set()
+    quiet: set[str] = set()
+    for test in content["tests"]:
+        for one in test.get("alert_rule_test", ()):
+            (fires if one.get("exp_alerts") else quiet).add(one["alertname"])
+    return fires, quiet
+
+
+def _rule_problems(rule: Mapping[str, Any], top: Path) -> Iterator[str]:
+    severity = rule.get("labels", {}).get("severity")
+    if severity not in SEVERITIES:
+        yield f"severity is {severity!r}, expected one of {', '.join(SEVERITIES)}"
+    annotations = rule.get("annotations", {})
+    if not annotations.get("summary"):
+        yield "it has no summary"
+    if "for" not in rule:
+        yield "it has no `for`: one missed read would fire it"
+    link = annotations.get("runbook", "")
+    name, _, wanted = link.removeprefix(LINK).partition("#")
+    page = top / RUNBOOKS / name
+    if not link.startswith(LINK) or not page.is_file():
+        yield f"runbook is {link!r}, expected {LINK} and a file of {RUNBOOKS}"
+    elif wanted and wanted not in docs.anchors(page):
+        yield f"runbook: {name} has no heading #{wanted}"
+
+
+def _read(path: Path) -> Any:
+    return yaml.safe_load(path.read_text("utf-8"))
+
+
+def main() -> int:
+    """Print every problem; the exit code is 1 if there is one."""
+    found = list(problems(ROOT))
+    for line in found:
+        print(line)
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""The linter of alerts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from testing.tools import alerts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RULE = """\
+groups:
+  - name: one
+    rules:
+      - alert: Down
+        expr: up == 0
+        for: 1m
+        labels: {severity: page}
+        annotations:
+          summary: it is down
+          runbook: file:///opt/hgfleet/current/docs/runbooks/one.md#it-is-down
+"""
+TEST = """\
+tests:
+  - alert_rule_test:
+      - {alertname: Down, eval_time: 1m}
+      - {alertname: Down, eval_time: 5m, exp_alerts: [{exp_labels: {}}]}
+"""
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> Path:
+    for path, text in (
+        (f"{alerts.RULES}/one.yml", RULE),
+        (f"{alerts.TESTS}/one.yml", TEST),
+        (f"{alerts.ROLE}/vars/main.yml", "_monitoring_alerts: [one.yml]\n"),
+        (f"{alerts.RUNBOOKS}/one.md", "# One\n\n## It is down\n"),
+    ):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    return tmp_path
+
+
+def test_a_complete_alert_is_fine(top: Path) -> None:
+    assert not list(alerts.problems(top))
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "problem"),
+    [
+        (alerts.RULES, "severity: page", "severity: loud", "severity is 'loud'"),
+        (alerts.RULES, "summary: it is down", "other: x", "no summary"),
+        (alerts.RULES, "        for: 1m\n", "", "no `for`"),
+        (alerts.RULES, "one.md", "two.md", "expected file:///opt"),
+        (alerts.RULES, "#it-is-down", "#it-is-up", "no heading #it-is-up"),
+        (alerts.RULES, "file:///opt/hgfleet/current/docs/", "docs/", "expected file:///opt"),
+        (alerts.TESTS, "Down, eval_time: 5m", "Other, eval_time: 5m", "sees it fire"),
+        (alerts.TESTS, "Down, eval_time: 1m", "Other, eval_time: 1m", "sees it quiet"),
+    ],
+)
+def test_what_an_alert_lacks_is_named(
+    top: Path, path: str, old: str, new: str, problem: str
+) -> None:
+    file = top / path / "one.yml"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    (line,) = alerts.problems(top)
+    assert line.startswith(f"{alerts.RULES}/one.yml: Down: ")
+    assert problem in line
+
+
+def test_alerts_without_tests_are_named(top: Path) -> None:
+    (top / alerts.TESTS / "one.yml").unlink()
+    assert len(list(alerts.problems(top))) == 2
+
+
+def test_a_file_that_the_role_does_not_copy_is_named(top: Path) -> None:
+    (top / alerts.ROLE / "vars/main.yml").write_text("_monitoring_alerts: []\n")
+    (line,) = alerts.problems(top)
+    assert "differ: one.yml" in line
+
+
+def test_the_alerts_of_this_checkout_are_complete() -> None:
+    assert alerts.main() == 0
