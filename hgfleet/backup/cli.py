@@ -33,7 +33,9 @@ examples:
   hgfleet backup restore team/tool --to /srv/hg/repos/team/tool
                                              to its place on a host that has lost it
   hgfleet backup restore-host                everything to its place on a blank host
-  hgfleet backup prune                       remove old backups, on the host that prunes
+  hgfleet backup prune                       remove old backups, on the host that prunes, and read
+                                             a part of the others
+  hgfleet backup repair hg1                  remove corrupt packs of hg1 there
 
 exit codes: 0 all is well, 69 the store of backups does not answer, 71 a repository has no backup
 that can be restored.
@@ -64,7 +66,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     verify.add_argument("repositories", nargs="*", metavar="REPO", help="these (default: a sample)")
     verify.add_argument("--all", action="store_true", help="every repository")
     add_format(verify)
-    add_format(_add(commands, "prune", "remove old backups of all hosts", _prune))
+    add_format(_add(commands, "prune", "remove old backups of all hosts, read a part", _prune))
+    repair = _add(commands, "repair", "remove corrupt packs of hosts", _repair)
+    repair.add_argument("hosts", nargs="*", metavar="HOST", help="of these hosts (default: all)")
+    add_format(repair)
     _add(commands, "list", "list the backups of this host", _list)
     status = _add(commands, "status", "show what would be lost now", _status)
     status.add_argument("--json", action="store_true", help="for programs")
@@ -155,6 +160,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _prune(options: argparse.Namespace) -> int:
+    from hgfleet.backup import packs
     from hgfleet.backup.prune import prune
     from hgfleet.core.errors import UsageError
 
@@ -163,6 +169,27 @@ def _prune(options: argparse.Namespace) -> int:
         raise UsageError("this host prunes no backups: backup_prunes is not set for it")
     report = Report(options.format, part="backup")
     failed = prune(settings, report, settings.pruned)
+    corrupt = packs.check(settings, report, settings.pruned)
+    report.summary(
+        f"{len(failed)} hosts failed, {len(corrupt)} have errors in their backups",
+        failed=len(failed),
+        corrupt=len(corrupt),
+    )
+    return FAILED if failed or corrupt else 0
+
+
+def _repair(options: argparse.Namespace) -> int:
+    from hgfleet.backup import packs
+    from hgfleet.core.errors import UsageError
+
+    settings = load(options.config)
+    if unknown := [host for host in options.hosts if host not in settings.pruned]:
+        raise UsageError(
+            f"{', '.join(unknown)}: this host prunes no backups of it, expected some of "
+            f"{', '.join(settings.pruned) or 'none'}"
+        )
+    report = Report(options.format, part="backup")
+    failed = packs.repair(settings, report, options.hosts or settings.pruned)
     report.summary(f"{len(failed)} hosts failed", failed=len(failed))
     return FAILED if failed else 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from hgfleet.core import systemd
 from hgfleet.core.errors import HgfleetError, TemporaryError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hgfleet.backup.settings import Retention, Settings
     from hgfleet.core.report import Report
@@ -58,14 +59,8 @@ def prune(
 
     Raises TemporaryError if a backup is under way all the time, UnavailableError for the store.
     """
-    stores = {host: of_host(settings, host) for host in hosts}
-    stores = {host: restic for host, restic in stores.items() if restic.exists()}
-    _wait(stores.items(), patience, sleep)
-    credentials = systemd.credential(CREDENTIALS) or settings.secrets / CREDENTIALS
     failed = []
-    with Bucket(settings, credentials).unlocked():
-        # No host can begin one now.
-        _demand_idle(stores.items())
+    with at_rest(settings, hosts, patience=patience, sleep=sleep) as stores:
         for host, restic in stores.items():
             started = time.monotonic()
             try:
@@ -78,6 +73,28 @@ def prune(
                 text = f"{removed} old backups removed in {seconds:.1f} s"
                 report.step("pruned", host, text, removed=removed, seconds=seconds)
     return failed
+
+
+@contextlib.contextmanager
+def at_rest(
+    settings: Settings,
+    hosts: Sequence[str],
+    *,
+    patience: float = PATIENCE_SECONDS,
+    sleep: Callable[[float], object] = time.sleep,
+) -> Iterator[dict[str, Restic]]:
+    """Let no backup begin, and objects be deleted; yield the restic repositories of the hosts.
+
+    Raises TemporaryError if a backup is under way all the time, UnavailableError for the store.
+    """
+    stores = {host: of_host(settings, host) for host in hosts}
+    stores = {host: restic for host, restic in stores.items() if restic.exists()}
+    _wait(stores.items(), patience, sleep)
+    credentials = systemd.credential(CREDENTIALS) or settings.secrets / CREDENTIALS
+    with Bucket(settings, credentials).unlocked():
+        # No host can begin one now.
+        _demand_idle(stores.items())
+        yield stores
 
 
 def _wait(
@@ -101,6 +118,6 @@ def _demand_idle(stores: Iterable[tuple[str, Restic]]) -> None:
         found = lock_removal.running(restic.locks(), restic.raw_snapshots(), now)
         if found:
             raise TemporaryError(
-                f"{host}: a backup has been under way since {found[0]}; nothing was pruned, and "
-                "the next prune tries again"
+                f"{host}: a backup has been under way since {found[0]}; nothing was changed; "
+                "try again later, as the next prune does"
             )

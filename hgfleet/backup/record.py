@@ -1,8 +1,9 @@
-"""Record of runs and drills on a host: two files of JSON in the state folder of backup."""
+"""Record of runs, drills and checks on a host: files of JSON in the state folder of backup."""
 
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core import files
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
 RUNS: Final = "runs.json"
 DRILLS: Final = "drills.json"
+PACKS: Final = "packs.json"
+"""On the host that prunes: checks of the packs of each host."""
 
 Data = dict[str, Any]
 
@@ -26,5 +29,8 @@ def load(folder: Path, name: str) -> Data:
 
 
 def save(folder: Path, name: str, data: Data) -> None:
-    """Replace a record."""
+    """Replace a record. One that root writes belongs to the user of the units, as the folder."""
     files.replace(folder / name, json.dumps(data, sort_keys=True) + "\n", mode=0o640)
+    if os.geteuid() == 0:
+        owner = folder.stat()
+        os.chown(folder / name, owner.st_uid, owner.st_gid)

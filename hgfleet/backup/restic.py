@@ -61,6 +61,14 @@ class Result:
     """(path, reason)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The end of a check: packs whose content is corrupt, and the number of all errors."""
+
+    packs: tuple[str, ...]
+    errors: int
+
+
 class Restic:
     """The restic repository of a host."""
 
@@ -94,9 +102,13 @@ class Restic:
         return cache.with_name(f"{cache.name}-root") if os.geteuid() == 0 else cache
 
     def run(
-        self, *arguments: str, accepted: Sequence[int] = (0,), text: Iterable[str] = ()
+        self,
+        *arguments: str,
+        accepted: Sequence[int] = (0,),
+        text: Iterable[str] = (),
+        folder: Path | str = "/",
     ) -> tuple[int, str]:
-        """Run restic with `text` as its input; return exit code and output."""
+        """Run restic in a folder with `text` as its input; return exit code and output."""
         settings = self._settings
         try:
             done = subprocess.run(
@@ -107,7 +119,7 @@ class Restic:
                 text=True,
                 errors="surrogateescape",
                 check=False,
-                cwd="/",
+                cwd=folder,
             )
         except OSError as error:
             raise HostError(
@@ -171,6 +183,25 @@ class Restic:
         self.run("forget", "--prune", *options)
         return before - len(self.raw_snapshots())
 
+    def check(self, part: int, parts: int) -> Check:
+        """Check indexes and trees, and read one of so many parts of all packs."""
+        options = [f"--read-data-subset={part}/{parts}", "--json"]
+        _, out = self.run("--no-lock", "check", *options, accepted=(0, 1))
+        return check_of(out.splitlines())
+
+    def repair_packs(self, packs: Sequence[str], folder: Path) -> None:
+        """Remove packs after their good parts were stored again; copies go to the folder.
+
+        The caller has made sure that no backup is under way.
+        """
+        self.run("unlock", "--remove-all")
+        self.run("repair", "packs", *packs, folder=folder)
+
+    def repair_snapshots(self) -> None:
+        """Take what is lost out of the backups that miss it; see `repair_packs`."""
+        self.run("unlock", "--remove-all")
+        self.run("repair", "snapshots", "--forget")
+
     def dump(self, snapshot: str, path: str) -> str | None:
         """Return the content of a file of a backup; None if the backup has no such file."""
         code, out = self.run("--no-lock", "dump", snapshot, path, accepted=(0, 1))
@@ -207,3 +238,17 @@ def result_of(lines: Iterable[str]) -> Result:
         added=int(summary.get("data_added", 0)),
         errors=tuple(errors),
     )
+
+
+def check_of(lines: Iterable[str]) -> Check:
+    """Read the messages of `restic check --json`. Raises UnavailableError without a summary."""
+    for line in lines:
+        try:
+            message = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(message, dict) and message.get("message_type") == "summary":
+            return Check(
+                tuple(message.get("broken_packs") or ()), int(message.get("num_errors", 0))
+            )
+    raise UnavailableError("restic check ended without a summary; the next one tries again")

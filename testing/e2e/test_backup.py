@@ -46,6 +46,36 @@ print(json.dumps({
 """
 
 
+# Runs on the store, which prunes: a bit of the largest pack of a host flips. Prints the pack.
+FLIP: Final = """
+import sys
+from pathlib import Path
+packs = [
+    file for file in Path("/srv/objectstore").rglob(f"hg-backup/{sys.argv[1]}/data/*/*")
+    if file.is_file() and len(file.name) == 64
+]
+pack = max(packs, key=lambda file: file.stat().st_size)
+with pack.open("r+b") as file:
+    file.seek(200)
+    byte = file.read(1)
+    file.seek(200)
+    file.write(bytes([byte[0] ^ 1]))
+print(pack.name)
+"""
+
+# Has the part of a pack be the next one that is read: its turn would come within 28 days.
+DUE: Final = """
+import sys
+from hgfleet.backup import record
+from hgfleet.backup.packs import PARTS
+from hgfleet.backup.settings import DEFAULT_PATH, load
+state = load(DEFAULT_PATH).state
+checks = record.load(state, record.PACKS)
+checks.setdefault(sys.argv[1], {})["part"] = int(sys.argv[2][:2], 16) % PARTS
+record.save(state, record.PACKS, checks)
+"""
+
+
 def push(work: Clone) -> str:
     """Push a changeset on the one before; return its node."""
     node = work.commit("file.txt", uuid.uuid4().bytes * 100, "one of many")
@@ -195,3 +225,24 @@ def test_a_prune_removes_old_backups_from_another_host(primary: Host, pruner: Ho
     primary.systemctl("start", UNIT).ok()
     found = json.loads(pruner.run(PYTHON, "-c", LOCKED).ok().stdout)
     assert found == {"retention": "GOVERNANCE", "statements": ["WritersCreate", "WritersList"]}
+
+
+def test_a_corrupt_pack_is_found_named_and_repaired(primary: Host, pruner: Host) -> None:
+    primary.systemctl("start", UNIT).ok()
+    pack = pruner.run(PYTHON, "-c", FLIP, primary.name).ok().stdout.strip()
+    pruner.run(PYTHON, "-c", DUE, primary.name, pack).ok()
+    cursor = pruner.journal_cursor()
+
+    assert pruner.systemctl("start", PRUNE).code != 0
+
+    said = "\n".join(pruner.journal_after(cursor, f"--unit={PRUNE}"))
+    assert f"event=backup.corrupt repository={primary.name} packs={pack}" in said
+    pruner.run("hgfleet", "backup", "repair", primary.name).ok()
+    # It stores what was in the pack again.
+    primary.systemctl("start", UNIT).ok()
+    pruner.run(PYTHON, "-c", DUE, primary.name, pack).ok()
+    if pruner.systemctl("start", PRUNE).code != 0:
+        # Older backups miss parts that the host has no more.
+        pruner.run("hgfleet", "backup", "repair", primary.name).ok()
+        pruner.systemctl("start", PRUNE).ok()
+    primary.run("hgfleet", "backup", "verify", REPOSITORY).ok()

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet.backup import packs, prune, record
+from hgfleet.backup.packs import PARTS, after, corrupt, next_part
+from hgfleet.backup.restic import Check, check_of
+from hgfleet.backup.settings import Settings
+from hgfleet.core.errors import UnavailableError
+from hgfleet.core.report import Report
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PACK = "ed" * 32
+
+
+def test_each_pack_is_read_within_the_parts() -> None:
+    known = None
+    parts = []
+    for _ in range(PARTS):
+        parts.append(next_part(known))
+        known = after(known, parts[-1], Check((), 0), 0.0)
+    assert parts == list(range(1, PARTS + 1))
+    assert next_part(known) == 1
+    assert next_part({"part": "x"}) == 1
+
+
+def test_a_corrupt_pack_stays_known_until_it_is_repaired() -> None:
+    found = after(None, 3, Check((PACK,), 1), 5.0)
+    assert found == {"part": 3, "time": 5.0, "broken": [PACK], "errors": 1}
+    later = after(found, 4, Check((), 0), 6.0)
+    assert (later["broken"], later["errors"]) == ([PACK], 0)
+    assert corrupt({"hg1": later, "hg2": after(None, 1, Check((), 0), 6.0)}) == {"hg1": [PACK]}
+
+
+def test_the_summary_of_a_check_is_read() -> None:
+    lines = [
+        "not JSON",
+        json.dumps({"message_type": "error", "message": "pack ed contains 2 errors"}),
+        json.dumps({"message_type": "summary", "num_errors": 1, "broken_packs": [PACK]}),
+        json.dumps({"message_type": "exit_error", "code": 1}),
+    ]
+    assert check_of(lines) == Check((PACK,), 1)
+    good = json.dumps({"message_type": "summary", "num_errors": 0, "broken_packs": None})
+    assert check_of([good]) == Check((), 0)
+    with pytest.raises(UnavailableError, match="without a summary"):
+        check_of(lines[:2])
+
+
+class Store:
+    def __init__(self, *checks: Check) -> None:
+        self.checks = list(checks)
+        self.parts: list[int] = []
+
+    def exists(self) -> bool:
+        return True
+
+    def check(self, part: int, _parts: int) -> Check:
+        self.parts.append(part)
+        return self.checks.pop(0)
+
+
+def test_a_host_with_a_corrupt_pack_is_named_each_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store(Check((PACK,), 1), Check((), 0))
+    monkeypatch.setattr(prune, "of_host", lambda _settings, _host: store)
+    settings = Settings("s3-2", "s3:https://s3/backup/s3-2", frozenset(), state=tmp_path)
+    report = Report("text", part="backup")
+    assert packs.check(settings, report, ["hg1"]) == ["hg1"]
+    assert packs.check(settings, report, ["hg1"]) == ["hg1"]
+    assert store.parts == [1, 2]
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "hg1: CORRUPT packs: edededed; to repair them: hgfleet backup repair hg1"
+    assert said[1] == said[0]
+
+
+def test_a_record_of_root_belongs_to_the_user_of_the_units(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = []
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "chown", lambda *words: given.append(words))
+    record.save(tmp_path, record.DRILLS, {})
+    owner = tmp_path.stat()
+    assert given == [(tmp_path / record.DRILLS, owner.st_uid, owner.st_gid)]
