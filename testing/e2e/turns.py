@@ -41,6 +41,8 @@ PARTS: Final = {
     "clones": ("test_clone", "test_pullbundles", "test_foreign_clients", "test_limits"),
     # Change the registry of repositories that people made.
     "registry": ("test_selfservice", "test_storage"),
+    # Back the primary up, and count the pushes since.
+    "backups": ("test_backup", "test_integrity"),
     # Compare the SSH host before and after each test.
     "abuse": (
         "test_abuse_commands",
