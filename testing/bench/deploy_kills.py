@@ -3,10 +3,11 @@
     ./cluster build --tests
     PYTHONPATH=docker .venv/bin/python -m testing.bench.deploy_kills [--kills 20] [--seed 1]
 
-The site is that of production-small.example on four blank containers, deployed over SSH. A run that
-brings it from one release to another gets SIGKILL, with all of its processes, at a moment drawn
-from the time that such a run takes. The next run has to finish, and afterwards no host is drained,
-no lock is held, every host has the release, and a push and a clone work.
+The site is that of production-small.example on four blank containers, deployed over SSH. Runs bring
+it in turn from one release to another, and a repository more. Each gets SIGKILL, with all of its
+processes, at a moment drawn from the time that such a run takes. The next run has to finish, and
+afterwards no host is drained, no lock is held, every host has the release, and a push and a clone
+work.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from localcluster import release
 
@@ -29,68 +31,104 @@ from testing.deploys.releases import second_release, version_of
 from testing.deploys.small import small_site
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from testing.deploys.site import Site
 
 
-def killed_after(site: Site, archive: Path, seconds: float) -> str:
+ENDED: Final = "it had ended"
+RELEASE: Final = "release"
+KINDS: Final = (RELEASE, "repository")
+
+
+def killed_after(site: Site, options: Sequence[str], seconds: float) -> str:
     """Start a deploy, kill it after some seconds; return its last line, or that it had ended."""
-    run = site.deploying("--yes", "--no-plan", "--release", str(archive))
+    run = site.deploying(*options)
     with contextlib.suppress(subprocess.TimeoutExpired):
         run.wait(seconds)
     had_ended = run.returncode is not None
     with contextlib.suppress(ProcessLookupError):
         os.killpg(run.pid, signal.SIGKILL)
     lines = run.communicate()[0].strip().splitlines()
-    return "it had ended" if had_ended else (lines[-1][:60] if lines else "before its first line")
+    return ENDED if had_ended else (lines[-1][:60] if lines else "before its first line")
 
 
-def problems(site: Site, version: str, scratch: Path) -> list[str]:
-    """Return what is wrong after the run that follows a kill."""
-    found = [f"{host} has {has}" for host, has in site.releases().items() if has != version]
-    mark = "ls /etc/hgfleet/web.drain 2>/dev/null || :"
-    found += [f"{host} is drained" for host in site.hosts if site.on(host, mark)]
-    if "at work" in site.deploy("--log").ok().stdout:
-        found.append("a lock is held")
-    service = site.service()
-    alice, bob = service.person("alice"), service.person("bob")
-    try:
-        work = alice.clone(alice.ssh_url("project"), scratch / "work")
-        node = work.commit("file", f"{time.time_ns()}\n".encode(), "after a kill")
-        work.hg("push").ok()
-        clone = bob.clone(service.url("project"), scratch / "clone")
-        if node not in clone.heads():
-            found.append("the push is missing in a clone")
-    except AssertionError as error:
-        found.append(str(error).splitlines()[0])
-    return found
+@dataclass
+class Changes:
+    """What runs change: the release, to another one and back, or a repository more each time."""
 
+    site: Site
+    archives: tuple[Path, Path]
+    """The release that the site has at first, and another one."""
+    release: int = 0
+    """The index of the release that the site is to have."""
+    repositories: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    """That a run which nothing disturbs takes, by what it changes."""
 
-def kills(site: Site, archives: tuple[Path, Path], number: int, seed: int, folder: Path) -> int:
-    """Kill that many runs; return how many were not made good by the next one."""
-    site.deploy("--yes", "--release", str(archives[0])).ok()
-    began = time.monotonic()
-    site.deploy("--yes", "--no-plan", "--release", str(archives[1])).ok()
-    whole = time.monotonic() - began
-    print(f"seed {seed}; a whole run takes {whole:.0f} s")
-    print("| killed after, s | at | next run, s | problems |", "| --- " * 4 + "|", sep="\n")
-    drawn, bad = random.Random(seed), 0
-    for count in range(number):
-        archive = archives[count % 2]
-        after = drawn.uniform(0, whole)
-        at = killed_after(site, archive, after)
-        began = time.monotonic()
-        done = site.deploy("--yes", "--no-plan", "--release", str(archive))
-        seconds = time.monotonic() - began
-        if done.code == 0:
-            scratch = folder / f"kill-{count}"
-            scratch.mkdir()
-            found = problems(site, version_of(archive), scratch)
+    def prepare(self, kind: str) -> tuple[str, ...]:
+        """Make the change in the inventory, where it is there; return the options of a run."""
+        if kind == RELEASE:
+            self.release = 1 - self.release
         else:
-            found = [f"exit code {done.code}"]
+            self.repositories += 1
+            self.site.add_repository(self.repository)
+        return ("--yes", "--no-plan", "--release", str(self.archives[self.release]))
+
+    @property
+    def repository(self) -> str:
+        """The newest repository."""
+        return f"new-{self.repositories}" if self.repositories else "project"
+
+    def measure(self, kind: str) -> None:
+        """Make a change undisturbed, and note the time."""
+        options = self.prepare(kind)
+        began = time.monotonic()
+        self.site.deploy(*options).ok()
+        self.seconds[kind] = time.monotonic() - began
+        print(f"a run with a new {kind} takes {self.seconds[kind]:.0f} s", flush=True)
+
+    def problems(self, scratch: Path) -> list[str]:
+        """Return what is wrong after the run that follows a kill."""
+        site, version = self.site, version_of(self.archives[self.release])
+        found = [f"{host} has {has}" for host, has in site.releases().items() if has != version]
+        mark = "ls /etc/hgfleet/web.drain 2>/dev/null || :"
+        found += [f"{host} is drained" for host in site.hosts if site.on(host, mark)]
+        if "at work" in site.deploy("--log").ok().stdout:
+            found.append("a lock is held")
+        service = site.service()
+        alice, bob = service.person("alice"), service.person("bob")
+        try:
+            work = alice.clone(alice.ssh_url(self.repository), scratch / "work")
+            node = work.commit("file", f"{time.time_ns()}\n".encode(), "after a kill")
+            work.hg("push").ok()
+            clone = bob.clone(service.url(self.repository), scratch / "clone")
+            if node not in clone.heads():
+                found.append("the push is missing in a clone")
+        except AssertionError as error:
+            found.append(str(error).splitlines()[0])
+        return found
+
+
+def kills(changes: Changes, number: int, seed: int, folder: Path) -> int:
+    """Kill that many runs; return how many were not made good by the next one."""
+    drawn, bad, killed = random.Random(seed), 0, 0
+    while killed < number:
+        kind = KINDS[killed % 2]
+        options, after = changes.prepare(kind), drawn.uniform(0, changes.seconds[kind])
+        at = killed_after(changes.site, options, after)
+        began = time.monotonic()
+        done = changes.site.deploy(*options)
+        seconds = time.monotonic() - began
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            found = changes.problems(Path(scratch))
+        if done.code != 0:
+            found.insert(0, f"exit code {done.code}")
             print(done, file=sys.stderr)
         bad += bool(found)
-        row = f"| {after:.0f} | {at} | {seconds:.0f} | {'; '.join(found) or 'none'} |"
-        print(row, flush=True)
+        killed += at != ENDED
+        words = [kind, f"{after:.0f}", at, f"{seconds:.0f}", "; ".join(found) or "none"]
+        print(f"| {killed} | {' | '.join(words)} |", flush=True)
     return bad
 
 
@@ -104,8 +142,15 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         with small_site(folder, "kills") as site:
+            site.deploy("--yes", "--release", str(built.archive)).ok()
             archives = (built.archive, second_release(built.archive, folder, "second"))
-            bad = kills(site, archives, options.kills, options.seed, folder)
+            changes = Changes(site, archives)
+            for kind in KINDS:
+                changes.measure(kind)
+            print(f"seed {options.seed}")
+            print("| kill | of a new | after, s | at | next run, s | problems |")
+            print("| --- " * 6 + "|", flush=True)
+            bad = kills(changes, options.kills, options.seed, folder)
     print(f"{bad} of {options.kills} kills were not made good by the next run")
     return int(bool(bad))
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import bootstrap
 import yaml
-from bootstrap import ROOT, run
+from bootstrap import ROOT, VENV, run
 from localcluster import images
 
 from testing.deploys.machines import ACCOUNT, ADMIN_PORTS, Machines
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 EXAMPLES: Final = ROOT / "ansible/inventories"
 EXAMPLE_NETWORK: Final = "192.0.2"
 SECONDS_FOR_A_DEPLOY: Final = 1800
+SECONDS_FOR_A_PLAYBOOK: Final = 300
 PEOPLE: Final = ("alice", "bob")
 
 
@@ -183,6 +184,12 @@ class Site:
         )
         return replace(done, command=" ".join(["./deploy SITE", *options]))
 
+    def play(self, playbook: str, *options: str) -> Result:
+        """Run a playbook by hand, with nothing exported."""
+        env = {**self.environment(), "PATH": f"{VENV}/bin:{os.environ['PATH']}"}
+        command = ["ansible-playbook", "-i", str(self.machines.inventory), playbook, *options]
+        return run_command(command, env=env, cwd=ROOT, seconds=SECONDS_FOR_A_PLAYBOOK)
+
     def deploying(self, *options: str) -> subprocess.Popen[str]:
         """Start ./deploy in a process group of its own; output and errors come through a pipe."""
         return subprocess.Popen(
@@ -236,6 +243,19 @@ class Site:
             yield
         finally:
             run(["docker", "unpause", container], what=f"Resuming {host}")
+
+    @contextlib.contextmanager
+    def cut_off(self, host: str) -> Iterator[None]:
+        """Drop, without a word, what comes from the controller; let it through afterwards."""
+        drop = (
+            f"type filter hook prerouting priority -400; ip saddr {self.machines.network}.1 drop;"
+        )
+        rules = f"table ip test_cut {{ chain from_controller {{ {drop} }}; }}"
+        self.on(host, f"echo '{rules}' | nft -f -")
+        try:
+            yield
+        finally:
+            self.on(host, "nft delete table ip test_cut")
 
     def kill(self, host: str) -> None:
         """End every process of a machine at once, as a loss of power does."""

@@ -13,6 +13,7 @@ import pytest
 
 from testing.deploys.releases import second_release, version_of
 from testing.deploys.site import SECONDS_FOR_A_DEPLOY
+from testing.e2e.cluster import Cluster
 from testing.e2e.command import wait_until
 from testing.e2e.mirrors import is_equal, mirrors_of, wait_for_use
 from testing.rolls.clients import Clients
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from localcluster.release import Release
 
     from testing.deploys.site import Site
-    from testing.e2e.cluster import Cluster
 
 pytestmark = pytest.mark.slow
 
@@ -107,6 +107,30 @@ def test_clients_do_not_notice_that_mirrors_restart_for_debian(
     require_whole(site, service, version_of(upgrade))
     dry = site.deploy("--upgrade-os", "--check", "--limit", ",".join(mirrors)).ok()
     assert "no package waits, and no host has to restart" in dry.stderr
+
+
+def test_clients_who_trust_both_do_not_notice_a_new_ca(
+    site: Site, service: Cluster, upgrade: Path, tmp_path: Path
+) -> None:
+    folder, trusted, hgrc = site.folder / "ca", tmp_path / "trusted.pem", tmp_path / "hgrc"
+    former = (folder / "ca.pem").read_text()
+    trusted.write_text(former)
+    hgrc.write_text(f"[web]\ncacerts = {trusted}\n")
+    own = {"HGFLEET_CA_CERT": str(trusted), "HGFLEET_HGRC": str(hgrc)}
+    with Clients(Cluster({**service.env, **own}), tmp_path, REPOSITORY) as clients:
+        for step in ("begin", "take the place", "leave"):
+            site.play("ansible/playbooks/ca.yml").ok()
+            if step == "begin":
+                trusted.write_text(former + (folder / "next/ca.pem").read_text())
+            site.deploy("--yes", "--no-plan", "--release", str(upgrade)).ok()
+        new = (folder / "ca.pem").read_text()
+        trusted.write_text(new)
+        clients.wait_for_more()
+    print(clients.said)
+    assert clients.failed == []
+    assert new != former
+    assert {site.on(host, "cat /etc/hgfleet/tls/ca.pem") for host in site.hosts} == {new}
+    require_whole(site, service, version_of(upgrade))
 
 
 def test_a_mirror_that_dies_while_it_is_changed_is_named_and_the_next_run_goes_on(

@@ -13,11 +13,10 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from bootstrap import ROOT, VENV
 
 from testing.deploys.releases import second_release, version_of
 from testing.deploys.site import SECONDS_FOR_A_DEPLOY
-from testing.e2e.command import run, wait_until
+from testing.e2e.command import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 RECAP = re.compile(r"^(\S+)\s+: ok=\d+\s+changed=(\d+)\s", re.MULTILINE)
-SECONDS_FOR_A_RUN_BY_HAND = 300
+SECONDS_FOR_A_LOST_CONNECTION = 600
 
 
 @pytest.fixture(scope="module")
@@ -81,10 +80,8 @@ def test_blank_machines_become_a_working_site(
 def test_a_run_by_hand_with_nothing_exported_agrees(site: Site, built: Release) -> None:
     # Ansible without the accelerator takes its time, so this is the host with the fewest tasks.
     host = site.first("proxy")
-    env = {**site.environment(), "PATH": f"{VENV}/bin:{os.environ['PATH']}"}
-    command = ["ansible-playbook", "-i", str(site.machines.inventory), "ansible/site.yml"]
-    command += ["--check", "--diff", "--limit", f"{host},localhost"]
-    done = run(command, env=env, cwd=ROOT, seconds=SECONDS_FOR_A_RUN_BY_HAND).ok()
+    dry = ("--check", "--diff", "--limit", f"{host},localhost")
+    done = site.play("ansible/site.yml", *dry).ok()
     unchanged(done.stdout, [host])
     assert not re.findall(r"^(?:---|\+\+\+|@@) ", done.stdout, re.MULTILINE)
     assert site.releases()[host] == built.version
@@ -166,3 +163,33 @@ def test_a_rollback_is_one_command(site: Site, built: Release, tmp_path: Path) -
     service = site.service()
     bob = service.person("bob")
     assert bob.clone(service.url("project"), tmp_path / "clone").heads()
+
+
+def test_a_lost_connection_ends_the_run_and_the_next_one_finishes(
+    site: Site, upgrade: Path, tmp_path: Path
+) -> None:
+    """It is lost as on a broken route: no packet says that it ended."""
+    version, lost = version_of(upgrade), site.first("ssh")
+    run = site.deploying("--yes", "--no-plan", "--release", str(upgrade))
+    try:
+        wait_until(
+            f"{lost} is being changed",
+            lambda: run.poll() is not None or site.releases()[lost] == version,
+            SECONDS_FOR_A_DEPLOY,
+        )
+        assert run.poll() is None, run.communicate()[0][-4000:]
+        with site.cut_off(lost):
+            told = run.communicate(timeout=SECONDS_FOR_A_LOST_CONNECTION)[0]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)
+    assert run.returncode == 1, told
+    assert f"{lost} failed: " in told, told
+
+    site.deploy("--yes", "--release", str(upgrade)).ok()
+    assert set(site.releases().values()) == {version}
+    assert "at work" not in site.deploy("--log").ok().stdout
+    alice = site.service().person("alice")
+    work = alice.clone(alice.ssh_url("project"), tmp_path / "work")
+    work.commit("file", b"content\n", "after a lost connection")
+    work.hg("push").ok()

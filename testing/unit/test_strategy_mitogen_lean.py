@@ -146,3 +146,16 @@ def test_a_file_is_searched_once_and_the_same_imports_are_found(
     lean.search_each_file_once()
     assert imports_of_modules() == before
     assert len(read) == len(set(read)) > len(before)
+
+
+def test_ssh_args_decide_how_soon_a_lost_connection_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = lean.mitogen.ssh.Options
+    monkeypatch.setattr(options, "__init__", options.__init__)
+
+    lean.leave_keepalive_to_ssh_args()
+
+    made = options(hostname="hg1", max_message_size=1, ssh_args=["-o", "ServerAliveInterval=15"])
+    assert not made.keepalive_enabled
+    assert made.ssh_args == ["-o", "ServerAliveInterval=15"]
