@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
 from mercurial import obsolete, phases
@@ -20,6 +21,7 @@ from testing.integration.support.primary import Primary
 from testing.integration.support.site import TOP
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 PUSHES = 6
@@ -38,6 +40,13 @@ def flip(file: Path, offset: int) -> None:
 def settle() -> None:
     """Let the clock of files go on, so that the newest change is told from a later one."""
     time.sleep(2 * SETTLED_NS / 1e9)
+
+
+@pytest.fixture(autouse=True)
+def environment_of_the_tests() -> Iterator[None]:
+    """Bring the environment back: a repair, which is a process of its own, changes it."""
+    with mock.patch.dict(os.environ):
+        yield
 
 
 @pytest.fixture
