@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.backup.settings import DEFAULT_PATH, load
 from hgfleet.core.report import Report
-from hgfleet.core.subcommands import add_format
+from hgfleet.core.subcommands import add_command, add_format
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hgfleet.backup.settings import Settings
 
 FAILED: Final = 71
@@ -59,42 +57,40 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help=f"settings of backup ({DEFAULT_PATH})",
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    _add(commands, "check", "check the settings", _check)
-    _add(commands, "init", "create the restic repository unless it is there", _init)
-    add_format(_add(commands, "run", "back up this host", _run))
-    verify = _add(commands, "verify", "restore repositories to a sandbox, verify, remove", _verify)
+    add_command(commands, "check", "check the settings", _check)
+    add_command(commands, "init", "create the restic repository unless it is there", _init)
+    add_format(add_command(commands, "run", "back up this host", _run))
+    verify = add_command(
+        commands, "verify", "restore repositories to a sandbox, verify, remove", _verify
+    )
     verify.add_argument("repositories", nargs="*", metavar="REPO", help="these (default: a sample)")
     verify.add_argument("--all", action="store_true", help="every repository")
     add_format(verify)
-    add_format(_add(commands, "prune", "remove old backups of all hosts, read a part", _prune))
-    repair = _add(commands, "repair", "remove corrupt packs of hosts", _repair)
+    add_format(
+        add_command(commands, "prune", "remove old backups of all hosts, read a part", _prune)
+    )
+    repair = add_command(commands, "repair", "remove corrupt packs of hosts", _repair)
     repair.add_argument("hosts", nargs="*", metavar="HOST", help="of these hosts (default: all)")
     add_format(repair)
-    _add(commands, "list", "list the backups of this host", _list)
-    status = _add(commands, "status", "show what would be lost now", _status)
+    add_command(commands, "list", "list the backups of this host", _list)
+    status = add_command(commands, "status", "show what would be lost now", _status)
     status.add_argument("--json", action="store_true", help="for programs")
-    restore = _add(commands, "restore", "restore a repository, verified", _restore)
+    restore = add_command(commands, "restore", "restore a repository, verified", _restore)
     restore.add_argument("repository", metavar="REPO", help="path, as in the registry")
     restore.add_argument("--at", metavar="TIME", help="the newest backup up to this time")
     restore.add_argument(
         "--to", type=Path, metavar="FOLDER", help="a folder that does not exist yet"
     )
-    host = _add(commands, "restore-host", "restore everything to this host, to its place", _host)
+    host = add_command(
+        commands, "restore-host", "restore everything to this host, to its place", _host
+    )
     host.add_argument("--at", metavar="TIME", help="the newest backups up to this time")
     add_format(host)
-    files = _add(commands, "restore-files", "restore files of this host below a folder", _files)
+    files = add_command(
+        commands, "restore-files", "restore files of this host below a folder", _files
+    )
     files.add_argument("path", help="a file or folder, such as /etc/hgfleet/ssh")
     files.add_argument("--to", type=Path, metavar="FOLDER", required=True)
-
-
-def _add(
-    commands: Any, name: str, summary: str, run: Callable[[argparse.Namespace], int]
-) -> argparse.ArgumentParser:
-    one: argparse.ArgumentParser = commands.add_parser(
-        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
-    )
-    one.set_defaults(run=run)
-    return one
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Subcommands of `hgfleet` on repositories: their parser, and options that they share."""
+"""Subcommands of `hgfleet`: their parsers, and options that they share."""
 
 from __future__ import annotations
 
@@ -11,14 +11,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+def add_command(
+    commands: Any, name: str, summary: str, run: Callable[[argparse.Namespace], int], **more: Any
+) -> argparse.ArgumentParser:
+    """Add a command that its summary describes; `more` goes to the parser."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", **more
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
 def on_repositories(
     commands: Any, name: str, summary: str, example: str, run: Callable[..., int]
 ) -> argparse.ArgumentParser:
     """Add a command that takes paths of repositories, all if none is given."""
-    parser: argparse.ArgumentParser = commands.add_parser(
+    parser = add_command(
+        commands,
         name,
-        help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}.",
+        summary,
+        run,
         epilog=f"example:\n  {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -28,7 +40,6 @@ def on_repositories(
         metavar="REPO",
         help="path of a repository, as in the registry (default: all)",
     )
-    parser.set_defaults(run=run)
     return parser
 
 

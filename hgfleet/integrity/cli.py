@@ -7,17 +7,15 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from hgfleet.core.errors import UsageError
 from hgfleet.core.paths import REPOSITORIES
 from hgfleet.core.report import Report
-from hgfleet.core.subcommands import add_format
+from hgfleet.core.subcommands import add_command, add_format
 from hgfleet.integrity import plan, state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hgfleet.backup.settings import Settings as Backup
     from hgfleet.replication.settings import Settings as Replication
 
@@ -53,27 +51,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--state", type=Path, default=state.FOLDER, metavar="FOLDER")
     parser.add_argument("--user", default="hg", help="owner of the repositories (hg)")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    run = _add(commands, "run", "verify the repositories whose turn it is", _run)
+    run = add_command(commands, "run", "verify the repositories whose turn it is", _run)
     run.add_argument("repositories", nargs="*", metavar="REPO", help="verify these")
     run.add_argument(
         "--days", type=_days, metavar="N", help="each repository has its turn within N days"
     )
     add_format(run)
-    status = _add(commands, "status", "show corrupt repositories, and those that are late", _status)
+    status = add_command(
+        commands, "status", "show corrupt repositories, and those that are late", _status
+    )
     status.add_argument("--json", action="store_true", help="print the state file as it is")
-    repair = _add(commands, "repair", "replace a corrupt repository by a good copy", _repair)
+    repair = add_command(commands, "repair", "replace a corrupt repository by a good copy", _repair)
     repair.add_argument("repository", metavar="REPO", help="path, as in the registry")
     add_format(repair)
-
-
-def _add(
-    commands: Any, name: str, summary: str, run: Callable[[argparse.Namespace], int]
-) -> argparse.ArgumentParser:
-    one: argparse.ArgumentParser = commands.add_parser(
-        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
-    )
-    one.set_defaults(run=run)
-    return one
 
 
 def _days(text: str) -> int:
