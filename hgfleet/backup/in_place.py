@@ -52,8 +52,9 @@ def bring(ui: Any, target: Path, source: Path, *, keep: bool = True) -> Differen
         copy = _open(ui, source)
         repo = _open(ui, target)
         with repo.wlock(), repo.lock():
-            found = history.difference(_history(repo), _history(copy))
-            _add(repo, copy, found)
+            there = _history(copy)
+            found = history.difference(_history(repo), there)
+            _add(repo, copy, there, found)
             _remove(ui, repo, found, keep=keep)
     except error.LockError as problem:
         raise TemporaryError(f"{target}: pushes hold its lock; try again") from problem
@@ -101,8 +102,11 @@ def _history(repo: Any) -> History:
     }
 
 
-def _add(repo: Any, copy: Any, found: Difference) -> None:
-    """Add the changesets that are missing, with their phases, and set the bookmarks of the copy."""
+def _add(repo: Any, copy: Any, there: History, found: Difference) -> None:
+    """Add the changesets that are missing, with their phases, and set the bookmarks of the copy.
+
+    `there` is the history of the copy.
+    """
     from mercurial import changegroup, discovery, phases
 
     marks = dict(copy._bookmarks)  # noqa: SLF001  (core has no other name for them)
@@ -112,7 +116,7 @@ def _add(repo: Any, copy: Any, found: Difference) -> None:
         if found.missing:
             nodes = [bytes.fromhex(node) for node in found.missing]
             outgoing = discovery.outgoing(
-                copy, commonheads=_common(copy, found), ancestorsof=copy.changelog.heads()
+                copy, commonheads=_common(there, found), ancestorsof=copy.changelog.heads()
             )
             pieces = changegroup.makechangegroup(copy, outgoing, VERSION, b"restore")
             # "pull": a push would have the repository's own setting decide about phases.
@@ -130,9 +134,9 @@ def _add(repo: Any, copy: Any, found: Difference) -> None:
         repo._bookmarks.applychanges(repo, tr, [*gone, *marks.items()])  # noqa: SLF001
 
 
-def _common(copy: Any, found: Difference) -> list[bytes]:
+def _common(there: History, found: Difference) -> list[bytes]:
     missing = set(found.missing)
-    shared = {node: above for node, above in _history(copy).items() if node not in missing}
+    shared = {node: above for node, above in there.items() if node not in missing}
     return [bytes.fromhex(node) for node in history.heads(shared)]
 
 

@@ -15,6 +15,7 @@ from hgfleet.backup import point as points
 from hgfleet.backup import rebuild
 from hgfleet.backup.run import ALL, point_file
 from hgfleet.core.errors import HgfleetError, HostError, UnavailableError, UsageError
+from hgfleet.hg import unconfigured
 from hgfleet.pushlog.record import Heads
 
 if TYPE_CHECKING:
@@ -116,14 +117,7 @@ def hg(settings: Settings, folder: Path, *arguments: str) -> str:
     """Run hg without the configuration of the service; raises HostError with its output."""
     done = subprocess.run(
         [settings.hg, "-R", folder, *arguments],
-        env={
-            "HGRCPATH": "",
-            "HGPLAIN": "1",
-            "HGRCSKIPREPO": "1",
-            "HOME": "/nonexistent",
-            "LANG": "C.UTF-8",
-            "PATH": os.environ.get("PATH", os.defpath),
-        },
+        env=unconfigured.environment(),
         cwd="/",
         capture_output=True,
         text=True,

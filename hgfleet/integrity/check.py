@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.core.errors import HostError, TemporaryError
 from hgfleet.core.text import shown
-from hgfleet.hg import fingerprint
+from hgfleet.hg import fingerprint, unconfigured
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 FOUND: Final = 65
-"""Exit code of the verifier: the repository has a problem."""
+"""Exit code of the verifier: the repository has a problem. One that cannot start ends with 1."""
 
 ROUNDS: Final = 5
 """How often a repository is read whose problems may be those of a push."""
@@ -62,15 +62,7 @@ def verify(folder: Path) -> str:
     """
     done = subprocess.run(
         [sys.executable, "-m", "hgfleet.integrity.verifier", str(folder)],
-        env={
-            "HGRCPATH": "",
-            "HGPLAIN": "1",
-            "HGRCSKIPREPO": "1",
-            "HOME": "/nonexistent",
-            "LANG": "C.UTF-8",
-            "PATH": os.environ.get("PATH", os.defpath),
-            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
-        },
+        env=unconfigured.environment() | {"PYTHONPATH": os.environ.get("PYTHONPATH", "")},
         cwd="/",
         capture_output=True,
         text=True,

@@ -17,6 +17,7 @@ from hgfleet.backup import in_place, repo_restore, restore
 from hgfleet.backup.capture import REPLACED
 from hgfleet.core import files
 from hgfleet.core.errors import HostError, PushlogError, TemporaryError, UnavailableError
+from hgfleet.hg import unconfigured
 from hgfleet.integrity.check import check
 from hgfleet.pushlog import chain, index, index_step, log_file
 from hgfleet.pushlog.record import Heads, hash_of, parse
@@ -100,7 +101,7 @@ def complete(copy: Path, running: Path, there: Sequence[bytes]) -> int:
     if len(lines) == len(here):
         return 0
     # Neither hooks nor extensions of the service: these pushes were decided about.
-    os.environ.update(HGRCPATH="", HGPLAIN="1", HGRCSKIPREPO="1")
+    os.environ.update(unconfigured.VARIABLES)
     from mercurial import ui as ui_module
 
     in_place.bring(ui_module.ui(), copy, running, keep=False)

@@ -10,17 +10,15 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from mercurial import error, extensions, verify
 from mercurial import ui as ui_module
 from mercurial.repo import factory
 
 from hgfleet.core.errors import PushlogError
+from hgfleet.integrity.check import FOUND
 from hgfleet.pushlog import chain, log_file
-
-FOUND: Final = 65
-"""Exit code: the repository has a problem. An interpreter that cannot start ends with 1."""
 
 
 def problems(folder: Path) -> list[str]:

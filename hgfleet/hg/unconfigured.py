@@ -1,0 +1,22 @@
+"""Environment of Mercurial without any configuration: of the service, a user or a repository.
+
+Neither hooks nor extensions run then, and what is verified or restored decides about nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+VARIABLES: Final = {"HGRCPATH": "", "HGPLAIN": "1", "HGRCSKIPREPO": "1"}
+"""What Mercurial reads, also in a process of our own."""
+
+
+def environment() -> dict[str, str]:
+    """Return the whole environment of another process."""
+    return {
+        **VARIABLES,
+        "HOME": "/nonexistent",
+        "LANG": "C.UTF-8",
+        "PATH": os.environ.get("PATH", os.defpath),
+    }
