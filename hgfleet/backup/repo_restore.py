@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from hgfleet.backup import history, restore
 from hgfleet.backup.settings import DEFAULT_PATH, load
 from hgfleet.core.errors import HgfleetError, UsageError
+from hgfleet.core.principal import operator
 from hgfleet.pushlog import log_file
 from hgfleet.registry import owned_files
 
@@ -152,9 +153,8 @@ def _history(settings: Settings, folder: Path) -> History:
 def _take(settings: Settings, running: Path, found: Restored, hgrc: Path) -> int:
     from hgfleet.backup.in_place import take
 
-    operator = os.environ.get("SUDO_USER") or "root"
     owned_files.become(settings.owner)
-    change = take(running, found.folder, hgrc, operator)
+    change = take(running, found.folder, hgrc, operator())
     print(
         f"{running}: has the state of the copy; changesets added: {len(change.missing)}, "
         f"removed: {len(change.extra)}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import os
 import re
 import shutil
 import sys
@@ -18,7 +17,7 @@ from hgfleet.core import logfmt
 from hgfleet.core.errors import UsageError
 from hgfleet.core.names import is_person
 from hgfleet.core.paths import COMPILED, DYNAMIC, HGRC, MANIFESTS, REPOSITORIES
-from hgfleet.core.principal import Principal
+from hgfleet.core.principal import Principal, operator
 from hgfleet.registry import dynamic_update, user_repositories
 from hgfleet.selfservice import changes, deletion, repositories, rules
 from hgfleet.selfservice.context import Context
@@ -133,13 +132,9 @@ def _changing(options: argparse.Namespace) -> Context:
     return context
 
 
-def _operator() -> str:
-    return os.environ.get("SUDO_USER") or "root"
-
-
 def _log(action: str, path: str, entry: Entry, **more: object) -> None:
     log = logfmt.to_syslog("hgfleet-repo")
-    log(logfmt.line("repo", action=action, repo=path, owner=entry.owner, by=_operator(), **more))
+    log(logfmt.line("repo", action=action, repo=path, owner=entry.owner, by=operator(), **more))
 
 
 def _list(options: argparse.Namespace) -> int:

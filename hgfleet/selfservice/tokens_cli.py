@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,6 +11,7 @@ from hgfleet.backup.settings import DEFAULT_PATH
 from hgfleet.core import logfmt
 from hgfleet.core.errors import HostError, UsageError
 from hgfleet.core.paths import HGRC
+from hgfleet.core.principal import operator
 
 if TYPE_CHECKING:
     import argparse
@@ -114,9 +114,8 @@ def _restore(options: argparse.Namespace) -> int:
         wanted = chosen(lost(token_file.parse(text), kept, person, when), ids, kept, person)
         kept.update(wanted)
     log = logfmt.to_syslog("hgfleet-tokens")
-    operator = os.environ.get("SUDO_USER") or "root"
     for name in sorted(wanted):
-        log(logfmt.line("token", action="restore", owner=person, id=name, by=operator))
+        log(logfmt.line("token", action="restore", owner=person, id=name, by=operator()))
         print(f"token {name} of {person} works again, from the backup of {made}")
     return 0
 
