@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import random
-import signal
 import subprocess
 import sys
 import tempfile
@@ -47,9 +45,7 @@ def killed_after(site: Site, options: Sequence[str], seconds: float) -> str:
     with contextlib.suppress(subprocess.TimeoutExpired):
         run.wait(seconds)
     had_ended = run.returncode is not None
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(run.pid, signal.SIGKILL)
-    lines = run.communicate()[0].strip().splitlines()
+    lines = site.kill_run(run).strip().splitlines()
     return ENDED if had_ended else (lines[-1][:60] if lines else "before its first line")
 
 

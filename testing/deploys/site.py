@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -201,6 +202,13 @@ class Site:
             text=True,
             start_new_session=True,
         )
+
+    @staticmethod
+    def kill_run(run: subprocess.Popen[str]) -> str:
+        """Kill a run with all of its processes at once; return what it said."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)
+        return run.communicate()[0]
 
     # --- the site as its people have it ---
 

@@ -6,10 +6,7 @@ left it.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -144,9 +141,7 @@ def test_a_killed_controller_leaves_a_site_that_the_next_run_finishes(
         )
         assert killed.poll() is None, killed.communicate()[0][-4000:]
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(killed.pid, signal.SIGKILL)
-        killed.communicate()
+        site.kill_run(killed)
 
     done = site.deploy("--yes", "--release", str(upgrade)).ok()
     assert f"To go back: ./deploy {site.inventory} --rollback" in done.stdout
@@ -181,8 +176,7 @@ def test_a_lost_connection_ends_the_run_and_the_next_one_finishes(
         with site.cut_off(lost):
             told = run.communicate(timeout=SECONDS_FOR_A_LOST_CONNECTION)[0]
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(run.pid, signal.SIGKILL)
+        site.kill_run(run)
     assert run.returncode == 1, told
     assert f"{lost} failed: " in told, told
 
