@@ -7,6 +7,7 @@ check: each pack within `PARTS` days. It runs on the host that prunes, after the
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.backup import prune, record
@@ -23,6 +24,35 @@ if TYPE_CHECKING:
 PARTS: Final = 28
 
 
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The checks of the packs of a host."""
+
+    time: float
+    """The last check; 0 before the first one."""
+    oldest: float
+    """The earliest time at which a part was read, or from which it waits; 0 before any check."""
+    broken: int
+    """Packs that are corrupt, and not repaired yet."""
+    errors: int
+    """Errors that the last check found, in packs or beside them."""
+
+
+def checked(known: Data) -> Checked:
+    """Return the figures of a host's record. Pure. Raises ValueError for a damaged one."""
+    try:
+        last = float(known.get("time", 0))
+        since, read = float(known.get("since", last)), known.get("read", {})
+        return Checked(
+            time=last,
+            oldest=min(float(read.get(str(part), since)) for part in range(1, PARTS + 1)),
+            broken=len(known.get("broken", ())),
+            errors=int(known.get("errors", 0)),
+        )
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"not the record of a check of packs: {error!r}") from error
+
+
 def next_part(known: Data | None) -> int:
     """Return the part of the packs that is read next, 1 to PARTS. Pure."""
     part = (known or {}).get("part", 0)
@@ -32,11 +62,18 @@ def next_part(known: Data | None) -> int:
 def after(known: Data | None, part: int, found: Check, now: float) -> Data:
     """Return the record of a host after a check. Pure.
 
-    A corrupt pack stays in it until it is repaired: its part comes again in weeks.
+    A corrupt pack stays in it until it is repaired: its part comes again in weeks. `read` has the
+    time at which each part was read, `since` that of the first check.
     """
-    before = (known or {}).get("broken", [])
-    broken = sorted({*before, *found.packs})
-    return {"part": part, "time": now, "broken": broken, "errors": found.errors}
+    known = known or {}
+    return {
+        "part": part,
+        "time": now,
+        "broken": sorted({*known.get("broken", []), *found.packs}),
+        "errors": found.errors,
+        "since": known.get("since", now),
+        "read": {**known.get("read", {}), str(part): now},
+    }
 
 
 def corrupt(checks: Mapping[str, Data]) -> dict[str, list[str]]:

@@ -24,7 +24,7 @@ a presigned URL like those of clients. Without a private store, a site has no bu
 repositories.
 
 The state is in the objects and the manifests (with those of the retention time) alone; the scratch
-folder can be deleted at any time.
+folder can be deleted at any time, and so can the record of the last run, which is for metrics.
 
 | module              | contents                                                           |
 | ------------------- | ------------------------------------------------------------------ |
@@ -54,4 +54,5 @@ folder can be deleted at any time.
 | `changegroup_merge` | one changegroup of several, for an answer to a pull                |
 | `update`            | the steps for one repository                                       |
 | `pipeline`          | runs over all repositories                                         |
+| `record`            | figures of the last run, for metrics                               |
 """

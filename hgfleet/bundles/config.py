@@ -40,6 +40,8 @@ class Config:
     `jobs` processes of hg work at the same time, and `memory_bytes` bounds the sum of their
     estimates. A run may use `scratch_ram_bytes` of the folder `scratch_ram`, where that exists.
 
+    A run over all repositories leaves its figures in the folder `state` (`bundles.record`).
+
     `digest_only` has patterns of large repositories: their bundles are downloaded and compared, but
     not cloned. `hg verify` checks a clone of each other repository every `verify_age`. Every
     published bundle is read and compared every `read_age`. Zero switches either off.
@@ -59,6 +61,7 @@ class Config:
     pull: Limits = _PULL
     pull_bundles: Path = Path(paths.PULL_BUNDLES)
     scratch: Path = Path("/var/cache/hgfleet/bundles")
+    state: Path = Path("/var/lib/hgfleet-bundles")
     hg: Path = Path(paths.HG)
     hgrc: Path = Path("/etc/hgfleet/bundles.hgrc")
     ca: Path = Path(paths.CA_CERTIFICATES)
@@ -132,6 +135,7 @@ def parse(table: Table) -> Config:
         ),
         pull_bundles=table.file("pull_bundles", paths.PULL_BUNDLES),
         scratch=table.file("scratch", Config.scratch),
+        state=table.file("state", Config.state),
         hg=table.file("hg", paths.HG),
         hgrc=table.file("hgrc", Config.hgrc),
         ca=table.file("ca", paths.CA_CERTIFICATES),

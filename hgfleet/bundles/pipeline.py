@@ -11,8 +11,8 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from hgfleet.bundles import record, workspace
 from hgfleet.bundles import repository as hg_side
-from hgfleet.bundles import workspace
 from hgfleet.bundles.generate import BundleGenerator
 from hgfleet.bundles.job import Job, Options, Outcome
 from hgfleet.bundles.manifest import locate
@@ -121,11 +121,13 @@ class Pipeline:
         changed, if no store lists its objects. Any other failure is in the outcome of its
         repository.
         """
+        started = time.time()
         if everything:
             self.job.schedule.allow_reads(len(repositories))
         outcomes = self._for_each(repositories, self._updater.update, everything)
         if everything and not self.job.options.dry_run:
             self._publish_pages(repositories)
+            self._keep_record(outcomes, repositories, started)
         return outcomes
 
     def renew_pages(self, repositories: Sequence[Repository]) -> None:
@@ -141,6 +143,23 @@ class Pipeline:
             self._published.publish_pages(repositories)
         except OSError as error:
             self.report.note("page", f"the pages are old: {error}", error=error)
+
+    def _keep_record(
+        self, outcomes: Sequence[Outcome], repositories: Sequence[Repository], started: float
+    ) -> None:
+        """Leave the figures of the run for metrics; no clone needs them."""
+        found = record.of(
+            outcomes,
+            repositories,
+            {one.path: self.manifests.read(one.path) for one in repositories},
+            self.job.stores.urls,
+            started=started,
+            ended=time.time(),
+        )
+        try:
+            record.save(found, self.config.state)
+        except OSError as error:
+            self.report.note("record", f"no figures of this run: {error}", error=error)
 
     def prune(self, repositories: Sequence[Repository], *, everything: bool) -> list[Outcome]:
         """Delete outdated and orphaned objects, and generate nothing; raises as `run`.

@@ -100,7 +100,7 @@ def _make_folder(options: argparse.Namespace) -> None:
     from hgfleet.registry import owned_files
 
     own = owned_files.owner(options.user, options.user)
-    options.state.mkdir(mode=0o750)
+    options.state.mkdir(mode=0o755)
     os.chown(options.state, own.uid, own.gid)
 
 

@@ -1,9 +1,15 @@
-"""State of integrity on a host: a file of JSON that `status` and exporters read.
+"""State of integrity on a host: a file of JSON that `status` reads, and its figures for metrics.
 
     {"format": 1, "days": 30, "ended": 1795440000.1, "corrupt": ["team/tool"], "repositories":
      {"team/tool": {"seen": ..., "time": ..., "seconds": 1.2, "size": 812000, "error": "..."}}}
 
 Times are seconds since 1970, sizes bytes. A lost file costs the results: every repository is new.
+
+The figures are a file of their own beside it, for every user of the host: the state names private
+repositories and is closed.
+
+    {"format": 1, "days": 30, "ended": 1795440000.1, "repositories": 12, "corrupt": 1,
+     "oldest": 1795000000.0}
 """
 
 from __future__ import annotations
@@ -19,6 +25,7 @@ from hgfleet.integrity.plan import Checked
 
 FOLDER: Final = Path("/var/lib/hgfleet-integrity")
 NAME: Final = "state.json"
+FIGURES: Final = "figures.json"
 FORMAT: Final = 1
 
 DAYS: Final = 30
@@ -47,6 +54,47 @@ class State:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Figures of the state of a host, without names."""
+
+    days: int
+    ended: float
+    """End of the last run of the schedule; 0 before the first one."""
+    repositories: int
+    corrupt: int
+    oldest: float
+    """The earliest time that the days of a repository are counted from; 0 without repositories."""
+
+
+def figures(state: State) -> Figures:
+    """Return the figures of a state. Pure."""
+    return Figures(
+        days=state.days,
+        ended=state.ended,
+        repositories=len(state.repositories),
+        corrupt=len(plan.corrupt(state.repositories)),
+        oldest=min((one.since for one in state.repositories.values()), default=0.0),
+    )
+
+
+def parse_figures(text: str | bytes) -> Figures:
+    """Read figures. Raises ValueError for damaged ones."""
+    try:
+        found = json.loads(text)
+        if found["format"] != FORMAT:
+            raise ValueError(f"got the format {found['format']!r}, expected {FORMAT}")
+        return Figures(
+            days=int(found["days"]),
+            ended=float(found["ended"]),
+            repositories=int(found["repositories"]),
+            corrupt=int(found["corrupt"]),
+            oldest=float(found["oldest"]),
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not the figures of integrity: {error!r}") from error
+
+
 def load(folder: Path = FOLDER) -> State:
     """Read the state; a missing or damaged file is that of a host without results."""
     try:
@@ -61,6 +109,8 @@ def load(folder: Path = FOLDER) -> State:
 
 
 def save(state: State, folder: Path = FOLDER) -> None:
-    """Replace the file. It names private repositories."""
+    """Replace both files. The state names private repositories."""
     text = json.dumps(state.data(), sort_keys=True) + "\n"
     files.replace(folder / NAME, text, mode=0o640)
+    text = json.dumps({"format": FORMAT, **asdict(figures(state))}, sort_keys=True) + "\n"
+    files.replace(folder / FIGURES, text, durable=False)

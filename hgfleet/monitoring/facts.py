@@ -10,9 +10,11 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet.backup import record
+from hgfleet.backup import packs, record
 from hgfleet.backup.settings import load as load_backup
+from hgfleet.bundles import record as bundle_record
 from hgfleet.core.errors import HgfleetError
+from hgfleet.integrity import state as integrity
 from hgfleet.monitoring import certificate
 from hgfleet.steering import health
 
@@ -26,6 +28,8 @@ CERTIFICATE_FILES: Final = ("ca.pem", "cert.pem")
 UNITS: Final = "etc/systemd/system"
 DRAIN: Final = "etc/hgfleet/web.drain"
 BACKUP: Final = "etc/hgfleet/backup.toml"
+BUNDLES: Final = "var/lib/hgfleet-bundles"
+INTEGRITY: Final = "var/lib/hgfleet-integrity"
 REPLICATION: Final = "run/hgfleet-replication/state.json"
 STEERING: Final = "run/hgfleet-steering/health.json"
 REPLICA: Final = "run/hgfleet/replica.json"
@@ -58,6 +62,10 @@ class Facts:
     drain: str | None = None
     """The content of the file that takes a web host out of the proxies."""
     backup: Backup | None = None
+    packs: Mapping[str, packs.Checked] = field(default_factory=dict)
+    """By the host whose backups this host prunes: the checks of their packs."""
+    bundles: bundle_record.Record | None = None
+    integrity: integrity.Figures | None = None
     replication: Mapping[str, Any] | None = None
     steering: health.Health | None = None
     dead_objects: int = 0
@@ -76,6 +84,8 @@ def read(root: Path, now: float) -> Facts:
         "units": _units,
         "drain": _drain,
         "backup": _backup,
+        "bundles": _bundles,
+        "integrity": _integrity,
         "replication": _replication,
         "steering": _steering,
         "replica": _replica,
@@ -115,12 +125,22 @@ def _backup(root: Path, facts: Facts) -> None:
     if not (root / BACKUP).exists():
         return
     settings = load_backup(root / BACKUP)
+    folder = root / settings.state.relative_to("/")
     if settings.pruned:
         # It has no state of its own.
+        checks = record.load(folder, record.PACKS)
+        facts.packs = {host: packs.checked(checks.get(host, {})) for host in settings.pruned}
         return
-    folder = root / settings.state.relative_to("/")
     runs, drills = record.load(folder, record.RUNS), record.load(folder, record.DRILLS)
     facts.backup = Backup(runs, drills, settings.drill_days)
+
+
+def _bundles(root: Path, facts: Facts) -> None:
+    facts.bundles = bundle_record.parse(_content(root / BUNDLES / bundle_record.NAME))
+
+
+def _integrity(root: Path, facts: Facts) -> None:
+    facts.integrity = integrity.parse_figures(_content(root / INTEGRITY / integrity.FIGURES))
 
 
 def _replication(root: Path, facts: Facts) -> None:
@@ -142,8 +162,12 @@ def _replica(root: Path, facts: Facts) -> None:
 
 
 def _document(file: Path) -> Mapping[str, Any]:
-    with file.open("rb") as opened:
-        data = json.loads(opened.read(MAX_BYTES))
+    data = json.loads(_content(file))
     if not isinstance(data, dict):
         raise TypeError(f"{file}: no object")
     return data
+
+
+def _content(file: Path) -> bytes:
+    with file.open("rb") as opened:
+        return opened.read(MAX_BYTES)

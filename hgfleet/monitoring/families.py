@@ -16,11 +16,20 @@ from hgfleet.monitoring.exposition import Family, labelled, single
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from hgfleet.backup.packs import Checked
+    from hgfleet.bundles.record import Record
+    from hgfleet.integrity.state import Figures
     from hgfleet.monitoring.facts import Backup, Facts
     from hgfleet.steering.health import Health
 
 WEB: Final = "hgfleet-web.service"
 """The unit of a web host, the one kind of host that can be drained."""
+
+BUNDLES: Final = "hgfleet-bundles.timer"
+INTEGRITY: Final = "hgfleet-integrity.timer"
+"""Timers of jobs: a host with one of them has its metrics, also before the first run."""
+
+DAY_SECONDS: Final = 86_400
 
 
 def of(facts: Facts) -> list[Family]:
@@ -28,6 +37,9 @@ def of(facts: Facts) -> list[Family]:
     return [
         *_host(facts),
         *(_backup(facts.backup, facts.now) if facts.backup is not None else ()),
+        *(_packs(facts.packs) if facts.packs else ()),
+        *(_bundles(facts.bundles) if BUNDLES in facts.enabled else ()),
+        *(_integrity(facts.integrity) if INTEGRITY in facts.enabled else ()),
         *(_replication(facts.replication) if facts.replication is not None else ()),
         *(_steering(facts.steering, facts) if facts.steering is not None else ()),
         *(_replica(facts.replica) if facts.replica is not None else ()),
@@ -122,6 +134,103 @@ def _backup(backup: Backup, now: float) -> Iterator[Family]:
         "Repositories without a backup that a recent drill has restored.",
         len(unproven),
     )
+
+
+def _packs(found: Mapping[str, Checked]) -> Iterator[Family]:
+    """Of the backups of other hosts, which this host prunes."""
+    label = "backed_up_host"
+    yield labelled(
+        "hgfleet_backup_last_check_timestamp_seconds",
+        "Time of the last check of a host's packs in the store; 0 before the first.",
+        label,
+        {host: one.time for host, one in found.items()},
+    )
+    yield labelled(
+        "hgfleet_backup_packs_oldest_read_timestamp_seconds",
+        "Earliest time at which a part of a host's packs was last read.",
+        label,
+        {host: one.oldest for host, one in found.items() if one.time},
+    )
+    yield labelled(
+        "hgfleet_backup_corrupt_packs",
+        "Packs of a host that are corrupt and not repaired yet.",
+        label,
+        {host: one.broken for host, one in found.items()},
+    )
+    yield labelled(
+        "hgfleet_backup_check_errors",
+        "Errors that the last check of a host's backups found, in packs or beside them.",
+        label,
+        {host: one.errors for host, one in found.items()},
+    )
+
+
+def _bundles(record: Record | None) -> Iterator[Family]:
+    yield single(
+        "hgfleet_bundles_last_run_timestamp_seconds",
+        "End of the last run of the bundle jobs for all repositories; 0 before the first.",
+        record.ended if record else 0,
+    )
+    if record is None:
+        return
+    for name, text, value in (
+        ("last_run_duration_seconds", "Duration of that run.", record.ended - record.started),
+        ("last_run_failures", "Repositories that the run failed for.", record.failed),
+        (
+            "incomplete_repositories",
+            "Repositories whose bundles are missing in some store.",
+            record.incomplete,
+        ),
+        ("repositories", "Repositories that should have clone bundles.", record.repositories),
+        ("covered_repositories", "Those of them with a verified one.", record.covered),
+    ):
+        yield single(f"hgfleet_bundles_{name}", text, max(0, value))
+    if record.newest:
+        yield single(
+            "hgfleet_bundles_oldest_timestamp_seconds",
+            "Time at which the oldest published clone bundle was made.",
+            record.oldest,
+        )
+        yield single(
+            "hgfleet_bundles_newest_timestamp_seconds",
+            "Time at which the newest published clone bundle was made.",
+            record.newest,
+        )
+    yield labelled(
+        "hgfleet_bundles_published_bytes",
+        "Size of the published clone bundles in a store.",
+        "store",
+        record.bytes,
+    )
+
+
+def _integrity(found: Figures | None) -> Iterator[Family]:
+    yield single(
+        "hgfleet_integrity_last_run_timestamp_seconds",
+        "End of the last run that verified repositories by the schedule; 0 before the first.",
+        found.ended if found else 0,
+    )
+    if found is None:
+        return
+    yield single(
+        "hgfleet_integrity_repositories", "Repositories on this host's disk.", found.repositories
+    )
+    yield single(
+        "hgfleet_integrity_corrupt_repositories",
+        "Repositories that the last verification found corrupt.",
+        found.corrupt,
+    )
+    yield single(
+        "hgfleet_integrity_period_seconds",
+        "Time within which the schedule verifies each repository.",
+        found.days * DAY_SECONDS,
+    )
+    if found.repositories:
+        yield single(
+            "hgfleet_integrity_oldest_verification_timestamp_seconds",
+            "Earliest of the last verifications; of a new repository the time since it is there.",
+            found.oldest,
+        )
 
 
 def _replication(state: Mapping[str, Any]) -> Iterator[Family]:

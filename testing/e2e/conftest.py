@@ -29,6 +29,7 @@ from testing.e2e.cluster import Cluster
 from testing.e2e.command import run, wait_until
 from testing.e2e.host import Host
 from testing.e2e.people import Client, Directory, Person
+from testing.e2e.prometheus import Prometheus
 from testing.e2e.turns import PartScheduling, Turns, is_alone, order
 
 if TYPE_CHECKING:
@@ -80,6 +81,12 @@ def cluster(_cluster_stays: None) -> Cluster:
     except AssertionError as problem:
         pytest.exit(f"The cluster runs but does not serve: {problem}\nSee ./cluster status.", 1)
     return running
+
+
+@pytest.fixture
+def prometheus(cluster: Cluster) -> Prometheus:
+    """Return the Prometheus that watches the cluster."""
+    return Prometheus(cluster)
 
 
 @pytest.fixture

@@ -69,6 +69,11 @@ def test_a_run_succeeds_and_leaves_no_failed_unit(host: Host) -> None:
     assert host.run("systemctl start %s", SERVICE).rc == 0, journal(host)
     assert "event=bundles.done" in journal(host)
     assert " failed=0" in journal(host)
+    # For metrics, which have no right to read manifests.
+    read = "runuser -u nobody -- cat /var/lib/hgfleet-bundles/last-run.json"
+    figures = json.loads(host.check_output(read))
+    assert figures["failed"] == 0
+    assert figures["ended"] >= figures["started"] > 0
 
 
 def test_everything_published_can_be_downloaded(host: Host) -> None:

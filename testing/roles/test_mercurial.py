@@ -234,3 +234,8 @@ def test_a_night_verifies_a_repository_and_keeps_its_result(host: Host) -> None:
     assert any(one["time"] for one in found["repositories"].values()), found
     state = host.file("/var/lib/hgfleet-integrity/state.json")
     assert (state.user, state.group, state.mode) == ("hg", "hg", 0o640)
+    # Metrics have no right to read repositories or their names.
+    read = "runuser -u nobody -- cat /var/lib/hgfleet-integrity/figures.json"
+    figures = json.loads(host.check_output(read))
+    assert figures["ended"] == found["ended"]
+    assert (figures["repositories"], figures["corrupt"]) == (len(found["repositories"]), 0)

@@ -3,7 +3,7 @@
     core <- {directory, policies, hg <- pushlog, objectstore, admission} <- registry
          <- {{auth, backup} <- selfservice <- ssh, auth <- web, storage, bundles <- steering,
              {auth, storage, bundles} <- replication <- webhooks} <- hgext
-    {backup, replication} <- integrity; {backup, steering} <- monitoring
+    {backup, replication} <- integrity; {integrity, steering} <- monitoring
 
 Imports for types alone and imports inside functions count too: a reader has to know both modules
 for either. `hgfleet.cli` may import every part.
@@ -40,7 +40,7 @@ BELOW: Final[Mapping[str, tuple[str, ...]]] = {
     "replication": ("auth", "storage", "bundles"),
     "webhooks": ("replication",),
     "integrity": ("backup", "replication"),
-    "monitoring": ("backup", "steering"),
+    "monitoring": ("integrity", "steering"),
 }
 """The packages right below each package. A package may import all that is below it."""
 

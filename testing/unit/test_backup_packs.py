@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.backup import packs, prune, record
-from hgfleet.backup.packs import PARTS, after, corrupt, next_part
+from hgfleet.backup.packs import PARTS, Checked, after, checked, corrupt, next_part
 from hgfleet.backup.restic import Check, check_of
 from hgfleet.backup.settings import Settings
 from hgfleet.core.errors import UnavailableError
@@ -32,10 +32,42 @@ def test_each_pack_is_read_within_the_parts() -> None:
 
 def test_a_corrupt_pack_stays_known_until_it_is_repaired() -> None:
     found = after(None, 3, Check((PACK,), 1), 5.0)
-    assert found == {"part": 3, "time": 5.0, "broken": [PACK], "errors": 1}
+    assert found == {
+        "part": 3,
+        "time": 5.0,
+        "broken": [PACK],
+        "errors": 1,
+        "since": 5.0,
+        "read": {"3": 5.0},
+    }
     later = after(found, 4, Check((), 0), 6.0)
     assert (later["broken"], later["errors"]) == ([PACK], 0)
     assert corrupt({"hg1": later, "hg2": after(None, 1, Check((), 0), 6.0)}) == {"hg1": [PACK]}
+
+
+def test_a_part_that_was_not_read_waits_since_the_first_check() -> None:
+    known = None
+    for day in range(PARTS):
+        known = after(known, day + 1, Check((), 0), 100.0 + day)
+    assert checked(known or {}) == Checked(127.0, 100.0, 0, 0)
+    # The second part has the earliest time now.
+    known = after(known, 1, Check((PACK,), 2), 200.0)
+    assert checked(known) == Checked(200.0, 101.0, 1, 2)
+    assert checked(after(None, 9, Check((), 0), 50.0)) == Checked(50.0, 50.0, 0, 0)
+
+
+def test_a_host_without_checks_and_a_record_of_an_older_release_have_figures() -> None:
+    assert checked({}) == Checked(0, 0, 0, 0)
+    older = {"part": 3, "time": 5.0, "broken": [PACK], "errors": 1}
+    assert checked(older) == Checked(5.0, 5.0, 1, 1)
+    later = after(older, 4, Check((), 0), 9.0)
+    assert checked(later) == Checked(9.0, 9.0, 1, 0)
+
+
+@pytest.mark.parametrize("known", [{"time": []}, {"read": []}, {"broken": 3}])
+def test_a_damaged_record_has_no_figures(known: record.Data) -> None:
+    with pytest.raises(ValueError, match="not the record of a check of packs"):
+        checked(known)
 
 
 def test_the_summary_of_a_check_is_read() -> None:

@@ -63,6 +63,23 @@ def test_the_state_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert (tmp_path / state.NAME).stat().st_mode & 0o777 == 0o640
 
 
+def test_figures_are_for_every_user_and_name_no_repository(tmp_path: Path) -> None:
+    found = State(7, 3.5, {"secret": Checked(1.0, 2.0, 0.5, 10, "bad"), "b": Checked(1.5)})
+    state.save(found, tmp_path)
+    file = tmp_path / state.FIGURES
+    assert file.stat().st_mode & 0o777 == 0o644
+    assert "secret" not in file.read_text()
+    # The days of a new repository begin when it is there.
+    assert state.parse_figures(file.read_bytes()) == state.Figures(7, 3.5, 2, 1, 1.5)
+    assert state.figures(State()) == state.Figures(state.DAYS, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1}', '{"format": 2}'])
+def test_damaged_figures_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"Expecting value|not the figures|got the format"):
+        state.parse_figures(text)
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"days": 1}', '{"repositories": {"a": {"x": 1}}}'])
 def test_a_damaged_state_file_is_that_of_a_host_without_results(tmp_path: Path, text: str) -> None:
     (tmp_path / state.NAME).write_text(text)

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hgfleet.backup import packs
+from hgfleet.backup.restic import Check
+from hgfleet.bundles import record
 from hgfleet.core import files
+from hgfleet.integrity import state
 from hgfleet.monitoring import cli, facts
 from hgfleet.steering import health
 from hgfleet.steering.health import Condition, Findings, Health
@@ -64,8 +68,25 @@ def test_records_of_backups_are_read(tmp_path: Path) -> None:
 
 
 def test_the_host_that_prunes_has_no_backup_of_its_own(tmp_path: Path) -> None:
-    put(tmp_path, "etc/hgfleet/backup.toml", f'{BACKUP}pruned = ["hg1"]\n')
-    assert facts.read(tmp_path, NOW).backup is None
+    put(tmp_path, "etc/hgfleet/backup.toml", f'{BACKUP}pruned = ["hg1", "ldap1"]\n')
+    put_record(tmp_path, "packs", {"hg1": packs.after(None, 1, Check(("ed",), 1), 5.0)})
+    found = facts.read(tmp_path, NOW)
+    assert found.backup is None
+    assert found.packs == {
+        "hg1": packs.Checked(5.0, 5.0, 1, 1),
+        "ldap1": packs.Checked(0.0, 0.0, 0, 0),
+    }
+
+
+def test_figures_of_bundles_and_of_integrity_are_read(tmp_path: Path) -> None:
+    for folder in (facts.BUNDLES, facts.INTEGRITY):
+        (tmp_path / folder).mkdir(parents=True)
+    made = record.Record(1.0, 2.0, 0, 0, 3, 3, 1.0, 2.0, {"s3-1": 4})
+    record.save(made, tmp_path / facts.BUNDLES)
+    state.save(state.State(30, 5.0), tmp_path / facts.INTEGRITY)
+    found = facts.read(tmp_path, NOW)
+    assert found.bundles == made
+    assert found.integrity == state.Figures(30, 5.0, 0, 0, 0.0)
 
 
 def test_findings_of_the_prober_are_counted(tmp_path: Path) -> None:
@@ -88,8 +109,10 @@ def test_a_damaged_source_is_named_and_the_others_are_read(tmp_path: Path, conte
         content.encode("latin-1") if content != '{"format": 99}' else "",
     )
     put(tmp_path, facts.REPLICA, '{"state": "in-sync"}')
+    put(tmp_path, f"{facts.BUNDLES}/{record.NAME}", content.encode("latin-1"))
+    put(tmp_path, f"{facts.INTEGRITY}/{state.FIGURES}", content.encode("latin-1"))
     found = facts.read(tmp_path, NOW)
-    assert set(found.unreadable) == {"steering", "replication"}
+    assert set(found.unreadable) == {"steering", "replication", "bundles", "integrity"}
     assert found.replica == {"state": "in-sync"}
 
 

@@ -6,12 +6,16 @@ from typing import Any
 
 import pytest
 
+from hgfleet.backup.packs import Checked
+from hgfleet.bundles.record import Record
+from hgfleet.integrity.state import Figures
 from hgfleet.monitoring import families
 from hgfleet.monitoring.facts import Backup, Facts
 from hgfleet.steering.health import Condition, Health
 
 NOW = 1_795_598_185.0
 DAY = 86_400
+RUN = Record(NOW - 9, NOW - 4, 1, 2, 12, 10, NOW - DAY, NOW - 5, {"s3-1": 800, "s3-2": 0})
 
 
 def values(facts: Facts) -> dict[str, float]:
@@ -28,7 +32,10 @@ def test_names_follow_the_conventions() -> None:
     facts = Facts(
         NOW,
         release="1",
-        enabled=frozenset({families.WEB}),
+        enabled=frozenset({families.WEB, families.BUNDLES, families.INTEGRITY}),
+        packs={"hg1": Checked(NOW, NOW, 0, 0)},
+        bundles=RUN,
+        integrity=Figures(30, NOW, 2, 0, NOW),
         certificates={"ca.pem": NOW},
         backup=Backup({"repositories": {"a": {}}}, {"a": {"time": 1}}, 35),
         replication={"role": "primary", "mirrors": {"m": {}}},
@@ -36,7 +43,7 @@ def test_names_follow_the_conventions() -> None:
         replica={"state": "in-sync"},
     )
     found = families.of(facts) + families.of(Facts(NOW, replication={"role": "mirror"}))
-    assert len(found) > 20
+    assert len(found) > 40
     for family in found:
         assert family.name.startswith("hgfleet_")
         assert family.help.endswith(".")
@@ -163,3 +170,62 @@ def test_one_state_of_the_replica_is_1() -> None:
     assert states["hgfleet_replica_state{state=lagging}"] == 1
     assert sum(states.values()) == 1
     assert len(states) == 7
+
+
+def test_the_host_that_prunes_tells_of_the_packs_of_others() -> None:
+    checks = {"hg1": Checked(NOW - 9, NOW - 2 * DAY, 1, 3), "ldap1": Checked(0, 0, 0, 0)}
+    found = values(Facts(NOW, packs=checks))
+    assert {name: value for name, value in found.items() if "hgfleet_backup" in name} == {
+        "hgfleet_backup_last_check_timestamp_seconds{backed_up_host=hg1}": NOW - 9,
+        "hgfleet_backup_last_check_timestamp_seconds{backed_up_host=ldap1}": 0,
+        "hgfleet_backup_packs_oldest_read_timestamp_seconds{backed_up_host=hg1}": NOW - 2 * DAY,
+        "hgfleet_backup_corrupt_packs{backed_up_host=hg1}": 1,
+        "hgfleet_backup_corrupt_packs{backed_up_host=ldap1}": 0,
+        "hgfleet_backup_check_errors{backed_up_host=hg1}": 3,
+        "hgfleet_backup_check_errors{backed_up_host=ldap1}": 0,
+    }
+
+
+def test_the_bundle_jobs_tell_of_their_last_run() -> None:
+    found = values(Facts(NOW, enabled=frozenset({families.BUNDLES}), bundles=RUN))
+    prefix = "hgfleet_bundles_"
+    assert {
+        name.removeprefix(prefix): value for name, value in found.items() if prefix in name
+    } == {
+        "last_run_timestamp_seconds": NOW - 4,
+        "last_run_duration_seconds": 5,
+        "last_run_failures": 1,
+        "incomplete_repositories": 2,
+        "repositories": 12,
+        "covered_repositories": 10,
+        "oldest_timestamp_seconds": NOW - DAY,
+        "newest_timestamp_seconds": NOW - 5,
+        "published_bytes{store=s3-1}": 800,
+        "published_bytes{store=s3-2}": 0,
+    }
+
+
+def test_a_host_tells_of_the_verification_of_its_repositories() -> None:
+    timer = frozenset({families.INTEGRITY})
+    found = values(Facts(NOW, enabled=timer, integrity=Figures(30, NOW - 4, 12, 1, NOW - DAY)))
+    prefix = "hgfleet_integrity_"
+    assert {
+        name.removeprefix(prefix): value for name, value in found.items() if prefix in name
+    } == {
+        "last_run_timestamp_seconds": NOW - 4,
+        "repositories": 12,
+        "corrupt_repositories": 1,
+        "period_seconds": 30 * DAY,
+        "oldest_verification_timestamp_seconds": NOW - DAY,
+    }
+    blank = values(Facts(NOW, enabled=timer, integrity=Figures(30, NOW, 0, 0, 0)))
+    assert "hgfleet_integrity_oldest_verification_timestamp_seconds" not in blank
+
+
+def test_a_job_that_never_ran_says_so_and_other_hosts_say_nothing() -> None:
+    timers = frozenset({families.BUNDLES, families.INTEGRITY})
+    found = values(Facts(NOW, enabled=timers))
+    assert found["hgfleet_bundles_last_run_timestamp_seconds"] == 0
+    assert found["hgfleet_integrity_last_run_timestamp_seconds"] == 0
+    # The record of a host that had the part before.
+    assert not values(Facts(NOW, bundles=RUN, integrity=Figures(30, NOW, 1, 0, NOW)))

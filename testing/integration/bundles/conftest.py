@@ -74,6 +74,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """240 changesets with branches, merges, tags and bookmarks in a chain, and 9 more."""
     made = Host(tmp_path_factory.mktemp("template"))
     made.config.scratch.mkdir()
+    made.config.state.mkdir()
     made.config.pull_bundles.mkdir()
     made.source.parent.mkdir()
     repos.generate(made.source, SIZE, seed=7)

@@ -66,6 +66,7 @@ class Host(site.Site):
             pull_bundles=root / "pullbundles",
             access_log=root / "access.log",
             scratch=root / "scratch",
+            state=root / "state",
             hg=site.program(),
             hgrc=self.hgrc,
         )

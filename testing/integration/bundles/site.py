@@ -64,11 +64,13 @@ class BundleSite(site.Site):
             registry=self.registry,
             dynamic=self.dynamic,
             scratch=root / "scratch",
+            state=root / "state",
             hg=site.program(),
             hgrc=self.hgrc,
             ca=CERTIFICATES,
         )
         self.config.scratch.mkdir()
+        self.config.state.mkdir()
         self.manifests = Manifests(self.config.manifests)
         self.said = StringIO()
 

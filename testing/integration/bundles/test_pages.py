@@ -1,4 +1,4 @@
-"""The reasons of a plan, and the pages beside the bundles."""
+"""The reasons of a plan, the pages beside the bundles, and the figures of a run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hgfleet.bundles import record
 from hgfleet.bundles.explain import explain
 from hgfleet.core.errors import UnavailableError
 from hgfleet.registry.model import Repository
@@ -116,3 +117,33 @@ def test_pages_are_renewed_after_a_run_for_some_that_published_something(
     pipeline.run([one])
     pipeline.renew_pages([one])
     assert site.store.pages["bundles.json"] == b'{"repositories": []}'
+
+
+def test_a_run_over_all_repositories_leaves_its_figures(regions: BundleSite) -> None:
+    file = regions.config.state / record.NAME
+    project, empty = regions.repository("team/project"), regions.repository("empty", commits=0)
+    # The registry is ahead of the disk.
+    absent = Repository("absent", "", "public", (), True, ("zstd",))
+    regions.run(project)
+    assert not file.exists()
+
+    regions.run(project, empty, absent, everything=True)
+
+    found = record.parse(file.read_bytes())
+    assert (found.repositories, found.covered) == (1, 1)
+    published = regions.published("team/project")
+    assert found.bytes == {store.name: published[0].size for store in regions.stores}
+    assert found.oldest == found.newest == published[0].made.timestamp()
+    assert found.failed == found.incomplete == 0
+    before = file.read_bytes()
+    regions.run(project, everything=True, dry_run=True)
+    assert file.read_bytes() == before
+
+
+def test_a_run_that_cannot_leave_its_figures_goes_on(site: BundleSite) -> None:
+    project = site.repository("project")
+    site.config.state.rmdir()
+    (outcome,) = site.run(project, everything=True)
+    assert outcome.error is None
+    assert site.published("project")
+    assert "no figures of this run" in site.said.getvalue()

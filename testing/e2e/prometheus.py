@@ -1,0 +1,50 @@
+"""The Prometheus of the cluster, for tests."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from testing.e2e.cluster import Cluster
+
+SEEN: Final = 90
+"""Seconds until a change of a host's state is seen: its timer, the next read, and some."""
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """The cluster's Prometheus, by the variables of `./cluster env`."""
+
+    cluster: Cluster
+
+    def ask(self, path: str, **parameters: str) -> Any:
+        """Return the data of an answer of its API."""
+        env = self.cluster.env
+        context = ssl.create_default_context(cafile=env["HGFLEET_CA_CERT"])
+        context.load_cert_chain(env["HGFLEET_METRICS_CERT"])
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        )
+        query = urllib.parse.urlencode(parameters)
+        url = f"{env['HGFLEET_METRICS_URL']}/api/v1/{path}?{query}"
+        with opener.open(url, timeout=10) as answer:
+            return json.load(answer)["data"]
+
+    def firing(self) -> set[tuple[str, str]]:
+        """Return the alerts that fire, each with its host."""
+        alerts = self.ask("alerts")["alerts"]
+        return {
+            (one["labels"]["alertname"], one["labels"].get("host", ""))
+            for one in alerts
+            if one["state"] == "firing"
+        }
+
+    def query(self, expression: str) -> dict[str, float]:
+        """Return the values of an expression by host."""
+        found = self.ask("query", query=expression)["result"]
+        return {one["metric"]["host"]: float(one["value"][1]) for one in found}
