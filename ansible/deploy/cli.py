@@ -20,6 +20,7 @@ from deploy import (
     gate,
     lease,
     partial,
+    plan,
     questions,
     run,
     survey,
@@ -228,7 +229,8 @@ def _bring(
     changing = list(hosts)
     said = "none (--no-plan)"
     if not options.no_plan:
-        changed, said = _plan(site, [name for name in hosts if name not in new], new, built)
+        known = [name for name in hosts if name not in new]
+        changed, said = plan.make(site, built, known, new)
         # The plan of a host does not show what it takes from a host that is not there yet.
         changing = changing if new else [name for name in hosts if name in changed]
         if options.check or not changing:
@@ -236,12 +238,12 @@ def _bring(
     Step.say("tests", verdict.said)
     if not options.yes:
         questions.ask(f"Apply release {built.version} to {decide.joined(changing)}?")
-    plan = batches.order(site.everything, changing, new, _primary(states))
+    order = batches.order(site.everything, changing, new, _primary(states))
     targets = {name: Target(built, way) for name, way in _keep(site, states, built).items()}
     rolled = Roll(site, states, targets, new)
     log = lease.record(built.version, changing, verdict.tree, verdict.said, said)
     with lease.held(site, log):
-        rolled.run(plan)
+        rolled.run(order)
         partial.leave(site, part, partial.notes_after(states, changing))
     running = [name for name in site.in_group("release") if name in changing]
     if any(states[name].current != built.version for name in running):
@@ -266,7 +268,7 @@ def _bring_part(
     said = f"{parts} alone"
     # Without a question after it, a plan would show what the run shows again.
     if options.check or not options.yes:
-        changed, said = _plan(site, hosts, [], built, part.tags)
+        changed, said = plan.make(site, built, hosts, [], part.tags)
         if options.check or not changed:
             return 0
     Step.say("tests", verdict.said)
@@ -361,35 +363,3 @@ def _named(states: Mapping[str, HostState]) -> set[str]:
         for part in (state.record.get("now"), state.record.get("before")):
             named |= {str(part.get("tree")), str(part.get("inventory"))} if part else set()
     return named
-
-
-def _plan(
-    site: Site,
-    known: Sequence[str],
-    new: Sequence[str],
-    built: Built,
-    tags: Sequence[str] = (),
-) -> tuple[list[str], str]:
-    """Show the changes to come on hosts with all their parts; return the hosts that change.
-
-    The other value is the plan in a sentence.
-    """
-    results: Mapping[str, decide.Result] = {}
-    if known:
-        results, code, log = run.site_playbook(site, built, known, check=True, tags=tags)
-        if code == run.UNREACHABLE:
-            raise DeployError(
-                "A host stopped answering during the plan. Nothing was changed.",
-                f"The whole run is in {log.relative_to(ROOT)}. When the host is back, run the same"
-                " command again.",
-            )
-        if code != 0:
-            raise DeployError(
-                f"The plan failed (ansible-playbook exited with {code}). Nothing was changed.",
-                f"The whole run is in {log.relative_to(ROOT)}. Check mode cannot foresee all"
-                " that a later run builds on an earlier one: if that is the cause, --no-plan"
-                " applies without a plan.",
-            )
-    summary = decide.plan_summary(results, new)
-    Step.say("plan", summary)
-    return [name for name, result in results.items() if result.changed], summary

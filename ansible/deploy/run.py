@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -11,7 +12,7 @@ import sys
 import tarfile
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import bootstrap
 from bootstrap import CACHE, ROOT, Step
@@ -267,7 +268,7 @@ def build() -> Built:
 
 
 def _site_command(
-    site: Site, built: Built, hosts: Sequence[str], kept: Kept | None
+    site: Site, built: Built, limit: str, kept: Kept | None
 ) -> tuple[list[str], dict[str, str]]:
     env = environment(built)
     book = SITE
@@ -275,7 +276,12 @@ def _site_command(
         site, book = replace(site, path=kept.inventory), kept.checkout / "ansible/site.yml"
         env["ANSIBLE_CONFIG"] = str(kept.checkout / "ansible.cfg")
         env["PYTHONPATH"] = str(kept.checkout)
-    return site.playbook(book, "--limit", decide.limit_to(hosts), "--diff"), env
+    env.setdefault("ANSIBLE_TASK_TIMEOUT", str(TASK_SECONDS))
+    env["PYTHONUNBUFFERED"] = "1"
+    env["ANSIBLE_FORCE_COLOR"] = "1" if sys.stdout.isatty() else "0"
+    if not site.verbose:
+        env["ANSIBLE_DISPLAY_OK_HOSTS"] = "0"
+    return site.playbook(book, "--limit", limit, "--diff"), env
 
 
 def site_playbook(
@@ -287,22 +293,21 @@ def site_playbook(
     kept: Kept | None = None,
     tags: Sequence[str] = (),
     variables: Mapping[str, Any] | None = None,
+    aside: TextIO | None = None,
 ) -> tuple[dict[str, Result], int, Path]:
     """Run site.yml on these hosts, showing the changes; return the recap, the exit code, the log.
 
     The recap leaves out localhost, where nothing but checks runs. `kept` is an earlier tree and
     inventory, None for those of now. `tags` are the parts to run, all if there are
-    none; `variables` are those of playbooks/roll/record.yml.
+    none; `variables` are those of playbooks/roll/record.yml. A run beside another shows nothing,
+    and writes to `aside` what it would show.
     """
-    command, env = _site_command(site, built, hosts, kept)
+    # The registries are checked before a plan (survey.py), which so needs nothing of localhost.
+    limit = ",".join(hosts) if check else decide.limit_to(hosts)
+    command, env = _site_command(site, built, limit, kept)
     command += ["--check"] if check else []
     command += ["--tags", ",".join(tags)] if tags else []
     command += ["--extra-vars", json.dumps(variables)] if variables else []
-    env.setdefault("ANSIBLE_TASK_TIMEOUT", str(TASK_SECONDS))
-    env["PYTHONUNBUFFERED"] = "1"
-    env["ANSIBLE_FORCE_COLOR"] = "1" if sys.stdout.isatty() else "0"
-    if not site.verbose:
-        env["ANSIBLE_DISPLAY_OK_HOSTS"] = "0"
     subject = "plan" if check else "apply"
     what = "ansible/site.yml " + ("--check --diff" if check else f"on {decide.joined(hosts)}")
     results: dict[str, Result] = {}
@@ -311,7 +316,9 @@ def site_playbook(
     those = hashlib.sha256(" ".join(hosts).encode()).hexdigest()[:8]
     times = LOGS / f"{site.path.parent.name}-{subject}-{those}.times.json"
     pace, began = Pace(read_times(times)), time.monotonic()
-    with Step(subject, f"{what} (log: {log.relative_to(ROOT)})") as progress, log.open("w") as copy:
+    out = aside or sys.stdout
+    progress = Step(subject, f"{what} (log: {log.relative_to(ROOT)})")
+    with progress if aside is None else contextlib.nullcontext(), log.open("w") as copy:
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
         )
@@ -319,8 +326,8 @@ def site_playbook(
         try:
             shown = process.stdout if site.verbose else decide.without_includes(process.stdout)
             for line in shown:
-                sys.stdout.write(line)
-                sys.stdout.flush()
+                out.write(line)
+                out.flush()
                 copy.write(decide.plain(line))
                 play = decide.play_of(line)
                 if play:

@@ -22,6 +22,7 @@ from deploy import (  # noqa: E402
     gate,
     lease,
     partial,
+    plan,
     run,
     survey,
     trees,
@@ -92,6 +93,7 @@ class Stage:
         monkeypatch.setattr(survey, "refused_registries", self.refused_registries)
         monkeypatch.setattr(run, "build", self.build)
         monkeypatch.setattr(run, "site_playbook", self.site_playbook)
+        monkeypatch.setattr(plan, "MOST_SHARES", 1)
         self.scope = partial.Scope(note="the whole")
         self.notes: list[str] = []
         self.expected: Mapping[str, Mapping[str, Any]] = {}
@@ -155,7 +157,9 @@ class Stage:
         kept: object = None,
         tags: Sequence[str] = (),
         variables: Mapping[str, Any] | None = None,
+        aside: object = None,
     ) -> tuple[dict[str, Result], int, Path]:
+        assert aside is None
         name = "plan" if check else "apply"
         words = " ".join([name, *hosts, *(f"--tags {tag}" for tag in tags)])
         self.steps.append(words)
