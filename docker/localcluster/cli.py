@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -109,6 +110,8 @@ def command_build(arguments: argparse.Namespace) -> int:
         release.older_clients()
         images.ensure_client()
         images.ensure_blank()
+        if shutil.which("chromium") is None:
+            bootstrap.ensure_debian_packages(["chromium"], "testing pages in a browser")
     return 0
 
 

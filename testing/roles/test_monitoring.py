@@ -76,6 +76,12 @@ def test_metrics_of_hgfleet_arrive(host: Host, wait_for: WaitFor) -> None:
     assert all(one["metric"]["host"] for one in found)
 
 
+def test_dashboards_are_a_page_of_prometheus(host: Host) -> None:
+    page = host.check_output("python3 -c %s %s", ASK, f"{url(host)}/consoles/hgfleet.html")
+    assert '"name": "replication"' in page
+    assert 'host=~\\"$host\\"' in page
+
+
 def test_every_alert_of_the_role_is_evaluated(host: Host, wait_for: WaitFor) -> None:
     wanted = {
         rule["alert"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,6 +12,9 @@ from hgfleet.integrity.state import Figures
 from hgfleet.monitoring import families
 from hgfleet.monitoring.facts import Backup, Facts
 from hgfleet.steering.health import Condition, Health
+
+if TYPE_CHECKING:
+    from hgfleet.monitoring.exposition import Family
 
 NOW = 1_795_598_185.0
 DAY = 86_400
@@ -28,7 +31,7 @@ def values(facts: Facts) -> dict[str, float]:
     return found
 
 
-def test_names_follow_the_conventions() -> None:
+def families_of_all_parts() -> list[Family]:
     facts = Facts(
         NOW,
         release="1",
@@ -42,7 +45,16 @@ def test_names_follow_the_conventions() -> None:
         steering=Health(NOW, {"s3": Condition()}),
         replica={"state": "in-sync"},
     )
-    found = families.of(facts) + families.of(Facts(NOW, replication={"role": "mirror"}))
+    return families.of(facts) + families.of(Facts(NOW, replication={"role": "mirror"}))
+
+
+def names_of_all_parts() -> set[str]:
+    """The names that a dashboard may have."""
+    return {family.name for family in families_of_all_parts()}
+
+
+def test_names_follow_the_conventions() -> None:
+    found = families_of_all_parts()
     assert len(found) > 40
     for family in found:
         assert family.name.startswith("hgfleet_")

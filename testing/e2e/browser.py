@@ -1,0 +1,103 @@
+"""Debian's Chromium without a window, on pages that ask for a certificate.
+
+    .venv/bin/python -m testing.e2e.browser     writes the dashboards of the running cluster as
+                                                pictures into docs/pictures
+
+A browser takes certificates from a store of its own, by a person's choice. So a forwarder on
+127.0.0.1 shows the certificate, and the browser needs none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import os
+import ssl
+import tempfile
+import threading
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Final
+
+from testing.e2e.command import run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+PROGRAM: Final = "chromium"
+PAGE: Final = "/consoles/hgfleet.html"
+MILLISECONDS_FOR_A_PAGE: Final = 20_000
+"""Of the page's own clock, which stands while the page waits for an answer."""
+
+
+@contextlib.contextmanager
+def prometheus_without_certificate(env: Mapping[str, str]) -> Iterator[str]:
+    """Yield the URL of a forwarder to the Prometheus of `./cluster env`, on 127.0.0.1."""
+    context = ssl.create_default_context(cafile=env["HGFLEET_CA_CERT"])
+    context.load_cert_chain(env["HGFLEET_METRICS_CERT"])
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+    )
+
+    class Forwarder(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            try:
+                with opener.open(env["HGFLEET_METRICS_URL"] + self.path, timeout=20) as answer:
+                    status, headers, body = answer.status, answer.headers, answer.read()
+            except urllib.error.HTTPError as error:
+                status, headers, body = error.code, error.headers, error.read()
+            self.send_response(status)
+            self.send_header("Content-Type", headers["Content-Type"])
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Forwarder) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
+def _browse(url: str, *options: str) -> str:
+    """Load a page and run its scripts to their end; return what the browser prints."""
+    # Chromium's own sandbox refuses to run as root, as in a container of continuous integration.
+    words = [PROGRAM, "--headless", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
+    words += ["--no-sandbox"] if os.getuid() == 0 else []
+    words.append(f"--virtual-time-budget={MILLISECONDS_FOR_A_PAGE}")
+    with tempfile.TemporaryDirectory() as profile:
+        return run([*words, f"--user-data-dir={profile}", *options, url]).ok().stdout
+
+
+def page(url: str) -> str:
+    """Return the HTML of a page after its scripts have run."""
+    return _browse(url, "--dump-dom")
+
+
+def main() -> None:
+    """Write a picture of each dashboard."""
+    from bootstrap import ROOT
+
+    from testing.e2e.conftest import environment
+    from testing.tools import dashboards
+
+    folder = ROOT / "docs/pictures"
+    folder.mkdir(exist_ok=True)
+    with prometheus_without_certificate(environment()) as url:
+        for one in dashboards.read():
+            picture = folder / f"{one['name']}.png"
+            shown = f"{url}{PAGE}?dashboard={one['name']}"
+            _browse(shown, f"--screenshot={picture}", "--window-size=1400,1000")
+            print(picture.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    import sys
+    from pathlib import Path
+
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "docker"))
+    main()
