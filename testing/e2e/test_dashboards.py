@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from testing.e2e.cluster import Cluster
     from testing.e2e.prometheus import Prometheus
 
-ALWAYS_DRAWN = ("service", "hosts", "capacity")
+ALWAYS_DRAWN = ("service", "hosts")
 """Their metrics are there as soon as a host runs; others come with the first run of a job."""
 
 SECTION = re.compile(r"<section>(.*?)</section>", re.DOTALL)

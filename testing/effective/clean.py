@@ -49,6 +49,20 @@ def of_any_machine(text: str) -> str:
     return re.sub(r"(?m)^(hgfleet\.admission-slots)=\d+$", r"\1=<processors>", text.strip())
 
 
+def without_shares_of_memory(text: str) -> str:
+    """Return properties of units without limits that are a share of the machine's memory.
+
+    Such a limit is no whole number of MiB, or more than the 8 GiB that no limit of a part exceeds.
+    """
+
+    def shown(found: re.Match[str]) -> str:
+        limit = int(found[1])
+        is_share = limit % (1 << 20) or limit > 8 << 30
+        return "MemoryMax=<share of the machine>" if is_share else found[0]
+
+    return re.sub(r"(?m)^MemoryMax=(\d+)$", shown, text.strip())
+
+
 def named(text: str, values: Mapping[str, str]) -> str:
     """Return the text with the name of each value of this cluster in its place, longest first."""
     for value, name in sorted(values.items(), key=lambda pair: -len(pair[0])):

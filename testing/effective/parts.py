@@ -67,5 +67,5 @@ PARTS: Final = {
         " | sort",
         clean.of_any_machine,
     ),
-    "units": Part("all", _UNITS),
+    "units": Part("all", _UNITS, clean.without_shares_of_memory),
 }

@@ -129,3 +129,11 @@ def test_hosts_that_differ_by_name_and_address_share_a_page() -> None:
 def test_hosts_of_children_belong_to_a_group() -> None:
     inventory = {"all": {"children": ["web"], "hosts": ["x"]}, "web": {"hosts": ["a", "b"]}}
     assert list(members(inventory, "all")) == ["x", "a", "b"]
+
+
+def test_limits_that_are_a_share_of_the_machine_differ_by_machine() -> None:
+    text = "MemoryMax=134217728\nMemoryMax=20221210624\nMemoryMax=3221222400\nMemoryMax=infinity\n"
+    shown = "MemoryMax=<share of the machine>"
+    assert clean.without_shares_of_memory(text) == (
+        f"MemoryMax=134217728\n{shown}\n{shown}\nMemoryMax=infinity"
+    )
