@@ -35,7 +35,7 @@ def test_every_host_and_every_probe_is_well(cluster: Cluster, prometheus: Promet
         failed = [one["metric"] for one in probes if one["value"][1] != "1"]
         assert not failed, failed
         assert {one["metric"]["part"] for one in probes} == {"proxy", "cdn", "objectstore", "ssh"}
-        # Kernels that lack a figure of pressure fail that collector, which has the others.
+        # Where the kernel is without a figure of pressure, that collector fails and has the others.
         query = 'node_scrape_collector_success{collector!="pressure"} == 0'
         assert not prometheus.ask("query", query=query)["result"]
         return True
