@@ -12,14 +12,13 @@ from __future__ import annotations
 import contextlib
 import http.server
 import os
-import ssl
 import tempfile
 import threading
 import urllib.error
-import urllib.request
 from typing import TYPE_CHECKING, Final
 
 from testing.e2e.command import run
+from testing.e2e.prometheus import opener
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,16 +32,12 @@ MILLISECONDS_FOR_A_PAGE: Final = 20_000
 @contextlib.contextmanager
 def prometheus_without_certificate(env: Mapping[str, str]) -> Iterator[str]:
     """Yield the URL of a forwarder to the Prometheus of `./cluster env`, on 127.0.0.1."""
-    context = ssl.create_default_context(cafile=env["HGFLEET_CA_CERT"])
-    context.load_cert_chain(env["HGFLEET_METRICS_CERT"])
-    opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-    )
+    opened = opener(env)
 
     class Forwarder(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             try:
-                with opener.open(env["HGFLEET_METRICS_URL"] + self.path, timeout=20) as answer:
+                with opened.open(env["HGFLEET_METRICS_URL"] + self.path, timeout=20) as answer:
                     status, headers, body = answer.status, answer.headers, answer.read()
             except urllib.error.HTTPError as error:
                 status, headers, body = error.code, error.headers, error.read()

@@ -10,10 +10,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from testing.e2e.cluster import Cluster
 
 SEEN: Final = 90
 """Seconds until a change of a host's state is seen: its timer, the next read, and some."""
+
+
+def opener(env: Mapping[str, str]) -> urllib.request.OpenerDirector:
+    """Return what opens its URLs, with the certificate of `./cluster env` and without a proxy."""
+    context = ssl.create_default_context(cafile=env["HGFLEET_CA_CERT"])
+    context.load_cert_chain(env["HGFLEET_METRICS_CERT"])
+    return urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+    )
 
 
 @dataclass(frozen=True)
@@ -25,14 +36,9 @@ class Prometheus:
     def ask(self, path: str, **parameters: str) -> Any:
         """Return the data of an answer of its API."""
         env = self.cluster.env
-        context = ssl.create_default_context(cafile=env["HGFLEET_CA_CERT"])
-        context.load_cert_chain(env["HGFLEET_METRICS_CERT"])
-        opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-        )
         query = urllib.parse.urlencode(parameters)
         url = f"{env['HGFLEET_METRICS_URL']}/api/v1/{path}?{query}"
-        with opener.open(url, timeout=10) as answer:
+        with opener(env).open(url, timeout=10) as answer:
             return json.load(answer)["data"]
 
     def firing(self) -> set[tuple[str, str]]:
