@@ -232,7 +232,7 @@ def _bring(
         known = [name for name in hosts if name not in new]
         changed, said = plan.make(site, built, known, new)
         # The plan of a host does not show what it takes from a host that is not there yet.
-        changing = changing if new else [name for name in hosts if name in changed]
+        changing = changing if new else _to_change(hosts, changed, states)
         if options.check or not changing:
             return 0
     Step.say("tests", verdict.said)
@@ -253,6 +253,16 @@ def _bring(
     if set(changing) != set(new):
         print(f"To go back: ./deploy {site.said} --rollback")
     return 0
+
+
+def _to_change(
+    hosts: Sequence[str], changed: Sequence[str], states: Mapping[str, HostState]
+) -> list[str]:
+    """Return the hosts with changes in a plan, and those that an earlier run left half changed."""
+    unfinished = [name for name in hosts if states[name].is_unfinished]
+    if unfinished:
+        Step.say("plan", f"an earlier run broke off on {decide.joined(unfinished)}")
+    return [name for name in hosts if name in changed or name in unfinished]
 
 
 def _bring_part(

@@ -48,8 +48,8 @@ class HostState:
 
     A provisioned host has seen the end of a run, and `groups` are those that it was in then.
     `unfit` are the reasons why it cannot take a deploy.
-    `record` is what deploys left (`ways`), `is_drained` that one of them did not end, `formats`
-    what each release declares, `primary` the host of the site that takes pushes.
+    `record` is what deploys left (`ways`), `formats` what each release declares, `primary` the host
+    that takes pushes. A run that broke off left an unfinished host; `is_drained` if it drained it.
     `inputs` is the note of its inputs that the last deploy left (`inputs`), empty without one.
     `extensions` are the files of their extensions, such as 0.1.0-1a2b3c4d5e6f/hgext/access.py.
     `arrival` is how the controller came, for the checks of the roles (`playbooks/variables.yml`).
@@ -64,6 +64,7 @@ class HostState:
     groups: frozenset[str] = frozenset()
     unfit: tuple[str, ...] = ()
     record: Mapping[str, Any] = field(default_factory=dict)
+    is_unfinished: bool = False
     is_drained: bool = False
     formats: Mapping[str, Any] = field(default_factory=dict)
     primary: str = ""
@@ -147,6 +148,7 @@ def _state(message: Mapping[str, Any]) -> HostState:
         extensions=frozenset(host["extensions"]),
         groups=frozenset(host["groups"]),
         record=host["record"],
+        is_unfinished=bool(host["unfinished"]),
         is_drained=bool(host["drained"]),
         formats=host["formats"],
         primary=str(message["primary"]),

@@ -72,8 +72,7 @@ def scope(
 def _is_unfinished(site: Site, built: Built, states: Mapping[str, HostState]) -> bool:
     """Whether a host is on its way to another state, or has another release."""
     return any(
-        states[name].is_drained
-        or states[name].record.get("begun")
+        states[name].is_unfinished
         or ("release" in groups and states[name].current != built.version)
         for name, groups in site.hosts.items()
     )

@@ -1,8 +1,8 @@
 """Read what deploys left on this host, without a package: `record.py` prints a line of JSON.
 
 Runs on a host (`playbooks/state.yml`): the releases with their extensions and formats, the groups
-at the end of the last run, the record of the last deploy, and a drain of one that did not end. All
-of it in one program, because each task of Ansible costs more than these files.
+at the end of the last run, the record of the last deploy, and what one that did not end has left.
+All of it in one program, because each task of Ansible costs more than these files.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ GROUPS = Path("/etc/hgfleet/groups.json")
 DRAIN = Path("/etc/hgfleet/web.drain")
 CURRENT = Path("/opt/hgfleet/current")
 RELEASES = Path("/opt/hgfleet/releases")
+UNFINISHED = Path("/etc/hgfleet/unfinished")
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -32,11 +33,13 @@ def read() -> dict[str, object]:
         drain = DRAIN.read_text("utf-8", "replace")
     except OSError:
         drain = ""
+    record, is_drained = _json(RECORD), drain.startswith("until=")
     releases = [path for path in RELEASES.glob("*") if path.is_dir()]
     releases.sort(key=lambda path: path.lstat().st_ctime, reverse=True)
     return {
-        "record": _json(RECORD),
-        "drained": drain.startswith("until="),
+        "record": record,
+        "unfinished": UNFINISHED.exists() or is_drained or bool(record.get("begun")),
+        "drained": is_drained,
         "provisioned": GROUPS.is_file(),
         "groups": _json(GROUPS).get("groups", []),
         "current": CURRENT.readlink().name if CURRENT.is_symlink() else "",

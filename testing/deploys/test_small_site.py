@@ -152,6 +152,20 @@ def test_a_killed_controller_leaves_a_site_that_the_next_run_finishes(
     work.hg("push").ok()
 
 
+def test_a_restart_that_a_killed_run_still_owed_is_made(site: Site, upgrade: Path) -> None:
+    """The mark is all that such a run leaves, if its files are as they should be."""
+    host, order = site.first("web"), "systemctl show --value --property=MainPID "
+    workers, nginx = order + "hgfleet-web.service", order + "nginx.service"
+    before = site.on(host, workers), site.on(host, nginx)
+    site.on(host, "touch /etc/hgfleet/unfinished")
+
+    done = site.deploy("--yes", "--release", str(upgrade)).ok()
+    assert f"an earlier run broke off on {host}" in done.stderr
+    assert site.on(host, workers) != before[0]
+    assert site.on(host, nginx) == before[1], "nginx reads its files without a restart"
+    assert not site.on(host, "ls /etc/hgfleet/unfinished 2>/dev/null || :")
+
+
 def test_a_rollback_is_one_command(site: Site, built: Release, tmp_path: Path) -> None:
     site.deploy("--yes", "--rollback", built.version).ok()
     assert set(site.releases().values()) == {built.version}

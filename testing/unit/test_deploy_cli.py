@@ -261,6 +261,17 @@ def test_nothing_is_applied_when_nothing_would_change(stage: Stage) -> None:
     assert stage.done[-1] == "plan hg1 proxy1"
 
 
+def test_a_host_on_which_a_run_broke_off_is_changed_although_its_plan_is_empty(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.plan = {"hg1": Result(0, False), "proxy1": Result(0, False)}
+    stage.states["hg1"] = replace(stage.states["hg1"], is_unfinished=True)
+    assert cli.main(["production", "--yes"]) == 0
+    assert "an earlier run broke off on hg1" in capsys.readouterr().err
+    assert "check hg1" in stage.steps
+    assert "check proxy1" not in stage.steps
+
+
 def test_a_new_host_is_left_out_of_the_plan_and_applied(stage: Stage) -> None:
     stage.states["proxy1"] = HostState()
     stage.plan = {}

@@ -67,6 +67,7 @@ def test_the_state_of_hosts_is_read() -> None:
         "releases": [NEW, OLD],
         "extensions": [f"{NEW}/hgext/access.py"],
         "record": {"begun": True},
+        "unfinished": True,
         "drained": True,
         "formats": {},
     }
@@ -93,6 +94,7 @@ def test_the_state_of_hosts_is_read() -> None:
         extensions=extensions,
         groups=frozenset({"web", "eu"}),
         record={"begun": True},
+        is_unfinished=True,
         is_drained=True,
         primary="hg1",
         inputs={"whole": 1.5},

@@ -213,8 +213,7 @@ def test_every_tag_is_one_of_site_yml() -> None:
     ("state", "expected"),
     [
         ({}, ("directory",)),
-        ({"is_drained": True}, ()),
-        ({"record": {"begun": True}}, ()),
+        ({"is_unfinished": True}, ()),
         ({"current": "0.1.0-other"}, ()),
         ({"inputs": {}}, ()),
     ],

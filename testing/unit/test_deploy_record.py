@@ -17,7 +17,7 @@ from deploy import record  # noqa: E402
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder that stands for the root of a host."""
-    for name in ("RECORD", "GROUPS", "DRAIN", "CURRENT", "RELEASES"):
+    for name in ("RECORD", "GROUPS", "DRAIN", "CURRENT", "RELEASES", "UNFINISHED"):
         path = tmp_path / str(getattr(record, name))[1:]
         path.parent.mkdir(parents=True, exist_ok=True)
         monkeypatch.setattr(record, name, path)
@@ -60,3 +60,14 @@ def test_a_run_that_came_to_its_end_left_groups_and_a_record(host: Path) -> None
     # The drain of an operator has no time.
     (etc / "web.drain").write_text("")
     assert not record.read()["drained"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("unfinished", ""), ("web.drain", "until=1\n"), ("deploy.json", '{"begun": 1.0}')],
+)
+def test_what_a_run_that_broke_off_left_is_told(host: Path, name: str, content: str) -> None:
+    (host / "etc/hgfleet/deploy.json").write_text('{"begun": false}')
+    assert not record.read()["unfinished"]
+    (host / "etc/hgfleet" / name).write_text(content)
+    assert record.read()["unfinished"]
