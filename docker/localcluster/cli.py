@@ -41,6 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     up = commands.add_parser("up", help="bring the cluster up and check it")
     up.add_argument("--fresh", action="store_true", help="remove containers and snapshots first")
+    up.add_argument("--no-snapshots", action="store_true", help="keep none for the next start")
     build = commands.add_parser("build", help="make the images and the release that hosts need")
     build.add_argument("--tests", action="store_true", help="also what only tests need")
     down = commands.add_parser(
@@ -84,12 +85,12 @@ def main(argv: list[str]) -> int:
 def command_up(arguments: argparse.Namespace) -> int:
     """Bring the cluster up, fill it with this project's history, check it."""
     with lock.exclusively():
-        return bring_up(fresh=arguments.fresh)
+        return bring_up(fresh=arguments.fresh, keep=not arguments.no_snapshots)
 
 
-def bring_up(fresh: bool) -> int:
+def bring_up(fresh: bool, keep: bool = True) -> int:
     """Bring the cluster up; the caller holds the lock."""
-    cluster = life.up(fresh)
+    cluster = life.up(fresh, keep)
     hosts = life.read_inventory(cluster)
     client.write_client_files(cluster, hosts)
     client.write_metrics_certificate()

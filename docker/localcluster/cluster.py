@@ -182,8 +182,11 @@ def playbook(
             bootstrap.fail(f"{book.name} failed:\n{tail}", f"The whole run is in {log}.")
 
 
-def up(fresh: bool) -> Settings:
-    """Bring the cluster up: from snapshots where they fit, else from the base image."""
+def up(fresh: bool, keep: bool) -> Settings:
+    """Bring the cluster up: from snapshots where they fit, else from the base image.
+
+    Hosts that were converged are kept as snapshots if that is asked for.
+    """
     bootstrap.check_platform()
     for program, package in (("ssh-keygen", "openssh-client"), ("git", "git")):
         if shutil.which(program) is None:
@@ -217,7 +220,8 @@ def up(fresh: bool) -> Settings:
     if not (converged or from_snapshots):
         CONVERGED.unlink(missing_ok=True)
         playbook(cluster, built, ROOT / "ansible/site.yml", {}, "converge", "ansible/site.yml")
-        snapshots.take(cluster, hosts, key)
+        if keep:
+            snapshots.take(cluster, hosts, key)
     CONVERGED.write_text(key)
     remember_release(cluster, built)
     return cluster

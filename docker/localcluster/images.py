@@ -22,7 +22,15 @@ REGISTRY_IMAGE = f"debian:{SUITE}-slim"
 SECONDS_FOR_PULL = 120
 PREFIX = "hgfleet"
 # Raise it when the way an image is made changes, so that old images are not taken for new ones.
-RECIPE = b"3"
+RECIPE = b"4"
+AS_IN_DEBIANS_IMAGE = (
+    '--aptopt=Acquire::Languages "none"',
+    "--dpkgopt=force-unsafe-io",
+    "--dpkgopt=path-exclude=/usr/share/doc/*",
+    "--dpkgopt=path-include=/usr/share/doc/*/copyright",
+    "--dpkgopt=path-exclude=/usr/share/man/*",
+)
+"""What debian:trixie-slim leaves out as well: `apt-get update` takes 1.4 s, not 1.8 s."""
 
 
 def content_key(parts: Iterable[bytes]) -> str:
@@ -85,6 +93,7 @@ def ensure_base() -> str:
                 "mmdebstrap",
                 "--quiet",
                 "--variant=minbase",
+                *AS_IN_DEBIANS_IMAGE,
                 f"--include={','.join(names)}",
                 SUITE,
                 str(archive),

@@ -342,7 +342,7 @@ def test_two_commands_cannot_change_the_cluster_at_once(
 def test_an_interrupted_command_says_that_it_goes_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(_: bool) -> Settings:
+    def interrupted(*_: bool) -> Settings:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cluster, "up", interrupted)
