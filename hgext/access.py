@@ -60,6 +60,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from mercurial import encoding, error, registrar, wireprototypes, wireprotov1server
 
 from hgfleet.core.principal import Principal
+from hgfleet.hg import push_outcome
 from hgfleet.hg.client_stream import ClientStream
 from hgfleet.hg.hooks import OPERATOR, WriteRefusedError, refuse, text, writer
 from hgfleet.hg.opened_place import OpenedPlace
@@ -177,6 +178,7 @@ def _refusing_another(base: Any, opened: OpenedPlace) -> Any:
                     self.ui,
                     f"{path} was renamed, archived or replaced while this session used it; nothing "
                     "was changed, push again",
+                    reason="replaced",
                 )
             return lock
 
@@ -200,6 +202,7 @@ def _refusing_early(original: Any) -> Any:
         if answer.allowed:
             return original(repo, proto, *arguments)
         tell(repo.ui, answer, b"unbundle")
+        push_outcome.note(counted_as(answer))
         if proto.name != wireprototypes.SSHV1:
             return original(repo, _Refused(proto, repo.ui, answer.message), *arguments)
         # A client over SSH waits for an empty answer before it sends its data; it prints any other
@@ -230,7 +233,7 @@ class _Refused:
         for _piece in self._proto.getpayload():
             pass
         try:
-            refuse(self._ui, self._message)
+            refuse(self._ui, self._message, reason="access")
         except WriteRefusedError as refusal:
             # The form that clients with bundle2 understand; all have it (server.bundle1 is off).
             refusal.duringunbundle2 = True
@@ -242,13 +245,18 @@ def check(ui: Any, txnname: bytes = b"", **_kwargs: object) -> None:
     answer = ask(ui)
     tell(ui, answer, txnname.split(b"\n")[0])
     if not answer.allowed:
-        refuse(ui, answer.message)
+        refuse(ui, answer.message, reason=counted_as(answer))
 
 
 def ask(ui: Any) -> Answer:
     """Decide whether the person of this session may write."""
     principal = writer()
     return decide(principal.name, principal.groups, registered(ui))
+
+
+def counted_as(answer: Answer) -> str:
+    """Return the reason of a refusal for metrics."""
+    return "read-only" if answer.reason == "read-only" else "access"
 
 
 def tell(ui: Any, answer: Answer, operation: bytes) -> None:

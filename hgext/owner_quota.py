@@ -69,7 +69,7 @@ def check(ui: Any, repo: Any, **_news: object) -> None:
         used = before + others(ui, place, owner) if allowed and added > 0 else 0
         sentence = repository_sizes.refusal(owner, used, added, allowed)
         if sentence is not None:
-            refuse(ui, sentence)
+            refuse(ui, sentence, reason="quota")
     if added:
         repo.currenttransaction().addpostclose(
             b"owner_quota", lambda _: repository_sizes.remember(place, before + added)

@@ -119,6 +119,7 @@ def check(ui: Any, repo: Any, **_kwargs: object) -> None:
     path = text(ui.config(b"hgfleet", b"path") or b"") or "this repository"
     fields: dict[str, object] = {"user": principal.name or None, "repo": path}
     refused: tuple[str, Sequence[str]] | None = None
+    reason = "policies"
     try:
         if OPERATOR.fullmatch(principal.name):
             fields["decision"] = "bypass"
@@ -144,11 +145,12 @@ def check(ui: Any, repo: Any, **_kwargs: object) -> None:
             "nothing was changed; the operators can see why in their log"
         )
         refused = (sentence, ())
+        reason = "policies-failed"
     fields["seconds"] = time.perf_counter() - start
     if configured or refused:
         _log(ui, fields)
     if refused:
-        refuse(ui, *refused)
+        refuse(ui, *refused, reason=reason)
 
 
 def _brings_names(repo: Any, transaction: Any) -> bool:

@@ -168,6 +168,7 @@ def _record(repo: Any, transaction: Any) -> None:
             repo.ui,
             f"the push log of {path} does not go on, so nothing was changed",
             (f"tell the operators: {problem}",),
+            reason="pushlog",
         )
     if lines:
         writing.append(repo.svfs, transaction, tip, lines)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from mercurial import encoding, error
 
 from hgfleet.core.principal import Principal
+from hgfleet.hg import push_outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,13 +45,16 @@ def writer() -> Principal:
     )
 
 
-def refuse(ui: Any, sentence: str, details: Sequence[str] = ()) -> NoReturn:
+def refuse(ui: Any, sentence: str, details: Sequence[str] = (), *, reason: str) -> NoReturn:
     """End the transaction with a sentence, after the details on lines of their own.
+
+    `reason` is a word of `push_outcome.REASONS`, for metrics.
 
     The reply to a push has 255 bytes for the sentence (bundle2: the length of a parameter is one
     byte), and the server dies of a longer one. So a longer one is among the details, and the reply
     has its beginning. With --quiet the client shows the reply alone.
     """
+    push_outcome.note(reason)
     message = encoding.strtolocal(sentence)
     if len(message) > MAX_MESSAGE:
         details = (sentence, *details)

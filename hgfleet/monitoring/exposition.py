@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 GAUGE: Final = "gauge"
+COUNTER: Final = "counter"
 
 _ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
@@ -22,25 +23,57 @@ class Family:
     samples: tuple[tuple[Mapping[str, str], float], ...]
     kind: str = GAUGE
 
+    def lines(self) -> list[str]:
+        """Return the lines of the samples."""
+        return [f"{self.name}{_labels(labels)} {value!r}" for labels, value in self.samples]
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """A metric that counts values by upper bounds: how many are at most each bound, and their sum.
+
+    `count` has also the values above the last bound.
+    """
+
+    name: str
+    help: str
+    buckets: tuple[tuple[float, float], ...]
+    count: float
+    sum: float
+    kind: str = "histogram"
+
+    @property
+    def samples(self) -> tuple[tuple[Mapping[str, str], float], ...]:
+        """The counts by bound; the last bound has every value."""
+        bounds = [(f"{bound:g}", count) for bound, count in self.buckets]
+        return tuple(({"le": bound}, count) for bound, count in [*bounds, ("+Inf", self.count)])
+
+    def lines(self) -> list[str]:
+        """Return the lines of the samples."""
+        found = [f"{self.name}_bucket{_labels(labels)} {value!r}" for labels, value in self.samples]
+        return [*found, f"{self.name}_sum {self.sum!r}", f"{self.name}_count {self.count!r}"]
+
 
 def single(name: str, text: str, value: float) -> Family:
     """Return a metric without labels."""
     return Family(name, text, (({}, float(value)),))
 
 
-def labelled(name: str, text: str, label: str, values: Mapping[str, float]) -> Family:
+def labelled(
+    name: str, text: str, label: str, values: Mapping[str, float], kind: str = GAUGE
+) -> Family:
     """Return a metric with one label, sorted by its value."""
     samples = tuple(({label: key}, float(value)) for key, value in sorted(values.items()))
-    return Family(name, text, samples)
+    return Family(name, text, samples, kind)
 
 
-def render(families: Iterable[Family]) -> str:
+def render(families: Iterable[Family | Histogram]) -> str:
     """Render metrics, each with its help and its type."""
     lines = []
     for one in families:
         if one.samples:
             lines += [f"# HELP {one.name} {one.help}", f"# TYPE {one.name} {one.kind}"]
-            lines += [f"{one.name}{_labels(labels)} {value!r}" for labels, value in one.samples]
+            lines += one.lines()
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from hgfleet.backup import packs, record
 from hgfleet.backup.settings import load as load_backup
 from hgfleet.bundles import record as bundle_record
+from hgfleet.core import counters
 from hgfleet.core.errors import HgfleetError
+from hgfleet.hg import push_outcome
 from hgfleet.integrity import state as integrity
 from hgfleet.monitoring import certificate
 from hgfleet.steering import health
@@ -30,6 +32,7 @@ DRAIN: Final = "etc/hgfleet/web.drain"
 BACKUP: Final = "etc/hgfleet/backup.toml"
 BUNDLES: Final = "var/lib/hgfleet-bundles"
 INTEGRITY: Final = "var/lib/hgfleet-integrity"
+COUNTERS: Final = "run/hgfleet-counters"
 REPLICATION: Final = "run/hgfleet-replication/state.json"
 STEERING: Final = "run/hgfleet-steering/health.json"
 REPLICA: Final = "run/hgfleet/replica.json"
@@ -66,6 +69,7 @@ class Facts:
     """By the host whose backups this host prunes: the checks of their packs."""
     bundles: bundle_record.Record | None = None
     integrity: integrity.Figures | None = None
+    pushes: push_outcome.Pushes | None = None
     replication: Mapping[str, Any] | None = None
     steering: health.Health | None = None
     dead_objects: int = 0
@@ -86,6 +90,7 @@ def read(root: Path, now: float) -> Facts:
         "backup": _backup,
         "bundles": _bundles,
         "integrity": _integrity,
+        "pushes": _pushes,
         "replication": _replication,
         "steering": _steering,
         "replica": _replica,
@@ -141,6 +146,16 @@ def _bundles(root: Path, facts: Facts) -> None:
 
 def _integrity(root: Path, facts: Facts) -> None:
     facts.integrity = integrity.parse_figures(_content(root / INTEGRITY / integrity.FIGURES))
+
+
+def _pushes(root: Path, facts: Facts) -> None:
+    folder = root / COUNTERS
+    file = folder / push_outcome.FILE
+    # Before the first push there is the folder alone.
+    if file.exists():
+        facts.pushes = push_outcome.of(counters.parse(_content(file)))
+    elif folder.is_dir():
+        facts.pushes = push_outcome.of({})
 
 
 def _replication(root: Path, facts: Facts) -> None:

@@ -11,19 +11,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.backup import exposure
 from hgfleet.directory.sync_check import EXIT_CODES
-from hgfleet.monitoring.exposition import Family, labelled, single
+from hgfleet.monitoring.exposition import COUNTER, Family, Histogram, labelled, single
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from hgfleet.backup.packs import Checked
     from hgfleet.bundles.record import Record
+    from hgfleet.hg.push_outcome import Pushes
     from hgfleet.integrity.state import Figures
     from hgfleet.monitoring.facts import Backup, Facts
     from hgfleet.steering.health import Health
 
 WEB: Final = "hgfleet-web.service"
 """The unit of a web host, the one kind of host that can be drained."""
+
+SSH: Final = "hgfleet-sshd.service"
+"""The unit of a host that people push to. Copies of repositories count refused pushes at most."""
 
 BUNDLES: Final = "hgfleet-bundles.timer"
 INTEGRITY: Final = "hgfleet-integrity.timer"
@@ -32,7 +36,7 @@ INTEGRITY: Final = "hgfleet-integrity.timer"
 DAY_SECONDS: Final = 86_400
 
 
-def of(facts: Facts) -> list[Family]:
+def of(facts: Facts) -> list[Family | Histogram]:
     """Return every metric that the facts have a value for."""
     return [
         *_host(facts),
@@ -40,6 +44,7 @@ def of(facts: Facts) -> list[Family]:
         *(_packs(facts.packs) if facts.packs else ()),
         *(_bundles(facts.bundles) if BUNDLES in facts.enabled else ()),
         *(_integrity(facts.integrity) if INTEGRITY in facts.enabled else ()),
+        *(_pushes(facts.pushes) if facts.pushes and SSH in facts.enabled else ()),
         *(_replication(facts.replication) if facts.replication is not None else ()),
         *(_steering(facts.steering, facts) if facts.steering is not None else ()),
         *(_replica(facts.replica) if facts.replica is not None else ()),
@@ -231,6 +236,38 @@ def _integrity(found: Figures | None) -> Iterator[Family]:
             "Earliest of the last verifications; of a new repository the time since it is there.",
             found.oldest,
         )
+
+
+def _pushes(found: Pushes) -> Iterator[Family | Histogram]:
+    refused, failed = sum(found.refused.values()), sum(found.failed.values())
+    yield labelled(
+        "hgfleet_pushes_total",
+        "Pushes over SSH by their result: accepted, refused by a rule, failed by the service.",
+        "result",
+        {"accepted": found.accepted, "refused": refused, "failed": failed},
+        COUNTER,
+    )
+    yield labelled(
+        "hgfleet_push_refusals_total",
+        "Pushes that were refused, by the reason.",
+        "reason",
+        found.refused,
+        COUNTER,
+    )
+    yield labelled(
+        "hgfleet_push_failures_total",
+        "Pushes that the service failed, by the reason.",
+        "reason",
+        found.failed,
+        COUNTER,
+    )
+    yield Histogram(
+        "hgfleet_push_duration_seconds",
+        "Time of accepted pushes from the last byte to the answer, waits for mirrors included.",
+        found.buckets,
+        found.accepted,
+        found.seconds,
+    )
 
 
 def _replication(state: Mapping[str, Any]) -> Iterator[Family]:

@@ -21,13 +21,14 @@ def check(ui: Any, repo: Any, *, is_begun: bool = False) -> None:
     if not path or ui.config(b"hgfleet", b"applied-record"):
         return
     if sentence := fence(ui, 0.0 if is_begun else ui.configint(b"hgfleet", b"unconfirmed-wait")):
-        refuse(repo.ui, f"{text(path)}: nothing was changed: {sentence}")
+        refuse(repo.ui, f"{text(path)}: nothing was changed: {sentence}", reason="fenced")
     if primary:
         url = text(ui.config(b"hgfleet", b"ssh-url")).rstrip("/") or "ssh://hg@HOST"
         refuse(
             repo.ui,
             f"{text(path)} is a copy on this host, and nothing was changed: its primary is "
             f"{text(primary)}, push to {url}/{text(path)}",
+            reason="mirror",
         )
 
 

@@ -48,6 +48,7 @@ _OFF: Final = (
     b"pinned_store",
     b"policies",
     b"pullbundles",
+    b"pushcounts",
     b"replicated",
     b"session_limits",
     b"signedbundles",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -11,8 +12,12 @@ from testing.e2e.command import run, wait_until
 from testing.e2e.prometheus import SEEN
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from testing.e2e.cluster import Cluster
     from testing.e2e.prometheus import Prometheus
+
+REPOSITORY: Final = "e2e/monitoring"
 
 IN_TIME: Final = 60
 """Seconds from a fault that users notice to its alert."""
@@ -84,6 +89,43 @@ def test_a_run_of_the_bundle_jobs_is_seen_with_its_bundles(
     assert begun >= before
     assert value("last_run_failures") >= 0
     assert value("incomplete_repositories") >= 0
+
+
+def test_pushes_are_counted_by_their_result(
+    cluster: Cluster, prometheus: Prometheus, tmp_path: Path
+) -> None:
+    host = cluster.first("ssh").name
+    # Other tests push too, so a count grows at least by these.
+    names = (
+        'hgfleet_pushes_total{result="accepted"}',
+        'hgfleet_pushes_total{result="refused"}',
+        'hgfleet_push_refusals_total{reason="access"}',
+        "hgfleet_push_duration_seconds_count",
+        'hgfleet_push_duration_seconds_bucket{le="+Inf"}',
+        "hgfleet_push_duration_seconds_sum",
+    )
+
+    def counts() -> list[float]:
+        return [prometheus.query(name)[host] for name in names]
+
+    before = counts()
+    failures = prometheus.query('hgfleet_push_failures_total{reason="error"}')
+    assert failures.keys() == {one.name for one in cluster.all("ssh")}
+    for name, is_accepted in (("alice", True), ("bob", False)):
+        person = cluster.person(name)
+        work = person.clone(person.ssh_url(REPOSITORY), tmp_path / name)
+        work.commit(f"{name}.txt", uuid.uuid4().bytes, "counted")
+        if is_accepted:
+            work.hg("push").ok()
+        else:
+            work.hg("push").refused("bob may not push to")
+
+    def have_grown() -> bool:
+        now = counts()
+        assert all(one > old for one, old in zip(now, before, strict=True)), (before, now)
+        return True
+
+    wait_until("the pushes are counted", have_grown, SEEN)
 
 
 def test_monitoring_costs_a_host_little(cluster: Cluster) -> None:

@@ -179,6 +179,18 @@ def test_clones_are_limited_by_all_that_serve(host: Host) -> None:
     ]
 
 
+def test_sessions_count_pushes_and_every_user_reads_the_counts(host: Host) -> None:
+    folder = host.file("/run/hgfleet-counters")
+    assert (folder.user, folder.group, folder.mode) == ("hg", "hg", 0o755)
+    declared = host.check_output("systemd-tmpfiles --cat-config | grep hgfleet-counters")
+    assert declared.splitlines()[-1] == "d /run/hgfleet-counters 0755 hg hg -"
+    shown = host.check_output(f"{HG} config extensions.pushcounts hgfleet.counters")
+    assert shown.splitlines() == [
+        "extensions.pushcounts=/opt/hgfleet/current/hgext/pushcounts.py",
+        "hgfleet.counters=/run/hgfleet-counters",
+    ]
+
+
 def test_sessions_keep_the_index_of_the_push_log(host: Host) -> None:
     shown = host.check_output(f"{HG} config extensions.pushlog_index")
     assert shown == "/opt/hgfleet/current/hgext/pushlog_index.py"

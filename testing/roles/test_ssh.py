@@ -495,7 +495,8 @@ def test_the_shell_runs_nothing_else(host: Host, command: str) -> None:
 def test_a_session_of_the_unit_can_write_repositories_only(host: Host) -> None:
     writable = host.check_output("systemctl show -P ReadWritePaths hgfleet-sshd").split()
     spools = ["-/var/lib/hgfleet/dynamic", "-/var/lib/hgfleet/pushed", "-/run/hgfleet-admission"]
-    assert writable == ["/srv/hg/repos", *spools, "-/var/log/hgfleet/ssh"]
+    logs = ["-/var/log/hgfleet/ssh", "-/run/hgfleet-counters"]
+    assert writable == ["/srv/hg/repos", *spools, *logs]
     assert host.check_output("systemctl show -P ProtectSystem hgfleet-sshd") == "strict"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hgfleet.monitoring.exposition import Family, labelled, render, single
+from hgfleet.monitoring.exposition import COUNTER, Family, Histogram, labelled, render, single
 
 
 def test_a_metric_has_its_help_its_type_and_its_value() -> None:
@@ -27,3 +27,24 @@ def test_a_metric_without_samples_is_left_out() -> None:
 
 def test_large_numbers_keep_their_digits() -> None:
     assert "hgfleet_time 1795598185.3\n" in render([single("hgfleet_time", "Time.", 1795598185.3)])
+
+
+def test_a_counter_says_that_it_is_one() -> None:
+    text = render([labelled("hgfleet_x_total", "Help.", "result", {"good": 2}, COUNTER)])
+    assert text.splitlines()[1:] == [
+        "# TYPE hgfleet_x_total counter",
+        'hgfleet_x_total{result="good"} 2.0',
+    ]
+
+
+def test_a_histogram_has_its_buckets_its_sum_and_its_count() -> None:
+    found = Histogram("hgfleet_x_seconds", "Help.", ((0.1, 2.0), (30.0, 5.0)), 6.0, 44.5)
+    assert render([found]).splitlines() == [
+        "# HELP hgfleet_x_seconds Help.",
+        "# TYPE hgfleet_x_seconds histogram",
+        'hgfleet_x_seconds_bucket{le="0.1"} 2.0',
+        'hgfleet_x_seconds_bucket{le="30"} 5.0',
+        'hgfleet_x_seconds_bucket{le="+Inf"} 6.0',
+        "hgfleet_x_seconds_sum 44.5",
+        "hgfleet_x_seconds_count 6.0",
+    ]

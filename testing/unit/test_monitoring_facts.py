@@ -10,7 +10,8 @@ import pytest
 from hgfleet.backup import packs
 from hgfleet.backup.restic import Check
 from hgfleet.bundles import record
-from hgfleet.core import files
+from hgfleet.core import counters, files
+from hgfleet.hg import push_outcome
 from hgfleet.integrity import state
 from hgfleet.monitoring import cli, facts
 from hgfleet.steering import health
@@ -114,6 +115,19 @@ def test_a_damaged_source_is_named_and_the_others_are_read(tmp_path: Path, conte
     found = facts.read(tmp_path, NOW)
     assert set(found.unreadable) == {"steering", "replication", "bundles", "integrity"}
     assert found.replica == {"state": "in-sync"}
+
+
+def test_counts_of_pushes_are_read_also_before_the_first(tmp_path: Path) -> None:
+    folder = tmp_path / facts.COUNTERS
+    assert facts.read(tmp_path, NOW).pushes is None
+    folder.mkdir(parents=True)
+    assert facts.read(tmp_path, NOW).pushes == push_outcome.of({})
+    counters.add(str(folder), push_outcome.FILE, push_outcome.counts(None, 2.0))
+    found = facts.read(tmp_path, NOW).pushes
+    assert found is not None
+    assert (found.accepted, found.seconds) == (1, 2.0)
+    (folder / push_outcome.FILE).write_text("damage")
+    assert set(facts.read(tmp_path, NOW).unreadable) == {"pushes"}
 
 
 def test_metrics_of_a_host_say_which_source_is_damaged(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from hgfleet.backup.packs import Checked
 from hgfleet.bundles.record import Record
+from hgfleet.hg import push_outcome
 from hgfleet.integrity.state import Figures
 from hgfleet.monitoring import families
 from hgfleet.monitoring.facts import Backup, Facts
@@ -35,7 +36,8 @@ def families_of_all_parts() -> list[Family]:
     facts = Facts(
         NOW,
         release="1",
-        enabled=frozenset({families.WEB, families.BUNDLES, families.INTEGRITY}),
+        enabled=frozenset({families.WEB, families.SSH, families.BUNDLES, families.INTEGRITY}),
+        pushes=push_outcome.of({}),
         packs={"hg1": Checked(NOW, NOW, 0, 0)},
         bundles=RUN,
         integrity=Figures(30, NOW, 2, 0, NOW),
@@ -241,3 +243,21 @@ def test_a_job_that_never_ran_says_so_and_other_hosts_say_nothing() -> None:
     assert found["hgfleet_integrity_last_run_timestamp_seconds"] == 0
     # The record of a host that had the part before.
     assert not values(Facts(NOW, bundles=RUN, integrity=Figures(30, NOW, 1, 0, NOW)))
+
+
+def test_pushes_are_counted_by_result_and_reason() -> None:
+    data = {"accepted": 7, "accepted seconds": 9.5, "at most 1 s": 6, "access": 2, "locked": 1}
+    found = values(
+        Facts(NOW, enabled=frozenset({families.SSH}), pushes=push_outcome.of(data | {"x": 1}))
+    )
+    assert found["hgfleet_pushes_total{result=accepted}"] == 7
+    assert found["hgfleet_pushes_total{result=refused}"] == 2
+    assert found["hgfleet_pushes_total{result=failed}"] == 1
+    assert found["hgfleet_push_refusals_total{reason=access}"] == 2
+    assert found["hgfleet_push_refusals_total{reason=policies}"] == 0
+    assert found["hgfleet_push_failures_total{reason=locked}"] == 1
+    assert found["hgfleet_push_duration_seconds{le=0.5}"] == 0
+    assert found["hgfleet_push_duration_seconds{le=1}"] == 6
+    assert found["hgfleet_push_duration_seconds{le=+Inf}"] == 7
+    # A host without the SSH server takes no pushes.
+    assert not values(Facts(NOW, pushes=push_outcome.of(data)))

@@ -1,0 +1,116 @@
+"""How pushes end: the reasons of refusals and failures, and the counts that metrics are made of.
+
+An extension that refuses a push notes the reason here, as a word of `REASONS`, and
+`hgext/pushcounts.py` counts the push. A process serves one session, so the note is a variable of
+the process. No word of a client, of a repository or of a person gets into a count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+REFUSED: Final = (
+    "access",
+    "read-only",
+    "policies",
+    "quota",
+    "mirror",
+    "replaced",
+    "limits",
+    "malformed",
+    "invalid",
+    "raced",
+    "disconnected",
+)
+"""Reasons that the pusher, or the inventory, has to do something about."""
+
+FAILED: Final = (
+    "fenced",
+    "pushlog",
+    "policies-failed",
+    "disk",
+    "memory",
+    "locked",
+    "error",
+)
+"""Reasons that the service is to blame for."""
+
+REASONS: Final = (*REFUSED, *FAILED)
+
+ENDS: Final = {
+    "spool": "limits",
+    "disk": "disk",
+    "malformed": "malformed",
+    "too-long": "malformed",
+    "stalled": "disconnected",
+    "idle": "disconnected",
+    "disconnected": "disconnected",
+}
+"""Reasons of pushes by the reason of the end of a session (`hg.incoming.SessionEndError`)."""
+
+BUCKETS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+"""Upper bounds of the histogram of durations, in seconds. A small push takes some tenths."""
+
+FILE: Final = "pushes.json"
+"""Of the counts, in the folder of counters."""
+
+_ACCEPTED: Final = "accepted"
+_SECONDS: Final = "accepted seconds"
+_noted: str | None = None
+
+
+def note(reason: str) -> None:
+    """Note why this push does not go on; the first reason stays."""
+    global _noted
+    if _noted is None:
+        _noted = reason if reason in REASONS else "error"
+
+
+def take() -> str | None:
+    """Return the noted reason, and forget it."""
+    global _noted
+    found, _noted = _noted, None
+    return found
+
+
+def counts(reason: str | None, seconds: float) -> dict[str, float]:
+    """Return what a push adds to the counts; `reason` is None for an accepted one. Pure."""
+    if reason is not None:
+        return {reason: 1}
+    bound = next((f"at most {one:g} s" for one in BUCKETS if seconds <= one), None)
+    found = {_ACCEPTED: 1, _SECONDS: max(0.0, seconds)}
+    return found if bound is None else {**found, bound: 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Pushes:
+    """Pushes to this host since it started."""
+
+    accepted: float
+    refused: Mapping[str, float]
+    """By reason; a reason of every kind is there, with 0."""
+    failed: Mapping[str, float]
+    seconds: float
+    """Sum of the durations of accepted pushes."""
+    buckets: tuple[tuple[float, float], ...]
+    """Accepted pushes that took at most so many seconds."""
+
+
+def of(data: Mapping[str, float]) -> Pushes:
+    """Return the pushes of the counts; other words in them are left out. Pure."""
+    total = 0.0
+    buckets = []
+    for bound in BUCKETS:
+        total += float(data.get(f"at most {bound:g} s", 0))
+        buckets.append((bound, total))
+    return Pushes(
+        accepted=float(data.get(_ACCEPTED, 0)),
+        refused={reason: float(data.get(reason, 0)) for reason in REFUSED},
+        failed={reason: float(data.get(reason, 0)) for reason in FAILED},
+        seconds=float(data.get(_SECONDS, 0)),
+        buckets=tuple(buckets),
+    )
