@@ -1,5 +1,7 @@
 """Alerts as code: each has a severity, a runbook that exists, and tests of its silence and fire.
 
+A recording rule is one that an alert reads.
+
     python -m testing.tools.alerts
 
 Rules are in ansible/roles/monitoring/files/alerts, tests of the same names in testing/alerts, where
@@ -17,7 +19,7 @@ import yaml
 from testing.tools import docs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 ROLE: Final = "ansible/roles/monitoring"
@@ -43,13 +45,22 @@ def problems(top: Path) -> Iterator[str]:
         rules = [rule for group in _read(top / place)["groups"] for rule in group["rules"]]
         test = top / TESTS / name
         fires, quiet = tested(_read(test)) if test.exists() else (set(), set())
+        yield from _unread(place, rules)
         for rule in rules:
+            if "record" in rule:
+                continue
             alert = rule["alert"]
             yield from (f"{place}: {alert}: {text}" for text in _rule_problems(rule, top))
             if alert not in fires:
                 yield f"{place}: {alert}: no test in {TESTS}/{name} sees it fire"
             if alert not in quiet:
                 yield f"{place}: {alert}: no test in {TESTS}/{name} sees it quiet"
+
+
+def _unread(place: str, rules: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for name in (rule["record"] for rule in rules if "record" in rule):
+        if not any(name in rule["expr"] for rule in rules if "alert" in rule):
+            yield f"{place}: {name}: no alert reads this recording rule"
 
 
 def tested(content: Mapping[str, Any]) -> tuple[set[str], set[str]]:

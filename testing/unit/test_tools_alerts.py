@@ -85,3 +85,15 @@ def test_a_file_that_the_role_does_not_copy_is_named(top: Path) -> None:
 
 def test_the_alerts_of_this_checkout_are_complete() -> None:
     assert alerts.main() == 0
+
+
+@pytest.mark.parametrize(("name", "is_read"), [("site:up:sum", True), ("site:down:sum", False)])
+def test_a_recording_rule_is_one_that_an_alert_reads(top: Path, name: str, is_read: bool) -> None:
+    file = top / alerts.RULES / "one.yml"
+    text = file.read_text().replace("expr: up == 0", "expr: site:up:sum == 0")
+    record = f"    rules:\n      - {{record: '{name}', expr: sum(up)}}\n"
+    file.write_text(text.replace("    rules:\n", record))
+    found = list(alerts.problems(top))
+    assert found == (
+        [] if is_read else [f"{alerts.RULES}/one.yml: {name}: no alert reads this recording rule"]
+    )
