@@ -1,6 +1,6 @@
 """Alerts as code: each has a severity, a runbook that exists, and tests of its silence and fire.
 
-A recording rule is one that an alert reads.
+A recording rule is one that an alert, or another recording rule, reads.
 
     python -m testing.tools.alerts
 
@@ -58,9 +58,9 @@ def problems(top: Path) -> Iterator[str]:
 
 
 def _unread(place: str, rules: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    for name in (rule["record"] for rule in rules if "record" in rule):
-        if not any(name in rule["expr"] for rule in rules if "alert" in rule):
-            yield f"{place}: {name}: no alert reads this recording rule"
+    for name in sorted({rule["record"] for rule in rules if "record" in rule}):
+        if not any(name in rule["expr"] for rule in rules if rule.get("record") != name):
+            yield f"{place}: {name}: no other rule reads this recording rule"
 
 
 def tested(content: Mapping[str, Any]) -> tuple[set[str], set[str]]:

@@ -88,12 +88,16 @@ def test_the_alerts_of_this_checkout_are_complete() -> None:
 
 
 @pytest.mark.parametrize(("name", "is_read"), [("site:up:sum", True), ("site:down:sum", False)])
-def test_a_recording_rule_is_one_that_an_alert_reads(top: Path, name: str, is_read: bool) -> None:
+def test_a_recording_rule_is_one_that_another_rule_reads(
+    top: Path, name: str, is_read: bool
+) -> None:
     file = top / alerts.RULES / "one.yml"
     text = file.read_text().replace("expr: up == 0", "expr: site:up:sum == 0")
     record = f"    rules:\n      - {{record: '{name}', expr: sum(up)}}\n"
     file.write_text(text.replace("    rules:\n", record))
     found = list(alerts.problems(top))
     assert found == (
-        [] if is_read else [f"{alerts.RULES}/one.yml: {name}: no alert reads this recording rule"]
+        []
+        if is_read
+        else [f"{alerts.RULES}/one.yml: {name}: no other rule reads this recording rule"]
     )
