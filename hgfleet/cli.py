@@ -61,6 +61,7 @@ PARTS: Final[dict[str, tuple[str, str]]] = {
         "hgfleet.integrity.cli",
         "verify the repositories of this host on schedule, and repair corrupt ones",
     ),
+    "probes": ("hgfleet.probes.cli", "clone as a client, and show the public how that goes"),
     "webhooks": ("hgfleet.webhooks.cli", "post push events to receivers, and list dead ones"),
 }
 

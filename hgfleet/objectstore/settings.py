@@ -55,8 +55,15 @@ class Credentials:
         return f"Credentials({self.access_key_id!r}, ...)"
 
 
-def credentials(store: str, environment: Mapping[str, str] = os.environ) -> Credentials:
+def credentials(
+    store: str,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    unit: str = "hgfleet-bundles.service",
+) -> Credentials:
     """Find the credentials of a store; the variables of an operator hold for all stores.
+
+    `unit` is the one that has them, for the error.
 
     Raises ConfigurationError that names both places.
     """
@@ -71,7 +78,7 @@ def credentials(store: str, environment: Mapping[str, str] = os.environ) -> Cred
             raise ConfigurationError(
                 f"no credentials for the object store {store}: neither the systemd credential "
                 f"{name} nor the variable {variable} is there. The unit has them: "
-                "`systemctl start hgfleet-bundles.service`"
+                f"`systemctl start {unit}`"
             )
         values.append(value)
     return Credentials(*values)

@@ -3,7 +3,8 @@
     core <- {directory, policies, hg <- pushlog, objectstore, admission} <- registry
          <- {{auth, backup} <- selfservice <- ssh, auth <- web, storage, bundles <- steering,
              {auth, storage, bundles} <- replication <- webhooks} <- hgext
-    {backup, replication} <- integrity; {integrity, steering} <- monitoring
+    {backup, replication} <- integrity; {hg, objectstore} <- probes;
+    {integrity, steering, probes} <- monitoring
 
 Imports for types alone and imports inside functions count too: a reader has to know both modules
 for either. `hgfleet.cli` may import every part.
@@ -40,7 +41,8 @@ BELOW: Final[Mapping[str, tuple[str, ...]]] = {
     "replication": ("auth", "storage", "bundles"),
     "webhooks": ("replication",),
     "integrity": ("backup", "replication"),
-    "monitoring": ("integrity", "steering"),
+    "probes": ("hg", "objectstore"),
+    "monitoring": ("integrity", "steering", "probes"),
 }
 """The packages right below each package. A package may import all that is below it."""
 

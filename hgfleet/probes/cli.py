@@ -1,0 +1,91 @@
+"""`hgfleet probes`: clone the canary repository as a client, and tell the public how that goes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.core.subcommands import add_command
+from hgfleet.probes.settings import DEFAULT_PATH, load
+
+if TYPE_CHECKING:
+    from hgfleet.probes.settings import Settings
+
+_EPILOG: Final = """\
+examples:
+  systemctl start hgfleet-probes      a probe now, with the user and the credentials of the unit
+  hgfleet probes show                 how clones go now, in 24 hours and in 90 days
+  hgfleet probes page > status.html   the page of now, to look at before it is public
+
+exit codes of run: 0 also for a clone that fails, 69 the object store does not answer, 75 another
+run is under way.
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `probes` and its commands."""
+    parser = subparsers.add_parser(
+        "probes",
+        help="clone as a client each minute, and show the public how that goes",
+        description="Clones of the canary repository, their history and the public status page.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--config",
+        type=Path,
+        default=DEFAULT_PATH,
+        metavar="FILE",
+        help=f"settings of the probes ({DEFAULT_PATH})",
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    add_command(commands, "check", "check the settings", _check)
+    add_command(commands, "run", "clone once, and upload the page", _run)
+    add_command(commands, "show", "show how clones go", _show)
+    add_command(commands, "page", "print the page of now", _page)
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    return load(options.config)
+
+
+def _check(options: argparse.Namespace) -> int:
+    _settings(options)
+    return 0
+
+
+def _run(options: argparse.Namespace) -> int:
+    from hgfleet.probes.run import run
+
+    run(_settings(options))
+    return 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    from hgfleet.probes import page
+    from hgfleet.probes.run import known
+
+    found, now = known(_settings(options).state), time.time()
+    print(page.HEADLINES[page.state(found.results)])
+    if found.results:
+        last = found.results[-1]
+        how = "failed" if last.seconds is None else f"took {last.seconds:.1f} s"
+        print(f"last clone: {now - last.time:.0f} s ago, {how}")
+    for name, bars in (
+        ("24 hours", page.of_day(found, now)),
+        ("90 days", page.of_days(found, now)),
+    ):
+        total = page.total(bars)
+        print(f"{name}: {page.share(total)}, {total.failed} of {total.attempts} failed")
+    return 0
+
+
+def _page(options: argparse.Namespace) -> int:
+    from hgfleet.probes.run import known, render
+
+    settings = _settings(options)
+    sys.stdout.buffer.write(render(settings, known(settings.state), time.time()))
+    return 0

@@ -1,0 +1,169 @@
+"""History of a probe: each result of the last day, and the sums of the last 90 days.
+
+    {"format": 1, "uploaded": 1795440000.1, "succeeded": 128812, "failed": 3,
+     "results": [[1795439940.2, 0.8], [1795440000.1, null]],
+     "days": {"2026-11-25": [1438, 1, 1150.4]}}
+
+Times are seconds since 1970, durations seconds; a failed result has none. A day of UTC has the
+succeeded and failed results, and the duration of all succeeded ones. The file has no name of a
+repository or host, and is for every user of the host.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from datetime import date as date_type
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.core import files
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FOLDER: Final = Path("/var/lib/hgfleet-probes")
+NAME: Final = "clone.json"
+FORMAT: Final = 1
+
+DAY_SECONDS: Final = 86_400
+DAYS: Final = 90
+MOST_RESULTS: Final = 2 * 1440
+"""Of a day, with room for runs by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A probe that was begun at a time; `seconds` is None if it failed."""
+
+    time: float
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Results of a span of time; `seconds` is the duration of all succeeded ones."""
+
+    succeeded: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: Sum) -> Sum:
+        """Return the sum of both spans."""
+        return Sum(
+            self.succeeded + other.succeeded,
+            self.failed + other.failed,
+            self.seconds + other.seconds,
+        )
+
+    @property
+    def attempts(self) -> int:
+        """All results of the span."""
+        return self.succeeded + self.failed
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Results of a probe on this host; `total` is of all times."""
+
+    total: Sum = Sum()
+    results: tuple[Result, ...] = ()
+    """Of the last day, the oldest first."""
+    days: Mapping[str, Sum] = field(default_factory=dict)
+    """Of the last 90 days, by the date of UTC."""
+    uploaded: float = 0.0
+    """Time of the last upload of the status page; 0 before the first."""
+
+
+def sum_of(result: Result) -> Sum:
+    """Return the sum of one result."""
+    return Sum(failed=1) if result.seconds is None else Sum(1, 0, result.seconds)
+
+
+def date(time: float) -> str:
+    """Return the date of UTC."""
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d")
+
+
+def first_date(now: float) -> str:
+    """Return the first date of the days that a history has."""
+    return date((datetime.fromtimestamp(now, UTC) - timedelta(days=DAYS - 1)).timestamp())
+
+
+def add(history: History, result: Result) -> History:
+    """Add a result, and drop those that are older than the bounds. Pure.
+
+    A clock that was set back leaves results of the future, which would never grow old: they are
+    dropped too.
+    """
+    one, today = sum_of(result), date(result.time)
+    first = first_date(result.time)
+    kept = [r for r in history.results if result.time - DAY_SECONDS < r.time <= result.time]
+    days = {name: day for name, day in history.days.items() if first <= name <= today}
+    days[today] = days.get(today, Sum()) + one
+    return replace(
+        history,
+        total=history.total + one,
+        results=(*kept, result)[-MOST_RESULTS:],
+        days=days,
+    )
+
+
+def dump(history: History) -> str:
+    """Return the content of the file."""
+    data = {
+        "format": FORMAT,
+        "uploaded": round(history.uploaded, 3),
+        "succeeded": history.total.succeeded,
+        "failed": history.total.failed,
+        "seconds": round(history.total.seconds, 3),
+        "results": [
+            [round(one.time, 3), None if one.seconds is None else round(one.seconds, 3)]
+            for one in history.results
+        ],
+        "days": {
+            name: [day.succeeded, day.failed, round(day.seconds, 3)]
+            for name, day in history.days.items()
+        },
+    }
+    return json.dumps(data, sort_keys=True) + "\n"
+
+
+def parse(text: str | bytes) -> History:
+    """Read the content of the file. Raises ValueError for a damaged one."""
+    try:
+        data = json.loads(text)
+        if data["format"] != FORMAT:
+            raise ValueError(f"got the format {data['format']!r}, expected {FORMAT}")
+        return History(
+            total=Sum(int(data["succeeded"]), int(data["failed"]), float(data["seconds"])),
+            results=tuple(
+                Result(float(time), None if seconds is None else float(seconds))
+                for time, seconds in data["results"]
+            ),
+            days={
+                # A name that is no date would stay for ever.
+                f"{date_type.fromisoformat(name)}": Sum(int(succeeded), int(failed), float(seconds))
+                for name, (succeeded, failed, seconds) in data["days"].items()
+            },
+            uploaded=float(data["uploaded"]),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not the history of a probe: {error!r}") from error
+
+
+def load(folder: Path) -> History:
+    """Read the history of this host, an empty one before the first result.
+
+    Raises ValueError for a damaged file.
+    """
+    try:
+        return parse((folder / NAME).read_bytes())
+    except FileNotFoundError:
+        return History()
+
+
+def save(history: History, folder: Path) -> None:
+    """Replace the history of this host. Raises OSError, also where the folder is missing."""
+    files.replace(folder / NAME, dump(history))

@@ -1,0 +1,235 @@
+"""The status page: how clones go now, in the last day and in 90 days, and incidents. Pure.
+
+The page needs no script and loads nothing, and its Content-Security-Policy allows its own style
+alone. It shows no name of a host, and of a failure only that there was one.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.probes.history import DAY_SECONDS, DAYS, Sum, date, sum_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hgfleet.probes.history import History, Result
+
+INDEX: Final = "index.html"
+CONTENT_TYPE: Final = "text/html; charset=utf-8"
+MAX_AGE: Final = 30
+"""Seconds for which a cache may keep the page, which is made anew each minute."""
+
+BAR_SECONDS: Final = 900
+"""Span of a bar of the last day."""
+
+RECENT: Final = 5
+"""Results that say how clones go now."""
+
+OUTAGE: Final = 3
+"""Failures in a row that are an outage; one alone may be a restart."""
+
+MOST_BAD: Final = 0.5
+"""Share of failures from which on a span is shown as an outage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """An incident or announced work, as the operators tell of it; without an end it goes on."""
+
+    begun: datetime
+    ended: datetime | None
+    title: str
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A span of time on the page."""
+
+    name: str
+    sum: Sum
+
+
+UNKNOWN: Final = "none"
+GOOD: Final = "good"
+SOME: Final = "some"
+BAD: Final = "bad"
+
+HEADLINES: Final = {
+    UNKNOWN: "No clone was tried yet",
+    GOOD: "Clones work",
+    SOME: "Some clones fail",
+    BAD: "Clones fail",
+}
+
+
+def state(results: Sequence[Result]) -> str:
+    """Return how clones go now, by the newest results."""
+    recent = [one.seconds is None for one in results[-RECENT:]]
+    if not recent:
+        return UNKNOWN
+    if all(recent[-OUTAGE:]):
+        return BAD if len(recent) >= OUTAGE else SOME
+    return SOME if any(recent) else GOOD
+
+
+def state_of(one: Sum) -> str:
+    """Return how clones went in a span of time."""
+    if not one.attempts:
+        return UNKNOWN
+    if not one.failed:
+        return GOOD
+    return BAD if one.failed >= MOST_BAD * one.attempts else SOME
+
+
+def share(one: Sum) -> str:
+    """Return the share of succeeded attempts; 100 % is shown for all of them alone."""
+    if not one.attempts:
+        return "no data"
+    hundredths = one.succeeded * 10_000 // one.attempts
+    return f"{hundredths / 100:g} %"
+
+
+def of_day(history: History, now: float) -> list[Bar]:
+    """Return a bar for each quarter of an hour of the last day, the oldest first."""
+    last = int(now // BAR_SECONDS)
+    first = last - DAY_SECONDS // BAR_SECONDS + 1
+    found = {
+        key: sum(map(sum_of, group), Sum())
+        for key, group in groupby(history.results, lambda one: int(one.time // BAR_SECONDS))
+    }
+    return [
+        Bar(f"{datetime.fromtimestamp(key * BAR_SECONDS, UTC):%H:%M}", found.get(key, Sum()))
+        for key in range(first, last + 1)
+    ]
+
+
+def of_days(history: History, now: float) -> list[Bar]:
+    """Return a bar for each of the last 90 days, the oldest first."""
+    today = datetime.fromtimestamp(now, UTC)
+    names = [date((today - timedelta(days=ago)).timestamp()) for ago in reversed(range(DAYS))]
+    return [Bar(name, history.days.get(name, Sum())) for name in names]
+
+
+def shown_incidents(incidents: Sequence[Incident], now: float) -> list[Incident]:
+    """Return the incidents of the last 90 days and announced ones, the newest first."""
+    oldest = datetime.fromtimestamp(now, UTC) - timedelta(days=DAYS)
+    shown = [one for one in incidents if one.ended is None or one.ended >= oldest]
+    return sorted(shown, key=lambda one: one.begun, reverse=True)
+
+
+def total(bars: Sequence[Bar]) -> Sum:
+    """Return the sum of all bars."""
+    return sum((bar.sum for bar in bars), Sum())
+
+
+_STYLE: Final = """
+:root {
+  color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif;
+  --good: light-dark(#2a8f5b, #49b97d); --some: light-dark(#b97a00, #e0a63a);
+  --bad: light-dark(#c0343c, #ef6a70); --none: #8884; --line: #8883;
+}
+body { margin: 2rem auto; max-width: 60rem; padding: 0 1rem; }
+h1 { font-size: 1.2rem; font-weight: 600; margin: 0 0 1rem; }
+h2 { display: flex; font-size: 1rem; font-weight: 600; justify-content: space-between;
+  margin: 2rem 0 .5rem; }
+h3 { font-size: 1rem; margin: 0; }
+.now { border-left: .4rem solid var(--state); padding: .2rem 1rem; }
+.now strong { display: block; font-size: 1.8rem; line-height: 1.3; }
+.now p, article p { margin: 0; }
+.bars { align-items: end; border-bottom: 1px solid var(--line); display: flex; gap: 1px;
+  height: 3rem; list-style: none; margin: 0; padding: 0; }
+.bars li { background: var(--state); border-radius: 2px 2px 0 0; flex: 1; }
+.good { --state: var(--good); height: 100%; }
+.some { --state: var(--some); height: 65%; }
+.bad { --state: var(--bad); height: 30%; }
+.none { --state: var(--none); height: 8%; }
+div.now { height: auto; }
+.ends { display: flex; font-size: .8rem; justify-content: space-between; opacity: .75; }
+article { border-top: 1px solid var(--line); padding: .6rem 0; }
+article time, footer { font-size: .85rem; opacity: .75; }
+footer { margin-top: 3rem; }
+code { overflow-wrap: anywhere; }
+"""
+
+POLICY: Final = (
+    "default-src 'none'; style-src 'sha256-"
+    + base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+    + "'; base-uri 'none'; form-action 'none'"
+)
+
+
+def render(
+    title: str, clone_url: str, history: History, incidents: Sequence[Incident], now: float
+) -> bytes:
+    """Render the page of a moment. All texts of the inventory are escaped."""
+    heading = html.escape(title)
+    day, days = of_day(history, now), of_days(history, now)
+    lines = [
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{html.escape(POLICY)}">',
+        '<meta http-equiv="refresh" content="60">',
+        '<meta name="viewport" content="width=device-width">',
+        f"<title>{HEADLINES[state(history.results)]} - {heading}</title>",
+        f"<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{heading}</h1>",
+        *_now(history),
+        *_bars("Last 24 hours", day, f"{day[0].name} UTC, yesterday", "now"),
+        *_bars("Last 90 days", days, days[0].name, "today"),
+        "<h2>Incidents</h2>",
+        *_incidents(shown_incidents(incidents, now), now),
+        f"<footer>As of {_time(now)}. Each minute a program clones",
+        f"<code>{html.escape(clone_url)}</code> as every client does. If this page is older than",
+        "some minutes, the program is away, and the page says nothing about the service.</footer>",
+        "</body>\n</html>\n",
+    ]
+    return "\n".join(lines).encode()
+
+
+def _now(history: History) -> Iterator[str]:
+    found = state(history.results)
+    yield f'<div class="now {found}"><strong>{HEADLINES[found]}</strong>'
+    if history.results:
+        last = history.results[-1]
+        how = "failed" if last.seconds is None else f"took {last.seconds:.1f} s"
+        yield f"<p>The last clone, at {_time(last.time)}, {how}.</p>"
+    yield "</div>"
+
+
+def _bars(title: str, bars: Sequence[Bar], first: str, last: str) -> Iterator[str]:
+    yield f"<section><h2>{title} <span>{share(total(bars))}</span></h2>"
+    yield '<ol class="bars">' + "".join(map(_bar, bars)) + "</ol>"
+    yield f'<div class="ends"><span>{first}</span><span>{last}</span></div></section>'
+
+
+def _bar(bar: Bar) -> str:
+    text = f"{bar.name}: {share(bar.sum)}"
+    if bar.sum.failed:
+        text += f", {bar.sum.failed:,} of {bar.sum.attempts:,} clones failed"
+    return f'<li class="{state_of(bar.sum)}" title="{text}"></li>'
+
+
+def _incidents(incidents: Sequence[Incident], now: float) -> Iterator[str]:
+    if not incidents:
+        yield "<p>None in 90 days.</p>"
+    for one in incidents:
+        begun = one.begun.timestamp()
+        end = "announced" if begun > now else "goes on"
+        if one.ended is not None:
+            end = f"until {_time(one.ended.timestamp())}"
+        yield f"<article><h3>{html.escape(one.title)}</h3>"
+        yield f"<p>{_time(begun)}, {end}</p>"
+        if one.text:
+            yield f"<p>{html.escape(one.text)}</p>"
+        yield "</article>"
+
+
+def _time(time: float) -> str:
+    moment = datetime.fromtimestamp(time, UTC)
+    return f'<time datetime="{moment:%Y-%m-%dT%H:%M:%SZ}">{moment:%Y-%m-%d %H:%M} UTC</time>'
