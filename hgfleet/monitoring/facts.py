@@ -18,6 +18,8 @@ from hgfleet.core.errors import HgfleetError
 from hgfleet.hg import push_outcome
 from hgfleet.integrity import state as integrity
 from hgfleet.monitoring import certificate
+from hgfleet.probes import history
+from hgfleet.probes.settings import load as load_probes
 from hgfleet.steering import health
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ BACKUP: Final = "etc/hgfleet/backup.toml"
 BUNDLES: Final = "var/lib/hgfleet-bundles"
 INTEGRITY: Final = "var/lib/hgfleet-integrity"
 COUNTERS: Final = "run/hgfleet-counters"
+PROBES: Final = "etc/hgfleet/probes.toml"
 REPLICATION: Final = "run/hgfleet-replication/state.json"
 STEERING: Final = "run/hgfleet-steering/health.json"
 REPLICA: Final = "run/hgfleet/replica.json"
@@ -70,6 +73,9 @@ class Facts:
     bundles: bundle_record.Record | None = None
     integrity: integrity.Figures | None = None
     pushes: push_outcome.Pushes | None = None
+    probes: history.History | None = None
+    shows_page: bool = False
+    """Whether the settings of the probes have a store for the status page."""
     replication: Mapping[str, Any] | None = None
     steering: health.Health | None = None
     dead_objects: int = 0
@@ -91,6 +97,7 @@ def read(root: Path, now: float) -> Facts:
         "bundles": _bundles,
         "integrity": _integrity,
         "pushes": _pushes,
+        "probes": _probes,
         "replication": _replication,
         "steering": _steering,
         "replica": _replica,
@@ -156,6 +163,14 @@ def _pushes(root: Path, facts: Facts) -> None:
         facts.pushes = push_outcome.of(counters.parse(_content(file)))
     elif folder.is_dir():
         facts.pushes = push_outcome.of({})
+
+
+def _probes(root: Path, facts: Facts) -> None:
+    if not (root / PROBES).exists():
+        return
+    settings = load_probes(root / PROBES)
+    facts.shows_page = settings.store is not None
+    facts.probes = history.load(root / settings.state.relative_to("/"))
 
 
 def _replication(root: Path, facts: Facts) -> None:

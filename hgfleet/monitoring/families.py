@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.backup import exposure
 from hgfleet.directory.sync_check import EXIT_CODES
+from hgfleet.monitoring import probe_families
 from hgfleet.monitoring.exposition import COUNTER, Family, Histogram, labelled, single
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ SSH: Final = "hgfleet-sshd.service"
 
 BUNDLES: Final = "hgfleet-bundles.timer"
 INTEGRITY: Final = "hgfleet-integrity.timer"
+PROBES: Final = "hgfleet-probes.timer"
 """Timers of jobs: a host with one of them has its metrics, also before the first run."""
 
 DAY_SECONDS: Final = 86_400
@@ -45,6 +47,11 @@ def of(facts: Facts) -> list[Family | Histogram]:
         *(_bundles(facts.bundles) if BUNDLES in facts.enabled else ()),
         *(_integrity(facts.integrity) if INTEGRITY in facts.enabled else ()),
         *(_pushes(facts.pushes) if facts.pushes and SSH in facts.enabled else ()),
+        *(
+            probe_families.of(facts.probes, shows_page=facts.shows_page)
+            if facts.probes and PROBES in facts.enabled
+            else ()
+        ),
         *(_replication(facts.replication) if facts.replication is not None else ()),
         *(_steering(facts.steering, facts) if facts.steering is not None else ()),
         *(_replica(facts.replica) if facts.replica is not None else ()),

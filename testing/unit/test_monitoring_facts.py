@@ -14,6 +14,7 @@ from hgfleet.core import counters, files
 from hgfleet.hg import push_outcome
 from hgfleet.integrity import state
 from hgfleet.monitoring import cli, facts
+from hgfleet.probes import history
 from hgfleet.steering import health
 from hgfleet.steering.health import Condition, Findings, Health
 
@@ -128,6 +129,21 @@ def test_counts_of_pushes_are_read_also_before_the_first(tmp_path: Path) -> None
     assert (found.accepted, found.seconds) == (1, 2.0)
     (folder / push_outcome.FILE).write_text("damage")
     assert set(facts.read(tmp_path, NOW).unreadable) == {"pushes"}
+
+
+def test_results_of_probes_are_read_also_before_the_first(tmp_path: Path) -> None:
+    assert facts.read(tmp_path, NOW).probes is None
+    put(tmp_path, facts.PROBES, 'clone_url = "https://hg.example/canary"\n')
+    found = facts.read(tmp_path, NOW)
+    assert (found.probes, found.shows_page) == (history.History(), False)
+    store = '[store]\nendpoint = "https://s3.example"\nbucket = "status"\n'
+    put(tmp_path, facts.PROBES, f'clone_url = "https://hg.example/canary"\n{store}')
+    wanted = history.add(history.History(), history.Result(NOW, 0.5))
+    file = put(tmp_path, f"var/lib/hgfleet-probes/{history.NAME}", history.dump(wanted))
+    found = facts.read(tmp_path, NOW)
+    assert (found.probes, found.shows_page) == (wanted, True)
+    file.write_text("damage")
+    assert set(facts.read(tmp_path, NOW).unreadable) == {"probes"}
 
 
 def test_metrics_of_a_host_say_which_source_is_damaged(tmp_path: Path) -> None:

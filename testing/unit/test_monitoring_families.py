@@ -12,6 +12,7 @@ from hgfleet.hg import push_outcome
 from hgfleet.integrity.state import Figures
 from hgfleet.monitoring import families
 from hgfleet.monitoring.facts import Backup, Facts
+from hgfleet.probes.history import History, Result, Sum, add
 from hgfleet.steering.health import Condition, Health
 
 if TYPE_CHECKING:
@@ -36,8 +37,12 @@ def families_of_all_parts() -> list[Family]:
     facts = Facts(
         NOW,
         release="1",
-        enabled=frozenset({families.WEB, families.SSH, families.BUNDLES, families.INTEGRITY}),
+        enabled=frozenset(
+            {families.WEB, families.SSH, families.BUNDLES, families.INTEGRITY, families.PROBES}
+        ),
         pushes=push_outcome.of({}),
+        probes=add(History(), Result(NOW, 0.8)),
+        shows_page=True,
         packs={"hg1": Checked(NOW, NOW, 0, 0)},
         bundles=RUN,
         integrity=Figures(30, NOW, 2, 0, NOW),
@@ -261,3 +266,29 @@ def test_pushes_are_counted_by_result_and_reason() -> None:
     assert found["hgfleet_push_duration_seconds{le=+Inf}"] == 7
     # A host without the SSH server takes no pushes.
     assert not values(Facts(NOW, pushes=push_outcome.of(data)))
+
+
+def test_probes_are_counted_by_their_result_and_the_last_one_is_told() -> None:
+    timer = frozenset({families.PROBES})
+    history = add(add(History(Sum(7, 1, 6.0)), Result(NOW - 60, None)), Result(NOW, 0.5))
+    found = values(Facts(NOW, enabled=timer, probes=history, shows_page=True))
+    assert found["hgfleet_probes_total{probe=clone,result=succeeded}"] == 8
+    assert found["hgfleet_probes_total{probe=clone,result=failed}"] == 2
+    assert found["hgfleet_probe_seconds_total{probe=clone}"] == 6.5
+    assert found["hgfleet_probe_last_run_timestamp_seconds{probe=clone}"] == NOW
+    assert found["hgfleet_probe_success{probe=clone}"] == 1
+    assert found["hgfleet_probe_duration_seconds{probe=clone}"] == 0.5
+    assert found["hgfleet_status_page_uploaded_timestamp_seconds"] == 0
+
+
+def test_a_failed_probe_has_no_duration() -> None:
+    history = add(History(), Result(NOW, None))
+    found = values(Facts(NOW, enabled=frozenset({families.PROBES}), probes=history))
+    assert found["hgfleet_probe_success{probe=clone}"] == 0
+    assert "hgfleet_probe_duration_seconds{probe=clone}" not in found
+    assert "hgfleet_status_page_uploaded_timestamp_seconds" not in found
+
+
+def test_a_host_whose_probes_are_off_has_no_metrics_of_them() -> None:
+    history = add(History(), Result(NOW, 0.5))
+    assert not any("probe" in name for name in values(Facts(NOW, probes=history)))
