@@ -60,6 +60,7 @@ def contract(cluster: Settings) -> dict[str, str]:
         "HGFLEET_BUNDLE_URL": bundle_url(cluster),
         "HGFLEET_METRICS_URL": f"https://127.0.0.1:{cluster.port('metrics')}",
         "HGFLEET_METRICS_CERT": str(metrics_certificate()),
+        "HGFLEET_STATUS_URL": f"https://127.0.0.1:{cluster.port('s3')}/status/index.html",
         "HGFLEET_HGRC": str(STATE / "client/hgrc"),
     }
     # For ansible-playbook by hand with the cluster's inventory.

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from testing.conftest import WaitFor
 
+PROBES = "/var/lib/hgfleet-probes/clone.json"
 UNITS = ("prometheus", "prometheus-alertmanager", "prometheus-blackbox-exporter")
 RULE_TESTS = Path(__file__).parents[1] / "alerts"
 TLS = "/etc/hgfleet/tls"
@@ -138,6 +139,53 @@ def test_programs_are_sandboxed(host: Host) -> None:
         assert values.get("CapabilityBoundingSet", "") == ""
         line = host.check_output("systemd-analyze security --no-pager %s", name).splitlines()[-1]
         assert float(line.split()[-3]) < 2.5, line
+
+
+@pytest.fixture
+def probes(host: Host) -> None:
+    """The inventory names a repository for the probes."""
+    if 'clone_url = ""' in host.file("/etc/hgfleet/probes.toml").content_string:
+        assert not host.service("hgfleet-probes.timer").is_enabled
+        pytest.skip("monitoring_probe_repository names none")
+
+
+@pytest.mark.usefixtures("probes")
+def test_probes_come_each_minute_and_start_with_the_host(host: Host, wait_for: WaitFor) -> None:
+    timer = host.service("hgfleet-probes.timer")
+    assert timer.is_enabled
+    assert timer.is_running
+
+    def newest() -> float:
+        # For metrics, which have no right of their own there.
+        read = host.check_output("runuser -u nobody -- cat %s", PROBES)
+        return float(json.loads(read)["results"][-1][0])
+
+    now = float(host.check_output("date +%%s"))
+    wait_for("a clone was tried", lambda: newest() > now, seconds=120)
+
+
+@pytest.mark.usefixtures("probes")
+def test_results_of_probes_are_counted_and_shown(host: Host, wait_for: WaitFor) -> None:
+    def counted() -> bool:
+        found = ask(host, "query?query=sum(objective:attempts:total%7Bobjective=%22clones%22%7D)")
+        return bool(found["result"]) and float(found["result"][0]["value"][1]) > 0
+
+    wait_for("clones are counted", counted, seconds=120)
+    assert "clone" in host.check_output("hgfleet probes show").lower()
+    assert "<h2>Last 24 hours" in host.check_output("hgfleet probes page")
+
+
+def test_the_probes_are_sandboxed_and_see_no_secret(host: Host) -> None:
+    name = "hgfleet-probes.service"
+    text = host.check_output("systemctl show %s", name)
+    values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    assert values["User"] == "hgprobes"
+    assert "/etc/hgfleet/secrets" in values["InaccessiblePaths"]
+    line = host.check_output("systemd-analyze security --no-pager %s", name).splitlines()[-1]
+    assert float(line.split()[-3]) < 2.5, line
+    for secret in host.file("/etc/hgfleet/secrets").listdir():
+        if secret.startswith("status-"):
+            assert host.file(f"/etc/hgfleet/secrets/{secret}").mode == 0o600
 
 
 @pytest.mark.disruptive
