@@ -154,7 +154,7 @@ h3 { font-size: 1rem; margin: 0; }
 div.now { height: auto; }
 .ends { display: flex; font-size: .8rem; justify-content: space-between; opacity: .75; }
 article { border-top: 1px solid var(--line); padding: .6rem 0; }
-article time, footer { font-size: .85rem; opacity: .75; }
+.when, footer { font-size: .85rem; opacity: .75; }
 footer { margin-top: 3rem; }
 code { overflow-wrap: anywhere; }
 """
@@ -204,7 +204,8 @@ def _now(history: History) -> Iterator[str]:
 
 def _bars(title: str, bars: Sequence[Bar], first: str, last: str) -> Iterator[str]:
     yield f"<section><h2>{title} <span>{share(total(bars))}</span></h2>"
-    yield '<ol class="bars">' + "".join(map(_bar, bars)) + "</ol>"
+    label = f"{title}: {share(total(bars))}"
+    yield f'<ol class="bars" role="img" aria-label="{label}">{"".join(map(_bar, bars))}</ol>'
     yield f'<div class="ends"><span>{first}</span><span>{last}</span></div></section>'
 
 
@@ -219,15 +220,19 @@ def _incidents(incidents: Sequence[Incident], now: float) -> Iterator[str]:
     if not incidents:
         yield "<p>None in 90 days.</p>"
     for one in incidents:
-        begun = one.begun.timestamp()
-        end = "announced" if begun > now else "goes on"
-        if one.ended is not None:
-            end = f"until {_time(one.ended.timestamp())}"
         yield f"<article><h3>{html.escape(one.title)}</h3>"
-        yield f"<p>{_time(begun)}, {end}</p>"
+        yield f'<p class="when">{_span(one, now)}</p>'
         if one.text:
             yield f"<p>{html.escape(one.text)}</p>"
         yield "</article>"
+
+
+def _span(one: Incident, now: float) -> str:
+    begun = one.begun.timestamp()
+    announced = "announced for " if begun > now else ""
+    if one.ended is not None:
+        return f"{announced}{_time(begun)} to {_time(one.ended.timestamp())}"
+    return f"{announced or 'since '}{_time(begun)}"
 
 
 def _time(time: float) -> str:

@@ -112,9 +112,9 @@ def test_incidents_are_told_newest_first_and_leave_after_90_days() -> None:
     places = [text.index(f"<h3>{one}") for one in ("Open planned", "Planned", "Present", "Past")]
     assert places == sorted(places)
     assert "Forgotten" not in text
-    assert "09:00 UTC</time>, goes on</p>" in text
-    assert "09:00 UTC</time>, announced</p>" in text
-    assert "until <time" in text
+    assert '<p class="when">since <time datetime="2026-11-25T09:00:00Z">' in text
+    assert '<p class="when">announced for <time datetime="2026-12-01T09:00:00Z">' in text
+    assert '10:00 UTC</time> to <time datetime="2026-11-20T11:00:00Z">' in text
     assert "<p>A disk.</p>" in text
     assert "None in 90 days." in rendered(history_of(1.0))
 
