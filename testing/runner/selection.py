@@ -40,6 +40,7 @@ ROLE_OF_PART: Final[dict[str, tuple[str, ...]]] = {
     "selfservice": ("ssh",),
     "objectstore": ("bundles",),
     "monitoring": ("metrics",),
+    "probes": ("monitoring",),
 }
 """Of packages without a role of the same name: the role whose host runs them."""
 
