@@ -62,6 +62,7 @@ PARTS: Final[dict[str, tuple[str, str]]] = {
         "verify the repositories of this host on schedule, and repair corrupt ones",
     ),
     "probes": ("hgfleet.probes.cli", "clone as a client, and show the public how that goes"),
+    "acme": ("hgfleet.acme.cli", "renew the certificate of this host's public names"),
     "webhooks": ("hgfleet.webhooks.cli", "post push events to receivers, and list dead ones"),
 }
 

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 from hgfleet.backup import packs, record
 from hgfleet.backup.settings import load as load_backup
 from hgfleet.bundles import record as bundle_record
-from hgfleet.core import counters
+from hgfleet.core import certificate, counters
 from hgfleet.core.errors import HgfleetError
 from hgfleet.hg import push_outcome
 from hgfleet.integrity import state as integrity
-from hgfleet.monitoring import certificate
 from hgfleet.probes import history
 from hgfleet.probes.settings import load as load_probes
 from hgfleet.steering import health
@@ -27,8 +26,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RELEASE: Final = "opt/hgfleet/current"
-CERTIFICATES: Final = "etc/hgfleet/tls"
-CERTIFICATE_FILES: Final = ("ca.pem", "cert.pem")
+CERTIFICATES: Final = {"ca.pem": "etc/hgfleet/tls/ca.pem", "cert.pem": "etc/hgfleet/tls/cert.pem"}
+ACME: Final = "etc/hgfleet/acme.toml"
+ACME_CERTIFICATE: Final = "var/lib/hgfleet-acme/served/cert.pem"
 UNITS: Final = "etc/systemd/system"
 DRAIN: Final = "etc/hgfleet/web.drain"
 BACKUP: Final = "etc/hgfleet/backup.toml"
@@ -118,9 +118,15 @@ def _release(root: Path, facts: Facts) -> None:
 
 
 def _certificates(root: Path, facts: Facts) -> None:
-    for name in CERTIFICATE_FILES:
-        text = (root / CERTIFICATES / name).read_text("ascii")
-        facts.certificates[name] = min(certificate.expiries(text))
+    served = dict(CERTIFICATES)
+    if (root / ACME).exists():
+        # Without its settings, a certificate that is left there is not in use.
+        served["acme/cert.pem"] = ACME_CERTIFICATE
+        if not (root / ACME_CERTIFICATE).exists():
+            raise ValueError(f"/{ACME_CERTIFICATE} is missing")
+    for name, path in served.items():
+        text = (root / path).read_text("ascii")
+        facts.certificates[name] = min(end for _, end in certificate.validities(text))
 
 
 def _units(root: Path, facts: Facts) -> None:

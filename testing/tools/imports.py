@@ -4,7 +4,7 @@
          <- {{auth, backup} <- selfservice <- ssh, auth <- web, storage, bundles <- steering,
              {auth, storage, bundles} <- replication <- webhooks} <- hgext
     {backup, replication} <- integrity; {hg, objectstore} <- probes;
-    {integrity, steering, probes} <- monitoring
+    {integrity, steering, probes} <- monitoring; core <- acme
 
 Imports for types alone and imports inside functions count too: a reader has to know both modules
 for either. `hgfleet.cli` may import every part.
@@ -29,6 +29,7 @@ BELOW: Final[Mapping[str, tuple[str, ...]]] = {
     "pushlog": ("hg",),
     "objectstore": ("core",),
     "admission": ("core",),
+    "acme": ("core",),
     "registry": ("directory", "policies", "pushlog", "objectstore", "admission"),
     "auth": ("registry",),
     "backup": ("registry",),

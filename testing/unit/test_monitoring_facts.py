@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +18,7 @@ from hgfleet.monitoring import cli, facts
 from hgfleet.probes import history
 from hgfleet.steering import health
 from hgfleet.steering.health import Condition, Findings, Health
+from testing.unit.certificates import pem
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -151,3 +153,19 @@ def test_metrics_of_a_host_say_which_source_is_damaged(tmp_path: Path) -> None:
     text = cli.text(tmp_path, NOW)
     assert 'hgfleet_metrics_source_readable{source="replica"} 0.0\n' in text
     assert 'hgfleet_metrics_source_readable{source="backup"} 1.0\n' in text
+
+
+def test_a_certificate_of_acme_counts_while_it_is_in_use(tmp_path: Path) -> None:
+    """Beside the host's own; before the first one of the CA the link leads to that."""
+    for name in ("ca", "cert"):
+        put(tmp_path, f"etc/hgfleet/tls/{name}.pem", pem(datetime(2030, 1, 1, tzinfo=UTC)))
+    used = tmp_path / "var/lib/hgfleet-acme/served"
+    used.parent.mkdir(parents=True)
+    used.symlink_to(tmp_path / "etc/hgfleet/tls")
+    assert set(facts.read(tmp_path, NOW).certificates) == {"ca.pem", "cert.pem"}
+    put(tmp_path, "etc/hgfleet/acme.toml", "")
+    found = facts.read(tmp_path, NOW)
+    assert found.certificates["acme/cert.pem"] == found.certificates["cert.pem"]
+    used.unlink()
+    used.symlink_to(tmp_path / "missing")
+    assert "certificates" in facts.read(tmp_path, NOW).unreadable

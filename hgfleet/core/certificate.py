@@ -1,6 +1,6 @@
-"""End of a certificate's validity, read from its DER encoding (RFC 5280, section 4.1). Pure.
+"""Validity of certificates, read from their DER encoding (RFC 5280, section 4.1). Pure.
 
-The release has no library for certificates, and a metric needs this one field.
+The release has no library for certificates, and metrics and renewals need this one field.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ BEGIN: Final = "-----BEGIN CERTIFICATE-----"
 END: Final = "-----END CERTIFICATE-----"
 
 
-def expiries(pem: str) -> list[float]:
-    """Return the ends of all certificates of a PEM file, in seconds since 1970.
+def validities(pem: str) -> list[tuple[float, float]]:
+    """Return begin and end of all certificates of a PEM file, in seconds since 1970.
 
     Raises ValueError for a damaged one.
     """
     found = []
     for block in pem.split(BEGIN)[1:]:
         body = block.partition(END)[0]
-        found.append(_not_after(ssl.PEM_cert_to_DER_cert(f"{BEGIN}{body}{END}\n")))
+        found.append(_validity(ssl.PEM_cert_to_DER_cert(f"{BEGIN}{body}{END}\n")))
     return found
 
 
-def _not_after(der: bytes) -> float:
+def _validity(der: bytes) -> tuple[float, float]:
     certificate, _ = _element(der, SEQUENCE)
     fields, _ = _element(certificate, SEQUENCE)
     if fields[:1] == bytes([VERSION]):
@@ -37,9 +37,9 @@ def _not_after(der: bytes) -> float:
     for _ in ("serial number", "signature", "issuer"):
         _, fields = _element(fields)
     validity, _ = _element(fields, SEQUENCE)
-    _, rest = _element(validity)
-    text, _ = _element(rest)
-    return _moment(rest[0], text.decode("ascii"))
+    begin, rest = _element(validity)
+    end, _ = _element(rest)
+    return _moment(validity[0], begin.decode("ascii")), _moment(rest[0], end.decode("ascii"))
 
 
 def _moment(tag: int, text: str) -> float:
