@@ -80,8 +80,11 @@ def install(settings: Settings, folder: Path, renewed: Path, now: float) -> Path
     made = folder / ACCOUNTS / "certificates"
     pair = {CERTIFICATE: made / f"{settings.names[0]}.crt", KEY: made / f"{settings.names[0]}.key"}
     check(pair[CERTIFICATE], pair[KEY], now)
+    above = folder / ISSUED
+    above.mkdir(exist_ok=True)
+    above.chmod(0o755)
     moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
-    new = Path(tempfile.mkdtemp(prefix=f"{moment}-", dir=folder / ISSUED))
+    new = Path(tempfile.mkdtemp(prefix=f"{moment}-", dir=above))
     new.chmod(0o755)
     files.replace(new / CERTIFICATE, pair[CERTIFICATE].read_bytes())
     files.replace(new / KEY, pair[KEY].read_bytes(), mode=0o640)
@@ -92,7 +95,7 @@ def install(settings: Settings, folder: Path, renewed: Path, now: float) -> Path
         files.replace_link_at(opened, SERVED, str(new))
         os.fsync(opened)
     # The one before, and what killed runs left.
-    for former in (folder / ISSUED).iterdir():
+    for former in above.iterdir():
         if former != new:
             shutil.rmtree(former)
     # The one copy of the key is in use.

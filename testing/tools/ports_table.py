@@ -32,7 +32,7 @@ def ports(row: Mapping[str, Any]) -> str:
     values: list[int] = []
     for value in row["ports"].values():
         values += value if isinstance(value, list) else [value]
-    return ", ".join(map(str, values))
+    return ", ".join(str(value) for value in values if value)
 
 
 def render(rows: Iterable[Mapping[str, Any]]) -> str:

@@ -27,8 +27,7 @@ NOW = datetime.now(UTC).timestamp()
 def folder(tmp_path: Path) -> Path:
     """The folder as the role makes it: the host's own certificate is in use."""
     made = tmp_path / "acme"
-    for name in ("lego/certificates", "issued"):
-        (made / name).mkdir(parents=True)
+    (made / "lego/certificates").mkdir(parents=True)
     (tmp_path / "tls").mkdir()
     (tmp_path / "tls/cert.pem").write_text("the host's\n")
     (made / "served").symlink_to(tmp_path / "tls")
