@@ -15,7 +15,12 @@ DOCUMENT = f"Before.\n{ports_table.BEGIN}\nold\n\n{ports_table.END}After.\n"
 
 
 def test_a_row_has_the_default_ports_of_its_part() -> None:
-    row = {"from": "clients", "to": "proxy", "purpose": "HTTPS", "ports": {"a": 443, "b": [80], "c": 0}}
+    row = {
+        "from": "clients",
+        "to": "proxy",
+        "purpose": "HTTPS",
+        "ports": {"a": 443, "b": [80], "c": 0},
+    }
     away = {"from": "hosts", "to": "receivers", "purpose": "events", "elsewhere": "any"}
     assert ports_table.render([row, away]).splitlines()[2:] == [
         "| clients | proxy | 443, 80 | HTTPS |",
