@@ -1,6 +1,7 @@
 """A certificate of a CA that speaks ACME, on the throw-away host of the role proxy.
 
-The CA is Pebble, of Let's Encrypt for tests of clients. The tests are a story, in their order.
+The CA is Pebble, of Let's Encrypt for tests of clients. The tests are a story, in their order, and
+run after those of the proxy with the certificate of the site's CA.
 """
 
 from __future__ import annotations
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
     from testinfra.host import Host
 
     from testing.conftest import WaitFor
-
-# After the tests of the proxy with the certificate of the site's CA.
-pytestmark = pytest.mark.disruptive
 
 UNIT: Final = "hgfleet-acme.service"
 NAME: Final = "hg.example.org"
@@ -104,6 +102,7 @@ def ca(host: Host, wait_for: WaitFor) -> None:
     wait_for("the CA to answer", lambda: host.run("python3 -c %s", asked).rc == 0)
 
 
+@pytest.mark.disruptive
 def test_clients_get_the_certificate_of_the_site_until_the_first_is_issued(
     host: Host, wait_for: WaitFor
 ) -> None:
@@ -118,12 +117,14 @@ def test_clients_get_the_certificate_of_the_site_until_the_first_is_issued(
     assert "DNS:localhost" in served(host)
 
 
+@pytest.mark.disruptive
 def test_the_timer_is_there_after_a_reboot(host: Host) -> None:
     timer = host.service("hgfleet-acme.timer")
     assert timer.is_running
     assert timer.is_enabled
 
 
+@pytest.mark.disruptive
 def test_without_a_challenge_the_port_only_redirects(host: Host) -> None:
     def status(path: str) -> str:
         url = f"http://localhost/.well-known/{path}"
@@ -139,6 +140,7 @@ def test_without_a_challenge_the_port_only_redirects(host: Host) -> None:
     assert {status(path) for path in paths} == {"301"}
 
 
+@pytest.mark.disruptive
 @pytest.mark.usefixtures("ca")
 def test_the_ca_issues_a_certificate_which_the_proxy_serves_without_a_restart(
     host: Host, wait_for: WaitFor
@@ -153,6 +155,7 @@ def test_the_ca_issues_a_certificate_which_the_proxy_serves_without_a_restart(
     wait_for("the mark to go", lambda: not host.file(mark).exists)
 
 
+@pytest.mark.disruptive
 @pytest.mark.usefixtures("ca")
 def test_the_key_is_for_the_proxy_and_the_account_for_its_user_alone(host: Host) -> None:
     key, chain = f"{FOLDER}/served/key.pem", f"{FOLDER}/served/cert.pem"
@@ -165,12 +168,13 @@ def test_the_key_is_for_the_proxy_and_the_account_for_its_user_alone(host: Host)
     assert host.run("runuser -u nobody -- head -c 1 %s", chain).rc == 0
     for user in ("nobody", "www-data", "hg"):
         assert host.run("runuser -u %s -- head -c 1 %s", user, key).rc != 0, user
-    # Whoever takes over lego has no key of the host.
+    # A defect of lego costs no key of the host.
     assert host.run("runuser -u hgacme -- head -c 1 %s", HOSTS_OWN).rc != 0
     keys = host.check_output("find %s -name '*.key' -not -path '*/accounts/*'", FOLDER)
     assert keys == "", "lego's copy is left"
 
 
+@pytest.mark.disruptive
 @pytest.mark.usefixtures("ca")
 def test_nothing_is_asked_while_the_certificate_is_not_due(host: Host) -> None:
     before, process = served(host), worker(host)
@@ -179,6 +183,7 @@ def test_nothing_is_asked_while_the_certificate_is_not_due(host: Host) -> None:
     assert (served(host), worker(host)) == (before, process)
 
 
+@pytest.mark.disruptive
 @pytest.mark.usefixtures("ca")
 def test_a_renewal_changes_the_certificate_and_ends_no_request(host: Host) -> None:
     before, process = served(host), started(host)
@@ -192,6 +197,7 @@ def test_a_renewal_changes_the_certificate_and_ends_no_request(host: Host) -> No
     assert len(host.check_output("ls %s/issued", FOLDER).split()) == 1
 
 
+@pytest.mark.disruptive
 @pytest.mark.usefixtures("ca")
 def test_the_end_of_the_certificate_in_use_is_a_metric(host: Host) -> None:
     shown = host.check_output("runuser -u nobody -- /opt/hgfleet/current/bin/hgfleet metrics show")
@@ -203,6 +209,7 @@ def test_the_end_of_the_certificate_in_use_is_a_metric(host: Host) -> None:
     assert float(dict(ends)["acme/cert.pem"]) == float(wanted)
 
 
+@pytest.mark.disruptive
 def test_the_units_are_confined(host: Host) -> None:
     for unit in (UNIT, "hgfleet-acme-served.service"):
         report = host.check_output("systemd-analyze security --no-pager %s", unit).splitlines()[-1]
