@@ -161,6 +161,16 @@ IN_A_SITE = [
         _registry("read: [maintainers]", "read: [maintainer]"),
         "names the group maintainer",
     ),
+    Mistake(
+        "a public name is a wildcard",
+        _variable("acme_names", ["*.example.org"]),
+        "acme_names is ['*.example.org'], expected",
+    ),
+    Mistake(
+        "the terms of a CA are not accepted",
+        _variable("acme_names", ["*.example.org"]),
+        "acme_accept_terms is false",
+    ),
     Mistake("the CA has expired", _expired_ca, " expired at "),
     Mistake("a name does not resolve", _nothing, "set ansible_host"),
 ]
