@@ -43,8 +43,8 @@ def connect():
     return context.wrap_socket(link, server_hostname=sys.argv[1])
 under_way = connect()
 before = under_way.getpeercert(True)
-subprocess.run(["systemctl", "start", "hgfleet-acme.service"], check=True)
 under_way.sendall(b"GET /healthz HTTP/1.1\\r\\nHost: localhost\\r\\n")
+subprocess.run(["systemctl", "start", "hgfleet-acme.service"], check=True)
 ends = time.monotonic() + 20
 while connect().getpeercert(True) == before:
     assert time.monotonic() < ends, "the certificate before is served"
