@@ -282,8 +282,11 @@ def test_build_makes_images_and_release_and_no_host(
         (release, "ensure"),
         (release, "older_clients"),
         (images, "ensure_client"),
+        (images, "ensure_blank"),
+        (images, "ensure_prepared"),
     ):
         monkeypatch.setattr(module, name, lambda name=name: made.append(name))
+    monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/chromium")
     monkeypatch.setattr(cluster, "containers", lambda _: {})
     monkeypatch.setattr(settings, "_networks_in_use", frozenset)
 
@@ -291,7 +294,8 @@ def test_build_makes_images_and_release_and_no_host(
     assert made == ["ensure_engine", "ensure"]
     assert (no_cluster / "settings.json").exists(), "roles and the cluster share one"
     assert cli.main(["build", "--tests"]) == 0
-    assert made[2:] == ["ensure_engine", "ensure", "older_clients", "ensure_client"]
+    kinds = ["ensure_client", "ensure_blank", "ensure_prepared"]
+    assert made[2:] == ["ensure_engine", "ensure", "older_clients", *kinds]
 
 
 def test_damaged_settings_are_an_error_and_no_traceback(
