@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from testing.e2e.cluster import Cluster
 
+IN_TIME: Final = 60
+"""Seconds from a fault that users notice to its alert."""
+
 SEEN: Final = 90
 """Seconds until a change of a host's state is seen: its timer, the next read, and some."""
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Final
 
-import pytest
-from bootstrap import ROOT
-
-from testing.e2e.command import run, wait_until
-from testing.e2e.prometheus import SEEN
+from testing.e2e.command import wait_until
+from testing.e2e.prometheus import IN_TIME, SEEN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,9 +15,6 @@ if TYPE_CHECKING:
     from testing.e2e.prometheus import Prometheus
 
 REPOSITORY: Final = "e2e/monitoring"
-
-IN_TIME: Final = 60
-"""Seconds from a fault that users notice to its alert."""
 
 MOST_CPU: Final = 0.02
 MOST_BYTES: Final = 150 * 1024 * 1024
@@ -149,25 +143,3 @@ def test_monitoring_costs_a_host_little(cluster: Cluster) -> None:
     )
     share = spent(exporter) / running + spent(run_unit) / int(interval)
     assert share < MOST_CPU, f"{share:.1%} of a processor"
-
-
-@pytest.mark.disruptive
-def test_servers_that_stop_are_told_within_a_minute_until_they_run(
-    cluster: Cluster, prometheus: Prometheus
-) -> None:
-    proxy, ssh = cluster.first("proxy"), cluster.first("ssh")
-    stopped = [(proxy, "haproxy.service"), (ssh, "hgfleet-sshd.service")]
-    wanted = {("HttpsDown", proxy.name), ("SshDown", ssh.name)}
-    wanted |= {("UnitDown", host.name) for host, _ in stopped}
-    wait_until("the alerts are quiet", lambda: not wanted & prometheus.firing(), 90)
-    try:
-        for host, unit in stopped:
-            host.systemctl("stop", unit).ok()
-        wait_until("the alerts fire", lambda: wanted <= prometheus.firing(), IN_TIME)
-        shown = run([str(ROOT / "cluster"), "status"])
-        assert f"HTTPS of {proxy.name} does not answer clients" in shown.stdout, shown
-        assert f"hgfleet-sshd.service on {ssh.name} is not active" in shown.stdout, shown
-    finally:
-        for host, unit in stopped:
-            host.systemctl("start", unit).ok()
-    wait_until("the alerts end", lambda: not wanted & prometheus.firing(), IN_TIME)

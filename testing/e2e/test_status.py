@@ -1,11 +1,8 @@
-"""The public status page: in the object store, of clones of the last minutes, also in an outage."""
+"""The public status page: in the object store, of clones of the last minutes."""
 
 from __future__ import annotations
 
-import re
-import ssl
 import urllib.error
-import urllib.request
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -13,47 +10,14 @@ import pytest
 
 from testing.e2e.command import wait_until
 from testing.e2e.prometheus import SEEN
+from testing.e2e.status import fetch, last_clone, page, probe
 
 if TYPE_CHECKING:
     from testing.e2e.cluster import Cluster
-    from testing.e2e.host import Host
     from testing.e2e.prometheus import Prometheus
-
-LAST: Final = re.compile(r'The last clone, at <time datetime="([^"]+)">[^<]*</time>, (\w+)')
 
 MINUTES: Final = timedelta(minutes=3)
 """Age of the last clone that the page may show: a run each minute, and the run itself."""
-
-OUTAGE: Final = 3
-"""Failures in a row that the page calls an outage (hgfleet/probes/page.py)."""
-
-
-def fetch(cluster: Cluster, url: str) -> str:
-    """Return a document of the store, as a client without credentials gets it."""
-    context = ssl.create_default_context(cafile=cluster.env["HGFLEET_CA_CERT"])
-    opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-    )
-    with opener.open(url, timeout=10) as answer:
-        assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
-        return str(answer.read().decode())
-
-
-def page(cluster: Cluster) -> str:
-    """Return the status page."""
-    return fetch(cluster, cluster.env["HGFLEET_STATUS_URL"])
-
-
-def last_clone(text: str) -> tuple[datetime, str]:
-    """Return when the page says that the last clone was, and how it went."""
-    found = LAST.search(text)
-    assert found is not None, text
-    return datetime.fromisoformat(found[1]), found[2]
-
-
-def probe(host: Host) -> None:
-    """Have the host clone now; the timer may do so at the same time."""
-    host.systemctl("start", "hgfleet-probes.service").ok()
 
 
 def test_the_page_is_public_and_shows_a_clone_of_the_last_minutes(cluster: Cluster) -> None:
@@ -107,41 +71,3 @@ def test_results_are_metrics(cluster: Cluster, prometheus: Prometheus) -> None:
     wait_until("the clone is counted", lambda: prometheus.query(name)[host.name] > before, SEEN)
     uploaded = prometheus.query("time() - hgfleet_status_page_uploaded_timestamp_seconds")
     assert uploaded[host.name] < 300
-
-
-@pytest.mark.disruptive
-def test_the_page_tells_of_an_outage_and_of_its_end(
-    cluster: Cluster, prometheus: Prometheus
-) -> None:
-    """While no client reaches the service, the page is there."""
-    host, proxy = cluster.first("monitoring"), cluster.first("proxy")
-
-    def clones(words: str) -> bool:
-        probe(host)
-        return f"<strong>{words}</strong>" in page(cluster)
-
-    def budget_ends() -> bool:
-        alerts = prometheus.ask("alerts")["alerts"]
-        return any(
-            one["labels"]["alertname"] == "BudgetEndsFast"
-            and one["labels"]["objective"] == "clones"
-            and one["state"] == "firing"
-            for one in alerts
-        )
-
-    wait_until("clones work", lambda: clones("Clones work"), 120)
-    proxy.systemctl("stop", "haproxy.service").ok()
-    try:
-        for _ in range(OUTAGE):
-            probe(host)
-        wait_until("the page tells of the outage", lambda: clones("Clones fail"), 60)
-        assert last_clone(page(cluster))[1] == "failed"
-
-        def alerted() -> bool:
-            probe(host)
-            return budget_ends()
-
-        wait_until("the objective is in danger", alerted, 300, every=5)
-    finally:
-        proxy.systemctl("start", "haproxy.service").ok()
-    wait_until("the page tells of the end", lambda: clones("Clones work"), 120)

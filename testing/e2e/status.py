@@ -1,0 +1,43 @@
+"""The status page of the cluster, for tests."""
+
+from __future__ import annotations
+
+import re
+import ssl
+import urllib.request
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.host import Host
+
+LAST: Final = re.compile(r'The last clone, at <time datetime="([^"]+)">[^<]*</time>, (\w+)')
+
+
+def fetch(cluster: Cluster, url: str) -> str:
+    """Return a document of the store, as a client without credentials gets it."""
+    context = ssl.create_default_context(cafile=cluster.env["HGFLEET_CA_CERT"])
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+    )
+    with opener.open(url, timeout=10) as answer:
+        assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+        return str(answer.read().decode())
+
+
+def page(cluster: Cluster) -> str:
+    """Return the status page."""
+    return fetch(cluster, cluster.env["HGFLEET_STATUS_URL"])
+
+
+def last_clone(text: str) -> tuple[datetime, str]:
+    """Return when the page says that the last clone was, and how it went."""
+    found = LAST.search(text)
+    assert found is not None, text
+    return datetime.fromisoformat(found[1]), found[2]
+
+
+def probe(host: Host) -> None:
+    """Have the host clone now; the timer may do so at the same time."""
+    host.systemctl("start", "hgfleet-probes.service").ok()

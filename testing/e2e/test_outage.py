@@ -1,0 +1,67 @@
+"""An outage is told while it lasts: by alerts, by `./cluster status`, on the status page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from bootstrap import ROOT
+
+from testing.e2e.command import run, wait_until
+from testing.e2e.prometheus import IN_TIME
+from testing.e2e.status import last_clone, page, probe
+
+if TYPE_CHECKING:
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.prometheus import Prometheus
+
+IN_A_ROW: Final = 3
+"""Failures in a row that the page calls an outage (hgfleet/probes/page.py)."""
+
+
+def objective_of_clones_is_in_danger(prometheus: Prometheus) -> bool:
+    return any(
+        one["labels"]["alertname"] == "BudgetEndsFast"
+        and one["labels"]["objective"] == "clones"
+        and one["state"] == "firing"
+        for one in prometheus.ask("alerts")["alerts"]
+    )
+
+
+@pytest.mark.disruptive
+def test_servers_that_stop_are_told_within_a_minute_until_they_run(
+    cluster: Cluster, prometheus: Prometheus
+) -> None:
+    """The page is in the object store: clients read it who reach nothing else."""
+    proxy, ssh, monitor = (cluster.first(part) for part in ("proxy", "ssh", "monitoring"))
+    stopped = [(proxy, "haproxy.service"), (ssh, "hgfleet-sshd.service")]
+    wanted = {("HttpsDown", proxy.name), ("SshDown", ssh.name)}
+    wanted |= {("UnitDown", host.name) for host, _ in stopped}
+
+    def shows(words: str) -> bool:
+        probe(monitor)
+        return f"<strong>{words}</strong>" in page(cluster)
+
+    def alerted_of_clones() -> bool:
+        probe(monitor)
+        return objective_of_clones_is_in_danger(prometheus)
+
+    wait_until("the alerts are quiet", lambda: not wanted & prometheus.firing(), 90)
+    wait_until("clones work", lambda: shows("Clones work"), 120)
+    try:
+        for host, unit in stopped:
+            host.systemctl("stop", unit).ok()
+        for _ in range(IN_A_ROW):
+            probe(monitor)
+        wait_until("the alerts fire", lambda: wanted <= prometheus.firing(), IN_TIME)
+        shown = run([str(ROOT / "cluster"), "status"])
+        assert f"HTTPS of {proxy.name} does not answer clients" in shown.stdout, shown
+        assert f"hgfleet-sshd.service on {ssh.name} is not active" in shown.stdout, shown
+        assert shows("Clones fail")
+        assert last_clone(page(cluster))[1] == "failed"
+        wait_until("the objective is in danger", alerted_of_clones, 300, every=5)
+    finally:
+        for host, unit in stopped:
+            host.systemctl("start", unit).ok()
+    wait_until("the alerts end", lambda: not wanted & prometheus.firing(), IN_TIME)
+    wait_until("the page tells of the end", lambda: shows("Clones work"), 120)
