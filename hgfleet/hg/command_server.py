@@ -13,7 +13,7 @@ import struct
 import subprocess
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hgfleet.core.errors import HgfleetError
 
@@ -26,6 +26,9 @@ MAX_ERROR: Final = 2000
 
 COMMANDS_PER_SERVER: Final = 200
 """After so many commands a server ends, which bounds the memory that it never gives back."""
+
+UNCHANGED: Final = -1
+"""The umask of `subprocess` that leaves the one of this process."""
 
 _HEADER: Final = struct.Struct(">cI")
 _CODE: Final = struct.Struct(">i")
@@ -42,7 +45,9 @@ class _DiedError(Exception):
 class _Server:
     """One `hg serve --cmdserver pipe`. Not for two threads at once."""
 
-    def __init__(self, executable: Path, environment: dict[str, str]) -> None:
+    def __init__(
+        self, executable: Path, environment: dict[str, str], user: User | None, umask: int
+    ) -> None:
         self.commands = 0
         try:
             self._process = subprocess.Popen(
@@ -52,6 +57,10 @@ class _Server:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 cwd="/",
+                umask=umask,
+                user=user.uid if user else None,
+                group=user.gid if user else None,
+                extra_groups=[] if user else None,
             )
         except OSError as error:
             raise HgError(f"{executable}: cannot run hg ({error.strerror})") from error
@@ -109,21 +118,36 @@ class _Server:
         return self._process.wait()
 
 
+class User(NamedTuple):
+    """The ids of a user and a group of this host."""
+
+    uid: int
+    gid: int
+
+
 @dataclass
 class Hg:
     """How to run hg: the executable and its HGRCPATH (configuration of no user, no repository).
 
-    For any number of threads: as many servers run as there are commands at the same time.
+    For any number of threads: as many servers run as there are commands at the same time. Root
+    can have them run as another `user`, in the group of that user and in no other.
     """
 
     executable: Path
     hgrc: Path
+    user: User | None = None
+    umask: int = UNCHANGED
+    person: str = ""
+    """Whom hg's hooks and logs name, as HGFLEET_USER; empty for nobody."""
     _idle: list[_Server] = field(default_factory=list, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def environment(self) -> dict[str, str]:
         """Return the environment of every hg that is started here."""
-        kept = {name: os.environ[name] for name in ("PATH", "TMPDIR", "HOME") if name in os.environ}
+        names = ("PATH",) if self.user else ("PATH", "TMPDIR", "HOME")
+        kept = {name: os.environ[name] for name in names if name in os.environ}
+        if self.person:
+            kept["HGFLEET_USER"] = self.person
         return kept | {"HGRCPATH": str(self.hgrc), "HGPLAIN": "1", "LC_ALL": "C.UTF-8"}
 
     def run(self, *arguments: str | Path) -> str:
@@ -133,7 +157,7 @@ class Hg:
         """
         with self._lock:
             server = self._idle.pop() if self._idle else None
-        server = server or _Server(self.executable, self.environment())
+        server = server or _Server(self.executable, self.environment(), self.user, self.umask)
         healthy = False
         try:
             code, output, errors = server.run(["--noninteractive", *map(str, arguments)])

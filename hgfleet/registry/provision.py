@@ -16,7 +16,6 @@ import difflib
 import fcntl
 import os
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.core import files, paths
 from hgfleet.core.errors import HostError, RegistryError
+from hgfleet.hg.command_server import Hg, HgError, User
 from hgfleet.registry import dynamic_update, hgrc, moves, obstacles, owned_files, user_repositories
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.obstacles import Obstacle
@@ -123,10 +123,18 @@ class _Run:
         self.diff = diff
         self.say = say
         self.changed = 0
+        is_root = os.geteuid() == 0
+        self.hg = Hg(
+            Path(target.hg or Path(sys.executable).with_name("hg")),
+            target.hgrc,
+            user=User(target.owner.uid, target.owner.gid) if is_root else None,
+            umask=UMASK,
+            person="operator:registry-apply",
+        )
 
     def everything(self, registry: Registry) -> None:
         target = self.target
-        with self.locked():
+        with self.locked(), contextlib.closing(self.hg):
             with as_owner(target.owner):
                 states = {path: self.state(path) for path in registry.repositories}
             found = [str(state) for state in states.values() if isinstance(state, Obstacle)]
@@ -209,32 +217,10 @@ class _Run:
             above = f"{above}/{segment}" if above else segment
 
     def hg_init(self, place: Path) -> None:
-        own = self.target.owner
-        program = self.target.hg or str(Path(sys.executable).with_name("hg"))
-        is_root = os.geteuid() == 0
-        result = subprocess.run(
-            [program, "init", "--", str(place)],
-            env={
-                "HGRCPATH": str(self.target.hgrc),
-                "HGPLAIN": "1",
-                "HGENCODING": "utf-8",
-                "HGFLEET_USER": "operator:registry-apply",
-                "LANG": "C.UTF-8",
-                "PATH": os.environ.get("PATH", os.defpath),
-            },
-            cwd="/",
-            umask=UMASK,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-            user=own.uid if is_root else None,
-            group=own.gid if is_root else None,
-            extra_groups=[] if is_root else None,
-        )
-        if result.returncode:
-            raise HostError(f"hg init {place} failed: {result.stdout.strip()}")
+        try:
+            self.hg.run("init", "--", place)
+        except HgError as error:
+            raise HostError(f"{place}: {error}") from error
 
     def configure(self, repository: Repository, descriptor: int, *, is_new: bool = False) -> None:
         """Write .hg/hgrc and the link to the manifest, where they are not as they should be."""
