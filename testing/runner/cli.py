@@ -125,9 +125,8 @@ def main(arguments: Sequence[str]) -> int:
         preparation.start()
         bootstrap.ensure_controller()
         preparation.controller_ready.set()
-        for together in tiers.rounds(chosen):
-            done = _run_round(executor, preparation, together, options, only)
-            for (tier, _words), (found, seconds) in zip(together, done, strict=True):
+        for lanes in tiers.rounds(chosen):
+            for tier, found, seconds in _run_round(executor, preparation, lanes, options, only):
                 outcomes += found
                 walls[tier] = walls.get(tier, 0.0) + seconds
             if options.exit_first and any(outcome.failed for outcome in outcomes):
@@ -161,30 +160,38 @@ def _select(revision: str, named: Sequence[str]) -> Mapping[str, Sequence[str]]:
 def _run_round(
     executor: Executor,
     preparation: Preparation,
-    together: Sequence[tuple[str, str]],
+    lanes: Sequence[tiers.Lane],
     options: argparse.Namespace,
     only: Mapping[str, Sequence[str]],
-) -> list[tuple[list[Outcome], float]]:
-    """Run tiers at the same time; return the outcomes and the seconds of each."""
+) -> list[tuple[str, list[Outcome], float]]:
+    """Run lanes at the same time; return the outcomes and the seconds of each of their tiers."""
 
-    def one(tier: str, words: str) -> tuple[list[Outcome], float]:
+    def one(tier: str, words: str) -> tuple[str, list[Outcome], float]:
         began = time.monotonic()
         failures = preparation.wait_for(tier)
         if failures:
             found = [Outcome(tier, "set-up", failures=failures)]
         else:
-            jobs = tiers.jobs(tier, options.jobs, is_alone=len(together) == 1)
+            jobs = tiers.jobs(tier, options.jobs, is_alone=len(lanes) == 1)
             found = _run_tier(executor, (tier, words), options, only.get(tier), jobs)
-        return found, time.monotonic() - began
+        return tier, found, time.monotonic() - began
 
-    with ThreadPoolExecutor(max_workers=len(together)) as pool:
-        futures = [pool.submit(one, *tier) for tier in together]
+    def run(lane: tiers.Lane) -> list[tuple[str, list[Outcome], float]]:
+        done = []
+        for tier, words in lane:
+            done.append(one(tier, words))
+            if options.exit_first and any(outcome.failed for outcome in done[-1][1]):
+                break
+        return done
+
+    with ThreadPoolExecutor(max_workers=len(lanes)) as pool:
+        futures = [pool.submit(run, lane) for lane in lanes]
         try:
             wait(futures)
         except KeyboardInterrupt:
             executor.stop()
             raise
-    return [future.result() for future in futures]
+    return [done for future in futures for done in future.result()]
 
 
 def _run_tier(

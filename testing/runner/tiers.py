@@ -129,7 +129,8 @@ def integration(words: str, only: Only = None) -> list[Step]:
             "pytest",
             *(*stories, *chosen),
             words=words,
-            workers=PROCESSORS,
+            # They wait for servers, clocks and mirrors a quarter of their time.
+            workers=PROCESSORS + 1,
             chatty=True,
         )
     ]
@@ -300,42 +301,46 @@ PARALLEL: Final = {
     "lint": PROCESSORS,
     "goldens": PROCESSORS,
     "roles": PROCESSORS + 1,
-    "e2e": PROCESSORS,
+    "e2e": PROCESSORS + 1,
     "site": PROCESSORS,
 }
 """Tiers whose steps do not disturb each other, and how many of them run at a time.
 
-A scenario waits for the network, boots and restarts a third of its time. A step that is `alone`
+A scenario waits for the network, boots and restarts a third of its time, tests of a host on the
+cluster for its timers and caches. A step that is `alone`
 runs by itself.
 """
 
-BESIDE: Final = {"roles": "faults"}
-"""A tier that fills the processors while another one waits for what broken parts do."""
+BESIDE: Final = {"roles": ("e2e", "faults")}
+"""A tier that fills the processors while others, one after the other, wait for what they break."""
+
+Lane: TypeAlias = "list[tuple[str, str]]"
+"""Tiers that run one after the other, each with its words."""
 
 
 def jobs(tier: str, asked: int | None, *, is_alone: bool) -> int:
     """Return how many steps of a tier run at a time; `asked` is the number that a person gave.
 
-    Beside another tier these are no more than there are processors: tests of faults measure how
-    long people wait.
+    Beside other tiers one processor is left to them: their tests measure how long people wait.
     """
     if tier not in PARALLEL:
         return 1
-    return asked or (PARALLEL[tier] if is_alone else min(PARALLEL[tier], PROCESSORS))
+    if asked or is_alone or tier not in BESIDE:
+        return asked or PARALLEL[tier]
+    return max(1, PROCESSORS - 1)
 
 
-def rounds(chosen: Sequence[tuple[str, str]]) -> list[list[tuple[str, str]]]:
-    """Return the tiers, each with its words, in the order of a run: those of a round together."""
+def rounds(chosen: Sequence[tuple[str, str]]) -> list[list[Lane]]:
+    """Return the tiers in the order of a run; the lanes of a round run at the same time."""
     names = {tier for tier, _ in chosen}
-    beside = [one for one in chosen if BESIDE.get(one[0]) in names]
-    found: list[list[tuple[str, str]]] = []
-    begun: set[str] = set()
+    beside = [one for one in chosen if names.intersection(BESIDE.get(one[0], ()))]
+    others = [one for one in chosen if any(one[0] in BESIDE[tier] for tier, _ in beside)]
+    found: list[list[Lane]] = []
     for one in chosen:
-        if one in beside:
-            continue
-        with_it = [] if one[0] in begun else [o for o in beside if BESIDE[o[0]] == one[0]]
-        begun.add(one[0])
-        found.append([one, *with_it])
+        if one not in beside + others:
+            found.append([[one]])
+        elif one == others[0]:
+            found.append([others, beside])
     return found
 
 

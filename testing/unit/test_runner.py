@@ -24,22 +24,26 @@ def test_all_tiers_in_their_order_unless_some_are_named() -> None:
     assert chosen == [("lint", ""), ("unit", "registry"), ("unit", "keys"), ("e2e", "")]
 
 
-def test_roles_run_beside_faults_and_by_themselves_without_them() -> None:
+def test_roles_run_beside_e2e_and_faults_and_by_themselves_without_them() -> None:
     of = tiers.rounds(cli.parse([])[1])
-    assert of[-1] == [("faults", ""), ("roles", "")]
-    before = ("lint", "unit", "goldens", "integration", "e2e")
-    assert of[:-1] == [[(tier, "")] for tier in before]
-    assert tiers.rounds([("roles", "ssh"), ("e2e", "")]) == [[("roles", "ssh")], [("e2e", "")]]
-    several = cli.parse(["roles:web", "roles:ssh", "faults:clock", "faults:logs"])[1]
+    assert of[-1] == [[("e2e", ""), ("faults", "")], [("roles", "")]]
+    assert of[:-1] == [[[(tier, "")]] for tier in ("lint", "unit", "goldens", "integration")]
+    assert tiers.rounds([("unit", ""), ("roles", "ssh")]) == [
+        [[("unit", "")]],
+        [[("roles", "ssh")]],
+    ]
+    assert tiers.rounds([("e2e", "")]) == [[[("e2e", "")]]]
+    several = cli.parse(["roles:web", "roles:ssh", "deploys", "faults:clock", "faults:logs"])[1]
     assert tiers.rounds(several) == [
-        [("faults", "clock"), ("roles", "web"), ("roles", "ssh")],
-        [("faults", "logs")],
+        [[("deploys", "")]],
+        [[("faults", "clock"), ("faults", "logs")], [("roles", "web"), ("roles", "ssh")]],
     ]
 
 
-def test_a_tier_beside_another_one_runs_fewer_steps_at_a_time() -> None:
+def test_a_tier_beside_others_leaves_them_a_processor() -> None:
     assert tiers.jobs("roles", None, is_alone=True) == tiers.PROCESSORS + 1
-    assert tiers.jobs("roles", None, is_alone=False) == tiers.PROCESSORS
+    assert tiers.jobs("roles", None, is_alone=False) == max(1, tiers.PROCESSORS - 1)
+    assert tiers.jobs("e2e", None, is_alone=False) == tiers.PROCESSORS + 1
     assert tiers.jobs("roles", 9, is_alone=False) == 9
     assert tiers.jobs("faults", 9, is_alone=False) == 1
 
