@@ -160,8 +160,8 @@ def test_probes_come_each_minute_and_start_with_the_host(host: Host, wait_for: W
         read = host.check_output("runuser -u nobody -- cat %s", PROBES)
         return float(json.loads(read)["results"][-1][0])
 
-    now = float(host.check_output("date +%%s"))
-    wait_for("a clone was tried", lambda: newest() > now, seconds=120)
+    a_minute_ago = float(host.check_output("date +%s")) - 60
+    wait_for("a clone was tried", lambda: newest() > a_minute_ago, seconds=120)
 
 
 @pytest.mark.usefixtures("probes")
@@ -186,28 +186,3 @@ def test_the_probes_are_sandboxed_and_see_no_secret(host: Host) -> None:
     for secret in host.file("/etc/hgfleet/secrets").listdir():
         if secret.startswith("status-"):
             assert host.file(f"/etc/hgfleet/secrets/{secret}").mode == 0o600
-
-
-@pytest.mark.disruptive
-def test_a_unit_that_is_stopped_fires_an_alert_until_it_runs_again(
-    host: Host, wait_for: WaitFor
-) -> None:
-    """The timer of metrics, which no client meets."""
-    name = "hgfleet-metrics.timer"
-
-    def firing() -> bool:
-        alerts = ask(host, "alerts")["alerts"]
-        return any(one["labels"].get("name") == name and one["state"] == "firing" for one in alerts)
-
-    def delivered() -> bool:
-        text = host.check_output("amtool --alertmanager.url http://127.0.0.1:9093 alert -o json")
-        return any(one["labels"].get("name") == name for one in json.loads(text))
-
-    wait_for("the alert is quiet before", lambda: not firing(), seconds=90)
-    host.check_output("systemctl stop %s", name)
-    try:
-        wait_for("the alert fires", firing, seconds=60)
-        wait_for("Alertmanager has the alert", delivered, seconds=30)
-    finally:
-        host.check_output("systemctl start %s", name)
-    wait_for("the alert ends", lambda: not firing(), seconds=60)

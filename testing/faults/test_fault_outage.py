@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -13,6 +14,7 @@ from testing.e2e.status import last_clone, page, probe
 
 if TYPE_CHECKING:
     from testing.e2e.cluster import Cluster
+    from testing.e2e.host import Host
     from testing.e2e.prometheus import Prometheus
 
 IN_A_ROW: Final = 3
@@ -26,6 +28,12 @@ def objective_of_clones_is_in_danger(prometheus: Prometheus) -> bool:
         and one["state"] == "firing"
         for one in prometheus.ask("alerts")["alerts"]
     )
+
+
+def delivered(monitor: Host) -> set[str]:
+    """Return the names of the alerts that Prometheus has sent to the Alertmanager of its host."""
+    ask = ("amtool", "--alertmanager.url", "http://127.0.0.1:9093", "alert", "-o", "json")
+    return {one["labels"]["alertname"] for one in json.loads(monitor.run(*ask).ok().stdout)}
 
 
 @pytest.mark.disruptive
@@ -54,6 +62,8 @@ def test_servers_that_stop_are_told_within_a_minute_until_they_run(
         for _ in range(IN_A_ROW):
             probe(monitor)
         wait_until("the alerts fire", lambda: wanted <= prometheus.firing(), IN_TIME)
+        names = {name for name, _ in wanted}
+        wait_until("Alertmanager has them", lambda: names <= delivered(monitor), 30)
         shown = run([str(ROOT / "cluster"), "status"])
         assert f"HTTPS of {proxy.name} does not answer clients" in shown.stdout, shown
         assert f"hgfleet-sshd.service on {ssh.name} is not active" in shown.stdout, shown
