@@ -138,7 +138,7 @@ class Hg:
     user: User | None = None
     umask: int = UNCHANGED
     person: str = ""
-    """Whom hg's hooks and logs name, as HGFLEET_USER; empty for nobody."""
+    """Whom hooks and logs of hg name, as HGFLEET_USER; may be empty."""
     _idle: list[_Server] = field(default_factory=list, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
