@@ -1,4 +1,4 @@
-"""Alerts as code: each has a severity, a runbook that exists, and tests of its silence and fire.
+"""Alerts as code: each has a severity, a runbook that exists, tests of its rule, and a provocation.
 
 A recording rule is one that an alert, or another recording rule, reads.
 
@@ -6,6 +6,8 @@ A recording rule is one that an alert, or another recording rule, reads.
 
 Rules are in ansible/roles/monitoring/files/alerts, tests of the same names in testing/alerts, where
 the test of the role runs them with promtool. The role copies the files that its vars list.
+
+A provocation is a fault on the cluster that makes the alert fire (testing/faults/alert_table.py).
 """
 
 from __future__ import annotations
@@ -16,30 +18,36 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
+from testing.faults import alert_table
 from testing.tools import docs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 ROLE: Final = "ansible/roles/monitoring"
 RULES: Final = f"{ROLE}/files/alerts"
 TESTS: Final = "testing/alerts"
 RUNBOOKS: Final = "docs/runbooks"
+TABLE: Final = "testing/faults/alert_table.py"
 
 SEVERITIES: Final = ("page", "ticket")
 LINK: Final = "file:///opt/hgfleet/current/docs/runbooks/"
 """The place of the runbooks on a host, in the current release."""
 
 
-def problems(top: Path) -> Iterator[str]:
-    """Yield a line for each alert that is incomplete, and each file that is not in use."""
+def problems(top: Path, provoked: Collection[str], excused: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line for each alert that is incomplete, and each file that is not in use.
+
+    `provoked` are the alerts with a provocation, `excused` those without one and the reasons.
+    """
     files = {path.name for path in (top / RULES).glob("*.yml")}
     listed = set(_read(top / ROLE / "vars/main.yml")["_monitoring_alerts"])
     yield from (
         f"{ROLE}/vars/main.yml: _monitoring_alerts and {RULES} differ: {name}"
         for name in sorted(files ^ listed)
     )
+    known: set[str] = set()
     for name in sorted(files):
         place = f"{RULES}/{name}"
         rules = [rule for group in _read(top / place)["groups"] for rule in group["rules"]]
@@ -55,6 +63,20 @@ def problems(top: Path) -> Iterator[str]:
                 yield f"{place}: {alert}: no test in {TESTS}/{name} sees it fire"
             if alert not in quiet:
                 yield f"{place}: {alert}: no test in {TESTS}/{name} sees it quiet"
+            known.add(alert)
+    yield from _unprovoked(known, provoked, excused)
+
+
+def _unprovoked(
+    known: Collection[str], provoked: Collection[str], excused: Mapping[str, str]
+) -> Iterator[str]:
+    for alert in sorted(known):
+        if alert not in provoked and not excused.get(alert):
+            yield f"{TABLE}: {alert}: no provocation in TABLE, no reason in NOT_PROVOKED"
+        elif alert in provoked and alert in excused:
+            yield f"{TABLE}: {alert}: it is provoked, so NOT_PROVOKED must not name it"
+    for alert in sorted({*provoked, *excused} - set(known)):
+        yield f"{TABLE}: {alert}: no file of {RULES} has this alert"
 
 
 def _unread(place: str, rules: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -97,7 +119,7 @@ def _read(path: Path) -> Any:
 
 def main() -> int:
     """Print every problem; the exit code is 1 if there is one."""
-    found = list(problems(ROOT))
+    found = list(problems(ROOT, alert_table.provoked(), alert_table.NOT_PROVOKED))
     for line in found:
         print(line)
     return int(bool(found))

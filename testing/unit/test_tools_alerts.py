@@ -9,6 +9,7 @@ import pytest
 from testing.tools import alerts
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 RULE = """\
@@ -31,6 +32,12 @@ tests:
 """
 
 
+def problems(
+    top: Path, provoked: Sequence[str] = ("Down",), excused: Mapping[str, str] | None = None
+) -> list[str]:
+    return list(alerts.problems(top, provoked, excused or {}))
+
+
 @pytest.fixture
 def top(tmp_path: Path) -> Path:
     for path, text in (
@@ -45,7 +52,7 @@ def top(tmp_path: Path) -> Path:
 
 
 def test_a_complete_alert_is_fine(top: Path) -> None:
-    assert not list(alerts.problems(top))
+    assert not problems(top)
 
 
 @pytest.mark.parametrize(
@@ -67,19 +74,40 @@ def test_what_an_alert_lacks_is_named(
     file = top / path / "one.yml"
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new))
-    (line,) = alerts.problems(top)
+    (line,) = problems(top)
     assert line.startswith(f"{alerts.RULES}/one.yml: Down: ")
     assert problem in line
 
 
+@pytest.mark.parametrize(
+    ("provoked", "excused", "problem"),
+    [
+        ([], {}, "Down: no provocation"),
+        ([], {"Down": ""}, "Down: no provocation"),
+        (["Down"], {"Down": "it takes a day"}, "Down: it is provoked"),
+        (["Down", "Up"], {}, "Up: no file"),
+        (["Down"], {"Up": "it takes a day"}, "Up: no file"),
+    ],
+)
+def test_an_alert_is_provoked_or_has_a_reason(
+    top: Path, provoked: Sequence[str], excused: Mapping[str, str], problem: str
+) -> None:
+    (line,) = problems(top, provoked, excused)
+    assert line.startswith(f"{alerts.TABLE}: {problem}")
+
+
+def test_an_alert_with_a_reason_needs_no_provocation(top: Path) -> None:
+    assert not problems(top, [], {"Down": "it takes a day"})
+
+
 def test_alerts_without_tests_are_named(top: Path) -> None:
     (top / alerts.TESTS / "one.yml").unlink()
-    assert len(list(alerts.problems(top))) == 2
+    assert len(problems(top)) == 2
 
 
 def test_a_file_that_the_role_does_not_copy_is_named(top: Path) -> None:
     (top / alerts.ROLE / "vars/main.yml").write_text("_monitoring_alerts: []\n")
-    (line,) = alerts.problems(top)
+    (line,) = problems(top)
     assert "differ: one.yml" in line
 
 
@@ -95,7 +123,7 @@ def test_a_recording_rule_is_one_that_another_rule_reads(
     text = file.read_text().replace("expr: up == 0", "expr: site:up:sum == 0")
     record = f"    rules:\n      - {{record: '{name}', expr: sum(up)}}\n"
     file.write_text(text.replace("    rules:\n", record))
-    found = list(alerts.problems(top))
+    found = problems(top)
     assert found == (
         []
         if is_read

@@ -1,0 +1,108 @@
+"""State of jobs and daemons that an alert tells of, made out of the state that is there. Pure.
+
+A job that did not run for a day, or a check that found a corrupt pack, would take a day or a broken
+disk. Each function takes the record that the job wrote and the time, and returns the record that it
+would have written.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Data: TypeAlias = "dict[str, Any]"
+Change: TypeAlias = "Callable[[str, float], str]"
+"""Of the text of a file, by the time."""
+
+HOUR: Final = 3600
+DAY: Final = 24 * HOUR
+
+
+def document(change: Callable[[Data, float], Data]) -> Change:
+    """Return a change of the text of a JSON document out of one of its data."""
+
+    def changed(text: str, now: float) -> str:
+        return json.dumps(change(json.loads(text), now)) + "\n"
+
+    return changed
+
+
+def late_bundles(found: Data, now: float) -> Data:
+    """Bundle jobs that ended long ago, with a failure, and left repositories without bundles."""
+    return found | {
+        "started": now - 15 * HOUR - 60,
+        "ended": now - 15 * HOUR,
+        "failed": 1,
+        "incomplete": 1,
+        "repositories": found["covered"] + 1,
+    }
+
+
+def late_verification(found: Data, now: float) -> Data:
+    """Verification that found a corrupt repository, ended long ago, and has another one overdue."""
+    return found | {
+        "ended": now - 43 * HOUR,
+        "corrupt": 1,
+        "oldest": now - (found["days"] + 2) * DAY,
+    }
+
+
+def late_backup(found: Data, now: float) -> Data:
+    """Run of the backup that ended long ago and failed for a repository."""
+    ended = now - 27 * HOUR
+    return found | {"started": ended - 60, "ended": ended, "failed": {"e2e/backup": "no answer"}}
+
+
+def no_backup(_found: Data, _now: float) -> Data:
+    """State before the first run of the backup."""
+    return {}
+
+
+def late_drills(found: Data, now: float) -> Data:
+    """Drills of long ago, none of which restored its backup."""
+    late = {"time": now - 51 * HOUR, "error": "the restored repository differs"}
+    return {path: one | late for path, one in found.items()}
+
+
+def late_checks(found: Data, now: float) -> Data:
+    """Checks of packs of long ago, with a corrupt pack, and packs that none of them has read."""
+    late = {"time": now - 51 * HOUR, "since": now - 31 * DAY, "read": {}, "broken": ["0" * 64]}
+    return {host: one | late for host, one in found.items()}
+
+
+def late_probe(found: Data, now: float) -> Data:
+    """Probes of which the last one was minutes ago."""
+    last = max(time for time, _ in found["results"])
+    moved = min(0, now - 400 - last)
+    return found | {"results": [[time + moved, seconds] for time, seconds in found["results"]]}
+
+
+def late_page(found: Data, now: float) -> Data:
+    """Status page that was uploaded minutes ago."""
+    return found | {"uploaded": now - 1000}
+
+
+def silent_prober(found: Data, now: float) -> Data:
+    """Prober of clone bundles that wrote minutes ago."""
+    return found | {"written": now - 200}
+
+
+def dead_object(text: str, _now: float) -> str:
+    """Findings of a prober about a clone bundle that is missing in its store."""
+    return text + "https://unreachable.invalid/bundles/one.hg dead 404 Not Found\n"
+
+
+def other_push(text: str, _now: float) -> str:
+    """Push log whose last push came from another user."""
+    *lines, last = text.splitlines(keepends=True)
+    other = json.loads(last) | {"user": "unknown"}
+    text = json.dumps(other, sort_keys=True, separators=(",", ":"))
+    return "".join([*lines, text, "\n"])
+
+
+def damaged(text: str, _now: float) -> str:
+    """Document that ends in the middle."""
+    return text[: len(text) // 2]

@@ -1,0 +1,334 @@
+"""Provocations: for each alert a fault of the cluster that makes it fire.
+
+`./run-tests lint:alerts` refuses an alert that is in no provocation. `test_fault_alerts.py` begins
+all of a wave at once: they do not disturb each other.
+
+| kind | the alert fires because |
+| --- | --- |
+| FAULT | a part is broken |
+| RECORD | the record of a job or daemon tells of an old or bad run (`alert_records.py`) |
+| HISTORY | a part is broken, and Prometheus has values of the hours before it |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from testing.faults import alert_faults as faults
+from testing.faults import alert_records as records
+from testing.faults.alert_records import document
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.host import Host
+
+
+class Kind(StrEnum):
+    """The way in which a provocation makes alerts fire."""
+
+    FAULT = "fault"
+    RECORD = "record"
+    HISTORY = "history"
+
+
+class Place(StrEnum):
+    """A host of the cluster by its task; NONE for alerts on an objective of the whole service."""
+
+    NONE = ""
+    BROKER = "broker"
+    CACHE = "cdn"
+    DIRECTORY = "directory"
+    MIRROR = "mirror"
+    MONITOR = "monitoring"
+    PRIMARY = "ssh"
+    PROXY = "proxy"
+    STANDBY = "standby"
+    STORE = "objectstore"
+    SECOND_STORE = "second store"
+
+
+def host_of(cluster: Cluster, place: Place) -> Host:
+    """Return the host of a place. The standby is a mirror too, the second store prunes backups."""
+    match place:
+        case Place.STANDBY:
+            return cluster.all("ssh")[1]
+        case Place.MIRROR:
+            taken = cluster.all("ssh")
+            return next(host for host in cluster.all("web") if host not in taken)
+        case Place.SECOND_STORE:
+            return cluster.all("objectstore")[1]
+        case _:
+            return cluster.first(place.value)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An alert that fires, and the labels that it has beside its host."""
+
+    alert: str
+    place: Place
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def wanted(self, cluster: Cluster) -> dict[str, str]:
+        """Return its labels in this cluster."""
+        host = {"host": host_of(cluster, self.place).name} if self.place else {}
+        return {"alertname": self.alert} | host | dict(self.labels)
+
+
+@dataclass(frozen=True)
+class Provocation:
+    """A fault of a host, and the alerts that it makes fire."""
+
+    kind: Kind
+    wave: int
+    place: Place
+    fault: faults.Fault
+    shown: tuple[Shown, ...]
+    passes: str = ""
+    """Series that an alert reads over minutes or hours, which pass after the end of the fault."""
+
+
+BACKUP: Final = "/var/lib/hgfleet-backup"
+INTEGRITY: Final = "/var/lib/hgfleet-integrity/figures.json"
+
+_UNITS: Final = (
+    # Before the clones that fail: without the store their page is not uploaded.
+    Provocation(
+        Kind.FAULT,
+        1,
+        Place.STORE,
+        faults.stopped_unit("hgfleet-objectstore.service"),
+        (Shown("StoreDown", Place.STORE), Shown("EndpointDown", Place.PRIMARY)),
+    ),
+    Provocation(
+        Kind.RECORD,
+        1,
+        Place.MONITOR,
+        faults.record("/var/lib/hgfleet-probes/clone.json", document(records.late_page)),
+        (Shown("StatusPageStale", Place.MONITOR),),
+    ),
+    Provocation(
+        Kind.FAULT,
+        1,
+        Place.PROXY,
+        faults.failing_clones,
+        (
+            Shown("HttpsDown", Place.PROXY),
+            Shown("BudgetEndsFast", Place.NONE, {"objective": "clones"}),
+            Shown("BudgetEndsSlowly", Place.NONE, {"objective": "clones"}),
+        ),
+        passes="objective:failures:total",
+    ),
+    Provocation(
+        Kind.FAULT,
+        1,
+        Place.PRIMARY,
+        faults.stopped_unit("hgfleet-sshd.service"),
+        (
+            Shown("SshDown", Place.PRIMARY),
+            Shown("UnitDown", Place.PRIMARY, {"name": "hgfleet-sshd.service"}),
+        ),
+    ),
+    Provocation(
+        Kind.FAULT,
+        1,
+        Place.BROKER,
+        faults.stopped_unit("hgfleet-broker.service"),
+        (Shown("BrokerUnreachable", Place.PRIMARY),),
+    ),
+    Provocation(
+        Kind.FAULT,
+        1,
+        Place.MIRROR,
+        faults.stopped_unit("hgfleet-applier.service"),
+        (Shown("MirrorAway", Place.PRIMARY),),
+    ),
+    Provocation(
+        Kind.FAULT,
+        1,
+        Place.STANDBY,
+        faults.stopped_unit("slapd.service"),
+        (Shown("ReplicaNotInSync", Place.STANDBY),),
+    ),
+    Provocation(
+        Kind.FAULT,
+        1,
+        Place.CACHE,
+        faults.hung_host,
+        (Shown("HostDown", Place.CACHE), Shown("CacheDown", Place.CACHE)),
+    ),
+    Provocation(
+        Kind.FAULT,
+        1,
+        Place.MIRROR,
+        faults.failed_job,
+        (Shown("JobFailed", Place.MIRROR, {"name": "hgfleet-integrity.service"}),),
+    ),
+    Provocation(
+        Kind.FAULT,
+        1,
+        Place.STANDBY,
+        faults.drained,
+        (Shown("HostDrained", Place.STANDBY),),
+    ),
+    Provocation(
+        Kind.FAULT,
+        1,
+        Place.SECOND_STORE,
+        faults.ending_certificate,
+        (
+            Shown("CertificateEnds", Place.SECOND_STORE, {"file": "cert.pem"}),
+            Shown("ServedCertificateEnds", Place.SECOND_STORE),
+        ),
+    ),
+    Provocation(
+        Kind.FAULT,
+        1,
+        Place.MONITOR,
+        faults.undelivered,
+        (Shown("AlertsNotDelivered", Place.MONITOR),),
+        passes="alertmanager_notifications_failed_total",
+    ),
+    Provocation(
+        Kind.FAULT,
+        2,
+        Place.PRIMARY,
+        faults.closed_push_log,
+        (Shown("PushesNotPublished", Place.PRIMARY),),
+    ),
+    # After the other wave: without a broker the mirror compares nothing.
+    Provocation(
+        Kind.FAULT,
+        2,
+        Place.MIRROR,
+        faults.broken_mirror,
+        tuple(
+            Shown(alert, Place.MIRROR)
+            for alert in ("MirrorBehind", "ReplicationPaused", "RepositoryParked")
+        ),
+    ),
+)
+_DISKS: Final = (
+    Provocation(
+        Kind.HISTORY,
+        1,
+        Place.BROKER,
+        faults.full_disk,
+        tuple(
+            Shown(alert, Place.BROKER, {"device": faults.DISK_DEVICE})
+            for alert in ("DiskAlmostFull", "DiskFillsUp", "InodesAlmostUsed")
+        ),
+    ),
+)
+_METRICS: Final = (
+    Provocation(
+        Kind.FAULT, 1, Place.BROKER, faults.old_metrics, (Shown("MetricsStale", Place.BROKER),)
+    ),
+    Provocation(
+        Kind.FAULT, 1, Place.PROXY, faults.no_metrics, (Shown("MetricsMissing", Place.PROXY),)
+    ),
+    Provocation(
+        Kind.FAULT,
+        1,
+        Place.MIRROR,
+        faults.record(INTEGRITY, records.damaged),
+        (Shown("MetricsUnreadable", Place.MIRROR, {"source": "integrity"}),),
+    ),
+)
+_RECORDS: Final = (
+    Provocation(
+        Kind.RECORD,
+        1,
+        Place.PRIMARY,
+        faults.record("/var/lib/hgfleet-bundles/last-run.json", document(records.late_bundles)),
+        tuple(
+            Shown(alert, Place.PRIMARY)
+            for alert in (
+                "BundleRunMissing",
+                "BundlesFailing",
+                "BundlesIncomplete",
+                "BundlesMissing",
+            )
+        ),
+    ),
+    Provocation(
+        Kind.RECORD,
+        1,
+        Place.PRIMARY,
+        faults.record(INTEGRITY, document(records.late_verification)),
+        tuple(
+            Shown(alert, Place.PRIMARY)
+            for alert in ("RepositoryCorrupt", "VerificationMissing", "VerificationOverdue")
+        ),
+    ),
+    Provocation(
+        Kind.RECORD,
+        1,
+        Place.STANDBY,
+        faults.record(f"{BACKUP}/runs.json", document(records.late_backup)),
+        (Shown("BackupMissing", Place.STANDBY), Shown("BackupIncomplete", Place.STANDBY)),
+    ),
+    Provocation(
+        Kind.RECORD,
+        1,
+        Place.STANDBY,
+        faults.record(f"{BACKUP}/drills.json", document(records.late_drills)),
+        (Shown("DrillFailed", Place.STANDBY), Shown("DrillMissing", Place.STANDBY)),
+    ),
+    Provocation(
+        Kind.RECORD,
+        1,
+        Place.DIRECTORY,
+        faults.record(f"{BACKUP}/runs.json", document(records.no_backup)),
+        (Shown("BackupNeverRan", Place.DIRECTORY),),
+    ),
+    Provocation(
+        Kind.RECORD,
+        1,
+        Place.SECOND_STORE,
+        faults.record(f"{BACKUP}/packs.json", document(records.late_checks)),
+        tuple(
+            Shown(alert, Place.SECOND_STORE)
+            for alert in ("PacksCorrupt", "PacksNotChecked", "PacksUnread")
+        ),
+    ),
+    Provocation(
+        Kind.RECORD,
+        1,
+        Place.MIRROR,
+        faults.ended_daemon(
+            "hgfleet-steering.service",
+            "/run/hgfleet-steering",
+            {
+                "health.json": document(records.silent_prober),
+                "health.objects": records.dead_object,
+            },
+        ),
+        (Shown("ProberSilent", Place.MIRROR), Shown("BundlesDead", Place.MIRROR)),
+    ),
+    # After the other wave: without probes no page is stale.
+    Provocation(
+        Kind.RECORD,
+        2,
+        Place.MONITOR,
+        faults.together(
+            faults.stopped_unit("hgfleet-probes.timer"),
+            faults.record("/var/lib/hgfleet-probes/clone.json", document(records.late_probe)),
+        ),
+        (Shown("ProbesStopped", Place.MONITOR),),
+    ),
+)
+
+TABLE: Final = (*_UNITS, *_DISKS, *_METRICS, *_RECORDS)
+
+NOT_PROVOKED: Final[Mapping[str, str]] = {}
+"""Alerts that no test provokes, each with the reason."""
+
+
+def provoked() -> list[str]:
+    """Return the names of the alerts that are provoked."""
+    return [shown.alert for one in TABLE for shown in one.shown]

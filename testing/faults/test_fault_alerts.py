@@ -1,0 +1,153 @@
+"""Every alert fires when its fault is there, names its host, and ends after the fault.
+
+The faults are in `alert_table.py`. A second Prometheus watches them, in which no rule waits for
+longer than seconds (`alert_watch.py`).
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import yaml
+
+from testing.e2e.command import wait_until
+from testing.e2e.mirrors import mirrors_of, wait_for_use
+from testing.faults import alert_config
+from testing.faults.alert_faults import (
+    CHANGED,
+    CLOSED,
+    DISK,
+    DISK_DEVICE,
+    DISK_MIB,
+    UNREADABLE,
+    Scene,
+    hung_host,
+    push_log,
+    small_disk,
+)
+from testing.faults.alert_table import BACKUP, INTEGRITY, TABLE, Place, Provocation, host_of
+from testing.faults.alert_watch import CONFIG, watch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.host import Host
+
+SECONDS: Final = 120
+"""Until alerts fire or end: the daemons' timers of 30 s, the next reads, and a busy machine."""
+
+PASS_SECONDS: Final = 15
+"""Between two times at which old values pass, so that a fault that goes on would be seen."""
+
+RECORDS: Final = (
+    (Place.PRIMARY, "/var/lib/hgfleet-bundles/last-run.json", "hgfleet-bundles.service"),
+    (Place.PRIMARY, INTEGRITY, "hgfleet-integrity.service"),
+    (Place.MIRROR, INTEGRITY, "hgfleet-integrity.service"),
+    (Place.STANDBY, f"{BACKUP}/runs.json", "hgfleet-backup.service"),
+    (Place.STANDBY, f"{BACKUP}/drills.json", "hgfleet-backup-drill.service"),
+    (Place.DIRECTORY, f"{BACKUP}/runs.json", "hgfleet-backup.service"),
+    (Place.SECOND_STORE, f"{BACKUP}/packs.json", "hgfleet-backup-prune.service"),
+)
+"""Records that provocations change, and the job that writes each."""
+
+
+@pytest.fixture(scope="module")
+def scene(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """Begin to watch a cluster on which each job has run."""
+    for place, file, unit in RECORDS:
+        host = host_of(cluster, place)
+        if host.run("test", "-s", file).code != 0:
+            host.systemctl("start", unit).ok()
+    with_push_logs(cluster, tmp_path_factory.mktemp("pushes"))
+    # Its last run may have met a store that another test stopped.
+    host_of(cluster, Place.PRIMARY).systemctl("start", "hgfleet-bundles.service")
+    monitor, broker = cluster.first("monitoring"), cluster.first("broker")
+    with small_disk(broker), watch(monitor, history_of_disk(monitor, broker)) as watching:
+        yield Scene(cluster, watching)
+
+
+def with_push_logs(cluster: Cluster, folder: Path) -> None:
+    """Push to repositories of which no push is known yet."""
+    primary, alice = cluster.first("ssh"), cluster.person("alice")
+    for repository in (UNREADABLE, CHANGED, *CLOSED):
+        if primary.run("test", "-s", push_log(repository)).code != 0:
+            work = alice.clone(alice.ssh_url(repository), folder / repository.replace("/", "-"))
+            work.commit("alerts.txt", uuid.uuid4().bytes, "the first push")
+            work.hg("push").ok()
+
+
+def history_of_disk(monitor: Host, host: Host) -> Iterator[str]:
+    config = yaml.safe_load(monitor.shell(f"cat {CONFIG}"))
+    labels = {
+        "device": DISK_DEVICE,
+        "fstype": "overlay",
+        "host": host.name,
+        "instance": alert_config.instance(config, host.name),
+        "job": "hosts",
+        "mountpoint": DISK,
+    }
+    return alert_config.disk_history(labels, DISK_MIB * 1024 * 1024, time.time())
+
+
+def write_metrics(cluster: Cluster, provocations: Sequence[Provocation]) -> None:
+    """Write the metrics of hosts now that would follow within the 30 s of their timers."""
+    places = {place for one in provocations for place in (one.place, *(s.place for s in one.shown))}
+    hung = {one.place for one in provocations if one.fault is hung_host}
+    for place in sorted(places - hung - {Place.NONE}):
+        host = host_of(cluster, place)
+        # Where the timer is stopped, the missing metrics are the fault.
+        if host.systemctl("is-active", "hgfleet-metrics.timer").code == 0:
+            host.systemctl("start", "hgfleet-metrics.service").ok()
+
+
+def matches(active: Sequence[Mapping[str, str]], wanted: Mapping[str, str], *states: str) -> bool:
+    return any(one["state"] in states and wanted.items() <= one.items() for one in active)
+
+
+def sees(scene: Scene, wanted: Sequence[Mapping[str, str]], *, firing: bool) -> bool:
+    """Whether all alerts fire, or none is even pending; an error names the others."""
+    active = scene.watch.alerts()
+    if firing:
+        wrong = [one for one in wanted if not matches(active, one, "firing")]
+    else:
+        wrong = [one for one in wanted if matches(active, one, "firing", "pending")]
+    assert not wrong, f"{len(wrong)} of {len(wanted)} do not: {wrong}"
+    return True
+
+
+@pytest.mark.disruptive
+@pytest.mark.slow
+@pytest.mark.parametrize("wave", sorted({one.wave for one in TABLE}))
+def test_every_alert_fires_with_its_fault_and_ends_after_it(scene: Scene, wave: int) -> None:
+    cluster = scene.cluster
+    chosen = [one for one in TABLE if one.wave == wave]
+    wanted = [shown.wanted(cluster) for one in chosen for shown in one.shown]
+
+    next_pass = time.monotonic()
+
+    def have_ended() -> bool:
+        nonlocal next_pass
+        if time.monotonic() >= next_pass:
+            next_pass = time.monotonic() + PASS_SECONDS
+            for series in filter(None, (one.passes for one in chosen)):
+                scene.watch.forget(series)
+        return sees(scene, wanted, firing=False)
+
+    wait_until("the alerts are quiet", lambda: sees(scene, wanted, firing=False), SECONDS)
+    with ExitStack() as stack:
+        for one in chosen:
+            stack.enter_context(one.fault(scene, host_of(cluster, one.place)))
+        write_metrics(cluster, chosen)
+        wait_until("the alerts fire", lambda: sees(scene, wanted, firing=True), SECONDS, 1)
+    # The next clone of the probes brings the status page up to date.
+    cluster.first("monitoring").systemctl("start", "hgfleet-probes.service").ok()
+    write_metrics(cluster, chosen)
+    wait_until("the alerts end", have_ended, SECONDS, 1)
+    for host in mirrors_of(cluster):
+        wait_for_use(cluster, host)
