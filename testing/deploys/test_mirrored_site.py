@@ -81,7 +81,7 @@ def test_clients_do_not_notice_a_release_on_all_hosts(
         done = site.deploy("--yes", "--no-plan", "--release", str(upgrade)).ok()
         clients.wait_for_more()
     print(clients.said, done.stdout[-2000:], sep="\n")
-    assert clients.failed == []
+    assert not clients.failed, "\n".join(clients.failed)
     primary = site.first("ssh")
     held = re.search(rf"^{re.escape(primary)} .* (\d+\.\d+) s$", done.stdout, re.MULTILINE)
     assert held, done
@@ -101,7 +101,7 @@ def test_clients_do_not_notice_that_mirrors_restart_for_debian(
         done = site.deploy("--yes", "--upgrade-os", "--limit", ",".join(mirrors)).ok()
         clients.wait_for_more()
     print(clients.said, done.stdout[-2000:], sep="\n")
-    assert clients.failed == []
+    assert not clients.failed, "\n".join(clients.failed)
     after = {host: site.booted_at(host) for host in site.hosts}
     assert {host for host in site.hosts if after[host] != before[host]} == set(mirrors)
     require_whole(site, service, version_of(upgrade))
@@ -127,7 +127,7 @@ def test_clients_who_trust_both_do_not_notice_a_new_ca(
         trusted.write_text(new)
         clients.wait_for_more()
     print(clients.said)
-    assert clients.failed == []
+    assert not clients.failed, "\n".join(clients.failed)
     assert new != former
     assert {site.on(host, "cat /etc/hgfleet/tls/ca.pem") for host in site.hosts} == {new}
     require_whole(site, service, version_of(upgrade))
@@ -152,7 +152,7 @@ def test_a_mirror_that_dies_while_it_is_changed_is_named_and_the_next_run_goes_o
     assert run.returncode == 1, told
     assert f"{dying.name} failed: " in told, told
     assert f"{dying.name} stay drained" in told, told
-    assert clients.failed == []
+    assert not clients.failed, "\n".join(clients.failed)
     primary = site.first("ssh")
     assert site.on(primary, "basename $(readlink /opt/hgfleet/current)").strip() == version_of(
         upgrade
