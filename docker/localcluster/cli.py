@@ -111,7 +111,6 @@ def command_build(arguments: argparse.Namespace) -> int:
         release.older_clients()
         images.ensure_client()
         images.ensure_blank()
-        images.ensure_prepared()
         if shutil.which("chromium") is None:
             bootstrap.ensure_debian_packages(["chromium"], "testing pages in a browser")
     return 0

@@ -97,7 +97,6 @@ def for_role_tests(cluster: Settings, built: Release) -> dict[str, str]:
         "HGFLEET_CLUSTER_STATE": str(state),
         "HGFLEET_KEYS": str(state / "keys"),
         "HGFLEET_BASE_IMAGE": images.ensure_base(),
-        "HGFLEET_PREPARED_IMAGE": images.ensure_prepared(),
     }
 
 

@@ -121,16 +121,13 @@ def _pull() -> bool:
     return done.returncode == 0
 
 
-def _commit_with_packages(
-    parent: str, packages: Sequence[str], image: str, *, keeps_lists: bool = False
-) -> None:
+def _commit_with_packages(parent: str, packages: Sequence[str], image: str) -> None:
     """Install Debian packages on top of `parent` and name the result `image`."""
     script = (
         "set -e; export DEBIAN_FRONTEND=noninteractive; apt-get -qq update; "
-        'apt-get -qq install --yes --no-install-recommends "$@" >/dev/null; apt-get clean'
+        'apt-get -qq install --yes --no-install-recommends "$@" >/dev/null; apt-get clean; '
+        "rm -rf /var/lib/apt/lists/*"
     )
-    if not keeps_lists:
-        script += "; rm -rf /var/lib/apt/lists/*"
     container = run(
         ["docker", "create", parent, "sh", "-c", script, "sh", *packages],
         what="Creating a container",
@@ -173,25 +170,12 @@ def ensure_blank() -> str:
     )
 
 
-def ensure_prepared() -> str:
-    """Return the name of the image of scenarios' hosts: the base image with what every role needs.
-
-    It keeps the lists of apt for an hour, so that the hosts need not read them either.
-    """
-    return _ensure_with_packages(
-        "prepared",
-        "docker/prepared-packages.txt",
-        "adding the packages of the roles base and release for tests of other roles",
-        keeps_lists=True,
-    )
-
-
-def _ensure_with_packages(name: str, listed: str, said: str, *, keeps_lists: bool = False) -> str:
+def _ensure_with_packages(name: str, listed: str, said: str) -> str:
     """Return the name of the base image with the packages that a file lists."""
     base = ensure_base()
     packages = ROOT / listed
     image = f"{PREFIX}/{name}:{content_key([base.encode(), packages.read_bytes()])}"
     if not exists(image):
         with Step("image", said):
-            _commit_with_packages(base, read_packages(packages), image, keeps_lists=keeps_lists)
+            _commit_with_packages(base, read_packages(packages), image)
     return image

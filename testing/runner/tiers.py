@@ -176,24 +176,11 @@ def roles(words: str, only: Only = None) -> list[Step]:
             name,
             tool("molecule", "test"),
             cwd=ROOT / "ansible/roles" / name,
-            env={
-                **env,
-                "HGFLEET_ROLE_IMAGE": env[image_of(name)],
-                "MOLECULE_EPHEMERAL_DIRECTORY": str(notes / name),
-            },
+            env={**env, "MOLECULE_EPHEMERAL_DIRECTORY": str(notes / name)},
             undo=tool("molecule", "destroy"),
         )
         for name in chosen
     ]
-
-
-def image_of(scenario: str) -> str:
-    """Return the variable with the image of a scenario's hosts.
-
-    The packages that the roles base and release install on every host are in the image of all
-    scenarios but theirs: to install them on each host takes a third of the tier's time.
-    """
-    return "HGFLEET_BASE_IMAGE" if scenario in ("base", "release") else "HGFLEET_PREPARED_IMAGE"
 
 
 HOSTS_AT_A_TIME: Final = 8

@@ -283,7 +283,6 @@ def test_build_makes_images_and_release_and_no_host(
         (release, "older_clients"),
         (images, "ensure_client"),
         (images, "ensure_blank"),
-        (images, "ensure_prepared"),
     ):
         monkeypatch.setattr(module, name, lambda name=name: made.append(name))
     monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/chromium")
@@ -294,7 +293,7 @@ def test_build_makes_images_and_release_and_no_host(
     assert made == ["ensure_engine", "ensure"]
     assert (no_cluster / "settings.json").exists(), "roles and the cluster share one"
     assert cli.main(["build", "--tests"]) == 0
-    kinds = ["ensure_client", "ensure_blank", "ensure_prepared"]
+    kinds = ["ensure_client", "ensure_blank"]
     assert made[2:] == ["ensure_engine", "ensure", "older_clients", *kinds]
 
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from typing import TYPE_CHECKING
 
 import bootstrap
 import pytest
-import yaml
 from localcluster import cluster, images, inotify, release, settings, snapshots
 from localcluster.release import Release
 from localcluster.settings import Settings
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-ROLES = bootstrap.ROOT / "ansible/roles"
 
 CLUSTER = Settings("hgfleet-abc123", "10.213.20", 21000, "an identity")
 
@@ -96,25 +92,6 @@ def test_the_lists_in_the_repository_name_packages(name: str) -> None:
     assert len(set(found)) == len(found)
 
 
-def test_a_prepared_host_has_the_packages_that_base_and_release_install_and_no_others() -> None:
-    files = ("base/defaults", "base/vars", "release/vars")
-    base, own, of_release = (
-        yaml.safe_load((ROLES / name / "main.yml").read_text("utf-8")) for name in files
-    )
-    installed = {
-        *base["base_packages"],
-        *re.findall(r"'([a-z0-9-]+)'", own["_base_packages"]),
-        *of_release["_release_packages"],
-    }
-
-    docker = bootstrap.ROOT / "docker"
-    bare, prepared = (
-        set(images.read_packages(docker / name))
-        for name in ("packages.txt", "prepared-packages.txt")
-    )
-    assert prepared == installed - bare
-
-
 # --- snapshots --------------------------------------------------------------------------------
 
 
@@ -122,7 +99,6 @@ def test_a_prepared_host_has_the_packages_that_base_and_release_install_and_no_o
 def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Release:
     """Return a release; the base image has a name of its own."""
     monkeypatch.setattr(images, "ensure_base", lambda: "hgfleet/base:1")
-    monkeypatch.setattr(images, "ensure_prepared", lambda: "hgfleet/prepared:1")
     monkeypatch.setattr(cluster, "STATE", tmp_path)
     monkeypatch.setattr(snapshots, "STATE", tmp_path)
     return Release("0.1.0-1", tmp_path / "release.tar.gz", tmp_path / "versitygw-1")
@@ -205,8 +181,6 @@ def test_role_tests_run_beside_the_cluster_and_not_in_it(
         assert env[name] != own[name], name
     assert env["HGFLEET_KEYS"] == f"{env['HGFLEET_CLUSTER_STATE']}/keys"
     assert env["HGFLEET_RELEASE_VERSION"] == own["HGFLEET_RELEASE_VERSION"] == "0.1.0-1"
-    assert env["HGFLEET_BASE_IMAGE"] == "hgfleet/base:1"
-    assert env["HGFLEET_PREPARED_IMAGE"] == "hgfleet/prepared:1"
 
 
 def test_lines_of_a_play_that_are_shown_as_progress() -> None:
