@@ -13,13 +13,15 @@ import struct
 import subprocess
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from hgfleet.core.errors import HgfleetError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from hgfleet.core.owner import Owner
 
 MAX_ERROR: Final = 2000
 """Characters of hg's error that are repeated; the last ones."""
@@ -46,7 +48,7 @@ class _Server:
     """One `hg serve --cmdserver pipe`. Not for two threads at once."""
 
     def __init__(
-        self, executable: Path, environment: dict[str, str], user: User | None, umask: int
+        self, executable: Path, environment: dict[str, str], owner: Owner | None, umask: int
     ) -> None:
         self.commands = 0
         try:
@@ -58,9 +60,9 @@ class _Server:
                 stderr=subprocess.DEVNULL,
                 cwd="/",
                 umask=umask,
-                user=user.uid if user else None,
-                group=user.gid if user else None,
-                extra_groups=[] if user else None,
+                user=owner.uid if owner else None,
+                group=owner.gid if owner else None,
+                extra_groups=[] if owner else None,
             )
         except OSError as error:
             raise HgError(f"{executable}: cannot run hg ({error.strerror})") from error
@@ -118,24 +120,17 @@ class _Server:
         return self._process.wait()
 
 
-class User(NamedTuple):
-    """The ids of a user and a group of this host."""
-
-    uid: int
-    gid: int
-
-
 @dataclass
 class Hg:
     """How to run hg: the executable and its HGRCPATH (configuration of no user, no repository).
 
     For any number of threads: as many servers run as there are commands at the same time. Root
-    can have them run as another `user`, in the group of that user and in no other.
+    can have them run as the `owner` of the repositories, who is then in that group and no other.
     """
 
     executable: Path
     hgrc: Path
-    user: User | None = None
+    owner: Owner | None = None
     umask: int = UNCHANGED
     person: str = ""
     """Whom hooks and logs of hg name, as HGFLEET_USER; may be empty."""
@@ -144,7 +139,7 @@ class Hg:
 
     def environment(self) -> dict[str, str]:
         """Return the environment of every hg that is started here."""
-        names = ("PATH",) if self.user else ("PATH", "TMPDIR", "HOME")
+        names = ("PATH",) if self.owner else ("PATH", "TMPDIR", "HOME")
         kept = {name: os.environ[name] for name in names if name in os.environ}
         if self.person:
             kept["HGFLEET_USER"] = self.person
@@ -157,7 +152,7 @@ class Hg:
         """
         with self._lock:
             server = self._idle.pop() if self._idle else None
-        server = server or _Server(self.executable, self.environment(), self.user, self.umask)
+        server = server or _Server(self.executable, self.environment(), self.owner, self.umask)
         healthy = False
         try:
             code, output, errors = server.run(["--noninteractive", *map(str, arguments)])

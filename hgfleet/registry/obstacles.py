@@ -12,7 +12,7 @@ from hgfleet.registry import owned_files
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hgfleet.registry.owned_files import Owner
+    from hgfleet.core.owner import Owner
 
 
 class Obstacle(str):

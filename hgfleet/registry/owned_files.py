@@ -12,10 +12,10 @@ import grp
 import os
 import pwd
 import stat
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.core.errors import HostError
+from hgfleet.core.owner import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,14 +24,6 @@ if TYPE_CHECKING:
 UMASK: Final = 0o027
 
 OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """The user and group that repositories belong to."""
-
-    uid: int
-    gid: int
 
 
 def owner(user: str, group: str) -> Owner:

@@ -23,14 +23,13 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.core import files, paths
 from hgfleet.core.errors import HostError, RegistryError
-from hgfleet.hg.command_server import Hg, HgError, User
+from hgfleet.hg.command_server import Hg, HgError
 from hgfleet.registry import dynamic_update, hgrc, moves, obstacles, owned_files, user_repositories
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.obstacles import Obstacle
 from hgfleet.registry.owned_files import (
     OPEN_FOLDER,
     UMASK,
-    Owner,
     as_owner,
     exists,
     read_link,
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
+    from hgfleet.core.owner import Owner
     from hgfleet.registry.model import Registry, Repository
     from hgfleet.registry.user_repositories import Dynamic
 
@@ -123,11 +123,10 @@ class _Run:
         self.diff = diff
         self.say = say
         self.changed = 0
-        is_root = os.geteuid() == 0
         self.hg = Hg(
             Path(target.hg or Path(sys.executable).with_name("hg")),
             target.hgrc,
-            user=User(target.owner.uid, target.owner.gid) if is_root else None,
+            owner=target.owner if os.geteuid() == 0 else None,
             umask=UMASK,
             person="operator:registry-apply",
         )

@@ -56,8 +56,8 @@ def missing(context: Context, path: str) -> AccessDeniedError:
 
 def configure_at(context: Context, repository: Repository, place: Path) -> None:
     """Write the configuration of a repository that is at this place."""
+    from hgfleet.core.owner import Owner
     from hgfleet.registry import provision
-    from hgfleet.registry.owned_files import Owner
 
     target = provision.Target(
         root=Path(context.root),

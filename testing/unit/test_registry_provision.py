@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.core.errors import HostError
+from hgfleet.core.owner import Owner
 from hgfleet.registry import dynamic_update, user_repositories
 from hgfleet.registry.compiled import load_compiled
-from hgfleet.registry.owned_files import Owner, owner
+from hgfleet.registry.owned_files import owner
 from hgfleet.registry.provision import Target, apply
 from hgfleet.registry.schema import parse
 from hgfleet.registry.yaml_tree import RegistrySourceError
@@ -32,7 +33,7 @@ repositories:
   team/tool: {description: A tool, push: [maintainers, team], publishing: false, bundles: [zstd]}
 """
 
-# As little of hg's command server as `registry apply` needs, five times as fast as the real one.
+# As little of hg's command server as `registry apply` needs.
 # A line of a test says more about what `init -- PLACE` does.
 FAKE_HG = """\
 #!/usr/bin/env -S python3 -IS

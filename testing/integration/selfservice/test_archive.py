@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.core.errors import HostError
+from hgfleet.core.owner import Owner
 from hgfleet.core.paths import MANIFESTS
 from hgfleet.registry import provision
 from hgfleet.registry.model import Registry, Settings
-from hgfleet.registry.owned_files import Owner
 
 if TYPE_CHECKING:
     from testing.integration.selfservice.site import SelfserviceSite
