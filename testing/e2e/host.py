@@ -45,6 +45,10 @@ class Host:
         """Return the output of a shell script that must succeed."""
         return self.run("sh", "-ec", script).ok().stdout
 
+    def write(self, file: str, text: str) -> None:
+        """Replace the content of a file; owner and mode stay."""
+        self.run("sh", "-ec", f"cat >{shlex.quote(file)}", stdin=text).ok()
+
     def systemctl(self, *words: str) -> Result:
         """Run systemctl."""
         return self.run("systemctl", *words)

@@ -13,6 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from testing.e2e.status import probe
 from testing.faults import support
 from testing.faults.alert_records import other_push
 
@@ -81,13 +82,13 @@ def record(file: str, change: Change) -> Fault:
         before = host.shell(f"cat {file}")
         after = change(before, time.time())
         assert after != before, f"{host.name}: {file} stays {before}"
-        write(host, file, after)
+        host.write(file, after)
         try:
             yield
         finally:
             # A newer record of the job itself stays.
             if host.shell(f"cat {file}") == after:
-                write(host, file, before)
+                host.write(file, before)
 
     return fault
 
@@ -103,7 +104,7 @@ def ended_daemon(unit: str, folder: str, changes: Mapping[str, Change]) -> Fault
             # systemd has removed the folder with the unit.
             host.shell(f"install -d -m 755 {folder}")
             for name, change in changes.items():
-                write(host, f"{folder}/{name}", change(before[name], time.time()))
+                host.write(f"{folder}/{name}", change(before[name], time.time()))
             yield
         finally:
             host.shell(f"rm -rf {folder}")
@@ -139,7 +140,7 @@ def failed_job(_scene: Scene, host: Host) -> Iterator[None]:
     folder = f"/run/systemd/system/{unit}.d"
     host.shell(f"mkdir -p {folder}")
     try:
-        write(host, f"{folder}/alert.conf", "[Service]\nExecStartPre=/bin/false\n")
+        host.write(f"{folder}/alert.conf", "[Service]\nExecStartPre=/bin/false\n")
         host.systemctl("daemon-reload").ok()
         assert host.systemctl("start", unit).code != 0
         yield
@@ -193,7 +194,7 @@ def failing_clones(scene: Scene, host: Host) -> Iterator[None]:
         monitor = scene.cluster.first("monitoring")
         for _ in range(4):
             # The job ends well after a clone that failed; the timer may run it meanwhile.
-            monitor.systemctl("start", "hgfleet-probes.service").ok()
+            probe(monitor)
         yield
 
 
@@ -251,11 +252,11 @@ def ending_certificate(scene: Scene, host: Host) -> Iterator[None]:
     before = host.shell(f"cat {file}")
     pki = Path(scene.cluster.env["HGFLEET_CA_CERT"]).parent
     try:
-        write(host, file, ending(before, pki, days=5))
+        host.write(file, ending(before, pki, days=5))
         host.systemctl("restart", unit).ok()
         yield
     finally:
-        write(host, file, before)
+        host.write(file, before)
         host.systemctl("restart", unit).ok()
 
 
@@ -305,7 +306,7 @@ def small_disk(host: Host) -> Iterator[None]:
             mkdir {DISK_BELOW}/lower {DISK_BELOW}/upper {DISK_BELOW}/work
             mount -t overlay -o {layers} {DISK_DEVICE} {DISK}""")
         text = f"[Service]\nExecStart=\nExecStart={command} {option}\n"
-        write(host, f"{drop_in}/alert.conf", text)
+        host.write(f"{drop_in}/alert.conf", text)
         # A unit sees the mounts that were there at its start.
         _restart_exporter(host)
         yield
@@ -354,8 +355,3 @@ def full_disk(_scene: Scene, host: Host) -> Iterator[None]:
         yield
     finally:
         host.shell(f"rm -f {DISK}/*")
-
-
-def write(host: Host, file: str, text: str) -> None:
-    """Replace the content of a file; owner and mode stay."""
-    host.run("sh", "-ec", f"cat >{file}", stdin=text).ok()

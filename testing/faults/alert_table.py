@@ -92,6 +92,10 @@ class Provocation:
     """Series that an alert reads over minutes or hours, which pass after the end of the fault."""
 
 
+def _on(place: Place, *alerts: str, **labels: str) -> tuple[Shown, ...]:
+    return tuple(Shown(alert, place, labels) for alert in alerts)
+
+
 BACKUP: Final = "/var/lib/hgfleet-backup"
 INTEGRITY: Final = "/var/lib/hgfleet-integrity/figures.json"
 
@@ -159,7 +163,7 @@ _UNITS: Final = (
         1,
         Place.CACHE,
         faults.hung_host,
-        (Shown("HostDown", Place.CACHE), Shown("CacheDown", Place.CACHE)),
+        _on(Place.CACHE, "HostDown", "CacheDown"),
     ),
     Provocation(
         Kind.FAULT,
@@ -206,10 +210,7 @@ _UNITS: Final = (
         2,
         Place.MIRROR,
         faults.broken_mirror,
-        tuple(
-            Shown(alert, Place.MIRROR)
-            for alert in ("MirrorBehind", "ReplicationPaused", "RepositoryParked")
-        ),
+        _on(Place.MIRROR, "MirrorBehind", "ReplicationPaused", "RepositoryParked"),
     ),
 )
 _DISKS: Final = (
@@ -218,9 +219,12 @@ _DISKS: Final = (
         1,
         Place.BROKER,
         faults.full_disk,
-        tuple(
-            Shown(alert, Place.BROKER, {"device": faults.DISK_DEVICE})
-            for alert in ("DiskAlmostFull", "DiskFillsUp", "InodesAlmostUsed")
+        _on(
+            Place.BROKER,
+            "DiskAlmostFull",
+            "DiskFillsUp",
+            "InodesAlmostUsed",
+            device=faults.DISK_DEVICE,
         ),
     ),
 )
@@ -245,14 +249,12 @@ _RECORDS: Final = (
         1,
         Place.PRIMARY,
         faults.record("/var/lib/hgfleet-bundles/last-run.json", document(records.late_bundles)),
-        tuple(
-            Shown(alert, Place.PRIMARY)
-            for alert in (
-                "BundleRunMissing",
-                "BundlesFailing",
-                "BundlesIncomplete",
-                "BundlesMissing",
-            )
+        _on(
+            Place.PRIMARY,
+            "BundleRunMissing",
+            "BundlesFailing",
+            "BundlesIncomplete",
+            "BundlesMissing",
         ),
     ),
     Provocation(
@@ -260,24 +262,21 @@ _RECORDS: Final = (
         1,
         Place.PRIMARY,
         faults.record(INTEGRITY, document(records.late_verification)),
-        tuple(
-            Shown(alert, Place.PRIMARY)
-            for alert in ("RepositoryCorrupt", "VerificationMissing", "VerificationOverdue")
-        ),
+        _on(Place.PRIMARY, "RepositoryCorrupt", "VerificationMissing", "VerificationOverdue"),
     ),
     Provocation(
         Kind.RECORD,
         1,
         Place.STANDBY,
         faults.record(f"{BACKUP}/runs.json", document(records.late_backup)),
-        (Shown("BackupMissing", Place.STANDBY), Shown("BackupIncomplete", Place.STANDBY)),
+        _on(Place.STANDBY, "BackupMissing", "BackupIncomplete"),
     ),
     Provocation(
         Kind.RECORD,
         1,
         Place.STANDBY,
         faults.record(f"{BACKUP}/drills.json", document(records.late_drills)),
-        (Shown("DrillFailed", Place.STANDBY), Shown("DrillMissing", Place.STANDBY)),
+        _on(Place.STANDBY, "DrillFailed", "DrillMissing"),
     ),
     Provocation(
         Kind.RECORD,
@@ -291,10 +290,7 @@ _RECORDS: Final = (
         1,
         Place.SECOND_STORE,
         faults.record(f"{BACKUP}/packs.json", document(records.late_checks)),
-        tuple(
-            Shown(alert, Place.SECOND_STORE)
-            for alert in ("PacksCorrupt", "PacksNotChecked", "PacksUnread")
-        ),
+        _on(Place.SECOND_STORE, "PacksCorrupt", "PacksNotChecked", "PacksUnread"),
     ),
     Provocation(
         Kind.RECORD,
@@ -308,7 +304,7 @@ _RECORDS: Final = (
                 "health.objects": records.dead_object,
             },
         ),
-        (Shown("ProberSilent", Place.MIRROR), Shown("BundlesDead", Place.MIRROR)),
+        _on(Place.MIRROR, "ProberSilent", "BundlesDead"),
     ),
     # After the other wave: without probes no page is stale.
     Provocation(

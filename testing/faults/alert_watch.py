@@ -114,7 +114,7 @@ def watch(host: Host, history: Iterable[str]) -> Iterator[Watch]:
         _write(host, f"{FOLDER}/prometheus.yml", changed)
         _write(host, f"{FOLDER}/alertmanager.yml", alert_config.delivering())
         text = "\n".join(history) + "\n"
-        host.run("sh", "-ec", f"cat >{FOLDER}/history", stdin=text).ok()
+        host.write(f"{FOLDER}/history", text)
         host.shell(f"promtool tsdb create-blocks-from openmetrics {FOLDER}/history {FOLDER}/data")
         host.shell(f"chown -R prometheus: {FOLDER}")
         found = Watch(host)
@@ -155,8 +155,7 @@ def _unit(name: str) -> list[str]:
 
 
 def _write(host: Host, file: str, content: Mapping[str, Any]) -> None:
-    text = yaml.safe_dump(dict(content), sort_keys=False)
-    host.run("sh", "-ec", f"cat >{file}", stdin=text).ok()
+    host.write(file, yaml.safe_dump(dict(content), sort_keys=False))
 
 
 def _remove(host: Host) -> None:

@@ -16,6 +16,7 @@ import yaml
 
 from testing.e2e.command import wait_until
 from testing.e2e.mirrors import mirrors_of, wait_for_use
+from testing.e2e.status import probe
 from testing.faults import alert_config
 from testing.faults.alert_faults import (
     CHANGED,
@@ -146,7 +147,7 @@ def test_every_alert_fires_with_its_fault_and_ends_after_it(scene: Scene, wave: 
         write_metrics(cluster, chosen)
         wait_until("the alerts fire", lambda: sees(scene, wanted, firing=True), SECONDS, 1)
     # The next clone of the probes brings the status page up to date.
-    cluster.first("monitoring").systemctl("start", "hgfleet-probes.service").ok()
+    probe(cluster.first("monitoring"))
     write_metrics(cluster, chosen)
     wait_until("the alerts end", have_ended, SECONDS, 1)
     for host in mirrors_of(cluster):
