@@ -299,8 +299,7 @@ PARALLEL: Final = {
 """Tiers whose steps do not disturb each other, and how many of them run at a time.
 
 A scenario waits for the network, boots and restarts a third of its time, tests of a host on the
-cluster for its timers and caches. A step that is `alone`
-runs by itself.
+cluster for its timers and caches. A step that is `alone` runs by itself.
 """
 
 BESIDE: Final = {"roles": ("e2e", "faults")}
@@ -317,9 +316,8 @@ def jobs(tier: str, asked: int | None, *, is_alone: bool) -> int:
     """
     if tier not in PARALLEL:
         return 1
-    if asked or is_alone or tier not in BESIDE:
-        return asked or PARALLEL[tier]
-    return max(1, PROCESSORS - 1)
+    is_beside = tier in BESIDE and not is_alone
+    return asked or (max(1, PROCESSORS - 1) if is_beside else PARALLEL[tier])
 
 
 def rounds(chosen: Sequence[tuple[str, str]]) -> list[list[Lane]]:

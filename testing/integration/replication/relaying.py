@@ -53,7 +53,7 @@ async def relaying(
         # Hosts have 3.13.
         for _ in range(2):
             if task.cancel():
-                await asyncio.wait({task}, timeout=SECONDS / 4)
+                await asyncio.wait({task}, timeout=SECONDS / 2)
         assert task.done(), "the relay does not end"
         if not task.cancelled():
             task.result()
