@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from hgfleet.core.errors import PushlogError
 from hgfleet.core.names import MAX_SEGMENTS, path_problem
+from hgfleet.core.owner import Owner
 from hgfleet.pushlog import log_file
-from hgfleet.registry import owned_files, provision
+from hgfleet.registry import provision
 from hgfleet.replication.jobs import Place
 
 if TYPE_CHECKING:
@@ -63,6 +64,6 @@ def target(settings: Settings) -> provision.Target:
         pull_bundles=settings.pull_bundles,
         hgrc=settings.hgrc,
         dynamic=settings.dynamic,
-        owner=owned_files.Owner(os.geteuid(), os.getegid()),
+        owner=Owner(os.geteuid(), os.getegid()),
         hg=str(settings.hg),
     )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.core import files, paths
 from hgfleet.core.errors import PushlogError, TemporaryError
+from hgfleet.core.owner import Owner
 from hgfleet.pushlog import log_file
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.registry import moves, owned_files, provision, user_repositories
@@ -53,7 +54,7 @@ def resync(
     `source_path` is its path on the primary, if a rename has arrived at one of them alone. Raises
     UnavailableError, GoneError, TemporaryError and PushlogError, and then the old one stays.
     """
-    with owned_files.as_owner(owned_files.Owner(os.geteuid(), os.getegid())):
+    with owned_files.as_owner(Owner(os.geteuid(), os.getegid())):
         root = settings.repositories
         away = root / AWAY
         away.mkdir(mode=0o700, exist_ok=True)
