@@ -50,12 +50,18 @@ RECORDS: Final = (
     (Place.PRIMARY, "/var/lib/hgfleet-bundles/last-run.json", "hgfleet-bundles.service"),
     (Place.PRIMARY, INTEGRITY, "hgfleet-integrity.service"),
     (Place.MIRROR, INTEGRITY, "hgfleet-integrity.service"),
+    (Place.PRIMARY, f"{BACKUP}/runs.json", "hgfleet-backup.service"),
     (Place.STANDBY, f"{BACKUP}/runs.json", "hgfleet-backup.service"),
     (Place.STANDBY, f"{BACKUP}/drills.json", "hgfleet-backup-drill.service"),
     (Place.DIRECTORY, f"{BACKUP}/runs.json", "hgfleet-backup.service"),
-    (Place.SECOND_STORE, f"{BACKUP}/packs.json", "hgfleet-backup-prune.service"),
 )
-"""Records that provocations change, and the job that writes each."""
+"""Records that provocations change or jobs of `AGAIN` read, and the job that writes each."""
+
+AGAIN: Final = (
+    (Place.PRIMARY, "hgfleet-bundles.service"),
+    (Place.SECOND_STORE, "hgfleet-backup-prune.service"),
+)
+"""Jobs whose last run may have met a store that was away, or no backup of a host yet."""
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +72,8 @@ def scene(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         if host.run("test", "-s", file).code != 0:
             host.systemctl("start", unit).ok()
     with_push_logs(cluster, tmp_path_factory.mktemp("pushes"))
-    # Its last run may have met a store that another test stopped.
-    host_of(cluster, Place.PRIMARY).systemctl("start", "hgfleet-bundles.service")
+    for place, unit in AGAIN:
+        host_of(cluster, place).systemctl("start", unit)
     monitor, broker = cluster.first("monitoring"), cluster.first("broker")
     with small_disk(broker), watch(monitor, history_of_disk(monitor, broker)) as watching:
         yield Scene(cluster, watching)
