@@ -255,13 +255,8 @@ def shared_cluster(
 
 
 def faults(words: str, only: Only = None) -> list[Step]:
-    """Return the one step of the tier.
-
-    The test that provokes every alert has the cluster to itself for four minutes: it runs only
-    where words name it (`faults:alerts`), or a change reaches it.
-    """
-    unnamed = [] if words else ["--ignore=testing/faults/test_fault_alerts.py"]
-    chosen = ["testing/faults", *unnamed] if only is None else only
+    """Return the one step of the tier."""
+    chosen = ["testing/faults"] if only is None else only
     env = cluster_environment()
     return [shared_cluster("faults", "pytest", *ON_CLUSTER, *chosen, words=words, env=env)]
 

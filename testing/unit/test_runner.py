@@ -40,20 +40,6 @@ def test_roles_run_beside_e2e_and_faults_and_by_themselves_without_them() -> Non
     ]
 
 
-def test_every_alert_is_provoked_only_where_words_or_a_change_ask_for_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(tiers, "cluster_environment", dict)
-    file = "testing/faults/test_fault_alerts.py"
-    (whole,) = tiers.faults("")
-    assert f"--ignore={file}" in whole.command
-    (named,) = tiers.faults("alerts")
-    assert not any(file in word for word in named.command)
-    (changed,) = tiers.faults("", [file])
-    assert file in changed.command
-    assert f"--ignore={file}" not in changed.command
-
-
 def test_a_tier_beside_others_leaves_them_a_processor() -> None:
     assert tiers.jobs("roles", None, is_alone=True) == tiers.PROCESSORS + 1
     assert tiers.jobs("roles", None, is_alone=False) == max(1, tiers.PROCESSORS - 1)
