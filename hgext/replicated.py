@@ -9,7 +9,7 @@ for a short time until the mirrors show the push::
 state                           the pusher reads
 ==============================  ==============================================================
 all mirrors show the push       ``visible on 2/2 mirrors in 0.31 s``
-a live mirror is slow           ``hgweb2 does not show it yet (waited 2 s); visible on 1/2
+a live mirror is slow           ``hgweb2 does not show it yet (waited 5 s); visible on 1/2
                                 mirrors``
 a mirror is down                ``visible on 1/2 mirrors in 0.20 s; hgweb2 is down``
 the relay or the broker is      ``replication is down, mirrors will show it later``
@@ -25,7 +25,7 @@ the extension never fails a push. It is configured by::
   # the relay's socket; without it the host has no replication
   relay = /run/hgfleet-relay/wake.sock
   # seconds for which a push waits for mirrors; 0: it wakes the relay and does not wait
-  replication-wait = 2
+  replication-wait = 5
 
 Enable it for all processes that write on the server::
 
@@ -46,7 +46,7 @@ minimumhgversion = b"7.2"
 configtable: dict[bytes, Any] = {}
 configitem = registrar.configitem(configtable)
 configitem(b"hgfleet", b"relay", default=b"")
-configitem(b"hgfleet", b"replication-wait", default=b"2")
+configitem(b"hgfleet", b"replication-wait", default=b"5")
 
 MAX_WAIT = 60.0
 """Seconds; the relay refuses more."""
@@ -87,5 +87,5 @@ def _sentence(ui: Any, identity: Any, number: int) -> str:
 
     wait = min(MAX_WAIT, max(0.0, float(ui.config(b"hgfleet", b"replication-wait"))))
     repository = identity.decode("ascii") if isinstance(identity, bytes) else identity
-    line = wake.request(text(path), repository, number, wait)
-    return wake.sentence(number, wake.ask(os.fsdecode(relay), line, wait), wait)
+    request = wake.push_request(text(path), repository, number)
+    return wake.sentence(number, wake.ask(os.fsdecode(relay), request, wait), wait)

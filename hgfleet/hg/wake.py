@@ -20,6 +20,9 @@ MAX_LINE: Final = 16 * 1024
 MARGIN_SECONDS: Final = 1.0
 """How much longer than its wait the relay may take to answer."""
 
+PAUSE_SECONDS: Final = 0.2
+"""Between two attempts to reach a relay that is being restarted."""
+
 MAX_NAMES: Final = 5
 
 REGISTRY: Final = "registry"
@@ -56,37 +59,65 @@ REFUSED: Final = (
 )
 
 
-def request(path: str, repository: str, number: int, wait: float) -> bytes:
-    """Return the line that wakes the relay for a push."""
-    data = {"path": path, "repository": repository, "id": number, "wait": wait}
-    return json.dumps(data).encode("ascii") + b"\n"
+def push_request(path: str, repository: str, number: int) -> dict[str, Any]:
+    """Return the request that wakes the relay for a push."""
+    return {"path": path, "repository": repository, "id": number}
 
 
-def document_request(name: str, wait: float) -> bytes:
-    """Return the line that wakes the relay for a change of a document."""
-    return json.dumps({"document": name, "wait": wait}).encode("ascii") + b"\n"
+def document_request(name: str) -> dict[str, Any]:
+    """Return the request that wakes the relay for a change of a document."""
+    return {"document": name}
 
 
-def ask(relay: str, line: bytes, wait: float) -> dict[str, Any] | None:
-    """Wake the relay and return its answer; None if it gives none in time."""
-    deadline = time.monotonic() + wait + MARGIN_SECONDS
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(MARGIN_SECONDS)
-            connection.connect(relay)
-            connection.sendall(line)
+def line(request: Mapping[str, Any], wait: float) -> bytes:
+    """Return the line of a request; `wait` is for how many seconds the session waits."""
+    return json.dumps({**request, "wait": round(wait, 2)}).encode("ascii") + b"\n"
+
+
+def ask(relay: str, request: Mapping[str, Any], wait: float) -> dict[str, Any] | None:
+    """Wake the relay and return its answer; None if it gives none in time.
+
+    A relay that is being restarted is asked again: readers are told of a push that mirrors do not
+    show yet only where waiting did not help.
+    """
+    end = time.monotonic() + wait
+    while True:
+        left = max(0.0, end - time.monotonic())
+        try:
+            said = _exchange(relay, line(request, left), left + MARGIN_SECONDS)
+        except OSError:
             said = b""
-            while not said.endswith(b"\n"):
-                left = deadline - time.monotonic()
-                if left <= 0 or len(said) > MAX_LINE:
-                    return None
-                connection.settimeout(left)
-                piece = connection.recv(MAX_LINE)
-                if not piece:
-                    return None
-                said += piece
+        if said.endswith(b"\n"):
+            return _object(said)
+        if time.monotonic() + PAUSE_SECONDS > end:
+            return None
+        time.sleep(PAUSE_SECONDS)
+
+
+def _exchange(relay: str, said: bytes, seconds: float) -> bytes:
+    """Send a line and return what the relay says, without its end where the relay has died."""
+    deadline = time.monotonic() + seconds
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(MARGIN_SECONDS)
+        connection.connect(relay)
+        connection.sendall(said)
+        answer = b""
+        while not answer.endswith(b"\n"):
+            left = deadline - time.monotonic()
+            if left <= 0 or len(answer) > MAX_LINE:
+                break
+            connection.settimeout(left)
+            piece = connection.recv(MAX_LINE)
+            if not piece:
+                break
+            answer += piece
+    return answer
+
+
+def _object(said: bytes) -> dict[str, Any] | None:
+    try:
         found = json.loads(said)
-    except (OSError, ValueError, RecursionError):
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 

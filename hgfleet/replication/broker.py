@@ -17,6 +17,7 @@ A former primary has the rights of a mirror: it reads the last term before anyth
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 import nats
@@ -68,6 +69,8 @@ class Broker:
         prepare: Callable[[Broker], Awaitable[None]],
     ) -> None:
         self.ready = asyncio.Event()
+        self.changed_at = time.monotonic()
+        """When the connection last came or went."""
         self.problem = "the broker has not answered yet"
         self.warnings: tuple[str, ...] = ()
         """Differences of the streams that do not keep pushes from them."""
@@ -96,6 +99,7 @@ class Broker:
                 pause = FIRST_PAUSE
                 self.problem = ""
                 self.ready.set()
+                self.changed_at = time.monotonic()
                 self._say("broker-connected", broker=self._address())
                 await self._lost.wait()
                 ended = ConnectionError("the connection ended")
@@ -109,7 +113,7 @@ class Broker:
     _cause: BaseException | None = None
 
     def _fail(self, error: BaseException) -> None:
-        self.ready.clear()
+        self._is_away()
         self._cause = None
         problem = sentence(error, self._settings.brokers)
         if problem != self.problem:
@@ -118,9 +122,14 @@ class Broker:
 
     def lose(self, error: BaseException) -> None:
         """Give the connection up, because of an answer that did not come."""
-        self.ready.clear()
+        self._is_away()
         self._cause = error
         self._lost.set()
+
+    def _is_away(self) -> None:
+        if self.ready.is_set():
+            self.ready.clear()
+            self.changed_at = time.monotonic()
 
     async def _connect(self) -> None:
         async def closed() -> None:

@@ -8,7 +8,6 @@ the stream knows how far it is.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import time
@@ -27,6 +26,7 @@ from hgfleet.replication.positions import Positions
 from hgfleet.replication.publisher import Publisher
 from hgfleet.replication.registry_gate import RegistryStamp
 from hgfleet.replication.visibility import Shown
+from hgfleet.replication.waiting import Waiting
 from hgfleet.replication.wake_server import DocumentRequest, WakeServer
 
 if TYPE_CHECKING:
@@ -48,12 +48,17 @@ WORKERS: Final = 8
 REFUSED_SECONDS: Final = 1.0
 """Pause of a worker whose message the broker has refused."""
 
-LOOK_SECONDS: Final = 0.25
-"""After which a waiting session looks for ended leases and for the broker."""
+HINT_SECONDS: Final = 0.5
+"""Between two attempts to tell mirrors of a changed document."""
 
 
 class Relay:
-    """The relay of a primary. `background` are further tasks that run as long as it does."""
+    """The relay of a primary. `background` are further tasks that run as long as it does.
+
+    A session is not told that replication is down within `settle_seconds` (default: a lease) of a
+    start of the relay or of a change of the broker: a restart is over by then, or else the mirrors
+    that lost the broker have failed their health checks.
+    """
 
     def __init__(
         self,
@@ -61,6 +66,7 @@ class Relay:
         say: Callable[..., None],
         *,
         scan_seconds: float = SCAN_SECONDS,
+        settle_seconds: float | None = None,
         background: Sequence[Callable[[Relay], Awaitable[None]]] = (),
     ) -> None:
         self.settings, self.say = settings, say
@@ -88,18 +94,22 @@ class Relay:
             *(settings, self.positions, self.broker, self.shown, self.members), say
         )
         self._scan_seconds = scan_seconds
+        self._settle_seconds = settings.lease_seconds if settle_seconds is None else settle_seconds
+        self._refused_at = 0.0
         self._background = background
         self._news = asyncio.Event()
-        self._waiting: set[asyncio.Event] = set()
+        self._waiting = Waiting()
         self._publishing: set[asyncio.Future[None]] = set()
         self._registry = EffectiveRegistry(settings.compiled, settings.dynamic)
         self._registered: tuple[object, tuple[str, ...]] = (None, ())
 
     async def run(self) -> None:
         """Relay until cancelled."""
-        server = await WakeServer(self.settings.wake, self.respond, self.say).start()
+        sessions = WakeServer(self.settings.wake, self.respond, self.say)
+        server = await sessions.start()
         try:
             async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(sessions.end_with_sessions(server))
                 tasks.create_task(self.broker.run())
                 tasks.create_task(self._scan_for_ever())
                 tasks.create_task(self._report_for_ever())
@@ -111,7 +121,6 @@ class Relay:
                 self.say("started", repositories=str(self.settings.repositories))
                 systemd.notify("READY=1")
         finally:
-            server.close()
             await self.changegroups.close()
             self.positions.close()
 
@@ -149,10 +158,12 @@ class Relay:
                 await asyncio.sleep(pause)
 
     def _refuse(self, reason: str) -> None:
+        if not self.refused:
+            self._refused_at = time.monotonic()
         if self.refused != reason:
             self.say("refused", reason=reason)
         self.refused = reason
-        self._tell()
+        self._waiting.tell()
 
     def _problem(self, path: str, reason: str) -> None:
         if self.problems.get(path) != reason:
@@ -165,7 +176,7 @@ class Relay:
         self.shown.published(record.repository, record.id)
         self.announcer.published(path, record.repository, record.id)
         self.say("published", path=path, repository=record.repository, id=record.id)
-        self._tell()
+        self._waiting.tell()
 
     async def _on_connection(self, _broker: Broker) -> None:
         self.refused = ""
@@ -233,10 +244,10 @@ class Relay:
             self._ignore(message.subject, wrong)
         elif isinstance(applied, messages.Brought):
             if self.hints.brought(applied):
-                self._tell()
+                self._waiting.tell()
         elif self.shown.applied(applied.host, applied.repository, applied.id):
             self.announcer.applied(applied.repository)
-            self._tell()
+            self._waiting.tell()
 
     def _ignore(self, subject: str, reason: str) -> None:
         # Not a line per message: a defective mirror sends one every second.
@@ -253,13 +264,9 @@ class Relay:
             self.say("mirror-left", mirror=host)
         if joined or left:
             self.announcer.mirrors_changed()
-            self._tell()
+            self._waiting.tell()
 
     # -- sessions --------------------------------------------------------------------------------
-
-    def _tell(self) -> None:
-        for event in self._waiting:
-            event.set()
 
     async def respond(self, request: Request | DocumentRequest) -> dict[str, Any]:
         """Publish a change, and wait until the live mirrors show it, for the time of the request.
@@ -271,40 +278,27 @@ class Relay:
             publishing = asyncio.ensure_future(self._try_hint(request.document, hint))
             self._publishing.add(publishing)
             publishing.add_done_callback(self._publishing.discard)
-            return await self._wait_for(
+            answer = await self._waiting.answer(
                 lambda seconds: self._document_answer(request.document, hint, seconds),
+                lambda answer: self._is_final(answer, takes=not publishing.done()),
                 request.wait,
-                lambda: publishing.done() or not self.broker.ready.is_set(),
             )
-        self.add([request.path], first=True)
-        return await self._wait_for(
-            lambda seconds: self._answer(request, seconds),
-            request.wait,
-            lambda: bool(self.refused) or not self.broker.ready.is_set(),
-        )
+        else:
+            self.add([request.path], first=True)
+            answer = await self._waiting.answer(
+                lambda seconds: self._answer(request, seconds),
+                lambda answer: self._is_final(answer, takes=not self.refused),
+                request.wait,
+            )
+        return answer.to_json()
 
-    async def _wait_for(
-        self,
-        find: Callable[[float], visibility.Answer],
-        wait: float,
-        is_hopeless: Callable[[], bool],
-    ) -> dict[str, Any]:
-        """Wait for an answer that is complete; `is_hopeless` counts while the stream has it not."""
-        began = time.monotonic()
-        event = asyncio.Event()
-        self._waiting.add(event)
-        try:
-            while True:
-                event.clear()
-                answer = find(time.monotonic() - began)
-                left = began + wait - time.monotonic()
-                ends = visibility.is_complete(answer) or (not answer.broker and is_hopeless())
-                if ends or left <= 0:
-                    return answer.to_json()
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(event.wait(), min(left, LOOK_SECONDS))
-        finally:
-            self._waiting.discard(event)
+    def _is_final(self, answer: visibility.Answer, *, takes: bool) -> bool:
+        takes = takes and self.broker.ready.is_set()
+        return visibility.is_final(answer, settled=self._is_settled(), takes=takes)
+
+    def _is_settled(self) -> bool:
+        changed_at = max(self.broker.changed_at, self._refused_at)
+        return time.monotonic() - changed_at >= self._settle_seconds
 
     def _answer(self, request: Request, seconds: float) -> visibility.Answer:
         position = self.positions.get(request.path)
@@ -327,14 +321,20 @@ class Relay:
         subject = messages.documents(document)
         await self.broker.publish(messages.DOCUMENTS, subject, hint.body(), {})
         self.hints.published(document, hint)
-        self._tell()
+        self._waiting.tell()
 
     async def _try_hint(self, document: str, hint: Hint) -> None:
-        try:
-            await self.hint(document, hint)
-        except BrokerError as error:
-            self.say("hint-lost", reason=error)
-            self._tell()
+        while True:
+            try:
+                await self.hint(document, hint)
+            except BrokerError as error:
+                if self._is_settled():
+                    self.say("hint-lost", reason=error)
+                    self._waiting.tell()
+                    return
+                await asyncio.sleep(HINT_SECONDS)
+            else:
+                return
 
     def _document_answer(self, document: str, hint: Hint, seconds: float) -> visibility.Answer:
         return visibility.answer(

@@ -8,7 +8,7 @@ brokers = ["tls://broker1:4222"]
 mirrors = ["hgweb1", "hgweb2"]        # hosts that may be mirrors
 replicas = 1                          # copies of a stream among the brokers: 1 or 3
 lease_seconds = 5.0
-wait_seconds = 2.0                    # for which a push waits for its mirrors
+wait_seconds = 5.0                    # for which a push waits for its mirrors
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Settings:
     mirrors: tuple[str, ...]
     replicas: int = 1
     lease_seconds: float = 5.0
-    wait_seconds: float = 2.0
+    wait_seconds: float = 5.0
     repositories: Path = Path(paths.REPOSITORIES)
     compiled: Path = Path(paths.COMPILED)
     dynamic: Path = Path(paths.DYNAMIC)
@@ -88,5 +88,5 @@ def parse(table: Table) -> Settings:
         mirrors=table.texts("mirrors"),
         replicas=table.integer("replicas", 1, least=1, most=5),
         lease_seconds=table.seconds("lease_seconds", 5.0, least=1, most=300),
-        wait_seconds=table.seconds("wait_seconds", 2.0, least=0, most=60),
+        wait_seconds=table.seconds("wait_seconds", 5.0, least=0, most=60),
     )

@@ -146,6 +146,13 @@ def answer(
     )
 
 
-def is_complete(found: Answer) -> bool:
-    """Whether waiting longer changes nothing: the stream and each live mirror have the push."""
-    return found.broker and not found.slow
+def is_final(found: Answer, *, settled: bool, takes: bool) -> bool:
+    """Whether waiting longer changes nothing.
+
+    The stream and each live mirror have the change; or the broker `takes` none. A relay that is
+    not `settled` may hear of further mirrors, or reach the broker again: it or the broker is being
+    restarted, and mirrors that lost both are still in use.
+    """
+    if not found.broker:
+        return settled and not takes
+    return not found.slow and (settled or not found.down)

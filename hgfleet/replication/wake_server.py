@@ -81,7 +81,7 @@ class WakeServer:
         most: int = MAX_SESSIONS,
     ) -> None:
         self._socket, self._respond, self._say, self._most = socket, respond, say, most
-        self._sessions = 0
+        self._sessions: set[asyncio.Task[None] | None] = set()
 
     async def start(self) -> asyncio.Server:
         """Open the socket for the group, in the place of that of a relay before."""
@@ -92,10 +92,24 @@ class WakeServer:
         new.rename(self._socket)
         return server
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._sessions += 1
+    async def end_with_sessions(self, server: asyncio.Server) -> None:
+        """Wait to be cancelled; then end the sessions without an answer, so that they ask again.
+
+        A relay that is being stopped hears no mirror any more, and would call all of them down.
+        """
         try:
-            if self._sessions > self._most:
+            await asyncio.Event().wait()
+        finally:
+            server.close()
+            for session in self._sessions:
+                if session is not None:
+                    session.cancel()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        session = asyncio.current_task()
+        self._sessions.add(session)
+        try:
+            if len(self._sessions) > self._most:
                 self._say("wake-refused", reason=f"{self._most} sessions wait already")
                 return
             line = await asyncio.wait_for(reader.readline(), REQUEST_SECONDS)
@@ -107,6 +121,6 @@ class WakeServer:
         except (OSError, TimeoutError):
             pass  # the session has ended
         finally:
-            self._sessions -= 1
+            self._sessions.discard(session)
             with contextlib.suppress(OSError):
                 writer.close()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hgfleet.registry.model import Registry
     from hgfleet.registry.user_repositories import Dynamic
 
-WAIT_S: Final = 2.0
+WAIT_S: Final = 5.0
 MOST_WAIT_S: Final = 60.0
 """The relay refuses more."""
 

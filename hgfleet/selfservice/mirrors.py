@@ -20,6 +20,5 @@ def sentence(context: Context, command: Command) -> str:
     if not (command.document and context.relay):
         return ""
     wait = context.mirror_wait
-    line = wake.document_request(command.document, wait)
-    answer = wake.ask(context.relay, line, wait)
+    answer = wake.ask(context.relay, wake.document_request(command.document), wait)
     return f"{command.name}: {wake.mirrors(answer, wait, command.words)}\n"

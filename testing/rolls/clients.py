@@ -41,8 +41,8 @@ class Clients:
     failed: list[str] = field(default_factory=list)
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     """Of each operation that succeeded, by kind."""
-    _newest: str = ""
-    """The changeset of the last push that ended."""
+    _newest: tuple[str, str] = ("", "")
+    """The changeset of the last push that ended, and what its pusher read."""
     _numbers: Counter[str] = field(default_factory=Counter)
     _stop: threading.Event = field(default_factory=threading.Event)
     _threads: dict[str, threading.Thread] = field(default_factory=dict)
@@ -102,18 +102,26 @@ class Clients:
 
     def _push(self, work: Clone) -> None:
         node = work.commit("file", f"{time.time_ns()}\n".encode(), "pushed during a deploy")
-        number_of(work.hg("push").ok().output)
-        self._newest = node
+        said = work.hg("push").ok().output
+        number_of(said)
+        self._newest = (node, said)
 
     def _clone(self, person: Person) -> None:
         place, newest = self.folder / f"clone-{time.monotonic_ns()}", self._newest
         try:
             clone = person.clone(self.cluster.url(self.repository), place, "--noupdate")
-            clone.hg("log", "-r", newest, "-T", "{node}").ok()
+            require(clone, newest)
         finally:
             shutil.rmtree(place, ignore_errors=True)
 
     def _pull(self, clone: Clone) -> None:
         newest = self._newest
         clone.hg("pull").ok()
-        clone.hg("log", "-r", newest, "-T", "{node}").ok()
+        require(clone, newest)
+
+
+def require(clone: Clone, pushed: tuple[str, str]) -> None:
+    """Check that a clone has a push that had ended."""
+    node, said = pushed
+    found = clone.hg("log", "-r", node, "-T", "{node}")
+    assert found.code == 0, f"{found}\nits pusher read: {said}"

@@ -73,8 +73,35 @@ def test_a_pusher_reads_where_the_push_is_visible(
     expected: str,
 ) -> None:
     found = visibility.answer(showing, live, MIRRORS, published=published, seconds=0.31)
-    assert visibility.is_complete(found) is complete
+    assert visibility.is_final(found, settled=True, takes=True) is complete
     assert wake.sentence(42, found.to_json(), 2.0) == f"push 42 recorded; {expected}"
+
+
+@pytest.mark.parametrize(
+    ("showing", "live", "published", "takes", "settled", "unsettled"),
+    [
+        (MIRRORS, MIRRORS, True, True, True, True),
+        # The lease of a mirror that is down may be known a moment later.
+        (("hgweb1",), ("hgweb1",), True, True, True, False),
+        ((), (), True, True, True, False),
+        # The broker may be back a moment later.
+        ((), MIRRORS, False, False, True, False),
+        # The push is on its way.
+        ((), MIRRORS, False, True, False, False),
+        (("hgweb1",), MIRRORS, True, True, False, False),
+    ],
+)
+def test_a_relay_that_has_just_begun_waits_for_what_it_does_not_know_yet(
+    showing: tuple[str, ...],
+    live: tuple[str, ...],
+    published: bool,
+    takes: bool,
+    settled: bool,
+    unsettled: bool,
+) -> None:
+    found = visibility.answer(showing, live, MIRRORS, published=published, seconds=0.31)
+    assert visibility.is_final(found, settled=True, takes=takes) is settled
+    assert visibility.is_final(found, settled=False, takes=takes) is unsettled
 
 
 @pytest.mark.parametrize(
@@ -92,7 +119,7 @@ def test_an_answer_that_makes_no_sense_is_none(answer: dict[str, object] | None)
 
 
 def test_without_a_relay_there_is_no_answer() -> None:
-    assert wake.ask("/nonexistent/wake.sock", b"{}\n", 1.0) is None
+    assert wake.ask("/nonexistent/wake.sock", {}, 0.0) is None
 
 
 def test_a_mirror_that_followed_a_later_hint_has_the_change_of_an_earlier_one() -> None:

@@ -11,12 +11,13 @@ IDENTITY = "7d" * 16
 
 
 def test_the_request_of_a_session_is_read() -> None:
-    line = wake.request("team/tool", IDENTITY, 42, 2.0)
-    assert parse(line) == Request("team/tool", IDENTITY, 42, 2.0)
+    request = wake.push_request("team/tool", IDENTITY, 42)
+    assert parse(wake.line(request, 2.0)) == Request("team/tool", IDENTITY, 42, 2.0)
 
 
 def test_the_request_for_a_document_is_read() -> None:
-    assert parse(wake.document_request(wake.TOKENS, 2.0)) == DocumentRequest("tokens", 2.0)
+    line = wake.line(wake.document_request(wake.TOKENS), 2.0)
+    assert parse(line) == DocumentRequest("tokens", 2.0)
 
 
 @pytest.mark.parametrize(
@@ -26,15 +27,15 @@ def test_the_request_for_a_document_is_read() -> None:
         b"[]\n",
         b"{}\n",
         b"\xff\n",
-        wake.request("../etc", IDENTITY, 1, 2.0),
-        wake.request("team/tool", "x" * 32, 1, 2.0),
-        wake.request("team/tool", IDENTITY, 0, 2.0),
-        wake.request("team/tool", IDENTITY, 1, -1),
-        wake.request("team/tool", IDENTITY, 1, 61),
-        wake.request("team/tool", IDENTITY, 1, float("nan")),
-        wake.request("team/tool", IDENTITY, True, 1),
-        wake.document_request("manifests/a.manifest", 1),
-        wake.document_request(wake.TOKENS, 61),
+        wake.line(wake.push_request("../etc", IDENTITY, 1), 2.0),
+        wake.line(wake.push_request("team/tool", "x" * 32, 1), 2.0),
+        wake.line(wake.push_request("team/tool", IDENTITY, 0), 2.0),
+        wake.line(wake.push_request("team/tool", IDENTITY, 1), -1),
+        wake.line(wake.push_request("team/tool", IDENTITY, 1), 61),
+        wake.line(wake.push_request("team/tool", IDENTITY, 1), float("nan")),
+        wake.line(wake.push_request("team/tool", IDENTITY, True), 1),
+        wake.line(wake.document_request("manifests/a.manifest"), 1),
+        wake.line(wake.document_request(wake.TOKENS), 61),
         b'{"document": ["tokens"], "wait": 1}\n',
         b'{"document": null}\n',
     ],

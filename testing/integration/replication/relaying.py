@@ -40,6 +40,7 @@ async def relaying(
     """Run a relay in this process; its events are in `relay.said`."""
     said: list[tuple[str, dict[str, object]]] = []
     options.setdefault("scan_seconds", 3600.0)
+    options.setdefault("settle_seconds", 0.0)
     relay = Relay(primary.settings, lambda event, **fields: said.append((event, fields)), **options)
     relay.said = said  # type: ignore[attr-defined]
     task = asyncio.ensure_future(relay.run())
@@ -65,8 +66,8 @@ def events(relay: Relay) -> list[str]:
 
 async def pushed(primary: Primary, path: str, record: Record, wait: float = 60.0) -> str:
     """Wake the relay as the session of a push does; return what the pusher reads."""
-    line = wake.request(path, record.repository, record.id, wait)
-    answer = await asyncio.to_thread(wake.ask, str(primary.settings.wake), line, wait)
+    request = wake.push_request(path, record.repository, record.id)
+    answer = await asyncio.to_thread(wake.ask, str(primary.settings.wake), request, wait)
     return wake.sentence(record.id, answer, wait)
 
 

@@ -210,6 +210,44 @@ def test_while_the_broker_is_down_pushes_go_on_and_arrive_later(
     asyncio.run(story())
 
 
+def test_a_push_during_a_restart_of_the_broker_waits_for_it(
+    primary: Primary, broker: Broker
+) -> None:
+    async def story() -> None:
+        settled = primary.settings.lease_seconds
+        async with relaying(primary, settle_seconds=settled) as relay:
+            broker.kill()
+            await until("the loss is noticed", lambda: not relay.broker.ready.is_set())
+            push = asyncio.create_task(pushed(primary, "team/tool", primary.record("team/tool")))
+            await asyncio.to_thread(broker.start)
+            said = await push
+            assert said.endswith("visible on 0/2 mirrors; hgweb1, hgweb2 are down")
+
+    asyncio.run(story())
+
+
+def test_a_push_during_a_restart_of_the_relay_waits_for_it(
+    primary: Primary, broker: Broker
+) -> None:
+    settled = primary.settings.lease_seconds
+
+    async def story() -> None:
+        async with Mirror("hgweb1", broker) as mirror:
+            push = asyncio.create_task(pushed(primary, "team/tool", primary.record("team/tool")))
+            async with relaying(primary, settle_seconds=settled) as relay:
+                assert "visible on 1/2 mirrors" in await push
+                mirror.is_slow = True
+                record = primary.record("team/tool")
+                push = asyncio.create_task(pushed(primary, "team/tool", record))
+                await until("it is published", lambda: events(relay).count("published") == 2)
+            # Its session is left without an answer; meanwhile the mirror applies it.
+            mirror.shown[record.repository] = record.id
+            async with relaying(primary, settle_seconds=settled):
+                assert "visible on 1/2 mirrors" in await push
+
+    asyncio.run(story())
+
+
 def test_a_broker_that_hangs_holds_a_push_for_its_wait_alone(
     primary: Primary, broker: Broker
 ) -> None:
@@ -551,8 +589,8 @@ def test_changes_of_documents_are_told_at_once(broker: Broker, tmp_path: Path) -
 
 async def changed(primary: Primary, document: str, wait: float = 60.0) -> str:
     """Wake the relay as a command of the self-service does; return what the person reads."""
-    line = wake.document_request(document, wait)
-    answer = await asyncio.to_thread(wake.ask, str(primary.settings.wake), line, wait)
+    request = wake.document_request(document)
+    answer = await asyncio.to_thread(wake.ask, str(primary.settings.wake), request, wait)
     return wake.mirrors(answer, wait, wake.REFUSED)
 
 
