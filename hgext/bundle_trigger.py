@@ -75,7 +75,7 @@ def note(ui: Any, repo: Any, **news: object) -> None:
     except FileNotFoundError:
         pass
     except OSError as problem:
-        line = logfmt.line("pushed", decision="fail", repo=text(path), detail=problem)
+        line = logfmt.line("pushed", decision="fail", repository=text(path), detail=problem)
         ui.log(b"bundle_trigger", b"%s\n", encoding.strtolocal(line))
         syslog.syslog(syslog.LOG_AUTHPRIV | syslog.LOG_WARNING, line)
 

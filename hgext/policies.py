@@ -117,7 +117,7 @@ def check(ui: Any, repo: Any, **_kwargs: object) -> None:
 
     principal = writer()
     path = text(ui.config(b"hgfleet", b"path") or b"") or "this repository"
-    fields: dict[str, object] = {"user": principal.name or None, "repo": path}
+    fields: dict[str, object] = {"user": principal.name or None, "repository": path}
     refused: tuple[str, Sequence[str]] | None = None
     reason = "policies"
     try:

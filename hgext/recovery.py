@@ -104,6 +104,6 @@ def recover(repo: Any) -> None:
     repo.invalidate(clearfilecache=True)
     path = text(repo.ui.config(b"hgfleet", b"path") or repo.root)
     detail = text(b"".join(said)).strip() or None
-    line = logfmt.line("recovery", repo=path, user=writer().name or None, detail=detail)
+    line = logfmt.line("recovery", repository=path, user=writer().name or None, detail=detail)
     repo.ui.log(b"recovery", b"%s\n", encoding.strtolocal(line))
     syslog.syslog(syslog.LOG_AUTHPRIV | syslog.LOG_WARNING, line)

@@ -172,7 +172,7 @@ class Clone:
         line = logfmt.line(
             "admission",
             decision=decision,
-            repo=self._path,
+            repository=self._path,
             client=self._client.decode("ascii", "replace") or None,
             protocol="ssh" if self.is_over_ssh else "https",
             changesets=self.changesets,

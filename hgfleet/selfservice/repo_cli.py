@@ -134,7 +134,8 @@ def _changing(options: argparse.Namespace) -> Context:
 
 def _log(action: str, path: str, entry: Entry, **more: object) -> None:
     log = logfmt.to_syslog("hgfleet-repo")
-    log(logfmt.line("repo", action=action, repo=path, owner=entry.owner, by=operator(), **more))
+    fields = {"repository": path, "owner": entry.owner, "by": operator()}
+    log(logfmt.line("repo", action=action, **fields, **more))
 
 
 def _list(options: argparse.Namespace) -> int:

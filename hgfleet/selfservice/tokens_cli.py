@@ -115,7 +115,7 @@ def _restore(options: argparse.Namespace) -> int:
         kept.update(wanted)
     log = logfmt.to_syslog("hgfleet-tokens")
     for name in sorted(wanted):
-        log(logfmt.line("token", action="restore", owner=person, id=name, by=operator()))
+        log(logfmt.line("token", action="restore", owner=person, token=name, by=operator()))
         print(f"token {name} of {person} works again, from the backup of {made}")
     return 0
 

@@ -146,7 +146,7 @@ class Daemon:
             verdict, reason = attempts.verdict(status), f"status {status}"
         except RequestError as error:
             verdict, reason = Verdict.RETRY, str(error)
-        told = {"receiver": receiver.name, "delivery": event.id, "path": event.path}
+        told = {"receiver": receiver.name, "delivery": event.id, "repository": event.path}
         if verdict is Verdict.DELIVERED:
             self._spool.delivered(delivery)
             self._say("delivered", **told, seconds=time.monotonic() - began)

@@ -170,7 +170,7 @@ class SessionLog:
             found = []
             for line in self.host.journal_after(self.cursor, "--identifier=hgfleet-shell"):
                 words = dict(word.split("=", 1) for word in line.split() if "=" in word)
-                if (words.get("event"), words.get("user"), words.get("repo")) == (
+                if (words.get("event"), words.get("user"), words.get("repository")) == (
                     "session-end",
                     self.person,
                     self.repository,

@@ -48,7 +48,7 @@ def ssh_host(cluster: Cluster) -> Host:
 def queue(host: Host, state: str) -> list[str]:
     """Return a line for each clone of the repository that is "served" or "waiting"."""
     lines = host.shell(f"cat {QUEUE}/*.{state} 2>/dev/null || :").splitlines()
-    return [line for line in lines if f"repo={REPOSITORY} " in line]
+    return [line for line in lines if f"repository={REPOSITORY} " in line]
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_more_clones_than_slots_wait_and_all_succeed(
         assert found.stdout == node
     wait_until("nobody is left", lambda: not queue(ssh_host, "served"))
     lines = [line for line in ssh_host.journal_after(cursor) if "event=admission" in line]
-    mine = [line for line in lines if f"repo={REPOSITORY}" in line]
+    mine = [line for line in lines if f"repository={REPOSITORY}" in line]
     assert sum("decision=wait" in line for line in mine) == len(results)
     # Those that were killed had no last word.
     begun = next(n for n, line in enumerate(mine) if "decision=wait" in line)

@@ -60,9 +60,9 @@ def test_what_is_fine_is_stored_and_logged_with_what_it_cost(
 
     assert node in cluster.remote_heads("e2e/policies")
     lines = host.journal_after(cursor, "--identifier=hgfleet-shell")
-    mine = [line for line in lines if "event=policy " in line and "repo=e2e/policies" in line]
+    mine = [line for line in lines if "event=policy " in line and "repository=e2e/policies" in line]
     (line,) = mine
-    assert "user=bob repo=e2e/policies decision=allow" in line
+    assert "user=bob repository=e2e/policies decision=allow" in line
     assert "policies=single-head:0." in line
 
 

@@ -39,9 +39,9 @@ A commit message has to fit the pattern. The hint says how, in words; without on
 The log of the host has a line for each push, with the seconds that each policy took.
 
   $ sed 's/.*> //' ../server/.hg/blackbox.log
-  event=policy user=alice repo=team/tool decision=refuse changesets=1 problems=1 policies=commit-message:* seconds=* (glob)
-  event=policy user=alice repo=team/tool decision=refuse changesets=1 problems=1 policies=commit-message:* seconds=* (glob)
-  event=policy user=alice repo=team/tool decision=allow changesets=1 problems=0 policies=commit-message:* seconds=* (glob)
+  event=policy user=alice repository=team/tool decision=refuse changesets=1 problems=1 policies=commit-message:* seconds=* (glob)
+  event=policy user=alice repository=team/tool decision=refuse changesets=1 problems=1 policies=commit-message:* seconds=* (glob)
+  event=policy user=alice repository=team/tool decision=allow changesets=1 problems=0 policies=commit-message:* seconds=* (glob)
 
 An author as well.
 
@@ -87,7 +87,7 @@ An operator is not asked, and the log says so.
   $ push
   remote: added 12 changesets with 24 changes to 2 files
   $ grep -o 'event=policy user=operator.*' ../server/.hg/blackbox.log
-  event=policy user=operator:root repo=team/tool decision=bypass seconds=* (glob)
+  event=policy user=operator:root repository=team/tool decision=bypass seconds=* (glob)
 
 What this hg does not know it cannot check, and what breaks lets nothing through. The person reads no traceback; the operators have it.
 

@@ -73,7 +73,7 @@ def test_a_token_comes_back_from_the_backup_of_a_time(
 
     assert cli.main([*words, "--id", "aaaaaaaa"]) == 0
     assert list(token_file.load(str(file))) == ["aaaaaaaa", "dddddddd"]
-    assert "action=restore owner=alice id=aaaaaaaa" in said[0]
+    assert "action=restore owner=alice token=aaaaaaaa" in said[0]
     assert cli.main([*words, "--id", "aaaaaaaa"]) == 2
     hgrc.write_text("[hgfleet]\nreplica-of = hg1\nssh-url = ssh://hg@hg\n")
     assert cli.main([*words, "--id", "bbbbbbbb"]) == 75

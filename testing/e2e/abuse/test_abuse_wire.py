@@ -104,6 +104,7 @@ def test_nonsense_on_the_wire_ends_the_session_and_shows_nothing(
     bobs.run("hg -R e2e/push serve --stdio", stdin=words).clean()
 
     lines = witness.lines("hgfleet-shell")
-    assert lines[0].text.startswith("event=session decision=serve user=bob repo=e2e/push "), lines
+    begins = "event=session decision=serve user=bob repository=e2e/push "
+    assert lines[0].text.startswith(begins), lines
     assert all(line.text.isprintable() for line in lines), lines
     assert len(lines) == 2, lines

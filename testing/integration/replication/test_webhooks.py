@@ -337,7 +337,8 @@ def test_refused_events_are_listed_tried_again_and_dropped(
             await host.announce(1, 2, 3, 4)
             await until("all", lambda: servers[0].numbers == [1, 2, 3, 4])
             await until("three are dead", lambda: len(spool.dead("one")) == 3)
-            assert [one["path"] for event, one in host.said if event == "dead"] == ["team/tool"] * 3
+            dead = [one["repository"] for event, one in host.said if event == "dead"]
+            assert dead == ["team/tool"] * 3
             first, *_ = listed = command("dead", "list").splitlines()
             assert [line.split()[1] for line in listed] == [f"{IDENTITY}.{n}" for n in (1, 2, 3)]
             assert first.startswith(f"one {IDENTITY}.1 team/tool push 1, ")
