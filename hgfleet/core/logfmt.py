@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import syslog
 
+from hgfleet.core import trace
+
 # `re` and `typing` take 10 ms to import, and a line is written by programs that run at every login.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +24,13 @@ _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234567
 
 
 def line(event: str, **fields: object) -> str:
-    """Format one event. Durations are given in seconds, sizes in bytes; None is left out."""
+    """Format one event. Durations are given in seconds, sizes in bytes; None is left out.
+
+    The id of the session or request that the thread works on is its last field.
+    """
     parts = [f"event={event}"]
+    if "id" not in fields:
+        fields["id"] = trace.current() or None
     parts += [f"{name}={_value(value)}" for name, value in fields.items() if value is not None]
     return " ".join(parts)
 

@@ -19,7 +19,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO
 
-from hgfleet.core import logfmt, names
+from hgfleet.core import logfmt, names, trace
 from hgfleet.core.errors import (
     AccessDeniedError,
     ConfigurationError,
@@ -116,9 +116,17 @@ def session_environment(options: Options, inherited: Mapping[str, str]) -> dict[
     }
     if options.key:
         environment["HGFLEET_KEY"] = options.key
+    if identity := trace.current():
+        environment[trace.VARIABLE] = identity
     if "SSH_CONNECTION" in inherited:
         environment["SSH_CONNECTION"] = inherited["SSH_CONNECTION"]
     return environment
+
+
+def _client(environment: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """Return address and port of the client; sshd names both in its own lines of the log."""
+    address, _, rest = environment.get("SSH_CONNECTION", "").partition(" ")
+    return address or None, rest.partition(" ")[0] or None
 
 
 def serve(path: str) -> int:
@@ -153,7 +161,7 @@ def session(arguments: Sequence[str], environment: Mapping[str, str], log: logfm
     start = time.monotonic()
     options = parse_arguments(arguments)
     name = options.principal.name
-    client = environment.get("SSH_CONNECTION", "").partition(" ")[0] or None
+    client, port = _client(environment)
     command = environment.get("SSH_ORIGINAL_COMMAND")
     registry = user_repositories.load_effective(
         options.registry,
@@ -163,7 +171,7 @@ def session(arguments: Sequence[str], environment: Mapping[str, str], log: logfm
     decision = decide(command, options.principal, registry)
     match decision:
         case Do(call):
-            return _carry_out(call, options, client, log)
+            return _carry_out(call, options, (client, port), log)
         case Serve(repository):
             path = f"{options.root}/{repository.path}"
             if repository.owner and not os.path.lexists(path):
@@ -171,10 +179,10 @@ def session(arguments: Sequence[str], environment: Mapping[str, str], log: logfm
             if os.path.isdir(f"{path}/.hg"):  # noqa: PTH112  (pathlib is slow to import)
                 fields: dict[str, object] = {
                     "user": name,
-                    "repo": repository.path,
+                    "repository": repository.path,
                     "client": client,
                 }
-                log(logfmt.line("session", decision="serve", **fields))
+                log(logfmt.line("session", decision="serve", **fields, port=port))
                 os.umask(0o027)
                 os.chdir("/")
                 kept = session_environment(options, environment)
@@ -199,6 +207,7 @@ def session(arguments: Sequence[str], environment: Mapping[str, str], log: logfm
             reason=decision.reason,
             user=name,
             client=client,
+            port=port,
             command=command,
         )
     )
@@ -232,7 +241,9 @@ def _addressed(text: str, hgrc: str) -> str:
         return text
 
 
-def _carry_out(call: Call, options: Options, client: str | None, log: logfmt.Log) -> int:
+def _carry_out(
+    call: Call, options: Options, client: tuple[str | None, str | None], log: logfmt.Log
+) -> int:
     """Run a command of the self-service, log it, and print its answer or refusal."""
     from hgfleet.selfservice import changes, mirrors
     from hgfleet.selfservice.context import Context
@@ -252,7 +263,8 @@ def _carry_out(call: Call, options: Options, client: str | None, log: logfmt.Log
     fields: dict[str, object] = {
         "reason": call.command.name or "login",
         "user": options.principal.name,
-        "client": client,
+        "client": client[0],
+        "port": client[1],
         "arguments": " ".join(call.arguments) or None,
     }
     answer, refusal = "", None
@@ -301,13 +313,15 @@ def main() -> int:
     if session_start.is_of_another_release():
         # The release changed between the start of this program and here.
         os.execv(PROGRAM, [PROGRAM, *sys.argv[1:]])  # noqa: S606  (our own program)
+    trace.begin(trace.new())
     try:
         return session(sys.argv[1:], dict(os.environ), log)
     except HgfleetError as error:
         log(logfmt.line("session", decision="fail", arguments=user, detail=error))
         _tell(
             "This service is not in order at the moment, and nothing was changed. "
-            "The operators can see why in their log; please try again later.\n",
+            f"The operators find the reason in their log as {trace.current()}; please try again "
+            "later.\n",
             sys.stderr,
         )
         return error.exit_code
@@ -320,7 +334,7 @@ def main() -> int:
         log(logfmt.line("session", decision="crash", arguments=user, detail=detail))
         _tell(
             "Something in this service broke while it worked on your command; what was not "
-            "confirmed did not happen. The operators can see it in their log.\n",
+            f"confirmed did not happen. The operators find it in their log as {trace.current()}.\n",
             sys.stderr,
         )
         return INTERNAL_ERROR

@@ -11,15 +11,14 @@ process can serve, 503 while it cannot, and 404 while the drain file exists (`he
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 import os
-import secrets
 import time
 import traceback
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
+from hgfleet.core import trace
 from hgfleet.web import access_log, headers, health, listing, repositories, routing, signin
 from hgfleet.web.exchange import (
     Exchange,
@@ -77,8 +76,6 @@ class Application:
             self._repositories.changed,
             has_sign_in=self._sign_in.is_on,
         )
-        self._process = secrets.token_hex(8)
-        self._numbers = itertools.count(1)
         try:
             self._repositories.check_configuration()
             self._repositories.warm()
@@ -103,9 +100,10 @@ class Application:
             path=environ.get("PATH_INFO", ""),
             query=environ.get("QUERY_STRING", ""),
             started=time.perf_counter(),
-            identity=environ.get("HTTP_X_REQUEST_ID", "")[:64] or self._new_identity(),
+            identity=trace.accepted(environ.get("HTTP_X_REQUEST_ID")) or trace.new(),
             entry={"cache": "off"},
         )
+        trace.begin(exchange.identity)
         try:
             return self._answer(exchange)
         except RefusedError as refusal:
@@ -124,10 +122,6 @@ class Application:
                 f"Its operators find the reason as {exchange.identity}.",
             )
             return self._responses.refuse(exchange, failure)
-
-    def _new_identity(self) -> str:
-        """Name a request that nginx has not named."""
-        return f"{self._process}-{next(self._numbers):x}"
 
     def _answer(self, exchange: Exchange) -> Iterable[bytes]:
         path = exchange.path

@@ -68,6 +68,7 @@ def test_hg_sees_nothing_of_the_environment_but_where_the_client_comes_from() ->
         "HGRCPATH": "/tmp/evil",
         "HGFLEET_USER": "operator:root",
         "HGFLEET_KEY": "certificate:root",
+        "HGFLEET_ID": "ab" * 8,
         "LD_PRELOAD": "/tmp/evil.so",
         "PYTHONPATH": "/tmp",
         "HGPLAINEXCEPT": "alias",
@@ -158,12 +159,15 @@ def test_a_clone_through_the_shell(site: Site) -> None:
     cloned = site.hg("clone", "ssh://host/hgfleet", str(site.path / "clone"))
     assert cloned.returncode == 0, cloned.stderr
     assert (site.path / "clone/file").read_text() == "one"
-    assert "event=session decision=serve user=bob repo=hgfleet" in site.log[0]
+    assert "event=session decision=serve user=bob repository=hgfleet" in site.log[0]
     end = re.fullmatch(
-        r"event=session-end user=bob repo=hgfleet bytes=(\d+) status=0 seconds=[\d.]+", site.log[-1]
+        r"event=session-end user=bob repository=hgfleet bytes=(\d+) status=0 seconds=[\d.]+"
+        r" id=([0-9a-f]{16})",
+        site.log[-1],
     )
     assert end, site.log[-1]
     assert int(end[1]) > 500  # the greeting of the protocol alone has more
+    assert site.log[0].endswith(f" id={end[2]}")
 
 
 def test_the_log_says_how_much_a_session_sent(site: Site) -> None:
