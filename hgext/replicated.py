@@ -3,7 +3,7 @@
 After a push, when the repository is unlocked, the extension wakes the relay of this host and waits
 for a short time until the mirrors show the push::
 
-  remote: push 42 recorded; visible on 2/2 mirrors in 0.31 s
+  remote: push 42 recorded; visible on 2/2 mirrors in 0.31 s; id 1f2e3d4c5b6a7988
 
 ==============================  ==============================================================
 state                           the pusher reads
@@ -16,6 +16,10 @@ the relay or the broker is      ``replication is down, mirrors will show it late
 down
 a host without replication      ``push 42 recorded``
 ==============================  ==============================================================
+
+The id is that of the session. ``hgfleet log ID`` shows operators the log lines of the session, the
+relay and the mirrors; the line ``event=push`` is that of this extension. A write without a session,
+by an operator on the host, has none.
 
 The push is recorded in the push log (:hg:`help -e pushlog`) and reaches every mirror in any case;
 the extension never fails a push. It is configured by::
@@ -36,9 +40,13 @@ Enable it for all processes that write on the server::
 from __future__ import annotations
 
 import os
+import syslog
 from typing import Any
 
 from mercurial import encoding, registrar
+
+from hgfleet.core import logfmt, trace
+from hgfleet.hg.hooks import text, writer
 
 testedwith = b"7.2"
 minimumhgversion = b"7.2"
@@ -75,17 +83,30 @@ def tell(ui: Any, repo: Any, **_news: object) -> None:
         detail = encoding.strtolocal(f"{type(problem).__name__}: {problem}")
         ui.log(b"replicated", b"replication of a push is unknown: %s\n", detail)
         sentence = f"push {last[1]} recorded"
-    ui.status(encoding.strtolocal(sentence), b"\n")
+    _log(ui, last[0], last[1], sentence)
+    session = trace.current()
+    ui.status(encoding.strtolocal(f"{sentence}; id {session}" if session else sentence), b"\n")
 
 
-def _sentence(ui: Any, identity: Any, number: int) -> str:
+def _log(ui: Any, repository: str, number: int, sentence: str) -> None:
+    line = logfmt.line(
+        "push",
+        user=writer().name or None,
+        repository=text(ui.config(b"hgfleet", b"path") or b"") or None,
+        push=f"{repository}.{number}",
+        detail=sentence,
+    )
+    ui.log(b"replicated", b"%s\n", encoding.strtolocal(line))
+    # The identifier is that of the program.
+    syslog.syslog(syslog.LOG_AUTHPRIV | syslog.LOG_INFO, line)
+
+
+def _sentence(ui: Any, repository: str, number: int) -> str:
     relay, path = ui.config(b"hgfleet", b"relay"), ui.config(b"hgfleet", b"path")
     if not (relay and path):
         return f"push {number} recorded"
     from hgfleet.hg import wake
-    from hgfleet.hg.hooks import text
 
     wait = min(MAX_WAIT, max(0.0, float(ui.config(b"hgfleet", b"replication-wait"))))
-    repository = identity.decode("ascii") if isinstance(identity, bytes) else identity
-    request = wake.push_request(text(path), repository, number)
+    request = wake.push_request(text(path), repository, number, trace.current())
     return wake.sentence(number, wake.ask(os.fsdecode(relay), request, wait), wait)

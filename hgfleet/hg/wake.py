@@ -59,9 +59,10 @@ REFUSED: Final = (
 )
 
 
-def push_request(path: str, repository: str, number: int) -> dict[str, Any]:
-    """Return the request that wakes the relay for a push."""
-    return {"path": path, "repository": repository, "id": number}
+def push_request(path: str, repository: str, number: int, session: str = "") -> dict[str, Any]:
+    """Return the request that wakes the relay for a push; `session` is the id of its session."""
+    found = {"path": path, "repository": repository, "id": number}
+    return {**found, "session": session} if session else found
 
 
 def document_request(name: str) -> dict[str, Any]:

@@ -246,7 +246,8 @@ class Announcer:
             {messages.MESSAGE_ID: messages.message_id(record)},
         )
         if not is_known:
-            self._say("announced", path=path, repository=record.repository, id=record.id)
+            name = messages.push_name(record.repository, record.id)
+            self._say("announced", repository=path, push=name)
 
     def _is_public(self, path: str) -> bool:
         registry = self._registry.read(lambda reason: self._say("registry", reason=reason))

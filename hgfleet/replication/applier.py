@@ -22,7 +22,7 @@ from hgfleet.replication import messages, places, state_file
 from hgfleet.replication.connection import FAILURES
 from hgfleet.replication.failures import Kind
 from hgfleet.replication.first_documents import FirstDocuments
-from hgfleet.replication.messages import Applied, Brought, Lease
+from hgfleet.replication.messages import Applied, Brought, Lease, push_name
 from hgfleet.replication.scheduler import Scheduler
 from hgfleet.replication.subscription import Subscription
 from hgfleet.replication.workers import Pool
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from hgfleet.replication.jobs import Job, Place
     from hgfleet.replication.messages import Hint
-    from hgfleet.replication.scheduler import Status
+    from hgfleet.replication.scheduler import Outcome, Status
     from hgfleet.replication.settings import Settings
 
 WORKERS: Final = 2
@@ -133,7 +133,8 @@ class Applier:
         try:
             push = messages.decode_push(message.headers, message.data)
         except messages.LargeRecordError as large:
-            self._scheduler.announce(large.repository, large.path, large.number, time.monotonic())
+            now = time.monotonic()
+            self._scheduler.announce(large.repository, large.path, large.number, now, large.session)
             await self._acknowledge([message])
         except PushlogError as error:
             self._say("push-unreadable", subject=message.subject, reason=error)
@@ -208,11 +209,12 @@ class Applier:
             self._stop.set()
 
     async def _work(self, job: Job) -> None:
-        loop = asyncio.get_running_loop()
+        loop, began = asyncio.get_running_loop(), time.monotonic()
         result = await loop.run_in_executor(self._threads, self._pool.run, job)
         outcome = self._scheduler.finished(job, result, time.monotonic())
         if outcome.shown:
             await self._tell_applied(job.identity)
+            self._say_applied(job, outcome, time.monotonic() - began)
         await self._acknowledge(outcome.acknowledge)
         if result.failure is not None:
             waits = result.failure.kind is Kind.READERS
@@ -220,6 +222,8 @@ class Applier:
             self._say(
                 "repository-parked" if outcome.parked else event,
                 repository=job.path,
+                push=push_name(job.identity, outcome.blocked) if outcome.blocked else None,
+                id=outcome.session or None,
                 kind=result.failure.kind,
                 reason=result.failure.reason,
             )
@@ -227,6 +231,17 @@ class Applier:
                 self._documents.set()
         if result.failure is not None or not self._scheduler.waiting:
             self._write()
+
+    def _say_applied(self, job: Job, outcome: Outcome, seconds: float) -> None:
+        """Write a line for each push that its message has named, and for the newest one."""
+        for number, session in sorted(({outcome.shown: ""} | outcome.sessions).items()):
+            self._say(
+                "applied",
+                repository=job.path,
+                push=push_name(job.identity, number),
+                id=session or None,
+                seconds=seconds,
+            )
 
     async def _tell_applied(self, identity: str) -> None:
         host = self._settings.host

@@ -26,6 +26,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from hgfleet.core import trace
 from hgfleet.core.errors import PushlogError
 from hgfleet.core.names import path_problem
 from hgfleet.pushlog.record import parse
@@ -48,6 +49,7 @@ EPOCH: Final = "hgfleet.epoch"
 MESSAGE_ID: Final = "Nats-Msg-Id"
 PATH: Final = "Hgfleet-Path"
 REGISTRY: Final = "Hgfleet-Registry"
+SESSION: Final = "Hgfleet-Session"
 
 MAX_PAYLOAD: Final = 512 * 1024
 """Bytes of a changegroup, or of a document, in a message; mirrors fetch larger ones."""
@@ -106,9 +108,10 @@ def token(host: str) -> str:
 class LargeRecordError(PushlogError):
     """A message stands for a record that is too large for it; mirrors fetch it from the source."""
 
-    def __init__(self, path: str, repository: str, number: int) -> None:
+    def __init__(self, path: str, repository: str, number: int, session: str = "") -> None:
         super().__init__(f"record {number} of {path} is too large for a message")
         self.path, self.repository, self.number = path, repository, number
+        self.session = session
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,8 @@ class PushMessage:
 
     `changegroup` is a changegroup of version 03 of exactly the record's changesets, compressed with
     zlib; empty where the record has none, or where it is larger than MAX_PAYLOAD. `registry` is the
-    stamp of the primary's dynamic registry at the publication, "" if it is not known.
+    stamp of the primary's dynamic registry at the publication, `session` the id of the session that
+    pushed, for logs; either is "" if it is not known.
     """
 
     path: str
@@ -125,6 +129,7 @@ class PushMessage:
     record: Record
     changegroup: bytes = b""
     registry: str = ""
+    session: str = ""
 
     @property
     def id(self) -> str:
@@ -133,17 +138,23 @@ class PushMessage:
 
     def headers(self) -> dict[str, str]:
         """Return the headers of the message."""
-        stamp = {REGISTRY: self.registry} if self.registry else {}
-        return {MESSAGE_ID: self.id, PATH: self.path, **stamp}
+        known = {REGISTRY: self.registry, SESSION: self.session}
+        more = {name: value for name, value in known.items() if value}
+        return {MESSAGE_ID: self.id, PATH: self.path, **more}
 
     def body(self) -> bytes:
         """Return the body: the line, a line feed, the changegroup."""
         return self.line + b"\n" + self.changegroup
 
 
+def push_name(repository: str, number: int) -> str:
+    """Return the name of a push in logs: the identity of its repository, and its number there."""
+    return f"{repository}.{number}"
+
+
 def message_id(record: Record) -> str:
     """Return the id of the messages about a push, in each stream."""
-    made = f"{record.repository}.{record.id}"
+    made = push_name(record.repository, record.id)
     return made if record.epoch == 1 else f"{made}.{record.epoch}"
 
 
@@ -152,13 +163,14 @@ def decode_push(headers: Mapping[str, str] | None, body: bytes) -> PushMessage:
     path = (headers or {}).get(PATH, "")
     if path_problem(path):
         raise PushlogError(f"a message names {path!r:.80} where the path of a repository belongs")
+    session = trace.accepted((headers or {}).get(SESSION))
     named = _ID.fullmatch((headers or {}).get(MESSAGE_ID, ""))
     if not body and named:
-        raise LargeRecordError(path, named[1], int(named[2]))
+        raise LargeRecordError(path, named[1], int(named[2]), session)
     line, _, changegroup = body.partition(b"\n")
     stamp = (headers or {}).get(REGISTRY, "")
     known = stamp if is_stamp(stamp) else ""
-    return PushMessage(path, line, parse(line), changegroup, known)
+    return PushMessage(path, line, parse(line), changegroup, known, session)
 
 
 def is_stamp(value: object) -> bool:

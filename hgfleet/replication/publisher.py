@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hgfleet.replication.changegroups import Changegroups
     from hgfleet.replication.positions import Positions
     from hgfleet.replication.registry_gate import RegistryStamp
+    from hgfleet.replication.sessions import Sessions
 
 HEADERS_BYTES: Final = 1024
 """Of a message's payload, for its headers: a path of 200 characters, an id."""
@@ -37,12 +38,13 @@ class Publisher:
         broker: Broker,
         changegroups: Changegroups,
         registry: RegistryStamp,
+        sessions: Sessions,
         published: Callable[[str, Entry], None],
         say: Callable[..., None],
     ) -> None:
         self._repositories, self._positions = repositories, positions
         self._broker, self._changegroups = broker, changegroups
-        self._registry = registry
+        self._registry, self._sessions = registry, sessions
         self._published, self._say = published, say
         self._sure: set[str] = set()
         """Identities whose positions agree with the stream, as seen by this connection."""
@@ -152,7 +154,8 @@ class Publisher:
                 f"the push log of {path} has changed: {wrong}; restore it, or run "
                 f"`hgfleet replication resync {path}` on each mirror"
             )
-        self._say("repository-replaced", path=path, repository=first[0].record.repository)
+        identity = first[0].record.repository
+        self._say("repository-replaced", repository=path, identity=identity)
         self._positions.forget(path)
         return await self._begin(path, store)
 
@@ -174,7 +177,9 @@ class Publisher:
             )
         # Read after the record: the readers are those of the push, or newer.
         stamp = await asyncio.to_thread(self._registry.read)
-        message = PushMessage(path, entry.line, entry.record, changegroup, stamp)
+        record = entry.record
+        session = self._sessions.of(record.repository, record.id)
+        message = PushMessage(path, entry.line, record, changegroup, stamp, session)
         body = outbox.body(message, self._broker.max_payload - HEADERS_BYTES)
         sequence, _ = await self._broker.publish(
             messages.PUSHES,

@@ -25,6 +25,7 @@ from hgfleet.replication.leases import Members
 from hgfleet.replication.positions import Positions
 from hgfleet.replication.publisher import Publisher
 from hgfleet.replication.registry_gate import RegistryStamp
+from hgfleet.replication.sessions import Sessions
 from hgfleet.replication.visibility import Shown
 from hgfleet.replication.waiting import Waiting
 from hgfleet.replication.wake_server import DocumentRequest, WakeServer
@@ -73,6 +74,7 @@ class Relay:
         self.members = Members(settings.mirrors, settings.lease_seconds)
         self.shown = Shown()
         self.hints = visibility.Hints(uuid.uuid4().hex)
+        self.sessions = Sessions()
         self.queue = outbox.Queue()
         self.problems: dict[str, str] = {}
         """Repositories that cannot be published, and why."""
@@ -88,7 +90,7 @@ class Relay:
         self.changegroups = Changegroups(settings.hgrc, say)
         self.publisher = Publisher(
             *(settings.repositories, self.positions, self.broker, self.changegroups),
-            *(RegistryStamp(settings.dynamic), self._on_published, say),
+            *(RegistryStamp(settings.dynamic), self.sessions, self._on_published, say),
         )
         self.announcer = Announcer(
             *(settings, self.positions, self.broker, self.shown, self.members), say
@@ -167,7 +169,7 @@ class Relay:
 
     def _problem(self, path: str, reason: str) -> None:
         if self.problems.get(path) != reason:
-            self.say("unpublished", path=path, reason=reason)
+            self.say("unpublished", repository=path or None, reason=reason)
         self.problems[path] = reason
 
     def _on_published(self, path: str, entry: Entry) -> None:
@@ -175,7 +177,9 @@ class Relay:
         self.refused = ""
         self.shown.published(record.repository, record.id)
         self.announcer.published(path, record.repository, record.id)
-        self.say("published", path=path, repository=record.repository, id=record.id)
+        session = self.sessions.of(record.repository, record.id) or None
+        name = messages.push_name(record.repository, record.id)
+        self.say("published", repository=path, push=name, id=session)
         self._waiting.tell()
 
     async def _on_connection(self, _broker: Broker) -> None:
@@ -284,6 +288,7 @@ class Relay:
                 request.wait,
             )
         else:
+            self.sessions.note(request.repository, request.id, request.session)
             self.add([request.path], first=True)
             answer = await self._waiting.answer(
                 lambda seconds: self._answer(request, seconds),

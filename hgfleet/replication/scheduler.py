@@ -62,9 +62,20 @@ class _Entry:
     tries: int = 0
     retry_at: float = 0.0
     parked: str = ""
+    sessions: dict[int, str] = field(default_factory=dict)
+    """Of pushes that the mirror does not show yet, as far as their messages name them."""
 
     def has_work(self) -> bool:
         return not self.busy and bool(self.pending or self.behind or self.repair or self.parked)
+
+    def note(self, number: int, session: str) -> None:
+        if session and len(self.sessions) < MOST_PENDING:
+            self.sessions[number] = session
+
+    def take_sessions(self) -> dict[int, str]:
+        """Return the sessions of pushes that the mirror shows now, and forget them."""
+        shown = sorted(number for number in self.sessions if number <= self.tip)
+        return {number: self.sessions.pop(number) for number in shown}
 
 
 @dataclass(slots=True)
@@ -77,6 +88,12 @@ class Outcome:
     parked: str = ""
     """Why the repository is parked since this job."""
     failed: Kind | None = None
+    sessions: dict[int, str] = field(default_factory=dict)
+    """Number to session, for log lines: of the pushes that are shown now."""
+    blocked: int = 0
+    """The push at which a job failed, as far as a message named it."""
+    session: str = ""
+    """That of the push at which a job failed."""
 
 
 class Status(NamedTuple):
@@ -113,6 +130,7 @@ class Scheduler:
             entry.newest, entry.source_path = record.id, message.path
         if entry.parked or record.id <= entry.tip:
             return [handle]
+        entry.note(record.id, message.session)
         waiting = entry.pending.get(record.id)
         if waiting is not None:
             if waiting.line == message.line:
@@ -131,10 +149,13 @@ class Scheduler:
         self._wake(entry, now)
         return []
 
-    def announce(self, identity: str, path: str, number: int, now: float) -> None:
+    def announce(
+        self, identity: str, path: str, number: int, now: float, session: str = ""
+    ) -> None:
         """Take a message that says that the source has a push, and does not bring it."""
         entry = self._entry(identity, path)
         if number > entry.tip and not entry.parked:
+            entry.note(number, session)
             entry.behind = True
             self._wake(entry, now)
 
@@ -240,6 +261,7 @@ class Scheduler:
                 entry.tries = 0
             # Lower after a repair from a source that has less.
             entry.tip = result.tip.id
+        outcome.sessions = entry.take_sessions()
         for number in [n for n in entry.pending if n <= entry.tip]:
             outcome.acknowledge += entry.pending.pop(number).handles
         failure = result.failure
@@ -248,9 +270,12 @@ class Scheduler:
             done = {line for line, _ in job.messages}
             for number in [n for n, one in entry.pending.items() if one.line in done]:
                 outcome.acknowledge += entry.pending.pop(number).handles
+                entry.sessions.pop(number, None)
             self._succeeded(entry, job)
         else:
             outcome.failed = failure.kind
+            outcome.blocked = min(entry.pending, default=0)
+            outcome.session = entry.sessions.get(outcome.blocked, "")
             entry.tries += 1
             if failure.kind in _OF_THE_HOST:
                 self.breaker.failure(entry.identity, now)

@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from hgfleet.core import trace
 from hgfleet.core.names import path_problem
 from hgfleet.hg.wake import MAX_LINE
 from hgfleet.replication.documents import FIRST
@@ -32,12 +33,13 @@ _IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A push, and for how many seconds its session waits."""
+    """A push, for how many seconds its session waits, and the id of the session, if it has one."""
 
     path: str
     repository: str
     id: int
     wait: float
+    session: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,8 @@ def parse(line: bytes) -> Request | DocumentRequest:
         raise ValueError(f"got the repository {repository!r:.200}")
     if type(number) is not int or number < 1:
         raise ValueError(f"got the push {number!r:.200}")
-    return Request(path, repository, number, float(wait))
+    session = trace.accepted(data.get("session"))
+    return Request(path, repository, number, float(wait), session)
 
 
 class WakeServer:

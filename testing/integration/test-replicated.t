@@ -71,6 +71,18 @@ The relay reads which push it is, and the pusher reads the relay's answer.
   remote: push 42 recorded; visible on 2/2 mirrors in 0.31 s
   $ cat ../asked
   {"path": "team/tool", "repository": "abababababababababababababababab", "id": 42, "wait": 2.0}
+A session has an id. The pusher reads it, and the relay names it to mirrors.
+
+  $ > ../asked
+  $ HGFLEET_ID=1f2e3d4c5b6a7988 push id
+  remote: push 42 recorded; visible on 2/2 mirrors in 0.31 s; id 1f2e3d4c5b6a7988
+  $ cat ../asked
+  {"path": "team/tool", "repository": "abababababababababababababababab", "id": 42, "wait": 2.0, "session": "1f2e3d4c5b6a7988"}
+  $ HGFLEET_ID="x' event=push" push noid
+  remote: push 42 recorded; visible on 2/2 mirrors in 0.31 s
+
+Mirrors that are late or down are named.
+
   $ answer '{"visible": 1, "of": 2, "seconds": 2, "slow": ["hgweb2"], "down": [], "broker": true}'
   $ push four
   remote: push 42 recorded; hgweb2 does not show it yet (waited 2 s); visible on 1/2 mirrors

@@ -24,6 +24,7 @@ from hgfleet.replication.position import Step, decide
 from hgfleet.replication.positions import Positions
 from hgfleet.replication.publisher import Publisher
 from hgfleet.replication.scheduler import Scheduler
+from hgfleet.replication.sessions import Sessions
 from hgfleet.replication.streams import Streamed
 
 if TYPE_CHECKING:
@@ -171,6 +172,7 @@ class Relay:
             broker,
             changegroups,
             registry,
+            Sessions(),
             lambda _path, _entry: None,
             lambda _event, **_fields: None,
         )

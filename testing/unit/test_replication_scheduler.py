@@ -298,3 +298,28 @@ def test_a_push_that_waits_for_readers_goes_on_with_the_documents() -> None:
     assert scheduler.next_job(now) is None
     scheduler.brought(now, now)
     assert take(scheduler, now).stamps == frozenset()
+
+
+def test_the_sessions_of_pushes_are_told_when_the_mirror_shows_them() -> None:
+    scheduler = Scheduler()
+    for number, session in ((1, "a" * 16), (2, ""), (3, "c" * 16)):
+        scheduler.offer(replace(push(number), session=session), number, 0.0)
+    scheduler.announce(identity(), "r0", 4, 0.0, "d" * 16)
+    outcome = fail(scheduler, Kind.NETWORK, tip=2)
+    assert outcome.sessions == {1: "a" * 16}
+    assert (outcome.blocked, outcome.session) == (3, "c" * 16)
+    job = take(scheduler, 1000.0)
+    outcome = scheduler.finished(job, done(job, 4), 1000.0)
+    assert outcome.sessions == {3: "c" * 16, 4: "d" * 16}
+    # A message that comes again is not told of again.
+    scheduler.offer(replace(push(4), session="d" * 16), 4, 1000.0)
+    outcome = scheduler.finished(job := take(scheduler, 1000.0), done(job, 4), 1000.0)
+    assert outcome.sessions == {}
+
+
+def test_the_sessions_of_waiting_pushes_are_bounded() -> None:
+    scheduler = Scheduler()
+    for number in range(1, 2 * MOST_PENDING + 1):
+        scheduler.offer(replace(push(number), session="a" * 16), number, 0.0)
+    job = take(scheduler)
+    assert len(scheduler.finished(job, done(job, 2 * MOST_PENDING), 0.0).sessions) == MOST_PENDING

@@ -64,9 +64,11 @@ def events(relay: Relay) -> list[str]:
     return [event for event, _ in relay.said]  # type: ignore[attr-defined]
 
 
-async def pushed(primary: Primary, path: str, record: Record, wait: float = 60.0) -> str:
+async def pushed(
+    primary: Primary, path: str, record: Record, wait: float = 60.0, session: str = ""
+) -> str:
     """Wake the relay as the session of a push does; return what the pusher reads."""
-    request = wake.push_request(path, record.repository, record.id)
+    request = wake.push_request(path, record.repository, record.id, session)
     answer = await asyncio.to_thread(wake.ask, str(primary.settings.wake), request, wait)
     return wake.sentence(record.id, answer, wait)
 

@@ -496,3 +496,24 @@ def test_changesets_that_an_operator_strips_leave_the_mirror(site: Site) -> None
     assert state(site.mirror.path("a")) == state(own.path)
     assert len(state(own.path)["changesets"]) == 3
     assert site.applier.state()["parked"] == {}
+
+
+def test_a_push_that_is_applied_is_one_line_with_the_session_that_its_message_names(
+    site: Site,
+) -> None:
+    primary = site.primaries["a"]
+    primary.push_commits()
+    primary.push_commits()
+    first, second = messages_of(primary, "a")
+    publish(site.broker, [replace(first, session="1f2e3d4c5b6a7988"), second])
+    site.applier.start()
+    site.wait("a")
+
+    def lines() -> list[str]:
+        said = site.applier.log.read_text().splitlines()
+        return [line for line in said if line.startswith("event=applied repository=a ")]
+
+    site.applier.wait_for(lambda: lines() and f".{second.record.id} " in lines()[-1])
+    traced = [line for line in lines() if "id=1f2e3d4c5b6a7988" in line]
+    assert len(traced) == 1, lines()
+    assert f" push={primary.identity}.{first.record.id} " in traced[0]

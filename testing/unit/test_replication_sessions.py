@@ -1,0 +1,59 @@
+"""Sessions of pushes: bounded at the relay, hostile input in messages and at the wake socket."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hgfleet.hg import wake
+from hgfleet.pushlog.record import FIRST, Heads, Record
+from hgfleet.replication import messages, wake_server
+from hgfleet.replication.messages import PushMessage
+from hgfleet.replication.sessions import Sessions
+
+ID = "1f2e3d4c5b6a7988"
+IDENTITY = "7d" * 16
+HEADS = Heads(digest=Heads.digest_of([]))
+RECORD = Record(1, IDENTITY, "push", "alice", 1, FIRST, heads=HEADS)
+NO_IDS = ["", "x", ID.upper(), f"{ID}\r\nX: y", f"{ID} event=x", ID * 2]
+
+
+def test_the_newest_sessions_are_remembered() -> None:
+    sessions = Sessions(most=2)
+    for number, session in ((1, "a" * 16), (2, ""), (3, "c" * 16), (4, "d" * 16)):
+        sessions.note(IDENTITY, number, session)
+    assert [sessions.of(IDENTITY, number) for number in (1, 2, 3, 4)] == [
+        *("", "", "c" * 16, "d" * 16)
+    ]
+    assert sessions.of("0" * 32, 3) == ""
+
+
+def request(session: object) -> wake_server.Request | wake_server.DocumentRequest:
+    data = json.loads(wake.request("team/tool", IDENTITY, 1, 2.0))
+    return wake_server.parse(json.dumps({**data, "session": session}).encode())
+
+
+def test_a_session_names_itself_to_the_relay() -> None:
+    line = wake.request("team/tool", IDENTITY, 1, 2.0, ID)
+    assert wake_server.parse(line) == wake_server.Request("team/tool", IDENTITY, 1, 2.0, ID)
+    assert b"session" not in wake.request("team/tool", IDENTITY, 1, 2.0)
+
+
+@pytest.mark.parametrize("session", [*NO_IDS, None, 1, [ID], {"a": ID}])
+def test_a_push_with_a_session_that_is_none_is_published_all_the_same(session: object) -> None:
+    assert request(session) == wake_server.Request("team/tool", IDENTITY, 1, 2.0)
+
+
+def test_a_message_names_the_session() -> None:
+    message = PushMessage("team/tool", RECORD.line(), RECORD, session=ID)
+    assert messages.decode_push(message.headers(), message.body()) == message
+    plain = PushMessage("team/tool", RECORD.line(), RECORD)
+    assert messages.SESSION not in plain.headers()
+
+
+@pytest.mark.parametrize("session", NO_IDS)
+def test_a_message_with_a_session_that_is_none_is_applied_all_the_same(session: str) -> None:
+    plain = PushMessage("team/tool", RECORD.line(), RECORD)
+    headers = {**plain.headers(), messages.SESSION: session}
+    assert messages.decode_push(headers, plain.body()) == plain
