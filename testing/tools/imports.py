@@ -4,7 +4,7 @@
          <- {{auth, backup} <- selfservice <- ssh, auth <- web, storage, bundles <- steering,
              {auth, storage, bundles} <- replication <- webhooks} <- hgext
     {backup, replication} <- integrity; {hg, objectstore} <- probes;
-    {integrity, steering, probes} <- monitoring; core <- acme
+    {integrity, steering, probes} <- monitoring; core <- {acme, logs}
 
 Imports for types alone and imports inside functions count too: a reader has to know both modules
 for either. `hgfleet.cli` may import every part.
@@ -30,6 +30,7 @@ BELOW: Final[Mapping[str, tuple[str, ...]]] = {
     "objectstore": ("core",),
     "admission": ("core",),
     "acme": ("core",),
+    "logs": ("core",),
     "registry": ("directory", "policies", "pushlog", "objectstore", "admission"),
     "auth": ("registry",),
     "backup": ("registry",),
