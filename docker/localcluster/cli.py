@@ -7,9 +7,11 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import bootstrap
-from bootstrap import STATE
+from bootstrap import ROOT, STATE
 
 from localcluster import client, images, lock, release, settings
 from localcluster import cluster as life
@@ -22,6 +24,7 @@ examples:
   eval "$(./cluster env)"               addresses, keys and certificates for clients and tests
   ./cluster exec hg1 -- hgfleet bundles status
   ./cluster logs hg1 hgfleet-sshd -f    follow one unit's journal
+  ./cluster log 1f2e3d4c5b6a7988        one push, on all hosts, by the id that its pusher read
   ./cluster ssh bob                     connect to the SSH service as bob
   ./cluster ssh bob help
   ./cluster rebuild hg1                 make one host anew from the base image (its data is lost)
@@ -49,6 +52,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     down.add_argument("--snapshots", action="store_true", help="remove the snapshots too")
     commands.add_parser("status", help="show hosts, health, ports and alerts")
+    log = commands.add_parser("log", help="follow one push or one clone through all logs")
+    log.add_argument("id", help="what the pusher read, or an answer's header X-Request-ID")
     commands.add_parser("env", help="print export lines for clients and tests")
     execute = commands.add_parser("exec", help="run a command on a host: exec HOST -- COMMAND")
     execute.add_argument("host")
@@ -211,6 +216,20 @@ def command_logs(arguments: argparse.Namespace) -> int:
     return life.execute(cluster, arguments.host, command)
 
 
+def command_log(arguments: argparse.Namespace) -> int:
+    """Print the log lines of all hosts that have an id; exit code 1 without any."""
+    cluster = life.require_running()
+    bootstrap.ensure_controller()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "lines"
+        extra = {"log_id": arguments.id, "log_file": str(file)}
+        book = ROOT / "ansible/playbooks/log.yml"
+        life.playbook(cluster, None, book, extra, "cluster", "reading the logs of all hosts")
+        lines = file.read_text("utf-8")
+    print(lines, end="")
+    return 0 if lines else 1
+
+
 def command_ssh(arguments: argparse.Namespace) -> int:
     """Become an ssh client with a person's key."""
     cluster = life.require_running()
@@ -231,6 +250,7 @@ COMMANDS = {
     "status": command_status,
     "env": command_env,
     "exec": command_exec,
+    "log": command_log,
     "logs": command_logs,
     "ssh": command_ssh,
     "rebuild": command_rebuild,

@@ -127,7 +127,7 @@ def settled_containers(cluster: Settings) -> dict[str, str]:
 
 def playbook(
     cluster: Settings,
-    built: Release,
+    built: Release | None,
     book: Path,
     extra: Mapping[str, object],
     subject: str,

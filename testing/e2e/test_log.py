@@ -1,0 +1,172 @@
+"""One push and one clone, followed through the logs of all hosts by the id that the client has."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from testing.e2e.command import wait_until
+from testing.e2e.mirrors import mirrors_of, requests_after
+from testing.e2e.people import basic
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.host import Host
+    from testing.e2e.people import Clone, Person
+
+REPOSITORY: Final = "e2e/replication"
+HGFLEET: Final = "/opt/hgfleet/current/bin/hgfleet"
+ID: Final = re.compile(r"; id ([0-9a-f]{16})$", re.MULTILINE)
+SECONDS: Final = 30
+"""For lines that are written after the answer, on a machine under load."""
+
+
+@pytest.fixture
+def work(alice: Person, tmp_path: Path) -> Clone:
+    """A clone to push from."""
+    return alice.clone(alice.ssh_url(REPOSITORY), tmp_path / "work")
+
+
+def push(work: Clone) -> str:
+    """Push something new; return the id that the pusher reads."""
+    work.commit("followed.txt", uuid.uuid4().bytes, "something to follow")
+    said = work.hg("push").ok().output
+    found = ID.search(said)
+    assert found, said
+    return found[1]
+
+
+def lines(host: Host, *names: str) -> list[dict[str, Any]]:
+    """Return the entries that a host has of some names."""
+    host.run("journalctl", "--sync").ok()
+    done = host.run(HGFLEET, "log", "--format", "json", *names)
+    assert done.code in (0, 1), done
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def events(found: list[dict[str, Any]], source: str) -> list[str]:
+    return [one["fields"].get("event", "") for one in found if one["source"] == source]
+
+
+def test_a_push_is_followed_from_sshd_to_each_mirror(cluster: Cluster, work: Clone) -> None:
+    name = push(work)
+    primary = cluster.first("ssh")
+
+    def ended() -> list[dict[str, Any]]:
+        found = lines(primary, name)
+        return found if "session-end" in events(found, "hgfleet-shell") else []
+
+    found = wait_until("the end of the session in the log", ended, SECONDS)
+    assert [one["time"] for one in found] == sorted(one["time"] for one in found)
+    said = [one["message"] for one in found if one["source"] == "sshd-session"]
+    assert any(line.startswith("Accepted publickey for hg from ") for line in said), found
+    session = events(found, "hgfleet-shell")
+    assert session[0] == "session"
+    assert {"push", "session-end"} <= set(session)
+    assert "relay.published" in events(found, "hgfleet-relay")
+    pushes = {one["fields"]["push"] for one in found if "push" in one["fields"]}
+    assert len(pushes) == 1, found
+
+    for mirror in mirrors_of(cluster):
+        # By the id, which the message has brought, and by the name of the push.
+        for wanted in (name, pushes.copy().pop()):
+            (applied,) = wait_until(
+                f"the push in the log of {mirror.name}",
+                lambda mirror=mirror, wanted=wanted: [
+                    one for one in lines(mirror, wanted) if one["source"] == "hgfleet-applier"
+                ],
+                SECONDS,
+            )
+            assert applied["fields"]["event"] == "applied"
+            assert applied["fields"]["repository"] == REPOSITORY
+            assert applied["fields"]["id"] == name
+            assert {applied["fields"]["push"]} == pushes
+
+
+def test_the_lines_of_all_hosts_are_merged_by_time(
+    cluster: Cluster, work: Clone, tmp_path: Path
+) -> None:
+    name = push(work)
+    hosts = {cluster.first("ssh"), *mirrors_of(cluster)}
+    for host in hosts:
+        wait_until(f"lines of {host.name}", lambda host=host: lines(host, name), SECONDS)
+    file = tmp_path / "lines"
+    cluster.ansible(
+        "ansible-playbook",
+        "ansible/playbooks/log.yml",
+        "--extra-vars",
+        json.dumps({"log_id": name, "log_file": str(file)}),
+    ).ok()
+    found = file.read_text().splitlines()
+    assert found == sorted(found)
+    assert {line.split()[1] for line in found} == {host.name for host in hosts}
+
+
+def test_an_id_that_is_none_is_refused_and_an_unknown_one_is_not_found(cluster: Cluster) -> None:
+    primary = cluster.first("ssh")
+    primary.run(HGFLEET, "log", ".*").refused("expected the id of a session")
+    missing = primary.run(HGFLEET, "log", uuid.uuid4().hex[:16])
+    assert (missing.code, missing.stdout) == (1, "")
+    assert "no log line of the last 2 days" in missing.stderr
+
+
+def test_a_clone_is_followed_from_the_proxy_to_the_worker(
+    cluster: Cluster, alice: Person, tmp_path: Path
+) -> None:
+    proxy = cluster.first("proxy")
+    cursor = proxy.journal_cursor()
+    alice.clone(cluster.url(REPOSITORY), tmp_path / "clone", "--noupdate")
+    path = f"/{REPOSITORY}?cmd=getbundle"
+
+    def logged() -> list[dict[str, Any]]:
+        return [one for one in requests_after(cluster, cursor) if one["uri"].startswith(path)]
+
+    request = wait_until("the clone in the proxy's log", logged, SECONDS)[-1]
+    assert re.fullmatch(r"[0-9a-f]{16}", request["id"]), request
+    (at_proxy,) = lines(proxy, request["id"])
+    assert (at_proxy["source"], at_proxy["fields"]["server"]) == ("haproxy", request["server"])
+    web = cluster.host(request["server"])
+
+    def both() -> list[dict[str, Any]]:
+        found = [one for one in lines(web, request["id"]) if "status" in one["fields"]]
+        return found if {one["source"] for one in found} == {"nginx", "hgfleet-web"} else []
+
+    found = wait_until(f"the clone in the logs of {web.name}", both, SECONDS)
+    for one in found:
+        assert one["fields"]["status"] == "200"
+        assert one["fields"]["client"] == request["client"]
+    (at_worker,) = [one for one in found if one["source"] == "hgfleet-web"]
+    assert at_worker["fields"]["repository"] == REPOSITORY
+    assert at_worker["fields"]["command"] == "getbundle"
+
+
+def test_a_client_reads_the_id_of_its_request_and_cannot_choose_it(
+    cluster: Cluster, bob: Person
+) -> None:
+    own = uuid.uuid4().hex[:16]
+    headers = {"X-Request-ID": own, "X-Forwarded-For": "192.0.2.66", **basic("bob", bob.password)}
+    seen = []
+    for _ in range(2):
+        answer = cluster.get(f"{REPOSITORY}?cmd=heads", headers=headers)
+        assert answer.status == 200
+        seen.append(answer.headers["x-request-id"])
+    assert len({own, *seen}) == 3
+    assert all(re.fullmatch(r"[0-9a-f]{16}", one) for one in seen), seen
+    # A client past the proxy names itself to nginx, which takes no name of it.
+    mirror = mirrors_of(cluster)[0]
+    url = cluster.url_past_proxy(mirror, f"{REPOSITORY}?cmd=heads&own={own}")
+    assert cluster.get(url, headers=headers).status == 200
+
+    def logged() -> list[str]:
+        said = mirror.shell(f"grep -h 'own={own}' /var/log/nginx/access.log || :")
+        return said.splitlines()
+
+    (line,) = wait_until("the request in nginx's log", logged, SECONDS)
+    assert json.loads(line)["id"] != own
+    assert lines(mirror, own) == []
