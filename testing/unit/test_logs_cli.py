@@ -17,9 +17,7 @@ def test_the_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "42", "-f", "1F2E3D4C5B6A7988", "x; reboot", "$(id)", "a|b"])
-def test_a_name_that_is_none_asks_no_journal(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_name_that_is_none_asks_no_journal(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["log", "--", name]) == 2
     said = capsys.readouterr()
     assert said.out == ""

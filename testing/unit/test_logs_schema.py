@@ -65,9 +65,9 @@ def logged(text: str) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.Subscript) and name_of(node.value) in RECORDS:
             if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
                 yield node.lineno, node.slice.value
-        elif isinstance(node, ast.AnnAssign) and name_of(node.target) in RECORDS:
-            yield from _keys(node.value)
-        elif isinstance(node, ast.Assign) and name_of(node.targets[0]) in RECORDS:
+        elif (isinstance(node, ast.AnnAssign) and name_of(node.target) in RECORDS) or (
+            isinstance(node, ast.Assign) and name_of(node.targets[0]) in RECORDS
+        ):
             yield from _keys(node.value)
 
 
