@@ -65,10 +65,10 @@ def logged(text: str) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.Subscript) and name_of(node.value) in RECORDS:
             if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
                 yield node.lineno, node.slice.value
-        elif (isinstance(node, ast.AnnAssign) and name_of(node.target) in RECORDS) or (
-            isinstance(node, ast.Assign) and name_of(node.targets[0]) in RECORDS
-        ):
-            yield from _keys(node.value)
+        elif isinstance(node, ast.AnnAssign | ast.Assign):
+            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+            if name_of(target) in RECORDS:
+                yield from _keys(node.value)
 
 
 def _keys(node: ast.expr | None) -> Iterator[tuple[int, str]]:
