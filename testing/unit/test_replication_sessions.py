@@ -30,14 +30,14 @@ def test_the_newest_sessions_are_remembered() -> None:
 
 
 def request(session: object) -> wake_server.Request | wake_server.DocumentRequest:
-    data = json.loads(wake.request("team/tool", IDENTITY, 1, 2.0))
+    data = json.loads(wake.line(wake.push_request("team/tool", IDENTITY, 1), 2.0))
     return wake_server.parse(json.dumps({**data, "session": session}).encode())
 
 
 def test_a_session_names_itself_to_the_relay() -> None:
-    line = wake.request("team/tool", IDENTITY, 1, 2.0, ID)
+    line = wake.line(wake.push_request("team/tool", IDENTITY, 1, ID), 2.0)
     assert wake_server.parse(line) == wake_server.Request("team/tool", IDENTITY, 1, 2.0, ID)
-    assert b"session" not in wake.request("team/tool", IDENTITY, 1, 2.0)
+    assert b"session" not in wake.line(wake.push_request("team/tool", IDENTITY, 1), 2.0)
 
 
 @pytest.mark.parametrize("session", [*NO_IDS, None, 1, [ID], {"a": ID}])
