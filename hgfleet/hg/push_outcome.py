@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from hgfleet.core import counters
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -55,11 +57,11 @@ ENDS: Final = {
 BUCKETS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Upper bounds of the histogram of durations, in seconds. A small push takes some tenths."""
 
-FILE: Final = "pushes.json"
+FILE: Final = "pushes"
 """Of the counts, in the folder of counters."""
 
 _ACCEPTED: Final = "accepted"
-_SECONDS: Final = "accepted seconds"
+_PREFIX: Final = "accepted "
 _noted: str | None = None
 
 
@@ -81,9 +83,7 @@ def counts(reason: str | None, seconds: float) -> dict[str, float]:
     """Return what a push adds to the counts; `reason` is None for an accepted one. Pure."""
     if reason is not None:
         return {reason: 1}
-    bound = next((f"at most {one:g} s" for one in BUCKETS if seconds <= one), None)
-    found = {_ACCEPTED: 1, _SECONDS: max(0.0, seconds)}
-    return found if bound is None else {**found, bound: 1}
+    return {_ACCEPTED: 1, **counters.at_most(seconds, BUCKETS, _PREFIX)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +102,10 @@ class Pushes:
 
 def of(data: Mapping[str, float]) -> Pushes:
     """Return the pushes of the counts; other words in them are left out. Pure."""
-    total = 0.0
-    buckets = []
-    for bound in BUCKETS:
-        total += float(data.get(f"at most {bound:g} s", 0))
-        buckets.append((bound, total))
     return Pushes(
         accepted=float(data.get(_ACCEPTED, 0)),
         refused={reason: float(data.get(reason, 0)) for reason in REFUSED},
         failed={reason: float(data.get(reason, 0)) for reason in FAILED},
-        seconds=float(data.get(_SECONDS, 0)),
-        buckets=tuple(buckets),
+        seconds=float(data.get(f"{_PREFIX}seconds", 0)),
+        buckets=counters.buckets(data, BUCKETS, _PREFIX),
     )
