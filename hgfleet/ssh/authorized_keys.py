@@ -37,6 +37,8 @@ other as a fault of its own configuration. Each decision is one line in the syst
 | unavailable | no directory server answered in time |
 | configuration, crash | keys.toml is unreadable or wrong; a defect of this program |
 
+`lookup_counts` has the same reasons, and counts each decision for metrics.
+
 `source` is the server that decided. Servers are asked in their order; only one that does not answer
 (no connection, too slow, busy) is passed over, and `passed_over` names it. The first answer of any
 server decides, also the answer "unknown". While `stale_file` exists, this host's replica is behind
@@ -60,11 +62,11 @@ import time
 from hgfleet.core import logfmt
 from hgfleet.core.errors import ConfigurationError, UnavailableError
 from hgfleet.directory.entries import DeniedError
-from hgfleet.ssh import keys_config, lookup, question
+from hgfleet.ssh import keys_config, lookup, lookup_counts, question
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from hgfleet.ssh.keys_config import Config
     from hgfleet.ssh.lookup import Allowed, Connect
@@ -91,8 +93,12 @@ def answer(
     config_path: str,
     log: logfmt.Log,
     connect: Connect = lookup.Connection,
+    done: Callable[[str, float], object] = lambda _reason, _seconds: None,
 ) -> str | None:
-    """Decide, log, and return the line for sshd or None. Never raises."""
+    """Decide, log, and return the line for sshd or None. Never raises.
+
+    `done` is told the reason and the duration in seconds.
+    """
     start = time.monotonic()
     by_certificate = arguments[:1] == ["--principals"]
     fields: dict[str, object] = {}
@@ -128,15 +134,17 @@ def answer(
     except Exception as error:
         reason = "crash"
         fields["detail"] = f"{type(error).__name__}: {error}"
+    seconds = time.monotonic() - start
     log(
         logfmt.line(
             "certificate" if by_certificate else "key",
             decision="deny" if line is None else "allow",
             reason=reason,
             **fields,
-            seconds=time.monotonic() - start,
+            seconds=seconds,
         )
     )
+    done(reason, seconds)
     return line
 
 
@@ -163,7 +171,14 @@ def main() -> int:
     # No fingerprint begins with a dash, so no client can reach the options of operators.
     if sys.argv[1:] and sys.argv[1].startswith("--") and sys.argv[1] != "--principals":
         return _for_operators(sys.argv[1:])
-    line = answer(sys.argv[1:], keys_config.PATH, logfmt.to_syslog("hgfleet-keys"))
+    log = logfmt.to_syslog("hgfleet-keys")
+
+    def count(reason: str, seconds: float) -> None:
+        problem = lookup_counts.add(reason, seconds)
+        if problem is not None:
+            log(logfmt.line("not-counted", detail=problem))
+
+    line = answer(sys.argv[1:], keys_config.PATH, log, done=count)
     if line is not None:
         print(line, flush=True)
     return 0

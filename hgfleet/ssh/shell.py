@@ -28,11 +28,12 @@ from hgfleet.core.errors import (
     TemporaryError,
     UsageError,
 )
-from hgfleet.core.paths import COMPILED, DYNAMIC, HGRC, REPOSITORIES
+from hgfleet.core.paths import COMPILED, COUNTERS, DYNAMIC, HGRC, REPOSITORIES
 from hgfleet.core.principal import Principal
 from hgfleet.hg import session_start
 from hgfleet.hg.session_outcome import outcome
 from hgfleet.registry import user_repositories
+from hgfleet.ssh import session_counts
 from hgfleet.ssh.original_command import Do, Refuse, Serve, decide
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Options:
     dynamic: str = DYNAMIC
     root: str = REPOSITORIES
     hgrc: str = HGRC
+    counters: str = COUNTERS
     fingerprint: str = ""
     """Of the key that opened the session; none where a certificate did."""
     certificate: str = ""
@@ -90,6 +92,7 @@ def parse_arguments(arguments: Sequence[str]) -> Options:
         given.pop("--dynamic", DYNAMIC),
         given.pop("--root", REPOSITORIES),
         given.pop("--hgrc", HGRC),
+        given.pop("--counters", COUNTERS),
         given.pop("--fingerprint", ""),
         given.pop("--certificate", ""),
     )
@@ -177,23 +180,7 @@ def session(arguments: Sequence[str], environment: Mapping[str, str], log: logfm
             if repository.owner and not os.path.lexists(path):
                 _finish_rename(repository.path, options)
             if os.path.isdir(f"{path}/.hg"):  # noqa: PTH112  (pathlib is slow to import)
-                fields: dict[str, object] = {
-                    "user": name,
-                    "repository": repository.path,
-                    "client": client,
-                }
-                log(logfmt.line("session", decision="serve", **fields, port=port))
-                os.umask(0o027)
-                os.chdir("/")
-                kept = session_environment(options, environment)
-                os.environ.clear()
-                os.environ.update(kept)
-                status = serve(path)
-                seconds = time.monotonic() - start
-                fields["bytes"] = written()
-                fields["reason"], fields["detail"] = outcome.reason, outcome.detail
-                log(logfmt.line("session-end", **fields, status=status, seconds=seconds))
-                return status
+                return _serve(start, repository.path, options, environment, log)
             decision = Refuse(
                 f"The repository {repository.path} is registered, but this host does not have it "
                 "yet. The operators can see this in their log.",
@@ -211,8 +198,52 @@ def session(arguments: Sequence[str], environment: Mapping[str, str], log: logfm
             command=command,
         )
     )
+    _count(options.counters, log, "refuse", session_counts.NONE, reason=decision.reason)
     _tell(_addressed(f"{decision.message}\n", options.hgrc), sys.stderr)
     return decision.exit_code
+
+
+def _serve(
+    start: float,
+    repository: str,
+    options: Options,
+    environment: Mapping[str, str],
+    log: logfmt.Log,
+) -> int:
+    """Run a session of hg that began at `start`, and log and count it."""
+    client, port = _client(environment)
+    fields: dict[str, object] = {
+        "user": options.principal.name,
+        "repository": repository,
+        "client": client,
+    }
+    log(logfmt.line("session", decision="serve", **fields, port=port))
+    os.umask(0o027)
+    os.chdir("/")
+    kept = session_environment(options, environment)
+    os.environ.clear()
+    os.environ.update(kept)
+    status = serve(f"{options.root}/{repository}")
+    seconds = time.monotonic() - start
+    fields["bytes"] = written()
+    fields["reason"], fields["detail"] = outcome.reason, outcome.detail
+    log(logfmt.line("session-end", **fields, status=status, seconds=seconds))
+    _count(options.counters, log, "serve", session_counts.HG, seconds)
+    return status
+
+
+def _count(
+    folder: str,
+    log: logfmt.Log,
+    decision: str,
+    command: str,
+    seconds: float = 0.0,
+    *,
+    reason: str = "",
+) -> None:
+    problem = session_counts.add(folder, decision, command, seconds, reason)
+    if problem is not None:
+        log(logfmt.line("not-counted", detail=problem))
 
 
 def _finish_rename(path: str, options: Options) -> None:
@@ -277,15 +308,10 @@ def _carry_out(
     except BrokenPipeError:
         # The client disconnected while it waited, and its command was given up.
         refusal = TemporaryError("client disconnected")
-    log(
-        logfmt.line(
-            "session",
-            decision="answer" if refusal is None else "refuse",
-            **fields,
-            detail=refusal,
-            seconds=time.monotonic() - start,
-        )
-    )
+    decision = "answer" if refusal is None else "refuse"
+    seconds = time.monotonic() - start
+    log(logfmt.line("session", decision=decision, **fields, detail=refusal, seconds=seconds))
+    _count(options.counters, log, decision, call.command.name or "login", seconds)
     if refusal is not None:
         _tell(_addressed(f"{refusal}\n", options.hgrc), sys.stderr)
         return refusal.exit_code
@@ -318,6 +344,7 @@ def main() -> int:
         return session(sys.argv[1:], dict(os.environ), log)
     except HgfleetError as error:
         log(logfmt.line("session", decision="fail", arguments=user, detail=error))
+        _count(COUNTERS, log, "fail", session_counts.NONE)
         _tell(
             "This service is not in order at the moment, and nothing was changed. "
             f"The operators find the reason in their log as {trace.current()}; please try again "
@@ -332,6 +359,7 @@ def main() -> int:
 
         detail = "".join(traceback.format_exception(error))[-logfmt.MAX_VALUE :]
         log(logfmt.line("session", decision="crash", arguments=user, detail=detail))
+        _count(COUNTERS, log, "crash", session_counts.NONE)
         _tell(
             "Something in this service broke while it worked on your command; what was not "
             f"confirmed did not happen. The operators find it in their log as {trace.current()}.\n",

@@ -45,7 +45,19 @@ def test_counters_are_for_every_user_of_the_host(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    ["", "one 1", "one\n", "one x\n", "one nan\n", "one -1\n", "1\n", "\n", "\x00", "ü 1\n", "one 1\ntw"],
+    [
+        "",
+        "one 1",
+        "one\n",
+        "one x\n",
+        "one nan\n",
+        "one -1\n",
+        "1\n",
+        "\n",
+        "\x00",
+        "ü 1\n",
+        "one 1\ntw",
+    ],
 )
 def test_a_damaged_file_begins_anew(tmp_path: Path, damage: str) -> None:
     (tmp_path / "counts").write_text(damage)

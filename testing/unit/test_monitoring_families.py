@@ -251,7 +251,13 @@ def test_a_job_that_never_ran_says_so_and_other_hosts_say_nothing() -> None:
 
 
 def test_pushes_are_counted_by_result_and_reason() -> None:
-    data = {"accepted": 7, "accepted seconds": 9.5, "accepted at most 1 s": 6, "access": 2, "locked": 1}
+    data = {
+        "accepted": 7,
+        "accepted seconds": 9.5,
+        "accepted at most 1 s": 6,
+        "access": 2,
+        "locked": 1,
+    }
     found = values(
         Facts(NOW, enabled=frozenset({families.SSH}), pushes=push_outcome.of(data | {"x": 1}))
     )

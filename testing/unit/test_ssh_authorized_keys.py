@@ -15,7 +15,7 @@ from hgfleet.core import config as settings
 from hgfleet.core.errors import ConfigurationError, UnavailableError
 from hgfleet.directory import publickey
 from hgfleet.directory.entries import DeniedError
-from hgfleet.ssh import authorized_keys, keys_config, lookup
+from hgfleet.ssh import authorized_keys, keys_config, lookup, lookup_counts
 from testing.unit.keys_settings import SETTINGS
 
 if TYPE_CHECKING:
@@ -94,7 +94,12 @@ def ask(tmp_path: Path) -> Callable[..., tuple[str | None, str]]:
     ) -> tuple[str | None, str]:
         logged: list[str] = []
         chosen = connect or servers(near=FakeDirectory(list(people), groups))[0]
-        line = authorized_keys.answer(question, str(path), logged.append, chosen)
+        ends: list[str] = []
+        line = authorized_keys.answer(
+            question, str(path), logged.append, chosen, lambda reason, _: ends.append(reason)
+        )
+        assert f" reason={ends[0]} " in logged[0]
+        assert ends[0] in lookup_counts.REASONS, "metrics have each reason"
         assert len(logged) == 1, "every decision is one line"
         assert logged[0].isprintable()
         return line, logged[0]

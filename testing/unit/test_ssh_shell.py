@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hgfleet.core import counters
 from hgfleet.core.errors import ConfigurationError
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.model import Registry, Repository
-from hgfleet.ssh import shell
+from hgfleet.ssh import session_counts, shell
 from testing.tools import prefork
 
 if TYPE_CHECKING:
@@ -110,11 +111,12 @@ class Site:
         self.path = path
         (path / "registry.json").write_text(dump_compiled(REGISTRY))
         (path / "hgrc").write_text("")
+        (path / "counters").mkdir()
         (path / "client.rc").write_text(f"[ui]\nssh = {path}/ssh\nusername = test\n")
         # In place of ssh: drops the host and hands the command over as sshd does.
         # The system log of the machine that runs the tests is not ours to fill.
         start = (
-            "import sys; from hgfleet.ssh import shell; "
+            "import sys; from hgfleet.ssh import session_counts, shell; "
             f"shell.logfmt.to_syslog = lambda _: lambda t: print(t, file=open('{path}/log', 'a')); "
             "sys.exit(shell.main())"
         )
@@ -125,7 +127,7 @@ class Site:
             f"PYTHONPATH={TOP} exec {sys.executable} -c {shlex.quote(start)}"
             f" --user bob --groups sandbox --registry {path}/registry.json"
             f" --dynamic {path}/dynamic/registry.json --root {path}/repos"
-            f" --hgrc {path}/hgrc\n"
+            f" --hgrc {path}/hgrc --counters {path}/counters\n"
         )
         ssh.chmod(0o755)
 
@@ -139,6 +141,11 @@ class Site:
     def run(self, words: list[str], more: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
         env = {**os.environ, "HGRCPATH": str(self.path / "client.rc"), **more}
         return subprocess.run(words, capture_output=True, text=True, env=env, check=False)
+
+    @property
+    def sessions(self) -> session_counts.Sessions:
+        file = self.path / "counters" / session_counts.FILE
+        return session_counts.Sessions(counters.parse(file.read_bytes()))
 
     @property
     def log(self) -> list[str]:
@@ -168,6 +175,10 @@ def test_a_clone_through_the_shell(site: Site) -> None:
     assert end, site.log[-1]
     assert int(end[1]) > 500  # the greeting of the protocol alone has more
     assert site.log[0].endswith(f" id={end[2]}")
+    assert site.sessions.by_kind["serve", "hg"] == 1
+    buckets, count, seconds = site.sessions.times["hg"]
+    assert (count, dict(buckets)[1800.0]) == (1, 1)
+    assert 0 < seconds < 60
 
 
 def test_the_log_says_how_much_a_session_sent(site: Site) -> None:
@@ -194,6 +205,8 @@ def test_a_refusal_reaches_the_client_of_hg(site: Site) -> None:
     assert cloned.returncode == 255
     assert "remote: There is no repository 'staff/plans' here for bob." in cloned.stderr
     assert "reason=no-repository user=bob" in site.log[0]
+    assert site.sessions.by_kind["refuse", "none"] == 1
+    assert site.sessions.by_reason["no-repository"] == 1
 
 
 def test_a_repository_that_is_not_on_this_host_yet(site: Site) -> None:
@@ -234,6 +247,18 @@ def test_a_mirror_answers_and_changes_nothing(site: Site) -> None:
     assert refused.returncode == 75
     assert "its primary is hg1; expected a command to ssh://hg@hg.test" in refused.stderr
     assert "decision=refuse" in site.log[-1]
+    assert site.sessions.by_kind["answer", "whoami"] == 1
+    assert site.sessions.by_kind["refuse", "token create"] == 1
+
+
+def test_a_session_goes_on_where_it_cannot_be_counted(site: Site) -> None:
+    (site.path / "counters" / session_counts.FILE).mkdir()
+    assert site.ssh("whoami").returncode == 0
+    assert "event=not-counted" in site.log[-1]
+    (site.path / "counters" / session_counts.FILE).rmdir()
+    (site.path / "counters").rmdir()
+    assert site.ssh("whoami").returncode == 0
+    assert "decision=answer" in site.log[-1]
 
 
 def test_a_client_that_has_gone_is_no_traceback(site: Site) -> None:
