@@ -24,6 +24,7 @@ listing              the index of a folder and /api/repositories
 pages                HTML and JSON of the index, error pages
 health               the answer to /healthz
 access_log           one JSON line per request
+request_counts       counts of requests, clones and the cache, for metrics
 journal              events for the operators
 
 The cache is keyed by the stat of a repository's files, its fingerprint (`hgfleet.hg.fingerprint`).

@@ -19,7 +19,16 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core import trace
-from hgfleet.web import access_log, headers, health, listing, repositories, routing, signin
+from hgfleet.web import (
+    access_log,
+    headers,
+    health,
+    listing,
+    repositories,
+    request_counts,
+    routing,
+    signin,
+)
 from hgfleet.web.exchange import (
     Exchange,
     RefusedError,
@@ -69,7 +78,12 @@ class Application:
         self._repositories = repositories.Repositories(settings.root)
         self._readability = health.Readability(self._repositories.is_readable)
         self._sign_in = signin.SignIn(settings)
-        self._responses = Responses(settings.title, access_log.AccessLog(settings.access_log))
+        counting = request_counts.Counting(
+            settings.counters, functools.partial(report, "counters")
+        )
+        self._responses = Responses(
+            settings.title, access_log.AccessLog(settings.access_log), counting
+        )
         self._listing = listing.Listing(
             settings,
             self._responses,

@@ -1,4 +1,4 @@
-"""Responses: every way in which an exchange ends, each with its line in the access log."""
+"""Responses: every way in which an exchange ends, each counted, with its line in the access log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import traceback
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from hgfleet.web import headers, hgweb, pages
+from hgfleet.web import headers, hgweb, pages, request_counts
 from hgfleet.web.journal import report
 from hgfleet.web.renderers import LimitError
 
@@ -20,15 +20,17 @@ if TYPE_CHECKING:
     from hgfleet.web.exchange import Environ, Exchange, RefusedError
     from hgfleet.web.execution import Execution
     from hgfleet.web.headers import Headers
+    from hgfleet.web.request_counts import Counting
 
 
 class Responses:
     """Sends and logs. Safe in threads."""
 
-    def __init__(self, title: str, log: AccessLog) -> None:
+    def __init__(self, title: str, log: AccessLog, counting: Counting) -> None:
         """`title` is the name of the site, for error pages."""
         self._title = title
         self._log = log
+        self._counting = counting
 
     def send(
         self, exchange: Exchange, status: HTTPStatus, final: Headers, body: bytes, tag: str = ""
@@ -142,7 +144,9 @@ class Responses:
     def _record(
         self, exchange: Exchange, status: HTTPStatus, sent: int, *, aborted: bool = False
     ) -> None:
-        """Write the line of one request: body in bytes, duration in seconds."""
+        """Count a request, and write its line: body in bytes, duration in seconds."""
+        seconds = time.perf_counter() - exchange.started
+        self._counting.add(request_counts.counts(exchange.entry, status.value, sent, seconds))
         self._log.write(
             {
                 "event": "request",
@@ -153,7 +157,7 @@ class Responses:
                 **exchange.entry,
                 "status": status.value,
                 "bytes": sent,
-                "duration": round(time.perf_counter() - exchange.started, 6),
+                "duration": round(seconds, 6),
                 **({"aborted": True} if aborted else {}),
                 "agent": str(exchange.environ.get("HTTP_USER_AGENT", ""))[:128],
             }

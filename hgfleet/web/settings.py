@@ -50,6 +50,7 @@ class Settings:
     # HGFLEET_WEB_STREAMS: clones and pulls of one address at a time, of the threads of a process
     streams: int = 8
     health_socket: Path | None = None  # HGFLEET_WEB_HEALTH_SOCKET; unset: /healthz of the pool
+    counters: Path | None = None  # HGFLEET_WEB_COUNTERS: folder of counts; unset: none
     auth_calls: int = 4  # HGFLEET_WEB_AUTH_CALLS: questions at a time, of the threads of a process
 
 
@@ -70,6 +71,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     auth_socket = environment.get("HGFLEET_WEB_AUTH_SOCKET", "")
     health_socket = environment.get("HGFLEET_WEB_HEALTH_SOCKET", "")
     mirror_state = environment.get("HGFLEET_WEB_MIRROR_STATE", "")
+    counters = environment.get("HGFLEET_WEB_COUNTERS", "")
     return Settings(
         registry=Path(environment.get("HGFLEET_WEB_REGISTRY", default.registry)),
         dynamic=Path(environment.get("HGFLEET_WEB_DYNAMIC", default.dynamic)),
@@ -99,6 +101,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         waiting=_number(environment, "HGFLEET_WEB_WAITING", default.waiting),
         streams=_number(environment, "HGFLEET_WEB_STREAMS", default.streams),
         health_socket=Path(health_socket) if health_socket else None,
+        counters=Path(counters) if counters else None,
     )
 
 
