@@ -124,7 +124,7 @@ def _read(folder: int, name: str) -> dict[str, float]:
 def _replace(folder: int, name: str, text: str) -> None:
     """Replace a file as `files.replace_at` does, which imports too much for a key lookup."""
     temporary = f".{name}.new"
-    try:
+    try:  # noqa: SIM105  (contextlib is slow to import)
         posix.unlink(temporary, dir_fd=folder)
     except FileNotFoundError:
         pass

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 GAUGE: Final = "gauge"
 COUNTER: Final = "counter"
@@ -29,29 +29,47 @@ class Family:
 
 
 @dataclass(frozen=True, slots=True)
-class Histogram:
-    """A metric that counts values by upper bounds: how many are at most each bound, and their sum.
+class Series:
+    """The values of a histogram for some labels: how many are at most each bound, and their sum.
 
     `count` has also the values above the last bound.
     """
 
-    name: str
-    help: str
     buckets: tuple[tuple[float, float], ...]
     count: float
     sum: float
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def samples(self) -> Iterator[tuple[Mapping[str, str], float]]:
+        """Yield the counts by bound; the last bound has every value."""
+        for bound, count in self.buckets:
+            yield {**self.labels, "le": f"{bound:g}"}, count
+        yield {**self.labels, "le": "+Inf"}, self.count
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """A metric that counts values by upper bounds."""
+
+    name: str
+    help: str
+    series: tuple[Series, ...]
     kind: str = "histogram"
 
     @property
     def samples(self) -> tuple[tuple[Mapping[str, str], float], ...]:
-        """The counts by bound; the last bound has every value."""
-        bounds = [(f"{bound:g}", count) for bound, count in self.buckets]
-        return tuple(({"le": bound}, count) for bound, count in [*bounds, ("+Inf", self.count)])
+        """The counts of all series by bound."""
+        return tuple(sample for one in self.series for sample in one.samples())
 
     def lines(self) -> list[str]:
         """Return the lines of the samples."""
-        found = [f"{self.name}_bucket{_labels(labels)} {value!r}" for labels, value in self.samples]
-        return [*found, f"{self.name}_sum {self.sum!r}", f"{self.name}_count {self.count!r}"]
+        found = []
+        for one in self.series:
+            labels = _labels(one.labels)
+            found += [f"{self.name}_bucket{_labels(le)} {value!r}" for le, value in one.samples()]
+            found += [f"{self.name}_sum{labels} {one.sum!r}"]
+            found += [f"{self.name}_count{labels} {one.count!r}"]
+        return found
 
 
 def single(name: str, text: str, value: float) -> Family:

@@ -15,11 +15,13 @@ from hgfleet.backup.settings import load as load_backup
 from hgfleet.bundles import record as bundle_record
 from hgfleet.core import certificate, counters
 from hgfleet.core.errors import HgfleetError
-from hgfleet.hg import push_outcome
+from hgfleet.hg import clone_counts, push_outcome
 from hgfleet.integrity import state as integrity
 from hgfleet.probes import history
 from hgfleet.probes.settings import load as load_probes
+from hgfleet.ssh import lookup_counts, session_counts
 from hgfleet.steering import health
+from hgfleet.web import request_counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,6 +37,8 @@ BACKUP: Final = "etc/hgfleet/backup.toml"
 BUNDLES: Final = "var/lib/hgfleet-bundles"
 INTEGRITY: Final = "var/lib/hgfleet-integrity"
 COUNTERS: Final = "run/hgfleet-counters"
+LOOKUPS: Final = "run/hgfleet-lookups"
+WEB: Final = "run/hgfleet-web"
 PROBES: Final = "etc/hgfleet/probes.toml"
 REPLICATION: Final = "run/hgfleet-replication/state.json"
 STEERING: Final = "run/hgfleet-steering/health.json"
@@ -73,6 +77,11 @@ class Facts:
     bundles: bundle_record.Record | None = None
     integrity: integrity.Figures | None = None
     pushes: push_outcome.Pushes | None = None
+    lookups: lookup_counts.Lookups | None = None
+    sessions: session_counts.Sessions | None = None
+    clones: dict[str, clone_counts.Answers] = field(default_factory=dict)
+    """Clones and pulls by transport."""
+    requests: request_counts.Requests | None = None
     probes: history.History | None = None
     shows_page: bool = False
     """Whether the settings of the probes have a store for the status page."""
@@ -97,6 +106,10 @@ def read(root: Path, now: float) -> Facts:
         "bundles": _bundles,
         "integrity": _integrity,
         "pushes": _pushes,
+        "lookups": _lookups,
+        "sessions": _sessions,
+        "clones": _clones,
+        "requests": _requests,
         "probes": _probes,
         "replication": _replication,
         "steering": _steering,
@@ -162,13 +175,40 @@ def _integrity(root: Path, facts: Facts) -> None:
 
 
 def _pushes(root: Path, facts: Facts) -> None:
-    folder = root / COUNTERS
-    file = folder / push_outcome.FILE
-    # Before the first push there is the folder alone.
-    if file.exists():
-        facts.pushes = push_outcome.of(counters.parse(_content(file)))
-    elif folder.is_dir():
-        facts.pushes = push_outcome.of({})
+    found = _counts(root / COUNTERS, push_outcome.FILE)
+    facts.pushes = push_outcome.of(found) if found is not None else None
+
+
+def _lookups(root: Path, facts: Facts) -> None:
+    found = _counts(root / LOOKUPS, lookup_counts.FILE)
+    facts.lookups = lookup_counts.Lookups(found) if found is not None else None
+
+
+def _sessions(root: Path, facts: Facts) -> None:
+    found = _counts(root / COUNTERS, session_counts.FILE)
+    facts.sessions = session_counts.Sessions(found) if found is not None else None
+
+
+def _clones(root: Path, facts: Facts) -> None:
+    found = _counts(root / COUNTERS, clone_counts.FILE)
+    if found is not None:
+        facts.clones["ssh"] = clone_counts.Answers(found)
+
+
+def _requests(root: Path, facts: Facts) -> None:
+    # Web workers have one file for both.
+    found = _counts(root / WEB, request_counts.FILE)
+    if found is not None:
+        facts.requests = request_counts.Requests(found)
+        facts.clones["https"] = clone_counts.Answers(found)
+
+
+def _counts(folder: Path, name: str) -> Mapping[str, float] | None:
+    """Read counters, which are a folder alone before the first count; None without the folder."""
+    try:
+        return counters.parse(_content(folder / name))
+    except FileNotFoundError:
+        return {} if folder.is_dir() else None
 
 
 def _probes(root: Path, facts: Facts) -> None:

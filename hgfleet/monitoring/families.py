@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.backup import exposure
 from hgfleet.directory.sync_check import EXIT_CODES
-from hgfleet.monitoring import probe_families
-from hgfleet.monitoring.exposition import COUNTER, Family, Histogram, labelled, single
+from hgfleet.monitoring import probe_families, traffic_families
+from hgfleet.monitoring.exposition import Family, labelled, single
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from hgfleet.backup.packs import Checked
     from hgfleet.bundles.record import Record
-    from hgfleet.hg.push_outcome import Pushes
     from hgfleet.integrity.state import Figures
+    from hgfleet.monitoring.exposition import Histogram
     from hgfleet.monitoring.facts import Backup, Facts
     from hgfleet.steering.health import Health
 
@@ -46,7 +46,9 @@ def of(facts: Facts) -> list[Family | Histogram]:
         *(_packs(facts.packs) if facts.packs else ()),
         *(_bundles(facts.bundles) if BUNDLES in facts.enabled else ()),
         *(_integrity(facts.integrity) if INTEGRITY in facts.enabled else ()),
-        *(_pushes(facts.pushes) if facts.pushes and SSH in facts.enabled else ()),
+        *traffic_families.of(
+            facts, takes_ssh=SSH in facts.enabled, takes_https=WEB in facts.enabled
+        ),
         *(
             probe_families.of(facts.probes, shows_page=facts.shows_page)
             if facts.probes and PROBES in facts.enabled
@@ -243,38 +245,6 @@ def _integrity(found: Figures | None) -> Iterator[Family]:
             "Earliest of the last verifications; of a new repository the time since it is there.",
             found.oldest,
         )
-
-
-def _pushes(found: Pushes) -> Iterator[Family | Histogram]:
-    refused, failed = sum(found.refused.values()), sum(found.failed.values())
-    yield labelled(
-        "hgfleet_pushes_total",
-        "Pushes over SSH by their result: accepted, refused by a rule, failed by the service.",
-        "result",
-        {"accepted": found.accepted, "refused": refused, "failed": failed},
-        COUNTER,
-    )
-    yield labelled(
-        "hgfleet_push_refusals_total",
-        "Pushes that were refused, by the reason.",
-        "reason",
-        found.refused,
-        COUNTER,
-    )
-    yield labelled(
-        "hgfleet_push_failures_total",
-        "Pushes that the service failed, by the reason.",
-        "reason",
-        found.failed,
-        COUNTER,
-    )
-    yield Histogram(
-        "hgfleet_push_duration_seconds",
-        "Time of accepted pushes from the last byte to the answer, waits for mirrors included.",
-        found.buckets,
-        found.accepted,
-        found.seconds,
-    )
 
 
 def _replication(state: Mapping[str, Any]) -> Iterator[Family]:

@@ -78,9 +78,7 @@ class Application:
         self._repositories = repositories.Repositories(settings.root)
         self._readability = health.Readability(self._repositories.is_readable)
         self._sign_in = signin.SignIn(settings)
-        counting = request_counts.Counting(
-            settings.counters, functools.partial(report, "counters")
-        )
+        counting = request_counts.Counting(settings.counters, functools.partial(report, "counters"))
         self._responses = Responses(
             settings.title, access_log.AccessLog(settings.access_log), counting
         )

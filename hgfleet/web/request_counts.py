@@ -66,9 +66,7 @@ def kind_of(command: object) -> str:
     return "page"
 
 
-def counts(
-    entry: Mapping[str, object], status: int, size: int, seconds: float
-) -> dict[str, float]:
+def counts(entry: Mapping[str, object], status: int, size: int, seconds: float) -> dict[str, float]:
     """Return what a request adds to the counts, by its line of the access log. Pure.
 
     `size` is that of the body in bytes.

@@ -4,7 +4,7 @@
          <- {{auth, backup} <- selfservice <- ssh, auth <- web, storage, bundles <- steering,
              {auth, storage, bundles} <- replication <- webhooks} <- hgext
     {backup, replication} <- integrity; {hg, objectstore} <- probes;
-    {integrity, steering, probes} <- monitoring; core <- {acme, logs}
+    {integrity, steering, probes, ssh, web} <- monitoring; core <- {acme, logs}
 
 Imports for types alone and imports inside functions count too: a reader has to know both modules
 for either. `hgfleet.cli` may import every part.
@@ -44,7 +44,7 @@ BELOW: Final[Mapping[str, tuple[str, ...]]] = {
     "webhooks": ("replication",),
     "integrity": ("backup", "replication"),
     "probes": ("hg", "objectstore"),
-    "monitoring": ("integrity", "steering", "probes"),
+    "monitoring": ("integrity", "steering", "probes", "ssh", "web"),
 }
 """The packages right below each package. A package may import all that is below it."""
 

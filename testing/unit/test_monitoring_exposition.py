@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from hgfleet.monitoring.exposition import COUNTER, Family, Histogram, labelled, render, single
+from hgfleet.monitoring.exposition import (
+    COUNTER,
+    Family,
+    Histogram,
+    Series,
+    labelled,
+    render,
+    single,
+)
 
 
 def test_a_metric_has_its_help_its_type_and_its_value() -> None:
@@ -38,7 +46,8 @@ def test_a_counter_says_that_it_is_one() -> None:
 
 
 def test_a_histogram_has_its_buckets_its_sum_and_its_count() -> None:
-    found = Histogram("hgfleet_x_seconds", "Help.", ((0.1, 2.0), (30.0, 5.0)), 6.0, 44.5)
+    series = Series(((0.1, 2.0), (30.0, 5.0)), 6.0, 44.5)
+    found = Histogram("hgfleet_x_seconds", "Help.", (series,))
     assert render([found]).splitlines() == [
         "# HELP hgfleet_x_seconds Help.",
         "# TYPE hgfleet_x_seconds histogram",
@@ -48,3 +57,15 @@ def test_a_histogram_has_its_buckets_its_sum_and_its_count() -> None:
         "hgfleet_x_seconds_sum 44.5",
         "hgfleet_x_seconds_count 6.0",
     ]
+
+
+def test_a_histogram_has_a_series_for_each_of_its_labels() -> None:
+    series = tuple(Series(((1.0, 2.0),), 2.0, 0.5, {"kind": kind}) for kind in ("a", "b"))
+    lines = render([Histogram("hgfleet_x_seconds", "Help.", series)]).splitlines()
+    assert lines[2:6] == [
+        'hgfleet_x_seconds_bucket{kind="a",le="1"} 2.0',
+        'hgfleet_x_seconds_bucket{kind="a",le="+Inf"} 2.0',
+        'hgfleet_x_seconds_sum{kind="a"} 0.5',
+        'hgfleet_x_seconds_count{kind="a"} 2.0',
+    ]
+    assert lines[-1] == 'hgfleet_x_seconds_count{kind="b"} 2.0'

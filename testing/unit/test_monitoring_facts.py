@@ -12,12 +12,14 @@ from hgfleet.backup import packs
 from hgfleet.backup.restic import Check
 from hgfleet.bundles import record
 from hgfleet.core import counters, files
-from hgfleet.hg import push_outcome
+from hgfleet.hg import clone_counts, push_outcome
 from hgfleet.integrity import state
 from hgfleet.monitoring import cli, facts
 from hgfleet.probes import history
+from hgfleet.ssh import lookup_counts, session_counts
 from hgfleet.steering import health
 from hgfleet.steering.health import Condition, Findings, Health
+from hgfleet.web import request_counts
 from testing.unit.certificates import pem
 
 if TYPE_CHECKING:
@@ -131,6 +133,29 @@ def test_counts_of_pushes_are_read_also_before_the_first(tmp_path: Path) -> None
     assert (found.accepted, found.seconds) == (1, 2.0)
     (folder / push_outcome.FILE).write_text("damage")
     assert set(facts.read(tmp_path, NOW).unreadable) == {"pushes"}
+
+
+def test_counts_of_clients_are_read_also_before_the_first(tmp_path: Path) -> None:
+    for path in (facts.COUNTERS, facts.LOOKUPS, facts.WEB):
+        (tmp_path / path).mkdir(parents=True)
+    found = facts.read(tmp_path, NOW)
+    assert not found.unreadable
+    assert found.lookups is not None
+    assert found.lookups.count == 0
+    assert found.clones.keys() == {"ssh", "https"}
+    assert lookup_counts.add("unknown", 0.1, str(tmp_path / facts.LOOKUPS)) is None
+    session_counts.add(str(tmp_path / facts.COUNTERS), "serve", "hg", 0.5)
+    put(tmp_path, f"{facts.COUNTERS}/{clone_counts.FILE}", "pull live 2\n")
+    put(tmp_path, f"{facts.WEB}/{request_counts.FILE}", "page 2xx 3\nclone clone-bundle 4\n")
+    found = facts.read(tmp_path, NOW)
+    assert found.lookups is not None
+    assert found.sessions is not None
+    assert found.requests is not None
+    assert found.lookups.by_reason["unknown"] == 1
+    assert found.sessions.by_kind["serve", "hg"] == 1
+    assert found.clones["ssh"].counts["pull", "live"] == 2
+    assert found.clones["https"].counts["clone", "clone-bundle"] == 4
+    assert found.requests.counts["page", "2xx"] == 3
 
 
 def test_results_of_probes_are_read_also_before_the_first(tmp_path: Path) -> None:

@@ -9,11 +9,15 @@ import pytest
 from hgfleet.backup.packs import Checked
 from hgfleet.bundles.record import Record
 from hgfleet.hg import push_outcome
+from hgfleet.hg.clone_counts import Answers
 from hgfleet.integrity.state import Figures
 from hgfleet.monitoring import families
 from hgfleet.monitoring.facts import Backup, Facts
 from hgfleet.probes.history import History, Result, Sum, add
+from hgfleet.ssh.lookup_counts import Lookups
+from hgfleet.ssh.session_counts import Sessions
 from hgfleet.steering.health import Condition, Health
+from hgfleet.web.request_counts import Requests
 
 if TYPE_CHECKING:
     from hgfleet.monitoring.exposition import Family
@@ -41,6 +45,10 @@ def families_of_all_parts() -> list[Family]:
             {families.WEB, families.SSH, families.BUNDLES, families.INTEGRITY, families.PROBES}
         ),
         pushes=push_outcome.of({}),
+        lookups=Lookups({}),
+        sessions=Sessions({}),
+        clones={"ssh": Answers({}), "https": Answers({})},
+        requests=Requests({}),
         probes=add(History(), Result(NOW, 0.8)),
         shows_page=True,
         packs={"hg1": Checked(NOW, NOW, 0, 0)},
@@ -272,6 +280,66 @@ def test_pushes_are_counted_by_result_and_reason() -> None:
     assert found["hgfleet_push_duration_seconds{le=+Inf}"] == 7
     # A host without the SSH server takes no pushes.
     assert not values(Facts(NOW, pushes=push_outcome.of(data)))
+
+
+def test_lookups_are_counted_by_result_and_reason() -> None:
+    data = {"ok": 7, "unknown": 2, "expired": 1, "unavailable": 1, "seconds": 0.5}
+    lookups = Lookups(data | {"at most 0.005 s": 6})
+    found = values(Facts(NOW, enabled=frozenset({families.SSH}), lookups=lookups))
+    assert found["hgfleet_key_lookups_total{result=allowed}"] == 7
+    assert found["hgfleet_key_lookups_total{result=denied}"] == 3
+    assert found["hgfleet_key_lookups_total{result=failed}"] == 1
+    assert found["hgfleet_key_lookup_denials_total{reason=unknown}"] == 2
+    assert found["hgfleet_key_lookup_failures_total{reason=unavailable}"] == 1
+    assert found["hgfleet_key_lookup_duration_seconds{le=0.01}"] == 6
+    assert found["hgfleet_key_lookup_duration_seconds{le=+Inf}"] == 11
+    assert not values(Facts(NOW, lookups=lookups))
+
+
+def test_sessions_are_counted_by_decision_and_command() -> None:
+    data = {"serve: hg": 3, "refuse: none": 2, "because: usage": 2, "hg at most 0.5 s": 3}
+    found = values(Facts(NOW, enabled=frozenset({families.SSH}), sessions=Sessions(data)))
+    name = "hgfleet_ssh_sessions_total"
+    assert found[f"{name}{{decision=serve,command=hg}}"] == 3
+    assert found[f"{name}{{decision=refuse,command=none}}"] == 2
+    assert found[f"{name}{{decision=answer,command=repo create}}"] == 0
+    assert found["hgfleet_ssh_session_refusals_total{reason=usage}"] == 2
+    duration = "hgfleet_ssh_session_duration_seconds"
+    assert found[f"{duration}{{kind=hg,le=0.5}}"] == 3
+    assert found[f"{duration}{{kind=self-service,le=+Inf}}"] == 0
+
+
+def test_clones_are_counted_by_source_and_transport() -> None:
+    clones = {
+        "ssh": Answers({"clone live": 1, "clone live bytes": 500}),
+        "https": Answers({"clone clone-bundle": 9, "pull pull-bundle": 4}),
+    }
+    both = frozenset({families.SSH, families.WEB})
+    found = values(Facts(NOW, enabled=both, clones=clones))
+    assert found["hgfleet_clones_total{source=live,transport=ssh}"] == 1
+    assert found["hgfleet_clone_bytes_total{source=live,transport=ssh}"] == 500
+    assert found["hgfleet_clones_total{source=clone-bundle,transport=https}"] == 9
+    assert found["hgfleet_pulls_total{source=pull-bundle,transport=https}"] == 4
+    assert "hgfleet_clone_bytes_total{source=clone-bundle,transport=https}" not in found
+    # A mirror answers over HTTPS alone.
+    mirror = values(Facts(NOW, enabled=frozenset({families.WEB}), clones=clones))
+    assert not any("transport=ssh" in name for name in mirror)
+
+
+def test_requests_are_counted_by_kind_and_status() -> None:
+    data = {
+        "page 2xx": 5,
+        "page 4xx": 1,
+        "page at most 0.1 s": 4,
+        "cache hit": 3,
+        "refused busy": 1,
+    }
+    found = values(Facts(NOW, enabled=frozenset({families.WEB}), requests=Requests(data)))
+    assert found["hgfleet_web_requests_total{kind=page,status=2xx}"] == 5
+    assert found["hgfleet_web_request_duration_seconds{kind=page,le=0.1}"] == 4
+    assert found["hgfleet_web_request_duration_seconds{kind=page,le=+Inf}"] == 6
+    assert found["hgfleet_web_cache_lookups_total{result=hit}"] == 3
+    assert found["hgfleet_web_refusals_total{reason=busy}"] == 1
 
 
 def test_probes_are_counted_by_their_result_and_the_last_one_is_told() -> None:

@@ -1,0 +1,194 @@
+"""Metrics of the requests of clients: logins, sessions, pushes, clones, requests over HTTPS. Pure.
+
+Each comes from counts of the code's own words, 0 included: `increase()` sees the first one too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hgfleet.monitoring.exposition import COUNTER, Family, Histogram, Series, labelled
+from hgfleet.ssh import lookup_counts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from hgfleet.hg.clone_counts import Answers
+    from hgfleet.hg.push_outcome import Pushes
+    from hgfleet.monitoring.facts import Facts
+    from hgfleet.ssh.lookup_counts import Lookups
+    from hgfleet.ssh.session_counts import Sessions
+    from hgfleet.web.request_counts import Requests
+
+
+def of(facts: Facts, *, takes_ssh: bool, takes_https: bool) -> Iterator[Family | Histogram]:
+    """Yield the metrics of a host that clients connect to with SSH, over HTTPS, or both."""
+    if takes_ssh and facts.lookups is not None:
+        yield from _lookups(facts.lookups)
+    if takes_ssh and facts.sessions is not None:
+        yield from _sessions(facts.sessions)
+    if takes_ssh and facts.pushes is not None:
+        yield from _pushes(facts.pushes)
+    if takes_https and facts.requests is not None:
+        yield from _requests(facts.requests)
+    takes = {"ssh": takes_ssh, "https": takes_https}
+    clones = {transport: one for transport, one in facts.clones.items() if takes[transport]}
+    if clones:
+        yield from _clones(clones)
+
+
+def _lookups(found: Lookups) -> Iterator[Family | Histogram]:
+    denied = {reason: found.by_reason[reason] for reason in lookup_counts.DENIED}
+    failed = {reason: found.by_reason[reason] for reason in lookup_counts.FAILED}
+    results = {
+        "allowed": found.by_reason[lookup_counts.ALLOWED],
+        "denied": sum(denied.values()),
+        "failed": sum(failed.values()),
+    }
+    yield labelled(
+        "hgfleet_key_lookups_total",
+        "Lookups of keys and certificates by their result; a login takes two.",
+        "result",
+        results,
+        COUNTER,
+    )
+    yield labelled(
+        "hgfleet_key_lookup_denials_total",
+        "Lookups that were denied, by the reason.",
+        "reason",
+        denied,
+        COUNTER,
+    )
+    yield labelled(
+        "hgfleet_key_lookup_failures_total",
+        "Lookups that the service failed, by the reason.",
+        "reason",
+        failed,
+        COUNTER,
+    )
+    yield Histogram(
+        "hgfleet_key_lookup_duration_seconds",
+        "Time of lookups, without the start of their program.",
+        (Series(found.buckets, found.count, found.seconds),),
+    )
+
+
+def _sessions(found: Sessions) -> Iterator[Family | Histogram]:
+    yield Family(
+        "hgfleet_ssh_sessions_total",
+        "SSH sessions that ended, by the decision of the access shell and the command.",
+        tuple(
+            ({"decision": decision, "command": command}, count)
+            for (decision, command), count in sorted(found.by_kind.items())
+        ),
+        COUNTER,
+    )
+    yield labelled(
+        "hgfleet_ssh_session_refusals_total",
+        "SSH sessions whose command is none of the service, by the reason.",
+        "reason",
+        found.by_reason,
+        COUNTER,
+    )
+    yield Histogram(
+        "hgfleet_ssh_session_duration_seconds",
+        "Time of SSH sessions of hg, and of commands of the self-service.",
+        tuple(Series(*times, {"kind": kind}) for kind, times in sorted(found.times.items())),
+    )
+
+
+def _pushes(found: Pushes) -> Iterator[Family | Histogram]:
+    refused, failed = sum(found.refused.values()), sum(found.failed.values())
+    yield labelled(
+        "hgfleet_pushes_total",
+        "Pushes over SSH by their result: accepted, refused by a rule, failed by the service.",
+        "result",
+        {"accepted": found.accepted, "refused": refused, "failed": failed},
+        COUNTER,
+    )
+    yield labelled(
+        "hgfleet_push_refusals_total",
+        "Pushes that were refused, by the reason.",
+        "reason",
+        found.refused,
+        COUNTER,
+    )
+    yield labelled(
+        "hgfleet_push_failures_total",
+        "Pushes that the service failed, by the reason.",
+        "reason",
+        found.failed,
+        COUNTER,
+    )
+    yield Histogram(
+        "hgfleet_push_duration_seconds",
+        "Time of accepted pushes from the last byte to the answer, waits for mirrors included.",
+        (Series(found.buckets, found.accepted, found.seconds),),
+    )
+
+
+def _clones(by_transport: Mapping[str, Answers]) -> Iterator[Family]:
+    for kind, text in (
+        ("clone", "Clones by the source of their changesets."),
+        ("pull", "Pulls by the source of their changesets."),
+    ):
+        yield Family(
+            f"hgfleet_{kind}s_total",
+            text,
+            tuple(
+                ({"source": source, "transport": transport}, count)
+                for transport, found in sorted(by_transport.items())
+                for (one, source), count in found.counts.items()
+                if one == kind
+            ),
+            COUNTER,
+        )
+        yield Family(
+            f"hgfleet_{kind}_bytes_total",
+            f"Bytes that this host sent for {kind}s; an object store sends clone bundles.",
+            tuple(
+                ({"source": source, "transport": transport}, size)
+                for transport, found in sorted(by_transport.items())
+                for (one, source), size in found.bytes.items()
+                if one == kind
+            ),
+            COUNTER,
+        )
+
+
+def _requests(found: Requests) -> Iterator[Family | Histogram]:
+    yield Family(
+        "hgfleet_web_requests_total",
+        "Requests that the web workers answered, by kind and class of the status.",
+        tuple(
+            ({"kind": kind, "status": status}, count)
+            for (kind, status), count in sorted(found.counts.items())
+        ),
+        COUNTER,
+    )
+    yield Histogram(
+        "hgfleet_web_request_duration_seconds",
+        "Time of requests from their arrival at a web worker to the last byte.",
+        tuple(Series(*times, {"kind": kind}) for kind, times in sorted(found.times.items())),
+    )
+    yield labelled(
+        "hgfleet_web_response_bytes_total",
+        "Bytes of the answers of the web workers.",
+        "kind",
+        found.bytes,
+        COUNTER,
+    )
+    yield labelled(
+        "hgfleet_web_cache_lookups_total",
+        "Requests whose answer the cache may have, by whether it had it.",
+        "result",
+        found.cache,
+        COUNTER,
+    )
+    yield labelled(
+        "hgfleet_web_refusals_total",
+        "Requests that the web workers refused, by the reason.",
+        "reason",
+        found.refused,
+        COUNTER,
+    )
