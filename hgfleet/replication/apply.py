@@ -43,6 +43,7 @@ _OFF: Final = (
     b"admission",
     b"bundle_trigger",
     b"clonebundles_steer",
+    b"clonecounts",
     b"getbundlelog",
     b"owner_quota",
     b"pinned_store",

@@ -191,6 +191,11 @@ def test_sessions_count_pushes_and_every_user_reads_the_counts(host: Host) -> No
     ]
 
 
+def test_clones_are_counted_by_their_source(host: Host) -> None:
+    shown = host.check_output(f"{HG} config extensions.clonecounts")
+    assert shown == "/opt/hgfleet/current/hgext/clonecounts.py"
+
+
 def test_sessions_keep_the_index_of_the_push_log(host: Host) -> None:
     shown = host.check_output(f"{HG} config extensions.pushlog_index")
     assert shown == "/opt/hgfleet/current/hgext/pushlog_index.py"

@@ -495,9 +495,23 @@ def test_the_shell_runs_nothing_else(host: Host, command: str) -> None:
 def test_a_session_of_the_unit_can_write_repositories_only(host: Host) -> None:
     writable = host.check_output("systemctl show -P ReadWritePaths hgfleet-sshd").split()
     spools = ["-/var/lib/hgfleet/dynamic", "-/var/lib/hgfleet/pushed", "-/run/hgfleet-admission"]
-    logs = ["-/var/log/hgfleet/ssh", "-/run/hgfleet-counters"]
+    logs = ["-/var/log/hgfleet/ssh", "-/run/hgfleet-counters", "-/run/hgfleet-lookups"]
     assert writable == ["/srv/hg/repos", *spools, *logs]
     assert host.check_output("systemctl show -P ProtectSystem hgfleet-sshd") == "strict"
+
+
+def test_key_lookup_counts_its_answers_and_writes_nothing_else(host: Host) -> None:
+    folder = host.file("/run/hgfleet-lookups")
+    assert (folder.user, folder.group, folder.mode) == ("hgkeys", "hgkeys", 0o755)
+    declared = host.check_output("systemd-tmpfiles --cat-config | grep hgfleet-lookups")
+    assert declared.splitlines()[-1] == "d /run/hgfleet-lookups 0755 hgkeys hgkeys -"
+    host.run_test("runuser -u hgkeys -- /opt/hgfleet/current/bin/hgfleet-keys x ssh-ed25519 y")
+    counts = host.file("/run/hgfleet-lookups/lookups")
+    assert (counts.user, counts.mode) == ("hgkeys", 0o644)
+    assert "question " in counts.content_string
+    others = "/run/hgfleet-counters /srv/hg/repos /var/lib/hgfleet /etc/hgfleet"
+    found = f"find {others} -writable -not -type l -print -quit 2>/dev/null"
+    assert host.check_output(f"runuser -u hgkeys -- sh -c '{found}; true'") == ""
 
 
 def test_what_pulls_cost_is_logged_for_the_bundle_jobs_alone(host: Host) -> None:
