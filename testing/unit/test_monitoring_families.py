@@ -65,7 +65,11 @@ def families_of_all_parts() -> list[Family]:
 
 def names_of_all_parts() -> set[str]:
     """The names that a dashboard may have."""
-    return {family.name for family in families_of_all_parts()}
+    found = set()
+    for family in families_of_all_parts():
+        suffixes = ("_bucket", "_sum", "_count") if family.kind == "histogram" else ("",)
+        found.update(f"{family.name}{suffix}" for suffix in suffixes)
+    return found
 
 
 def test_names_follow_the_conventions() -> None:
