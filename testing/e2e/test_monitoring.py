@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from testing.e2e.command import wait_until
+from testing.e2e.command import run, wait_until
+from testing.e2e.people import DENIED
 from testing.e2e.prometheus import IN_TIME, SEEN
 
 if TYPE_CHECKING:
@@ -120,6 +122,66 @@ def test_pushes_are_counted_by_their_result(
         return True
 
     wait_until("the pushes are counted", have_grown, SEEN)
+
+
+def test_logins_sessions_clones_and_requests_are_counted(
+    cluster: Cluster, prometheus: Prometheus, tmp_path: Path
+) -> None:
+    alice, live = cluster.person("alice"), ("--config", "ui.clonebundles=false")
+    work = alice.clone(alice.ssh_url(REPOSITORY), tmp_path / "work")
+    work.commit("counted.txt", uuid.uuid4().bytes, "counted")
+    work.hg("push").ok()
+    # Other tests do the same, so a count grows at least by these.
+    expressions = (
+        'hgfleet_key_lookups_total{result="allowed"}',
+        'hgfleet_key_lookups_total{result="denied"}',
+        'hgfleet_key_lookup_denials_total{reason="unknown"}',
+        "hgfleet_key_lookup_duration_seconds_count",
+        "hgfleet_key_lookup_duration_seconds_sum",
+        'hgfleet_ssh_sessions_total{decision="serve", command="hg"}',
+        'hgfleet_ssh_sessions_total{decision="answer", command="whoami"}',
+        'hgfleet_ssh_session_refusals_total{reason="command"}',
+        'hgfleet_ssh_session_duration_seconds_count{kind="hg"}',
+        'hgfleet_clones_total{transport="ssh", source!="clone-bundle"}',
+        'hgfleet_clone_bytes_total{transport="ssh"}',
+        'hgfleet_clones_total{transport="https", source!="clone-bundle"}',
+        'hgfleet_clone_bytes_total{transport="https"}',
+        'hgfleet_web_requests_total{kind="changesets", status="2xx"}',
+        'hgfleet_web_requests_total{kind="page", status="2xx"}',
+        'hgfleet_web_requests_total{kind="other", status="4xx"}',
+        'hgfleet_web_request_duration_seconds_count{kind="wire"}',
+        "hgfleet_web_response_bytes_total",
+        'hgfleet_web_cache_lookups_total{result="miss"}',
+    )
+
+    def counts() -> list[float]:
+        return [sum(prometheus.query(f"sum by (host) ({one})").values()) for one in expressions]
+
+    before = counts()
+    alice.clone(alice.ssh_url(REPOSITORY), tmp_path / "ssh", *live)
+    alice.clone(cluster.url(REPOSITORY), tmp_path / "https", *live)
+    alice.ssh("whoami").ok()
+    assert alice.ssh("uname").code != 0
+    stranger = tmp_path / "stranger"
+    run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(stranger)]).ok()
+    replace(alice, key=stranger).ssh("whoami").refused(DENIED)
+    # A page that no cache has yet, since the changeset is new.
+    assert cluster.get(f"{REPOSITORY}/rev/{work.hg('id', '-i').ok().stdout.strip()}").status == 200
+    assert cluster.get("no/such/repository").status == 404
+
+    def have_grown() -> bool:
+        now = counts()
+        same = [one for one, new, old in zip(expressions, now, before, strict=True) if new <= old]
+        assert not same, same
+        return True
+
+    wait_until("logins, sessions, clones and requests are counted", have_grown, SEEN)
+
+
+def test_key_lookup_writes_its_counts_and_nothing_else(cluster: Cluster) -> None:
+    host = cluster.first("ssh")
+    owned = host.shell("stat -c '%U %G %a' /run/hgfleet-lookups /run/hgfleet-lookups/lookups")
+    assert owned.split("\n")[:2] == ["hgkeys hgkeys 755", "hgkeys hgkeys 644"]
 
 
 def test_monitoring_costs_a_host_little(cluster: Cluster) -> None:
