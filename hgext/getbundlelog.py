@@ -6,7 +6,7 @@ changesets (``getbundle``) over SSH, in the format of the access log of the web 
 bundles`` reads both::
 
   {"time": "2026-11-21T10:00:00Z", "repository": "team/x", "command": "getbundle",
-   "changesets": true, "full": true, "duration": 2.05}
+   "changesets": true, "full": true, "bytes": 812345, "duration": 2.05}
 
 ``full`` marks a client without changesets: a clone without a clone bundle. ``duration`` is the CPU
 time of the answer in seconds, so a slow client does not look like an expensive one.
@@ -58,7 +58,7 @@ def _logged(original: Any) -> Any:
         began = time.process_time()
         response = original(repo, proto, others, *more)
 
-        def write() -> None:
+        def write(size: int = 0) -> None:
             _append(
                 file,
                 time=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
@@ -66,6 +66,7 @@ def _logged(original: Any) -> Any:
                 command="getbundle",
                 changesets=True,
                 full=is_full,
+                bytes=size,
                 duration=round(time.process_time() - began, 3),
             )
 
@@ -79,11 +80,14 @@ def _logged(original: Any) -> Any:
 
 
 def _then(pieces: Iterable[bytes], write: Any) -> Iterator[bytes]:
+    size = 0
     try:
-        yield from pieces
+        for piece in pieces:
+            size += len(piece)
+            yield piece
     finally:
         # A client that disconnects has cost as much by then.
-        write()
+        write(size)
 
 
 def _append(file: bytes, **fields: object) -> None:

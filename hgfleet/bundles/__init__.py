@@ -34,6 +34,7 @@ folder can be deleted at any time, and so can the record of the last run, which 
 | `manifest`          | manifests, on disk and their history                               |
 | `plan`              | the decision about the clone bundles of a repository (pure)        |
 | `prune`             | the decision which objects to delete (pure)                        |
+| `activity`          | the busiest repositories of the last day, for metrics             |
 | `demand`            | the cost of clones and pulls, from the logs (pure)                 |
 | `budget`            | limits on processors, memory and scratch space                     |
 | `pages`             | `index.html` and `bundles.json` (pure)                             |

@@ -37,6 +37,8 @@ class Demand:
     clones: int = 0
     pulls: int = 0
     seconds: float = 0.0
+    bytes: int = 0
+    """Sent to clients."""
 
 
 def collect(lines: Iterable[str], since: datetime) -> Mapping[str, Demand]:
@@ -44,6 +46,7 @@ def collect(lines: Iterable[str], since: datetime) -> Mapping[str, Demand]:
     clones: dict[str, int] = defaultdict(int)
     pulls: dict[str, int] = defaultdict(int)
     seconds: dict[str, float] = defaultdict(float)
+    sizes: dict[str, int] = defaultdict(int)
     for line in lines:
         # Nine of ten lines are other requests, and parsing takes most of the time.
         if '"getbundle"' not in line:
@@ -58,11 +61,13 @@ def collect(lines: Iterable[str], since: datetime) -> Mapping[str, Demand]:
             # Time in the queue of clones costs the server nothing.
             took -= float(entry.get("waited", 0))
             full = bool(entry["full"])
+            size = int(entry.get("bytes", 0))
         except (ValueError, KeyError, TypeError):
             continue
         (clones if full else pulls)[repository] += 1
         seconds[repository] += max(0.0, took)
-    return {path: Demand(clones[path], pulls[path], seconds[path]) for path in seconds}
+        sizes[repository] += max(0, size)
+    return {path: Demand(clones[path], pulls[path], seconds[path], sizes[path]) for path in seconds}
 
 
 def read(logs: Iterable[Path], now: datetime) -> Mapping[str, Demand]:

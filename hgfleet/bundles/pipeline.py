@@ -11,7 +11,7 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from hgfleet.bundles import record, workspace
+from hgfleet.bundles import activity, demand, record, workspace
 from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles.generate import BundleGenerator
 from hgfleet.bundles.job import Job, Options, Outcome
@@ -33,6 +33,7 @@ from hgfleet.registry.purged import purged
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from hgfleet.bundles.activity import Activity
     from hgfleet.bundles.config import Config
     from hgfleet.bundles.plan import Plan, State
     from hgfleet.bundles.pullbundle_chain import ChainPlan
@@ -153,6 +154,7 @@ class Pipeline:
             repositories,
             {one.path: self.manifests.read(one.path) for one in repositories},
             self.job.stores.urls,
+            self._busiest(repositories),
             started=started,
             ended=time.time(),
         )
@@ -160,6 +162,16 @@ class Pipeline:
             record.save(found, self.config.state)
         except OSError as error:
             self.report.note("record", f"no figures of this run: {error}", error=error)
+
+    def _busiest(self, repositories: Sequence[Repository]) -> Mapping[str, Activity]:
+        since = self.job.options.now - demand.WINDOW
+        found = {
+            one.path: activity.of(
+                activity.pushes_since(self.job.source(one), since), self.job.demand.get(one.path)
+            )
+            for one in repositories
+        }
+        return activity.busiest(found, {one.path for one in repositories if one.is_public})
 
     def prune(self, repositories: Sequence[Repository], *, everything: bool) -> list[Outcome]:
         """Delete outdated and orphaned objects, and generate nothing; raises as `run`.

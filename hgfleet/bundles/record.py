@@ -1,19 +1,21 @@
-"""Record of the last run over all repositories: figures for metrics, and no name of a repository.
+"""Record of the last run over all repositories: figures for metrics.
 
     {"format": 1, "started": 1795440000.1, "ended": 1795440031.7, "failed": 0, "incomplete": 0,
      "repositories": 12, "covered": 12, "oldest": 1795000000.0, "newest": 1795440020.0,
-     "bytes": {"s3-1": 8120000}}
+     "bytes": {"s3-1": 8120000},
+     "busiest": {"team/x": {"pushes": 3, "clones": 1, "pulls": 9, "seconds": 4.1, "bytes": 91000}}}
 
-Times are seconds since 1970. The file is for every user of the host: names of private repositories
-are in the manifests, which are closed.
+Times are seconds since 1970. The file is for every user of the host, so no name of a private
+repository is in it; these are in the manifests, which are closed. `busiest` is of the last day.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from hgfleet.bundles.activity import Activity
 from hgfleet.bundles.manifest import locate
 from hgfleet.core import files
 
@@ -47,6 +49,8 @@ class Record:
     newest: float = 0.0
     bytes: Mapping[str, int] = field(default_factory=dict)
     """Sizes of the published bundles by store."""
+    busiest: Mapping[str, Activity] = field(default_factory=dict)
+    """The activity of the busiest public repositories, and of the others together."""
 
 
 def of(
@@ -54,6 +58,7 @@ def of(
     repositories: Sequence[Repository],
     published: Mapping[str, Sequence[Entry]],
     urls: Mapping[str, str],
+    busiest: Mapping[str, Activity],
     *,
     started: float,
     ended: float,
@@ -83,6 +88,7 @@ def of(
         oldest=min(times, default=0.0),
         newest=max(times, default=0.0),
         bytes=sizes,
+        busiest=busiest,
     )
 
 
@@ -108,6 +114,18 @@ def parse(text: str | bytes) -> Record:
             oldest=float(data["oldest"]),
             newest=float(data["newest"]),
             bytes={str(store): int(size) for store, size in data["bytes"].items()},
+            # A record of a former release has none.
+            busiest={str(path): _activity(one) for path, one in data.get("busiest", {}).items()},
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not the record of a run of the bundle jobs: {error!r}") from error
+
+
+def _activity(data: Mapping[str, Any]) -> Activity:
+    return Activity(
+        pushes=int(data["pushes"]),
+        clones=int(data["clones"]),
+        pulls=int(data["pulls"]),
+        seconds=float(data["seconds"]),
+        bytes=int(data["bytes"]),
+    )

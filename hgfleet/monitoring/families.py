@@ -2,7 +2,7 @@
 
 Names follow Prometheus' conventions: `hgfleet_*`, base units, times in seconds since 1970 (a query
 for an age is `time() - ..._timestamp_seconds`). Labels have values of the inventory or of a list of
-this code, never a repository or a user.
+this code, never a user; the one for repositories has the busiest public ones.
 """
 
 from __future__ import annotations
@@ -216,6 +216,7 @@ def _bundles(record: Record | None) -> Iterator[Family]:
         "store",
         record.bytes,
     )
+    yield from traffic_families.of_repositories(record.busiest)
 
 
 def _integrity(found: Figures | None) -> Iterator[Family]:

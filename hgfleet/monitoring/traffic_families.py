@@ -5,6 +5,7 @@ Each comes from counts of the code's own words, 0 included: `increase()` sees th
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from hgfleet.monitoring.exposition import COUNTER, Family, Histogram, Series, labelled
@@ -13,6 +14,7 @@ from hgfleet.ssh import lookup_counts
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from hgfleet.bundles.activity import Activity
     from hgfleet.hg.clone_counts import Answers
     from hgfleet.hg.push_outcome import Pushes
     from hgfleet.monitoring.facts import Facts
@@ -35,6 +37,23 @@ def of(facts: Facts, *, takes_ssh: bool, takes_https: bool) -> Iterator[Family |
     clones = {transport: one for transport, one in facts.clones.items() if takes[transport]}
     if clones:
         yield from _clones(clones)
+
+
+def of_repositories(busiest: Mapping[str, Activity]) -> Iterator[Family]:
+    """Yield the activity of the busiest repositories; gauges, since the repositories change."""
+    for name, text, value in (
+        ("pushes", "Pushes to", attrgetter("pushes")),
+        ("clones", "Clones without clone bundles of", attrgetter("clones")),
+        ("pulls", "Pulls of", attrgetter("pulls")),
+        ("sent_bytes", "Bytes sent for clones and pulls of", attrgetter("bytes")),
+        ("busy_seconds", "Time for clones and pulls of", attrgetter("seconds")),
+    ):
+        yield labelled(
+            f"hgfleet_repository_last_day_{name}",
+            f"{text} a repository in the day before the last run of the bundle jobs, on this host.",
+            "repository",
+            {path: value(one) for path, one in busiest.items()},
+        )
 
 
 def _lookups(found: Lookups) -> Iterator[Family | Histogram]:

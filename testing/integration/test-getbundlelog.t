@@ -23,8 +23,8 @@ The extension `getbundlelog` logs what clones and pulls over SSH cost.
 A clone is one line, and has all that `hgfleet bundles` wants to know.
 
   $ hg clone -q ssh://host/server clone
-  $ sed -E 's/[0-9]{4}-[0-9-]+T[0-9:]+Z/WHEN/; s/"duration":[0-9.]+/"duration":SECONDS/' log
-  {"time":"WHEN","repository":"team/tool","command":"getbundle","changesets":true,"full":true,"duration":SECONDS}
+  $ sed -E 's/[0-9]{4}-[0-9-]+T[0-9:]+Z/WHEN/; s/"duration":[0-9.]+/"duration":SECONDS/; s/"bytes":[1-9][0-9]+/"bytes":SIZE/' log
+  {"time":"WHEN","repository":"team/tool","command":"getbundle","changesets":true,"full":true,"bytes":SIZE,"duration":SECONDS}
   $ python3 -c "import os; print(oct(os.stat('log').st_mode & 0o137))"
   0o0
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.bundles import record
+from hgfleet.bundles.activity import PRIVATE, Activity
 from hgfleet.bundles.job import Outcome
 from hgfleet.bundles.kinds import make_key
 from hgfleet.bundles.manifest import Entry, object_url
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 URLS = {"east": "https://east/bundles", "west": "https://west/bundles"}
+BUSIEST = {"team/x": Activity(1, 2, 3, 4.5, 6), PRIVATE: Activity(7)}
 OLD = datetime(2026, 11, 1, tzinfo=UTC)
 NEW = datetime(2026, 11, 20, tzinfo=UTC)
 
@@ -40,7 +42,7 @@ def repository(path: str, *kinds: str) -> Repository:
 def figures(
     outcomes: list[Outcome], published: dict[str, tuple[Entry, ...]], *repositories: Repository
 ) -> record.Record:
-    return record.of(outcomes, repositories, published, URLS, started=1.0, ended=3.0)
+    return record.of(outcomes, repositories, published, URLS, BUSIEST, started=1.0, ended=3.0)
 
 
 def test_a_repository_with_a_published_bundle_is_covered() -> None:
@@ -84,16 +86,29 @@ def test_a_run_without_bundles_has_no_times() -> None:
     assert found.bytes == {"east": 0, "west": 0}
 
 
-def test_the_record_is_read_as_it_was_written_and_has_no_names(tmp_path: Path) -> None:
+def test_the_record_is_read_as_it_was_written_and_names_no_repository_by_itself(
+    tmp_path: Path,
+) -> None:
     found = figures([outcome("team/secret", "zstd")], {"team/secret": (entry("team/secret"),)})
     record.save(found, tmp_path)
     file = tmp_path / record.NAME
     assert record.parse(file.read_bytes()) == found
+    assert found.busiest == BUSIEST
     assert "secret" not in file.read_text()
     assert file.stat().st_mode & 0o777 == 0o644
 
 
-@pytest.mark.parametrize("change", [{"format": 9}, {"ended": "x"}, {"bytes": 3}, {"failed": None}])
+def test_the_record_of_a_former_release_is_read(tmp_path: Path) -> None:
+    record.save(figures([], {}), tmp_path)
+    data = json.loads((tmp_path / record.NAME).read_text())
+    del data["busiest"]
+    assert not record.parse(json.dumps(data)).busiest
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"busiest": {"a": {}}}, {"format": 9}, {"ended": "x"}, {"bytes": 3}, {"failed": None}],
+)
 def test_a_damaged_record_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
     record.save(figures([], {}), tmp_path)
     data = json.loads((tmp_path / record.NAME).read_text())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hgfleet.backup.packs import Checked
+from hgfleet.bundles.activity import Activity
 from hgfleet.bundles.record import Record
 from hgfleet.hg import push_outcome
 from hgfleet.hg.clone_counts import Answers
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 NOW = 1_795_598_185.0
 DAY = 86_400
-RUN = Record(NOW - 9, NOW - 4, 1, 2, 12, 10, NOW - DAY, NOW - 5, {"s3-1": 800, "s3-2": 0})
+BUSIEST = {"team/x": Activity(1, 2, 3, 4.5, 6), "(other)": Activity(7)}
+RUN = Record(NOW - 9, NOW - 4, 1, 2, 12, 10, NOW - DAY, NOW - 5, {"s3-1": 800, "s3-2": 0}, BUSIEST)
 
 
 def values(facts: Facts) -> dict[str, float]:
@@ -80,7 +82,10 @@ def test_names_follow_the_conventions() -> None:
         assert family.help.endswith(".")
         assert len({tuple(labels.items()) for labels, _ in family.samples}) == len(family.samples)
         for labels, _ in family.samples:
-            assert not labels.keys() & {"repository", "user", "path"}
+            assert not labels.keys() & {"user", "path"}
+            # Of at most 22 values, and none of a private repository (bundles.activity).
+            is_of_repository = family.name.startswith("hgfleet_repository_last_day_")
+            assert ("repository" in labels) == is_of_repository
 
 
 def test_a_host_without_parts_has_metrics_of_its_sources_alone() -> None:
@@ -234,6 +239,21 @@ def test_the_bundle_jobs_tell_of_their_last_run() -> None:
         "published_bytes{store=s3-1}": 800,
         "published_bytes{store=s3-2}": 0,
     }
+
+
+def test_the_busiest_repositories_have_names() -> None:
+    found = values(Facts(NOW, enabled=frozenset({families.BUNDLES}), bundles=RUN))
+    prefix = "hgfleet_repository_last_day_"
+    assert {
+        name.removeprefix(prefix): value for name, value in found.items() if "team/x" in name
+    } == {
+        "pushes{repository=team/x}": 1,
+        "clones{repository=team/x}": 2,
+        "pulls{repository=team/x}": 3,
+        "busy_seconds{repository=team/x}": 4.5,
+        "sent_bytes{repository=team/x}": 6,
+    }
+    assert found[f"{prefix}pushes{{repository=(other)}}"] == 7
 
 
 def test_a_host_tells_of_the_verification_of_its_repositories() -> None:
