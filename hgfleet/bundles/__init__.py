@@ -34,8 +34,9 @@ folder can be deleted at any time, and so can the record of the last run, which 
 | `manifest`          | manifests, on disk and their history                               |
 | `plan`              | the decision about the clone bundles of a repository (pure)        |
 | `prune`             | the decision which objects to delete (pure)                        |
-| `activity`          | the busiest repositories of the last day, for metrics             |
 | `demand`            | the cost of clones and pulls, from the logs (pure)                 |
+| `activity`          | the busiest repositories of the last day, for metrics (pure)       |
+| `recent_pushes`     | number of pushes to a repository since a time                      |
 | `budget`            | limits on processors, memory and scratch space                     |
 | `pages`             | `index.html` and `bundles.json` (pure)                             |
 | `job`               | one run: settings, options, limits, manifests                      |

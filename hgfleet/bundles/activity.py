@@ -5,19 +5,11 @@ Names of private repositories are for their readers alone, so these are one sum.
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.core.errors import HgfleetError
-from hgfleet.pushlog import log_file
-from hgfleet.pushlog.tables import Selection
-from hgfleet.pushlog.view import View
-
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-    from datetime import datetime
-    from pathlib import Path
 
     from hgfleet.bundles.demand import Demand
 
@@ -75,18 +67,3 @@ def busiest(
             name = OTHER if path in public else PRIVATE
             result[name] = result.get(name, Activity()) + one
     return result
-
-
-def pushes_since(repository: Path, since: datetime) -> int:
-    """Count the pushes to a repository on this host; 0 where its push log cannot be read.
-
-    A log that is older costs one look at its time.
-    """
-    store = repository / ".hg/store"
-    try:
-        if (store / log_file.NAME).stat().st_mtime < since.timestamp():
-            return 0
-        with View(store, repository / ".hg/cache") as view:
-            return view.count(Selection(from_time=int(since.timestamp() * 1000)))
-    except (OSError, HgfleetError, sqlite3.Error):
-        return 0

@@ -11,7 +11,7 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from hgfleet.bundles import activity, demand, record, workspace
+from hgfleet.bundles import activity, demand, recent_pushes, record, workspace
 from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles.generate import BundleGenerator
 from hgfleet.bundles.job import Job, Options, Outcome
@@ -167,7 +167,7 @@ class Pipeline:
         since = self.job.options.now - demand.WINDOW
         found = {
             one.path: activity.of(
-                activity.pushes_since(self.job.source(one), since), self.job.demand.get(one.path)
+                recent_pushes.count(self.job.source(one), since), self.job.demand.get(one.path)
             )
             for one in repositories
         }

@@ -85,6 +85,11 @@ def test_a_run_of_the_bundle_jobs_is_seen_with_its_bundles(
     assert begun >= before
     assert value("last_run_failures") >= 0
     assert value("incomplete_repositories") >= 0
+    # Of the busiest repositories of the last day; other tests push and clone before this one.
+    busiest = prometheus.ask("query", query="hgfleet_repository_last_day_pushes")["result"]
+    named = {one["metric"]["repository"] for one in busiest}
+    assert 0 < len(named) <= 22
+    assert not named & {"e2e/private", "e2e/confidential"}
 
 
 def test_pushes_are_counted_by_their_result(

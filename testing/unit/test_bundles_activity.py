@@ -6,7 +6,8 @@ import os
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from hgfleet.bundles.activity import OTHER, PRIVATE, Activity, busiest, of, pushes_since
+from hgfleet.bundles import recent_pushes
+from hgfleet.bundles.activity import OTHER, PRIVATE, Activity, busiest, of
 from hgfleet.bundles.demand import Demand
 from testing.unit.pushlog_lines import START_MS, Chain, node_of
 
@@ -47,14 +48,14 @@ def test_activity_is_pushes_and_demand() -> None:
 def test_pushes_of_the_day_are_counted_and_older_logs_are_not_read(tmp_path: Path) -> None:
     log = tmp_path / ".hg/store/pushlog"
     log.parent.mkdir(parents=True)
-    assert pushes_since(tmp_path, START) == 0
+    assert recent_pushes.count(tmp_path, START) == 0
     chain = Chain(log)
     for number in range(3):
         chain.push(node_of(number))
-    assert pushes_since(tmp_path, START - timedelta(days=1)) == 3
-    assert pushes_since(tmp_path, START + timedelta(days=100)) == 0
+    assert recent_pushes.count(tmp_path, START - timedelta(days=1)) == 3
+    assert recent_pushes.count(tmp_path, START + timedelta(days=100)) == 0
     log.write_bytes(b"damaged\n")
-    assert pushes_since(tmp_path, START) == 0
+    assert recent_pushes.count(tmp_path, START) == 0
     old = (START - timedelta(days=2)).timestamp()
     os.utime(log, (old, old))
-    assert pushes_since(tmp_path, START) == 0
+    assert recent_pushes.count(tmp_path, START) == 0
