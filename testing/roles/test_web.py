@@ -191,6 +191,16 @@ def test_each_request_is_a_json_line(host: Host, ask: Any, repository: str) -> N
     assert 0 < line["duration"] < 30
 
 
+def test_workers_count_requests_for_every_user_of_the_host(
+    host: Host, ask: Any, repository: str, wait_for: WaitFor
+) -> None:
+    ask(f"/{repository}?cmd=heads")
+    # The folder cannot be listed, as metrics need not.
+    read = "runuser -u nobody -- cat /run/hgfleet-web/requests"
+    counts = wait_for("the request is counted", lambda: host.run(read).stdout)
+    assert re.search("^wire 2xx [1-9]", counts, re.MULTILINE)
+
+
 @pytest.mark.changes
 @pytest.mark.parametrize(
     ("program", "log"), [("hgfleet-web", LOG), ("nginx", "/var/log/nginx/access.log")]
