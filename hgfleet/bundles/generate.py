@@ -108,12 +108,13 @@ class BundleGenerator:
         path = work.folder / f"{kind}-copy.hg"
         problem: HgfleetError | None = None
         for entry in decision.keep[kind].values():
-            key = self._job.stores.place(entry)[1]
+            store, key = self._job.stores.place(entry)
             try:
                 self._job.stores.reader.check(entry, path)
             except (UnavailableError, VerificationError) as error:
                 problem = error
                 if isinstance(error, WrongContentError):
+                    self._job.note_corrupt(store)
                     self._job.schedule.reads.request(file_name(work.repository.path))
                 continue
             # The content was cloned before its publication.

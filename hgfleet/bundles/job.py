@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from hgfleet.bundles import demand, scratch
+from hgfleet.bundles import corruption, demand, scratch
 from hgfleet.bundles.budget import Bounds, Gate
 from hgfleet.bundles.check_times import CheckTimes, reads_per_run
 from hgfleet.bundles.manifest import Manifests
@@ -148,6 +149,17 @@ class Job:
                 logs = (self.config.access_log, self.config.session_log)
                 self._demand = demand.read(logs, self.options.now)
             return self._demand
+
+    def note_corrupt(self, place: str) -> None:
+        """Leave the time of a finding of a corrupt bundle for metrics (`bundles.corruption`)."""
+        self.keep_findings({place: time.time()})
+
+    def keep_findings(self, found: Mapping[str, float]) -> None:
+        """Add findings to those of former runs; no clone needs them."""
+        try:
+            corruption.note(self.config.state, found)
+        except OSError as error:
+            self.report.note("record", f"a finding is lost: {error}", error=error)
 
     def source(self, repository: Repository) -> Path:
         """Return the place of a repository on this host."""

@@ -11,7 +11,7 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from hgfleet.bundles import activity, demand, recent_pushes, record, workspace
+from hgfleet.bundles import activity, corruption, demand, recent_pushes, record, workspace
 from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles.generate import BundleGenerator
 from hgfleet.bundles.job import Job, Options, Outcome
@@ -162,6 +162,8 @@ class Pipeline:
             record.save(found, self.config.state)
         except OSError as error:
             self.report.note("record", f"no figures of this run: {error}", error=error)
+        places = [*self.job.stores.urls, corruption.PULL_BUNDLES]
+        self.job.keep_findings(dict.fromkeys(places, 0.0))
 
     def _busiest(self, repositories: Sequence[Repository]) -> Mapping[str, Activity]:
         since = self.job.options.now - demand.WINDOW

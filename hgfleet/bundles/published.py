@@ -123,6 +123,7 @@ class PublishedBundles:
                 stores.reader.check(entry)
             except WrongContentError as error:
                 wrong[entry] = str(error).removeprefix(f"{entry.url}: ")
+                self._job.note_corrupt(store)
             except VerificationError as error:
                 problem = error
             except UnavailableError as error:

@@ -13,9 +13,9 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from hgfleet.bundles import corruption, workspace
 from hgfleet.bundles import pullbundle_chain as chains
 from hgfleet.bundles import repository as hg_side
-from hgfleet.bundles import workspace
 from hgfleet.bundles.budget import CLONE, estimate
 from hgfleet.bundles.pullbundle_chain import ChainPlan, Link, Move, NewLink
 from hgfleet.bundles.reader import VerificationError
@@ -265,6 +265,8 @@ class PullbundleStore:
         """Return the sha256 of each file whose name has another one."""
         names = {link.name: link.sha256 for link in chain if link.on_disk}
         found = {name: hg_side.digest(self.folder(repository) / name) for name in names}
+        if any(got and got != names[name] for name, got in found.items()):
+            self._job.note_corrupt(corruption.PULL_BUNDLES)
         return {name: got for name, got in found.items() if got != names[name]}
 
     def repositories(self) -> set[str]:

@@ -14,7 +14,7 @@ from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles import workspace
 from hgfleet.bundles.budget import CLONE, estimate
 from hgfleet.bundles.plan import order
-from hgfleet.bundles.reader import VerificationError
+from hgfleet.bundles.reader import VerificationError, WrongContentError
 from hgfleet.bundles.scratch import remove
 from hgfleet.core.files import file_name
 from hgfleet.hg.command_server import HgError
@@ -46,17 +46,12 @@ class Verifier:
         each content. Raises HgfleetError.
         """
         started = time.monotonic()
-        reader = self._job.stores.reader
         kind = self._job.stores.place(entry)[1].kind
-        if entry.private:
-            reader.check_closed(entry.url)
-        reader.probe(entry, content)
-        if self._job.config.is_large(work.repository.path):
-            reader.check(entry)
-            how = "compared"
-        else:
-            clone = work.folder / f"{kind}-{store}-clone"
-            how = self._try_content(work, entry, lambda: self._clone(work, kind, entry, clone))
+        try:
+            how = self._verify(work, store, entry, content)
+        except WrongContentError:
+            self._job.note_corrupt(store)
+            raise
         took = time.monotonic() - started
         self._job.report.step(
             "verified",
@@ -67,6 +62,18 @@ class Verifier:
             url=entry.url,
             duration_s=took,
         )
+
+    def _verify(self, work: Workspace, store: str, entry: Entry, content: Path | None) -> str:
+        """Verify an object and return what was done."""
+        reader, kind = self._job.stores.reader, self._job.stores.place(entry)[1].kind
+        if entry.private:
+            reader.check_closed(entry.url)
+        reader.probe(entry, content)
+        if self._job.config.is_large(work.repository.path):
+            reader.check(entry)
+            return "compared"
+        clone = work.folder / f"{kind}-{store}-clone"
+        return self._try_content(work, entry, lambda: self._clone(work, kind, entry, clone))
 
     def _try_content(self, work: Workspace, entry: Entry, clone: Callable[[], None]) -> str:
         """Clone a content that no store has proved yet, compare a copy; return what was done.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.backup import packs, record
 from hgfleet.backup.settings import load as load_backup
+from hgfleet.bundles import corruption
 from hgfleet.bundles import record as bundle_record
 from hgfleet.core import certificate, counters
 from hgfleet.core.errors import HgfleetError
@@ -75,6 +76,8 @@ class Facts:
     packs: Mapping[str, packs.Checked] = field(default_factory=dict)
     """By the host whose backups this host prunes: the checks of their packs."""
     bundles: bundle_record.Record | None = None
+    corrupt_bundles: Mapping[str, float] = field(default_factory=dict)
+    """By the place that returned it: the time of the last corrupt bundle."""
     integrity: integrity.Figures | None = None
     pushes: push_outcome.Pushes | None = None
     lookups: lookup_counts.Lookups | None = None
@@ -168,6 +171,7 @@ def _backup(root: Path, facts: Facts) -> None:
 
 def _bundles(root: Path, facts: Facts) -> None:
     facts.bundles = bundle_record.parse(_content(root / BUNDLES / bundle_record.NAME))
+    facts.corrupt_bundles = corruption.parse(_content(root / BUNDLES / corruption.NAME))
 
 
 def _integrity(root: Path, facts: Facts) -> None:

@@ -44,7 +44,7 @@ def of(facts: Facts) -> list[Family | Histogram]:
         *_host(facts),
         *(_backup(facts.backup, facts.now) if facts.backup is not None else ()),
         *(_packs(facts.packs) if facts.packs else ()),
-        *(_bundles(facts.bundles) if BUNDLES in facts.enabled else ()),
+        *(_bundles(facts.bundles, facts.corrupt_bundles) if BUNDLES in facts.enabled else ()),
         *(_integrity(facts.integrity) if INTEGRITY in facts.enabled else ()),
         *traffic_families.of(
             facts, takes_ssh=SSH in facts.enabled, takes_https=WEB in facts.enabled
@@ -179,7 +179,7 @@ def _packs(found: Mapping[str, Checked]) -> Iterator[Family]:
     )
 
 
-def _bundles(record: Record | None) -> Iterator[Family]:
+def _bundles(record: Record | None, corrupt: Mapping[str, float]) -> Iterator[Family]:
     yield single(
         "hgfleet_bundles_last_run_timestamp_seconds",
         "End of the last run of the bundle jobs for all repositories; 0 before the first.",
@@ -217,6 +217,12 @@ def _bundles(record: Record | None) -> Iterator[Family]:
         record.bytes,
     )
     yield from traffic_families.of_repositories(record.busiest)
+    yield labelled(
+        "hgfleet_bundles_last_corrupt_timestamp_seconds",
+        "Time at which a store, or the disk of pull bundles, last returned a corrupt one; else 0.",
+        "place",
+        corrupt,
+    )
 
 
 def _integrity(found: Figures | None) -> Iterator[Family]:

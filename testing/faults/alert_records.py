@@ -41,6 +41,11 @@ def late_bundles(found: Data, now: float) -> Data:
     }
 
 
+def corrupt_bundle(found: Data, now: float) -> Data:
+    """Findings of the bundle jobs, with a corrupt bundle of an hour ago."""
+    return found | {"places": found["places"] | {"s3-1": now - HOUR}}
+
+
 def late_verification(found: Data, now: float) -> Data:
     """Verification that found a corrupt repository, ended long ago, and has another one overdue."""
     return found | {

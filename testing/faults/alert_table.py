@@ -261,6 +261,13 @@ _RECORDS: Final = (
         Kind.RECORD,
         1,
         Place.PRIMARY,
+        faults.record("/var/lib/hgfleet-bundles/corrupt.json", document(records.corrupt_bundle)),
+        (Shown("BundleCorrupt", Place.PRIMARY, {"place": "s3-1"}),),
+    ),
+    Provocation(
+        Kind.RECORD,
+        1,
+        Place.PRIMARY,
         faults.record(INTEGRITY, document(records.late_verification)),
         _on(Place.PRIMARY, "RepositoryCorrupt", "VerificationMissing", "VerificationOverdue"),
     ),

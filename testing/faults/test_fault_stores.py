@@ -12,12 +12,13 @@ from testing.e2e.command import run, wait_until
 from testing.faults.support import paused, stopped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from testing.e2e.cluster import Cluster
     from testing.e2e.host import Host
     from testing.e2e.people import Person
+    from testing.e2e.prometheus import Prometheus
     from testing.e2e.turns import Turns
     from testing.faults.support import Fault, Faults
 
@@ -29,6 +30,12 @@ OBJECTS_NOTICED_S: Final = 75
 BACK_S: Final = 60
 COUNT: Final = 9
 """Three kinds of bundles, in two stores and in the cache of one of them."""
+ALARMED_S: Final = 240
+"""Seconds after which an alert tells of a finding: its rule waits for a minute."""
+BUNDLES: Final = "hgfleet-bundles.service"
+FINDINGS: Final = "/var/lib/hgfleet-bundles/corrupt.json"
+READ_MARKS: Final = "/var/cache/hgfleet/bundles/read"
+VERIFY: Final = ("runuser", "-u", "hgbundles", "--", "hgfleet", "bundles", "verify", REPOSITORY)
 
 S3: Final = """
 import boto3, json, os, sys
@@ -232,3 +239,52 @@ def test_a_copy_that_is_wrong_is_not_handed_out_and_mends_itself(
         OBJECTS_NOTICED_S,
     )
     wait_until("the cache has fetched it again", lambda: all_are_told(cluster) == told, BACK_S)
+
+
+def by_schedule(jobs: Host, url: str) -> None:
+    """The time of the weekly read has come; the run that reads also repairs."""
+    mark = REPOSITORY.replace("/", "+")
+    jobs.shell(f"cd {READ_MARKS} && touch -c -- * && touch -c -d '8 days ago' {mark}")
+    cursor = jobs.journal_cursor()
+    jobs.systemctl("start", BUNDLES).ok()
+    said = jobs.journal_after(cursor, f"--unit={BUNDLES}")
+    assert any("event=bundles.withdrawn" in line and url in line for line in said), said
+
+
+def by_command(jobs: Host, url: str) -> None:
+    """An operator looks, and starts a run."""
+    # Neither a list nor headers tell.
+    assert url in jobs.run("hgfleet", "bundles", "status", REPOSITORY).ok().stdout
+    found = jobs.run(*VERIFY)
+    assert found.code == 1, found
+    assert f"{url}: got sha256 " in found.output
+    jobs.systemctl("start", BUNDLES).ok()
+
+
+@pytest.mark.parametrize("find", [by_schedule, by_command])
+def test_a_corrupt_object_is_found_alarmed_and_replaced(
+    cluster: Cluster,
+    prometheus: Prometheus,
+    told: list[str],
+    store_faults: Faults,
+    find: Callable[[Host, str], None],
+) -> None:
+    store, jobs = cluster.first("objectstore"), cluster.first("bundles")
+    url = next(url for url in at(cluster, told, store) if ".zstd" in url)
+    key = url.partition("/bundles/")[2]
+    alert = ("BundleCorrupt", jobs.name)
+    cluster.make_bundles(REPOSITORY).ok()
+    findings = jobs.shell(f"cat {FINDINGS}")
+    assert alert not in prometheus.firing()
+    content = store.shell(f"sha256sum /srv/objectstore/data/bundles/{key}")
+    store_faults.stack.callback(all_are_told, cluster)
+    store_faults.stack.callback(jobs.write, FINDINGS, findings)
+    bit_turned(store, key)
+    assert store.shell(f"sha256sum /srv/objectstore/data/bundles/{key}") != content
+
+    find(jobs, url)
+
+    assert store.shell(f"sha256sum /srv/objectstore/data/bundles/{key}") == content
+    # Through each published bundle a clone is right.
+    jobs.run(*VERIFY).ok()
+    wait_until("an alert tells of it", lambda: alert in prometheus.firing(), ALARMED_S)

@@ -8,7 +8,7 @@ import pytest
 
 from hgfleet.backup import packs
 from hgfleet.backup.restic import Check
-from hgfleet.bundles import record
+from hgfleet.bundles import corruption, record
 from hgfleet.integrity import state
 from hgfleet.probes import history
 from hgfleet.probes.history import History, Result
@@ -31,6 +31,13 @@ def test_bundle_jobs_are_late_and_failed() -> None:
     assert found.started < found.ended
     assert found.failed == found.incomplete == found.repositories - found.covered == 1
     assert found.bytes == {"s3-1": 5}
+
+
+def test_a_bundle_was_corrupt() -> None:
+    text = json.dumps({"format": 1, "places": {"s3-1": 0.0, "s3-2": 0.0}})
+    found = corruption.parse(document(records.corrupt_bundle)(text, NOW))
+    assert NOW - found.pop("s3-1") < DAY
+    assert found == {"s3-2": 0.0}
 
 
 def test_a_verification_is_late_and_found_a_corrupt_repository() -> None:

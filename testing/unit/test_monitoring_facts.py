@@ -10,7 +10,7 @@ import pytest
 
 from hgfleet.backup import packs
 from hgfleet.backup.restic import Check
-from hgfleet.bundles import record
+from hgfleet.bundles import corruption, record
 from hgfleet.core import counters, files
 from hgfleet.hg import clone_counts, push_outcome
 from hgfleet.integrity import state
@@ -89,9 +89,11 @@ def test_figures_of_bundles_and_of_integrity_are_read(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir(parents=True)
     made = record.Record(1.0, 2.0, 0, 0, 3, 3, 1.0, 2.0, {"s3-1": 4})
     record.save(made, tmp_path / facts.BUNDLES)
+    corruption.note(tmp_path / facts.BUNDLES, {"s3-1": 5.0})
     state.save(state.State(30, 5.0), tmp_path / facts.INTEGRITY)
     found = facts.read(tmp_path, NOW)
     assert found.bundles == made
+    assert found.corrupt_bundles == {"s3-1": 5.0}
     assert found.integrity == state.Figures(30, 5.0, 0, 0, 0.0)
 
 

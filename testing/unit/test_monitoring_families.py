@@ -223,7 +223,14 @@ def test_the_host_that_prunes_tells_of_the_packs_of_others() -> None:
 
 
 def test_the_bundle_jobs_tell_of_their_last_run() -> None:
-    found = values(Facts(NOW, enabled=frozenset({families.BUNDLES}), bundles=RUN))
+    found = values(
+        Facts(
+            NOW,
+            enabled=frozenset({families.BUNDLES}),
+            bundles=RUN,
+            corrupt_bundles={"s3-1": NOW - 60, "pull bundles": 0.0},
+        )
+    )
     prefix = "hgfleet_bundles_"
     assert {
         name.removeprefix(prefix): value for name, value in found.items() if prefix in name
@@ -238,6 +245,8 @@ def test_the_bundle_jobs_tell_of_their_last_run() -> None:
         "newest_timestamp_seconds": NOW - 5,
         "published_bytes{store=s3-1}": 800,
         "published_bytes{store=s3-2}": 0,
+        "last_corrupt_timestamp_seconds{place=s3-1}": NOW - 60,
+        "last_corrupt_timestamp_seconds{place=pull bundles}": 0,
     }
 
 

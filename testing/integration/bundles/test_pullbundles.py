@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hgfleet.bundles import corruption
 from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles.pipeline import Pipeline
 from hgfleet.bundles.pullbundle_store import PullbundleStore
@@ -130,6 +131,8 @@ def test_a_corrupt_file_that_verify_finds_is_made_anew_by_the_next_run(host: Hos
     whole = file.read_bytes()
     file.write_bytes(whole[:50] + bytes([whole[50] ^ 1]) + whole[51:])
     assert "got sha256" in str(host.pipeline().verify(host.repository).error)
+    findings = corruption.parse((host.config.state / corruption.NAME).read_bytes())
+    assert set(findings) == {corruption.PULL_BUNDLES}
     assert host.run(dry_run=True).error is None
     assert file.exists()
     assert host.run().error is None

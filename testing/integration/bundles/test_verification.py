@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from datetime import timedelta
 from io import StringIO
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hgfleet.bundles import corruption
 from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles.explain import explain
 from hgfleet.bundles.pipeline import Pipeline
@@ -88,6 +90,11 @@ def one_store(site: BundleSite) -> Store:
     return site.store
 
 
+def found_corrupt(site: BundleSite) -> dict[str, float]:
+    """Return the findings that runs left for metrics."""
+    return corruption.parse((site.config.state / corruption.NAME).read_bytes())
+
+
 def test_an_object_corrupt_in_one_store_is_copied_from_another(rereading: BundleSite) -> None:
     project = rereading.repository("project", kinds=("stream",))
     rereading.run(project, everything=True)
@@ -108,6 +115,11 @@ def test_an_object_corrupt_in_one_store_is_copied_from_another(rereading: Bundle
     assert eu.content == us.content
     assert rereading.manifests.read_text("project") == before
     assert rereading.pipeline().verify(project).error is None
+    # The store has other objects: a later run tells of it still.
+    rereading.run(project, everything=True)
+    findings = found_corrupt(rereading)
+    assert time.time() - findings.pop("eu") < 60
+    assert findings == {"us": 0.0, corruption.PULL_BUNDLES: 0.0}
     # Once a week is enough.
     asked = len(us.asked())
     rereading.run(project, everything=True, now=DUE + timedelta(days=1))
@@ -142,7 +154,9 @@ def test_an_object_corrupt_in_the_only_store_is_generated_again_also_after_a_kil
 
     # `verify` changes nothing, but the next run, whenever that is, looks.
     store.corrupt(before[1])
+    known = found_corrupt(rereading)["eu"]
     assert "got sha256" in str(rereading.pipeline(DUE).verify(project).error)
+    assert found_corrupt(rereading)["eu"] > known
     assert len(rereading.published("project")) == 2
     assert "the next run: a bundle is wrong" in "\n".join(explain(rereading.pipeline(), project))
     assert rereading.run(project, now=DUE)[0].error is None
