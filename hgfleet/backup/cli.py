@@ -77,7 +77,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     status.add_argument("--json", action="store_true", help="for programs")
     restore = add_command(commands, "restore", "restore a repository, verified", _restore)
     restore.add_argument("repository", metavar="REPO", help="path, as in the registry")
-    restore.add_argument("--at", metavar="TIME", help="the newest backup up to this time")
+    restore.add_argument("--at", metavar="TIME", help="the last push up to this time")
     restore.add_argument(
         "--to", type=Path, metavar="FOLDER", help="a folder that does not exist yet"
     )
@@ -256,7 +256,11 @@ def _restore(options: argparse.Namespace) -> int:
     path = options.repository
     at = restore.moment(options.at) if options.at else None
     target = options.to or repo_restore.beside(settings, path)
-    found = restore.restore(settings, Restic(settings), path, target, at)
+    restic = Restic(settings)
+    if at is None:
+        found = restore.restore(settings, restic, path, target)
+    else:
+        found = restore.restore_at(settings, restic, path, target, at)
     repo_restore.describe(found)
     running = settings.repositories / path
     if found.folder != running and (running / ".hg").is_dir():

@@ -76,7 +76,7 @@ def later(records: Iterable[Record], push_id: int, at: float | None) -> tuple[in
     for record in records:
         if record.id <= push_id:
             continue
-        if at is not None and record.time <= at * 1000:
+        if at is not None and record.time <= round(at * 1000):
             before += 1
         else:
             after += 1

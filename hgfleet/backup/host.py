@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -78,7 +77,7 @@ def choose(
         if any(one.changesets for one in points):
             return found
         newest = newest or found
-        limit = datetime.fromisoformat(snapshot.time).timestamp() - _INSTANT_SECONDS
+        limit = snapshot.seconds - _INSTANT_SECONDS
     return newest
 
 

@@ -1,5 +1,7 @@
 """`hgfleet repo restore PATH --at TIME`: a repository as of a time, beside the running one.
 
+Its state is the one after the last push up to that time, also between two backups.
+
 The copy is verified and compared with the running repository. `--in-place` then gives the running
 one the state of the copy.
 """
@@ -44,8 +46,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--at",
         metavar="TIME",
-        help="from the newest backup up to this time, beside the running repository; such as "
-        "2026-11-24T14:30 or `now`",
+        help="the state after the last push up to this time, from a backup, beside the running "
+        "repository; such as 2026-11-24T14:30:05, or `now` for the newest backup",
     )
     parser.add_argument(
         "--in-place",
@@ -75,7 +77,11 @@ def run(path: str, at: str, options: argparse.Namespace) -> int:
             f"restore {path} --to {running}` restores a lost one to its place"
         )
     moment = None if at == "now" else restore.moment(at)
-    found = restore.restore(settings, Restic(settings), path, beside(settings, path), moment)
+    restic, copy = Restic(settings), beside(settings, path)
+    if moment is None:
+        found = restore.restore(settings, restic, path, copy)
+    else:
+        found = restore.restore_at(settings, restic, path, copy, moment)
     describe(found)
     if not (running / ".hg").is_dir():
         print(f"{path}: not on this host; to take the copy: mv {found.folder} {running}")
@@ -108,6 +114,8 @@ def describe(found: Restored) -> None:
         f"{found.folder}: {found.point.changesets} changesets up to push {found.point.push_id}, "
         f"verified, from the backup of {found.snapshot.time[:19]}"
     )
+    for reason in found.passed_over:
+        print(f"passed over: the backup of {reason}")
 
 
 def compare(
@@ -127,7 +135,7 @@ def compare(
         return None
     change = history.difference(there, _history(settings, found.folder))
     if at is not None:
-        print(f"pushes between that backup and the time asked for: {before}; later pushes: {after}")
+        print(f"pushes up to that time that the copy misses: {before}; later pushes: {after}")
     for sign, side, nodes in (
         ("-", "the backup", change.missing_heads),
         ("+", "the running repository", change.extra_heads),

@@ -15,6 +15,7 @@ import json
 import os
 import subprocess
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.backup.settings import CREDENTIALS, PASSWORD
@@ -48,6 +49,11 @@ class Snapshot:
     time: str
     paths: tuple[str, ...]
     tags: tuple[str, ...]
+
+    @property
+    def seconds(self) -> float:
+        """The time in seconds since 1970."""
+        return datetime.fromisoformat(self.time).timestamp()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Restore of a repository from the newest backup up to a time, verified before it is in place."""
+"""Restore of a repository, as of a backup or of a time, verified before it is in its place."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import os
 import pwd
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from hgfleet.backup import point as points
-from hgfleet.backup import rebuild
+from hgfleet.backup import rebuild, rewind
 from hgfleet.backup.run import ALL, point_file
 from hgfleet.core.errors import HgfleetError, HostError, UnavailableError, UsageError
 from hgfleet.hg import unconfigured
 from hgfleet.pushlog.record import Heads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hgfleet.backup.point import Point
     from hgfleet.backup.restic import Restic, Snapshot
@@ -30,12 +30,16 @@ _OUTPUT: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A repository that was restored and verified. `heads` are nodes."""
+    """A repository that was restored and verified. `heads` are nodes.
+
+    `passed_over` has the reason of each backup that was tried before.
+    """
 
     folder: Path
     point: Point
     snapshot: Snapshot
     heads: tuple[str, ...]
+    passed_over: tuple[str, ...] = ()
 
 
 def moment(text: str) -> float:
@@ -50,47 +54,119 @@ def moment(text: str) -> float:
 
 
 def candidates(
-    snapshots: Sequence[Snapshot], control: str, at: float | None = None
+    snapshots: Sequence[Snapshot], control: str, upto: float | None = None
 ) -> Iterator[Snapshot]:
-    """Yield the backups that may have a repository, given its .hg, the newest first."""
+    """Yield the backups up to a time that may have a repository, given its .hg, newest first."""
     for one in snapshots:
-        if at is not None and datetime.fromisoformat(one.time).timestamp() > at:
+        if upto is not None and one.seconds > upto:
             continue
         if ALL in one.tags or control in one.paths:
             yield one
 
 
 def restore(
-    settings: Settings, restic: Restic, path: str, target: Path, at: float | None = None
+    settings: Settings, restic: Restic, path: str, target: Path, upto: float | None = None
 ) -> Restored:
-    """Restore a repository into a folder that does not exist yet. Raises HgfleetError.
+    """Restore the newest backup up to a time into a folder that does not exist yet.
 
-    A backup that does not verify is passed over for the one before; the error names each.
+    A backup that does not verify is passed over for the one before. Raises HgfleetError.
     """
-    if target.exists():
-        raise UsageError(f"{target} exists; name a folder that does not")
-    control = settings.repositories / path / ".hg"
-    reasons = []
-    for snapshot in candidates(restic.snapshots(), str(control), at):
-        text = restic.dump(snapshot.id, str(point_file(settings, path)))
-        if text is None:
-            continue
-        try:
-            return _restore(settings, restic, snapshot, points.parse(text), target)
-        except UnavailableError:
-            raise
-        except (HgfleetError, OSError) as error:
-            reasons.append(f"{snapshot.time}: {error}")
-    if reasons:
-        raise HostError(f"{path}: no backup can be restored: {'; '.join(reasons)}")
-    raise HostError(
-        f"{path}: no backup has it{' up to that time' if at else ''}; `hgfleet backup list` shows "
-        "the backups, and `hgfleet backup status` the repositories"
+    attempts = _Attempts(settings, restic, path, target)
+    found = candidates(restic.snapshots(), attempts.control, upto)
+    return attempts.first(attempts.points(found)) or attempts.end()
+
+
+def restore_at(settings: Settings, restic: Restic, path: str, target: Path, at: float) -> Restored:
+    """Restore the state after the last push up to a time; otherwise like `restore`.
+
+    A backup after that time has the pushes up to it. Where none leads back to it, the newest backup
+    up to it is restored.
+    """
+    attempts = _Attempts(settings, restic, path, target)
+    found = list(candidates(restic.snapshots(), attempts.control))
+    later = [one for one in reversed(found) if one.seconds > at]
+    return (
+        attempts.first(surest(attempts.points(later), at), at)
+        or attempts.first(attempts.points(candidates(found, attempts.control, at)))
+        or attempts.end()
     )
 
 
+def surest(later: Iterable[tuple[Snapshot, Point]], at: float) -> Iterator[tuple[Snapshot, Point]]:
+    """Order the backups after a time, given the oldest first. Pure.
+
+    The first of them may have been begun before that time, and then misses pushes that came in
+    between. The next one was begun after it.
+    """
+    begun_before = []
+    for number, (snapshot, point) in enumerate(later):
+        if number == 0 and point.time < at:
+            begun_before.append((snapshot, point))
+        else:
+            yield snapshot, point
+    yield from begun_before
+
+
+class _Attempts:
+    """Attempts to restore a repository; `reasons` has the failure of each backup that was tried."""
+
+    def __init__(self, settings: Settings, restic: Restic, path: str, target: Path) -> None:
+        if target.exists():
+            raise UsageError(f"{target} exists; name a folder that does not")
+        self._settings, self._restic = settings, restic
+        self._path, self._target = path, target
+        self.control = str(settings.repositories / path / ".hg")
+        self.reasons: list[str] = []
+
+    def points(self, snapshots: Iterable[Snapshot]) -> Iterator[tuple[Snapshot, Point]]:
+        """Yield the backups that have the repository, with its recovery point, read when due."""
+        for snapshot in snapshots:
+            text = self._restic.dump(snapshot.id, str(point_file(self._settings, self._path)))
+            if text is None:
+                continue
+            try:
+                found = points.parse(text)
+            except HostError as error:
+                self.reasons.append(f"{snapshot.time}: {error}")
+            else:
+                yield snapshot, found
+
+    def first(
+        self, chosen: Iterable[tuple[Snapshot, Point]], at: float | None = None
+    ) -> Restored | None:
+        """Restore the first backup that can be, taken back to a time if one is given."""
+        for snapshot, point in chosen:
+            try:
+                found = _restore(self._settings, self._restic, snapshot, point, self._target, at)
+            except UnavailableError:
+                raise
+            except rewind.UnreachableError as error:
+                # The logs of all later backups are the same up to there.
+                self.reasons.append(f"{snapshot.time}: {error}")
+                return None
+            except (HgfleetError, OSError) as error:
+                self.reasons.append(f"{snapshot.time}: {error}")
+            else:
+                return replace(found, passed_over=tuple(self.reasons))
+        return None
+
+    def end(self) -> NoReturn:
+        """Raise HostError with the reason of each backup."""
+        if self.reasons:
+            raise HostError(f"{self._path}: no backup can be restored: {'; '.join(self.reasons)}")
+        raise HostError(
+            f"{self._path}: no backup has it, or none up to the time if one was given; `hgfleet "
+            "backup list` shows the backups, and `hgfleet backup status` the repositories"
+        )
+
+
 def _restore(
-    settings: Settings, restic: Restic, snapshot: Snapshot, point: Point, target: Path
+    settings: Settings,
+    restic: Restic,
+    snapshot: Snapshot,
+    point: Point,
+    target: Path,
+    at: float | None,
 ) -> Restored:
     control = settings.repositories / point.path / ".hg"
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -99,6 +175,8 @@ def _restore(
         restic.restore(snapshot.id, str(control), Path(name))
         found = Path(name + str(control)).parent
         rebuild.rebuild(found / ".hg", point)
+        if at is not None:
+            point = rewind.rewind(found / ".hg", point, at)
         verify(settings, found)
         heads = heads_of(settings, found)
         digest = Heads.digest_of(heads)

@@ -8,9 +8,12 @@ it are a prefix of the file. Format: `hg help internals.revlogs`, version 1.
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hgfleet.core.errors import HostError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _ENTRY: Final = struct.Struct(">Qiiiiii20s12x")
 """Offset and flags, length, length of the text, base, link revision, parents, node."""
@@ -29,6 +32,13 @@ class Kept(NamedTuple):
     index_bytes: int
     data_bytes: int
     is_inline: bool
+
+
+class Changeset(NamedTuple):
+    """A changeset of the changelog's index, with the numbers of its parents."""
+
+    node: str
+    parents: tuple[int, ...]
 
 
 def is_inline(index: bytes) -> bool:
@@ -90,3 +100,13 @@ def last_node(index: bytes, kept: Kept) -> str:
         place, end = end, end + SIZE + _ENTRY.unpack_from(index, end)[1]
     found: bytes = _ENTRY.unpack_from(index, place)[7]
     return found.hex()
+
+
+def changesets(index: bytes, kept: Kept) -> Iterator[Changeset]:
+    """Yield the changesets of the part of the changelog's index to keep, in their order."""
+    place = 0
+    for _ in range(kept.revisions):
+        entry = _ENTRY.unpack_from(index, place)
+        parents = tuple(number for number in entry[5:7] if number >= 0)
+        yield Changeset(entry[7].hex(), parents)
+        place += SIZE + (entry[1] if kept.is_inline else 0)

@@ -37,7 +37,7 @@ examples:
   hgfleet repo archive people/bob/x          take it out of service; nothing is deleted
   hgfleet repo restore people/bob/x          bring it back
   hgfleet repo restore team/tool --at 2026-11-24T14:30
-                                             from the backup of then, beside the running one
+                                             as after the last push up to then, beside it
   hgfleet repo restore team/tool --at 2026-11-24T14:30 --in-place
                                              and give the running one that state
   hgfleet repo give people/bob/x carol       make carol its owner

@@ -6,11 +6,12 @@
 
 Made-up repositories are copied to the first host of the group `backup` that takes pushes, into a
 folder of their own, and backed up to the cluster's store of backups with the host's own account,
-as another host. They have no push log. Repositories of the host are left alone. The objects stay in
-the bucket, whose account cannot delete.
+as another host. Only the large one has a push log. Repositories of the host are left alone. The
+objects stay in the bucket, whose account cannot delete.
 
 Bars: an idle run over 1,000 repositories takes at most 20 s and 10 s of processor time; a
-repository of 10,000 changesets as of a time is restored and verified within 60 s.
+repository of 10,000 changesets, as it was between two of the pushes after a backup, is restored
+from the next backup and verified within 60 s.
 """
 
 from __future__ import annotations
@@ -43,6 +44,29 @@ RESTORE_BAR_SECONDS: Final = 60.0
 SMALL: Final = repos.Size(changesets=20, files=20, tags=1)
 FOLDER: Final = "/var/tmp/hgfleet-bench-backup"
 LARGE: Final = "large"
+PUSHES: Final = 20
+"""To the large one, between two backups."""
+
+HGRC: Final = f"""\
+[extensions]
+pushlog = /opt/hgfleet/current/hgext/pushlog.py
+[hgfleet]
+path = {LARGE}
+pushlog = yes
+"""
+
+# Runs on the host: so many pushes, and the time after each (seconds since 1970).
+PUSH: Final = """
+import os, subprocess, sys, time
+os.environ.update(HGRCPATH=sys.argv[1], HGFLEET_USER="operator:bench")
+hg = ["/opt/hgfleet/current/bin/hg", "-R", sys.argv[2], "import", "--quiet", "--bypass"]
+for number in range(int(sys.argv[3])):
+    patch = f"--- /dev/null\n+++ b/new{number}\n@@ -0,0 +1 @@\n+line\n"
+    words = ["--user", "bench", "--message", f"push {number}", "-"]
+    subprocess.run([*hg, *words], input=patch, text=True, check=True)
+    print(time.time(), flush=True)
+    time.sleep(0.01)
+"""
 
 # Runs on the host: a command and its cost, with that of its children, as JSON.
 MEASURE: Final = """
@@ -106,6 +130,15 @@ def prepare(host: Host, repositories: int, changesets: int) -> None:
     host.run("sh", "-c", f"cat > {FOLDER}/backup.toml", stdin=text).ok()
 
 
+def push(host: Host) -> list[float]:
+    """Push to the large repository; return the time after each push (seconds since 1970)."""
+    host.run("sh", "-c", f"cat > {FOLDER}/hgrc", stdin=HGRC).ok()
+    place = f"{FOLDER}/repos/{LARGE}"
+    said = host.run("python3", "-c", PUSH, f"{FOLDER}/hgrc", place, str(PUSHES)).ok().stdout
+    host.run("chown", "-R", "hg:hg", place).ok()
+    return [float(line) for line in said.splitlines()]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; the exit code is 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -125,9 +158,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         idle = [hgfleet(host, "run") for _ in range(options.rounds)]
         seconds, cpu = min(one.seconds for one in idle), min(one.cpu for one in idle)
         print(f"idle run: {seconds:.1f} s, {cpu:.1f} s of CPU (best of {options.rounds})")
-        now = datetime.now(UTC).isoformat()
-        restored = hgfleet(host, "restore", LARGE, "--at", now, "--to", f"{FOLDER}/restored")
+        moment = datetime.fromtimestamp(push(host)[PUSHES // 2 - 1], UTC).isoformat()
+        hgfleet(host, "run")
+        restored = hgfleet(host, "restore", LARGE, "--at", moment, "--to", f"{FOLDER}/restored")
         print(f"restore: {restored.seconds:.1f} s, {restored.cpu:.1f} s of CPU: {restored.said}")
+        # The log begins with the record of adoption.
+        wanted = f"changesets up to push {PUSHES // 2 + 1}, verified"
+        if wanted not in restored.said:
+            raise SystemExit(f"expected {wanted}")
     finally:
         host.run("rm", "-rf", FOLDER)
     is_met = (

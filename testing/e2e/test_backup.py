@@ -180,6 +180,23 @@ def test_a_backup_beside_pushes_restores_to_a_state_that_the_repository_had(
     assert lost["host"] == 0
 
 
+def test_a_time_between_two_backups_is_met_to_the_push(primary: Host, work: Clone) -> None:
+    primary.systemctl("start", UNIT).ok()
+    pushes = [(push(work), datetime.now(UTC).isoformat()) for _ in range(LAST)]
+    primary.systemctl("start", UNIT).ok()
+
+    for number, (node, at) in enumerate(pushes, 1):
+        said = primary.run("hgfleet", "repo", "restore", REPOSITORY, "--at", at).ok().stdout
+        folder = said.partition(":")[0]
+        try:
+            heads = primary.run(HG, "-R", folder, "log", "-r", "heads(all())", "-T", "{node}\n")
+            assert heads.ok().stdout.split() == [node]
+            assert f"the copy misses: 0; later pushes: {LAST - number}" in said
+            assert "passed over" not in said
+        finally:
+            primary.run("rm", "-r", folder).ok()
+
+
 def test_a_repository_gets_an_earlier_state_back_and_mirrors_follow(
     cluster: Cluster, primary: Host, work: Clone
 ) -> None:
@@ -203,6 +220,13 @@ def test_a_repository_gets_an_earlier_state_back_and_mirrors_follow(
     after = work.commit("file.txt", uuid.uuid4().bytes, "after the restore")
     work.hg("push", "--rev", after).ok()
     wait_until("readers see the push", lambda: after in cluster.remote_heads(REPOSITORY), SECONDS)
+    # No later backup leads back over the removal; one from before it has that time.
+    primary.systemctl("start", UNIT).ok()
+    again = primary.run("hgfleet", "repo", "restore", REPOSITORY, "--at", ended).ok().stdout
+    primary.run("rm", "-r", again.partition(":")[0]).ok()
+    assert "is no push but strip" in again
+    assert "the copy misses: 0; " in again
+    assert f"+ {after}  a head of the running repository alone" in again
 
 
 def same_logs(cluster: Cluster) -> bool:
