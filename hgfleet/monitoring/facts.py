@@ -85,7 +85,8 @@ class Facts:
     clones: dict[str, clone_counts.Answers] = field(default_factory=dict)
     """Clones and pulls by transport."""
     requests: request_counts.Requests | None = None
-    probes: history.History | None = None
+    probes: Mapping[str, history.History] | None = None
+    """By the name of the probe."""
     shows_page: bool = False
     """Whether the settings of the probes have a store for the status page."""
     replication: Mapping[str, Any] | None = None
@@ -220,7 +221,10 @@ def _probes(root: Path, facts: Facts) -> None:
         return
     settings = load_probes(root / PROBES)
     facts.shows_page = settings.store is not None
-    facts.probes = history.load(root / settings.state.relative_to("/"))
+    folder = root / settings.state.relative_to("/")
+    facts.probes = {
+        probe: history.load(folder, probe) for probe in history.PROBES if settings.has(probe)
+    }
 
 
 def _replication(root: Path, facts: Facts) -> None:

@@ -1,1 +1,1 @@
-"""The probes: clones as clients make them, their history, and the public status page."""
+"""The probes: clones and pushes as clients make them, their history, and the public status page."""

@@ -1,4 +1,4 @@
-"""`hgfleet probes`: clone the canary repository as a client, and tell the public how that goes."""
+"""`hgfleet probes`: clone and push as a client, and tell the public how that goes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 _EPILOG: Final = """\
 examples:
   systemctl start hgfleet-probes      a probe now, with the user and the credentials of the unit
-  hgfleet probes show                 how clones go now, in 24 hours and in 90 days
+  hgfleet probes show                 how clones and pushes go now, in 24 hours and in 90 days
   hgfleet probes page > status.html   the page of now, to look at before it is public
 
-exit codes of run: 0 also for a clone that fails, 69 the object store does not answer, 75 another
-run is under way.
+exit codes of run: 0 also for a clone or push that fails, 69 the object store does not answer, 75
+another run is under way.
 """
 
 
@@ -29,8 +29,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add `probes` and its commands."""
     parser = subparsers.add_parser(
         "probes",
-        help="clone as a client each minute, and show the public how that goes",
-        description="Clones of the canary repository, their history and the public status page.",
+        help="clone and push as a client each minute, and show the public how that goes",
+        description="Clones and pushes of the probes, their history and the public status page.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -43,8 +43,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     add_command(commands, "check", "check the settings", _check)
-    add_command(commands, "run", "clone once, and upload the page", _run)
-    add_command(commands, "show", "show how clones go", _show)
+    add_command(commands, "run", "clone and push once, and upload the page", _run)
+    add_command(commands, "show", "show how clones and pushes go", _show)
     add_command(commands, "page", "print the page of now", _page)
 
 
@@ -68,18 +68,19 @@ def _show(options: argparse.Namespace) -> int:
     from hgfleet.probes import page
     from hgfleet.probes.run import known
 
-    found, now = known(_settings(options).state), time.time()
-    print(page.HEADLINES[page.state(found.results)])
-    if found.results:
-        last = found.results[-1]
-        how = "failed" if last.seconds is None else f"took {last.seconds:.1f} s"
-        print(f"last clone: {now - last.time:.0f} s ago, {how}")
-    for name, bars in (
-        ("24 hours", page.of_day(found, now)),
-        ("90 days", page.of_days(found, now)),
-    ):
-        total = page.total(bars)
-        print(f"{name}: {page.share(total)}, {total.failed} of {total.attempts} failed")
+    now = time.time()
+    for probe, found in known(_settings(options)).items():
+        print(page.headline(probe, found.results))
+        if found.results:
+            last = found.results[-1]
+            how = "failed" if last.seconds is None else f"took {last.seconds:.1f} s"
+            print(f"  last {probe}: {now - last.time:.0f} s ago, {how}")
+        for name, bars in (
+            ("24 hours", page.of_day(found, now)),
+            ("90 days", page.of_days(found, now)),
+        ):
+            total = page.total(bars)
+            print(f"  {name}: {page.share(total)}, {total.failed} of {total.attempts} failed")
     return 0
 
 
@@ -87,5 +88,5 @@ def _page(options: argparse.Namespace) -> int:
     from hgfleet.probes.run import known, render
 
     settings = _settings(options)
-    sys.stdout.buffer.write(render(settings, known(settings.state), time.time()))
+    sys.stdout.buffer.write(render(settings, known(settings), time.time()))
     return 0

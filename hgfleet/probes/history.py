@@ -1,12 +1,15 @@
 """History of a probe: each result of the last day, and the sums of the last 90 days.
 
+It is a file for each probe, `clone.json` and `push.json`:
+
     {"format": 1, "uploaded": 1795440000.1, "succeeded": 128812, "failed": 3,
      "results": [[1795439940.2, 0.8], [1795440000.1, null]],
      "days": {"2026-11-25": [1438, 1, 1150.4]}}
 
 Times are seconds since 1970, durations seconds; a failed result has none. A day of UTC has the
-succeeded and failed results, and the duration of all succeeded ones. The file has no name of a
-repository or host, and is for every user of the host.
+succeeded and failed results, and the duration of all succeeded ones. `uploaded` is of the status
+page of all probes, in the file of clones. The file has no name of a repository or host, and is for
+every user of the host.
 """
 
 from __future__ import annotations
@@ -24,7 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FOLDER: Final = Path("/var/lib/hgfleet-probes")
-NAME: Final = "clone.json"
+CLONE: Final = "clone"
+PUSH: Final = "push"
+PROBES: Final = (CLONE, PUSH)
+"""In the order of the page."""
 FORMAT: Final = 1
 
 DAY_SECONDS: Final = 86_400
@@ -153,17 +159,22 @@ def parse(text: str | bytes) -> History:
         raise ValueError(f"not the history of a probe: {error!r}") from error
 
 
-def load(folder: Path) -> History:
-    """Read the history of this host, an empty one before the first result.
+def name(probe: str) -> str:
+    """Return the name of a probe's file."""
+    return f"{probe}.json"
+
+
+def load(folder: Path, probe: str) -> History:
+    """Read the history of a probe of this host, an empty one before the first result.
 
     Raises ValueError for a damaged file.
     """
     try:
-        return parse((folder / NAME).read_bytes())
+        return parse((folder / name(probe)).read_bytes())
     except FileNotFoundError:
         return History()
 
 
-def save(history: History, folder: Path) -> None:
-    """Replace the history of this host. Raises OSError, also where the folder is missing."""
-    files.replace(folder / NAME, dump(history))
+def save(history: History, folder: Path, probe: str) -> None:
+    """Replace the history of a probe. Raises OSError, also where the folder is missing."""
+    files.replace(folder / name(probe), dump(history))

@@ -1,4 +1,4 @@
-"""The status page: how clones go now, in the last day and in 90 days, and incidents. Pure.
+"""The status page: how clones and pushes go now, in a day and in 90 days, and incidents. Pure.
 
 The page needs no script and loads nothing, and its Content-Security-Policy allows its own style
 alone. It shows no name of a host, and of a failure only that there was one.
@@ -14,10 +14,10 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.probes.history import DAY_SECONDS, DAYS, Sum, date, sum_of
+from hgfleet.probes.history import CLONE, DAY_SECONDS, DAYS, PUSH, Sum, date, sum_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hgfleet.probes.history import History, Result
 
@@ -30,7 +30,7 @@ BAR_SECONDS: Final = 900
 """Span of a bar of the last day."""
 
 RECENT: Final = 5
-"""Results that say how clones go now."""
+"""Results that say how a probe goes now."""
 
 OUTAGE: Final = 3
 """Failures in a row that are an outage; one alone may be a restart."""
@@ -62,16 +62,23 @@ GOOD: Final = "good"
 SOME: Final = "some"
 BAD: Final = "bad"
 
-HEADLINES: Final = {
-    UNKNOWN: "No clone was tried yet",
-    GOOD: "Clones work",
-    SOME: "Some clones fail",
-    BAD: "Clones fail",
-}
+PLURALS: Final = {CLONE: "clones", PUSH: "pushes"}
+"""Of the names of the probes."""
+
+
+def headline(probe: str, results: Sequence[Result]) -> str:
+    """Return how a probe goes now, in words."""
+    many = PLURALS[probe]
+    return {
+        UNKNOWN: f"No {probe} was tried yet",
+        GOOD: f"{many.capitalize()} work",
+        SOME: f"Some {many} fail",
+        BAD: f"{many.capitalize()} fail",
+    }[state(results)]
 
 
 def state(results: Sequence[Result]) -> str:
-    """Return how clones go now, by the newest results."""
+    """Return how a probe goes now, by the newest results."""
     recent = [one.seconds is None for one in results[-RECENT:]]
     if not recent:
         return UNKNOWN
@@ -81,7 +88,7 @@ def state(results: Sequence[Result]) -> str:
 
 
 def state_of(one: Sum) -> str:
-    """Return how clones went in a span of time."""
+    """Return how a probe went in a span of time."""
     if not one.attempts:
         return UNKNOWN
     if not one.failed:
@@ -144,6 +151,7 @@ h3 { font-size: 1rem; margin: 0; }
 .now { border-left: .4rem solid var(--state); padding: .2rem 1rem; }
 .now strong { display: block; font-size: 1.8rem; line-height: 1.3; }
 .now p, article p { margin: 0; }
+.now + .now { margin-top: 1rem; }
 .bars { align-items: end; border-bottom: 1px solid var(--line); display: flex; gap: 1px;
   height: 3rem; list-style: none; margin: 0; padding: 0; }
 .bars li { background: var(--state); border-radius: 2px 2px 0 0; flex: 1; }
@@ -167,52 +175,66 @@ POLICY: Final = (
 
 
 def render(
-    title: str, clone_url: str, history: History, incidents: Sequence[Incident], now: float
+    title: str,
+    clone_url: str,
+    found: Mapping[str, History],
+    incidents: Sequence[Incident],
+    now: float,
 ) -> bytes:
-    """Render the page of a moment. All texts of the inventory are escaped."""
+    """Render the page of a moment, of the probes of a host. Texts of the inventory are escaped."""
     heading = html.escape(title)
-    day, days = of_day(history, now), of_days(history, now)
+    words = "; ".join(headline(probe, one.results) for probe, one in found.items())
+    pushes = " It also pushes a small change over SSH." if PUSH in found else ""
     lines = [
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{html.escape(POLICY)}">',
         '<meta http-equiv="refresh" content="60">',
         '<meta name="viewport" content="width=device-width">',
-        f"<title>{HEADLINES[state(history.results)]} - {heading}</title>",
+        f"<title>{words} - {heading}</title>",
         f"<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{heading}</h1>",
-        *_now(history),
-        *_bars("Last 24 hours", day, f"{day[0].name} UTC, yesterday", "now"),
-        *_bars("Last 90 days", days, days[0].name, "today"),
+        *(line for probe, one in found.items() for line in _now(probe, one)),
+        *(line for probe, one in found.items() for line in _past(probe, one, now)),
         "<h2>Incidents</h2>",
         *_incidents(shown_incidents(incidents, now), now),
         f"<footer>As of {_time(now)}. Each minute a program clones",
-        f"<code>{html.escape(clone_url)}</code> as every client does. If this page is older than",
-        "some minutes, the program is away, and the page says nothing about the service.</footer>",
+        f"<code>{html.escape(clone_url)}</code> as every client does.{pushes}",
+        "If this page is older than some minutes, the program is away, and the page says nothing",
+        "about the service.</footer>",
         "</body>\n</html>\n",
     ]
     return "\n".join(lines).encode()
 
 
-def _now(history: History) -> Iterator[str]:
+def _now(probe: str, history: History) -> Iterator[str]:
     found = state(history.results)
-    yield f'<div class="now {found}"><strong>{HEADLINES[found]}</strong>'
+    yield f'<div class="now {found}"><strong>{headline(probe, history.results)}</strong>'
     if history.results:
         last = history.results[-1]
         how = "failed" if last.seconds is None else f"took {last.seconds:.1f} s"
-        yield f"<p>The last clone, at {_time(last.time)}, {how}.</p>"
+        yield f"<p>The last {probe}, at {_time(last.time)}, {how}.</p>"
     yield "</div>"
 
 
-def _bars(title: str, bars: Sequence[Bar], first: str, last: str) -> Iterator[str]:
+def _past(probe: str, history: History, now: float) -> Iterator[str]:
+    many = PLURALS[probe]
+    day, days = of_day(history, now), of_days(history, now)
+    title = many.capitalize()
+    yield from _bars(f"{title}, last 24 hours", many, day, f"{day[0].name} UTC, yesterday", "now")
+    yield from _bars(f"{title}, last 90 days", many, days, days[0].name, "today")
+
+
+def _bars(title: str, many: str, bars: Sequence[Bar], first: str, last: str) -> Iterator[str]:
     yield f"<section><h2>{title} <span>{share(total(bars))}</span></h2>"
     label = f"{title}: {share(total(bars))}"
-    yield f'<ol class="bars" role="img" aria-label="{label}">{"".join(map(_bar, bars))}</ol>'
+    shown = "".join(_bar(bar, many) for bar in bars)
+    yield f'<ol class="bars" role="img" aria-label="{label}">{shown}</ol>'
     yield f'<div class="ends"><span>{first}</span><span>{last}</span></div></section>'
 
 
-def _bar(bar: Bar) -> str:
+def _bar(bar: Bar, many: str) -> str:
     text = f"{bar.name}: {share(bar.sum)}"
     if bar.sum.failed:
-        text += f", {bar.sum.failed:,} of {bar.sum.attempts:,} clones failed"
+        text += f", {bar.sum.failed:,} of {bar.sum.attempts:,} {many} failed"
     return f'<li class="{state_of(bar.sum)}" title="{text}"></li>'
 
 

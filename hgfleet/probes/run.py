@@ -1,4 +1,4 @@
-"""One run of the probes: a clone, its result in the history, and the page of it in the store."""
+"""One run of the probes: a clone, a push, their results in the history, their page in the store."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from hgfleet.core import files, logfmt
 from hgfleet.core.errors import ConfigurationError, TemporaryError
 from hgfleet.objectstore.bucket import Bucket
 from hgfleet.objectstore.settings import credentials
-from hgfleet.probes import clone, history, page
-from hgfleet.probes.history import History, Result
+from hgfleet.probes import clone, history, page, push
+from hgfleet.probes.history import CLONE, PROBES, PUSH, History, Result
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from hgfleet.probes.settings import Settings
@@ -25,10 +26,10 @@ STORE_SECONDS: Final = 5.0
 
 
 def run(settings: Settings) -> None:
-    """Probe once. A clone that fails is a result; its problem goes to the journal.
+    """Probe once. A clone or push that fails is a result; its problem goes to the journal.
 
-    Raises ConfigurationError without a repository, TemporaryError while another run is under way,
-    UnavailableError if the store does not answer, StoreError if it refuses.
+    Raises ConfigurationError without a repository or a key, TemporaryError while another run is
+    under way, UnavailableError if the store does not answer, StoreError if it refuses.
     """
     if not settings.clone_url:
         raise ConfigurationError(
@@ -37,24 +38,25 @@ def run(settings: Settings) -> None:
     with files.open_folder(settings.state) as folder:
         if not files.try_lock(folder):
             raise TemporaryError("another run of the probes is under way; try again later")
-        found = history.add(known(settings.state), _clone(settings))
-        history.save(found, settings.state)
+        found = dict(known(settings))
+        for probe, attempt in _attempts(settings).items():
+            found[probe] = history.add(found[probe], _result(probe, attempt))
+            history.save(found[probe], settings.state, probe)
         if settings.store is not None:
             now = time.time()
             upload(settings, render(settings, found, now))
-            history.save(replace(found, uploaded=now), settings.state)
+            history.save(replace(found[CLONE], uploaded=now), settings.state, CLONE)
 
 
-def known(folder: Path) -> History:
-    """Return the history; a damaged one begins anew, and the journal tells of it."""
-    try:
-        return history.load(folder)
-    except ValueError as error:
-        _warn("probes.history", problem=error)
-        return History()
+def known(settings: Settings) -> Mapping[str, History]:
+    """Return the history of each probe of this host, in the order of the page.
+
+    A damaged one begins anew, and the journal tells of it.
+    """
+    return {probe: _known(settings.state, probe) for probe in PROBES if settings.has(probe)}
 
 
-def render(settings: Settings, found: History, now: float) -> bytes:
+def render(settings: Settings, found: Mapping[str, History], now: float) -> bytes:
     """Render the page with the settings of this host."""
     return page.render(settings.title, settings.clone_url, found, settings.incidents, now)
 
@@ -68,13 +70,29 @@ def upload(settings: Settings, content: bytes) -> None:
     bucket.put_page(page.INDEX, content, page.CONTENT_TYPE, page.MAX_AGE)
 
 
-def _clone(settings: Settings) -> Result:
+def _known(folder: Path, probe: str) -> History:
+    try:
+        return history.load(folder, probe)
+    except ValueError as error:
+        _warn("probes.history", probe=probe, problem=error)
+        return History()
+
+
+def _attempts(settings: Settings) -> Mapping[str, Callable[[], tuple[float, str]]]:
+    found: dict[str, Callable[[], tuple[float, str]]] = {CLONE: lambda: clone.attempt(settings)}
+    pushed = settings.push
+    if pushed is not None:
+        found[PUSH] = lambda: push.attempt(settings, pushed)
+    return found
+
+
+def _result(probe: str, attempt: Callable[[], tuple[float, str]]) -> Result:
     begun = time.time()
-    seconds, problem = clone.attempt(settings)
+    seconds, problem = attempt()
     if problem:
-        _warn("probes.clone", result="failed", seconds=seconds, problem=problem)
+        _warn(f"probes.{probe}", result="failed", seconds=seconds, problem=problem)
         return Result(begun, None)
-    print(logfmt.line("probes.clone", result="succeeded", seconds=seconds), flush=True)
+    print(logfmt.line(f"probes.{probe}", result="succeeded", seconds=seconds), flush=True)
     return Result(begun, seconds)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,15 +23,36 @@ STORE: Final = "status"
 """The store of the page in messages, and in the names of its credentials."""
 
 
+_SSH_URL: Final = re.compile(
+    r"ssh://[a-z_][a-z0-9_-]*@([A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:]+\])(:[0-9]+)?"
+    r"(/[A-Za-z0-9][A-Za-z0-9._+-]*)+"
+)
+_HOST: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True)
+class Push:
+    """The repository that is pushed to, and the name of this host in its branch and bookmark.
+
+    `known_hosts` has the host keys of the servers, in OpenSSH's notation.
+    """
+
+    url: str
+    host: str
+    known_hosts: Path
+    ssh: Path = Path("/usr/bin/ssh")
+
+
 @dataclass(frozen=True)
 class Settings:
-    """The repository that is cloned, and the page; without a store the page is not uploaded.
+    """The repositories that are cloned and pushed to, and the page; without a store it stays here.
 
     `ca` is a file of PEM certificates that verifies the service and the store. `scratch` is the
-    folder of clones, where it exists. `timeout_seconds` bounds a clone.
+    folder of clones, where it exists. `timeout_seconds` bounds a clone, and a push.
     """
 
     clone_url: str
+    push: Push | None = None
     title: str = "Status"
     store: Store | None = None
     incidents: tuple[Incident, ...] = ()
@@ -39,6 +61,10 @@ class Settings:
     ca: Path = Path(paths.CA_CERTIFICATES)
     state: Path = history.FOLDER
     scratch: Path = Path("/run/hgfleet-probes")
+
+    def has(self, probe: str) -> bool:
+        """Whether this host makes the attempts of a probe."""
+        return probe != history.PUSH or self.push is not None
 
 
 def load(path: Path) -> Settings:
@@ -55,6 +81,7 @@ def parse(table: Table) -> Settings:
     """Take the settings out of their table."""
     return Settings(
         clone_url=table.optional_url("clone_url"),
+        push=_push(table.table("push")) if "push" in table else None,
         title=table.text("title", Settings.title),
         store=_store(table.table("store")) if "store" in table else None,
         incidents=tuple(_incident(one) for one in table.tables("incident")),
@@ -63,6 +90,21 @@ def parse(table: Table) -> Settings:
         ca=table.file("ca", Settings.ca),
         state=table.file("state", Settings.state),
         scratch=table.file("scratch", Settings.scratch),
+    )
+
+
+def _push(table: Table) -> Push:
+    url, host = table.text("url"), table.text("host")
+    # The first is an argument of hg and ssh.
+    if not _SSH_URL.fullmatch(url):
+        raise table.error("url", url, "a URL like ssh://hg@host:port/path")
+    if not _HOST.fullmatch(host):
+        raise table.error("host", host, "the name of this host")
+    return Push(
+        url=url,
+        host=host,
+        known_hosts=table.file("known_hosts"),
+        ssh=table.file("ssh", Push.ssh),
     )
 
 

@@ -164,15 +164,23 @@ def test_results_of_probes_are_read_also_before_the_first(tmp_path: Path) -> Non
     assert facts.read(tmp_path, NOW).probes is None
     put(tmp_path, facts.PROBES, 'clone_url = "https://hg.example/canary"\n')
     found = facts.read(tmp_path, NOW)
-    assert (found.probes, found.shows_page) == (history.History(), False)
+    assert (found.probes, found.shows_page) == ({"clone": history.History()}, False)
     store = '[store]\nendpoint = "https://s3.example"\nbucket = "status"\n'
     put(tmp_path, facts.PROBES, f'clone_url = "https://hg.example/canary"\n{store}')
     wanted = history.add(history.History(), history.Result(NOW, 0.5))
-    file = put(tmp_path, f"var/lib/hgfleet-probes/{history.NAME}", history.dump(wanted))
+    file = put(tmp_path, "var/lib/hgfleet-probes/clone.json", history.dump(wanted))
     found = facts.read(tmp_path, NOW)
-    assert (found.probes, found.shows_page) == (wanted, True)
+    assert (found.probes, found.shows_page) == ({"clone": wanted}, True)
     file.write_text("damage")
     assert set(facts.read(tmp_path, NOW).unreadable) == {"probes"}
+
+
+def test_a_push_probe_has_results_of_its_own(tmp_path: Path) -> None:
+    push = '[push]\nurl = "ssh://hg@hg1/canary"\nhost = "monitor1"\nknown_hosts = "/known"\n'
+    put(tmp_path, facts.PROBES, f'clone_url = "https://hg.example/canary"\n{push}')
+    wanted = history.add(history.History(), history.Result(NOW, None))
+    put(tmp_path, "var/lib/hgfleet-probes/push.json", history.dump(wanted))
+    assert facts.read(tmp_path, NOW).probes == {"clone": history.History(), "push": wanted}
 
 
 def test_metrics_of_a_host_say_which_source_is_damaged(tmp_path: Path) -> None:

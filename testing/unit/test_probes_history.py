@@ -70,10 +70,11 @@ def test_the_bounds_hold_for_any_clock_and_the_file_keeps_a_history(
 
 
 def test_a_host_without_a_file_has_an_empty_history(tmp_path: Path) -> None:
-    assert history.load(tmp_path) == History()
-    history.save(add(History(), Result(NOW, 1.0)), tmp_path)
-    assert history.load(tmp_path) == add(History(), Result(NOW, 1.0))
-    assert (tmp_path / history.NAME).stat().st_mode & 0o777 == 0o644
+    assert history.load(tmp_path, history.PUSH) == History()
+    history.save(add(History(), Result(NOW, 1.0)), tmp_path, history.PUSH)
+    assert history.load(tmp_path, history.PUSH) == add(History(), Result(NOW, 1.0))
+    assert history.load(tmp_path, history.CLONE) == History()
+    assert (tmp_path / "push.json").stat().st_mode & 0o777 == 0o644
 
 
 @pytest.mark.parametrize(

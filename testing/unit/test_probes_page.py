@@ -17,6 +17,12 @@ from hgfleet.probes.page import BAD, GOOD, SOME, UNKNOWN, Incident
 
 NOW = datetime(2026, 11, 25, 9, 16, 25, tzinfo=UTC).timestamp()
 URL = "https://hg.example/canary"
+HEADLINES = {
+    UNKNOWN: "No clone was tried yet",
+    GOOD: "Clones work",
+    SOME: "Some clones fail",
+    BAD: "Clones fail",
+}
 HOSTILE = '"><script>alert(1)</script>&'
 
 
@@ -33,7 +39,7 @@ def history_of(*seconds: float | None) -> History:
 
 
 def rendered(found: History, *incidents: Incident, title: str = "Status") -> str:
-    return page.render(title, URL, found, incidents, NOW).decode()
+    return page.render(title, URL, {"clone": found}, incidents, NOW).decode()
 
 
 @pytest.mark.parametrize(
@@ -54,8 +60,8 @@ def test_the_newest_results_say_how_clones_go_now(results: list[float | None], w
     found = history_of(*results)
     assert page.state(found.results) == wanted
     text = rendered(found)
-    assert f"<strong>{page.HEADLINES[wanted]}</strong>" in text
-    assert f"<title>{page.HEADLINES[wanted]} - Status</title>" in text
+    assert f"<strong>{HEADLINES[wanted]}</strong>" in text
+    assert f"<title>{HEADLINES[wanted]} - Status</title>" in text
 
 
 @pytest.mark.parametrize(
@@ -102,6 +108,26 @@ def test_the_last_clone_is_told_with_its_time() -> None:
     assert "</time>, failed." in rendered(history_of(0.8, None))
 
 
+def test_pushes_are_shown_beside_clones() -> None:
+    found = {"clone": history_of(0.8), "push": history_of(0.4, None, None, None)}
+    text = page.render("Status", URL, found, [], NOW).decode()
+    assert "<title>Clones work; Pushes fail - Status</title>" in text
+    assert '<div class="now good"><strong>Clones work</strong>' in text
+    assert '<div class="now bad"><strong>Pushes fail</strong>' in text
+    assert "<p>The last push, at <time" in text
+    assert "<h2>Pushes, last 24 hours <span>25 %</span></h2>" in text
+    assert "<h2>Clones, last 90 days <span>100 %</span></h2>" in text
+    assert "3 of 4 pushes failed" in text
+    assert "It also pushes a small change over SSH." in text
+    assert text.count("<li ") == 2 * (96 + 90)
+
+
+def test_a_page_without_pushes_does_not_name_them() -> None:
+    assert "push" not in rendered(history_of(0.8)).lower()
+    found = {"clone": history_of(0.8), "push": History()}
+    assert "<strong>No push was tried yet</strong>" in page.render("", URL, found, [], NOW).decode()
+
+
 def test_incidents_are_told_newest_first_and_leave_after_90_days() -> None:
     past = Incident(moment("2026-11-20T10:00"), moment("2026-11-20T11:00"), "Past", "A disk.")
     now = Incident(moment("2026-11-25T09:00"), None, "Present")
@@ -121,7 +147,9 @@ def test_incidents_are_told_newest_first_and_leave_after_90_days() -> None:
 
 def test_no_text_of_the_inventory_becomes_markup() -> None:
     hostile = Incident(moment("2026-11-25T09:00"), None, HOSTILE, HOSTILE)
-    text = page.render(HOSTILE, f"https://x/{HOSTILE}", history_of(1.0), [hostile], NOW).decode()
+    text = page.render(
+        HOSTILE, f"https://x/{HOSTILE}", {"clone": history_of(1.0)}, [hostile], NOW
+    ).decode()
     assert "<script" not in text
     assert text.count(html.escape(HOSTILE)) == 5
 
@@ -154,7 +182,8 @@ class Tags(HTMLParser):
 def test_every_tag_is_closed_in_its_order() -> None:
     incident = Incident(moment("2026-11-20T10:00"), None, "One", "Text")
     found = history_of(*[1.0] * 30, None)
-    for text in (rendered(History()), rendered(found, incident)):
+    both = page.render("Status", URL, {"clone": found, "push": found}, [incident], NOW).decode()
+    for text in (rendered(History()), rendered(found, incident), both):
         tags = Tags()
         tags.feed(text)
         assert not tags.open

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,12 +11,13 @@ from hgfleet.core.errors import ConfigurationError
 from hgfleet.probes import settings
 from hgfleet.probes.page import Incident
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 WHOLE = """
 clone_url = "https://hg.example/canary"
 title = "hg.example"
+[push]
+url = "ssh://hg@hgssh.example:2022/team/canary"
+host = "monitor1.example"
+known_hosts = "/etc/hgfleet/probes.known_hosts"
 [store]
 endpoint = "https://s3.example:7443"
 bucket = "status"
@@ -40,6 +41,13 @@ def load(tmp_path: Path, text: str) -> settings.Settings:
 def test_settings_are_taken(tmp_path: Path) -> None:
     found = load(tmp_path, WHOLE)
     assert (found.clone_url, found.title) == ("https://hg.example/canary", "hg.example")
+    assert found.push == settings.Push(
+        "ssh://hg@hgssh.example:2022/team/canary",
+        "monitor1.example",
+        Path("/etc/hgfleet/probes.known_hosts"),
+    )
+    assert found.has("push")
+    assert found.has("clone")
     assert found.store is not None
     assert found.store.public_url == "https://s3.example:7443/status"
     assert found.incidents == (
@@ -55,12 +63,19 @@ def test_settings_are_taken(tmp_path: Path) -> None:
 def test_a_host_without_probes_and_without_a_store_has_settings_too(tmp_path: Path) -> None:
     found = load(tmp_path, 'clone_url = ""\n')
     assert (found.clone_url, found.store, found.incidents) == ("", None, ())
+    assert not found.has("push")
 
 
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
         ("https://hg.example", "file:///etc", "clone_url: got 'file:///etc/canary'"),
+        ("ssh://hg@", "ssh://hg@-oProxyCommand=", "push.url: got .*, expected a URL like ssh:"),
+        ("ssh://hg@hgssh.example:2022/team/canary", "ssh://hg@hgssh", "push.url"),
+        ("ssh://hg@hgssh.example:2022/team", "https://hgssh.example", "push.url"),
+        ("/team/canary", "/team/--debugger", "push.url"),
+        ('"monitor1.example"', '"re:.*"', "push.host: got 're:"),
+        ('known_hosts = "/etc', 'known_hosts = "etc', "push.known_hosts"),
         ("https://s3.example:7443", "s3.example", "store.endpoint: got 's3.example'"),
         ('bucket = "status"\n', "", "store.bucket: got nothing"),
         ("2026-11-25T10:00+01:00", "2026-11-25T10:00", "incident.begun: got .*, expected a time"),

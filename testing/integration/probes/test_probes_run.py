@@ -74,7 +74,7 @@ def in_store(settings: Settings, store: Store) -> Settings:
 def test_a_clone_is_a_result_and_leaves_nothing_behind(site: Site, settings: Settings) -> None:
     site.commit(REPOSITORY, "one", "1")
     run.run(settings)
-    found = history.load(settings.state)
+    found = history.load(settings.state, history.CLONE)
     assert found.total.succeeded == 1
     assert 0 < found.total.seconds < settings.timeout_seconds
     assert not list(settings.scratch.iterdir())
@@ -88,7 +88,7 @@ def test_a_failure_is_a_result_whose_problem_is_in_the_journal(
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
         run.run(replace(settings, clone_url=f"http://127.0.0.1:{port}"))
-    assert history.load(settings.state).total == history.Sum(failed=1)
+    assert history.load(settings.state, history.CLONE).total == history.Sum(failed=1)
     said = capfd.readouterr().out
     assert said.startswith("<4>event=probes.clone result=failed")
     assert "hg clone ended with 255" in said
@@ -120,7 +120,7 @@ def test_the_page_of_a_result_is_in_the_store(site: Site, settings: Settings, st
     run.run(in_store(settings, store))
     text = store.pages[page.INDEX].decode()
     assert "<strong>Clones work</strong>" in text
-    found = history.load(settings.state)
+    found = history.load(settings.state, history.CLONE)
     assert 0 <= found.uploaded - found.results[-1].time < 60
 
 
@@ -134,7 +134,7 @@ def test_a_result_is_kept_where_the_store_does_not_answer(
     monkeypatch.setattr(store, "put_page", silent)
     with pytest.raises(UnavailableError):
         run.run(in_store(settings, store))
-    found = history.load(settings.state)
+    found = history.load(settings.state, history.CLONE)
     assert (found.total.succeeded, found.uploaded) == (1, 0.0)
 
 
@@ -142,10 +142,10 @@ def test_a_damaged_history_begins_anew_and_is_told(
     site: Site, settings: Settings, capfd: pytest.CaptureFixture[str]
 ) -> None:
     site.commit(REPOSITORY, "one", "1")
-    (settings.state / history.NAME).write_text("damage")
+    (settings.state / history.name(history.CLONE)).write_text("damage")
     run.run(settings)
-    assert history.load(settings.state).total.attempts == 1
-    assert "<4>event=probes.history" in capfd.readouterr().out
+    assert history.load(settings.state, history.CLONE).total.attempts == 1
+    assert "<4>event=probes.history probe=clone" in capfd.readouterr().out
 
 
 def test_two_runs_do_not_meet_and_one_without_a_repository_says_so(settings: Settings) -> None:

@@ -1,0 +1,130 @@
+"""Push to a repository of its own, as a committer makes it over SSH (I/O).
+
+The key is a credential of the unit. The host keys come from the inventory's SSH hosts: a server
+with another key is refused, never learned.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import time
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.core import systemd
+from hgfleet.core.errors import ConfigurationError
+from hgfleet.probes import changes, client
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hgfleet.probes.settings import Push, Settings
+
+UNIT: Final = "hgfleet-probes.service"
+KEY: Final = "probe-push-key"
+"""The credential of the unit: an OpenSSH private key without a passphrase."""
+
+FOLDER: Final = "pushed"
+"""The local repository, in the folder of the history; it can be deleted."""
+
+MARK: Final = ".hg/in-step"
+"""File in it with the URL to which its last change was pushed; missing after a failure."""
+
+UNKNOWN_BRANCH: Final = "abort: unknown branch '"
+"""Message of hg for a repository that has nothing of this host yet (7.2)."""
+
+
+def attempt(settings: Settings, push: Push) -> tuple[float, str]:
+    """Push once; return the duration of the push in seconds, and the problem, "" if it is good.
+
+    Raises ConfigurationError without a key.
+    """
+    key = systemd.credential(KEY)
+    if key is None or not key.exists():
+        raise ConfigurationError(
+            f"no key for pushes: the systemd credential {KEY} is missing. The unit has it: "
+            f"`systemctl start {UNIT}`"
+        )
+    begun = time.monotonic()
+    place, mark = settings.state / FOLDER, settings.state / FOLDER / MARK
+    ssh = ("--config", f"ui.ssh={command(push, key)}")
+    try:
+        problem = ""
+        if _read(mark) != push.url:
+            problem = _follow(settings, push, place, ssh)
+        mark.unlink(missing_ok=True)
+        if not problem:
+            changes.prepare(place, push.host, time.time())
+    except Exception as error:
+        # Errors of Mercurial have no common class. Without the mark the next run begins anew.
+        return time.monotonic() - begun, f"{place}: {error!r:.300}"
+    if problem:
+        return time.monotonic() - begun, problem
+    left = settings.timeout_seconds - (time.monotonic() - begun)
+    begun = time.monotonic()
+    problem = _push(settings, push, place, ssh, left)
+    seconds = time.monotonic() - begun
+    if not problem:
+        mark.write_text(push.url, "utf-8")
+    return seconds, problem
+
+
+def command(push: Push, key: Path) -> str:
+    """Return the command line of ssh, for a shell. Pure.
+
+    No file of an account or of the system has a say.
+    """
+    options = {
+        "BatchMode": "yes",
+        "ClearAllForwardings": "yes",
+        "ConnectTimeout": "10",
+        "ControlPath": "none",
+        "GlobalKnownHostsFile": "/dev/null",
+        "IdentitiesOnly": "yes",
+        "IdentityAgent": "none",
+        "LogLevel": "ERROR",
+        "PreferredAuthentications": "publickey",
+        # An ssh whose hg was killed at its time ends by itself.
+        "ServerAliveInterval": "10",
+        "StrictHostKeyChecking": "yes",
+        "UpdateHostKeys": "no",
+        "UserKnownHostsFile": f"{push.known_hosts}",
+    }
+    words = [f"{push.ssh}", "-F", "none", "-i", f"{key}"]
+    for name, value in options.items():
+        words += ["-o", f"{name}={value}"]
+    return shlex.join(words)
+
+
+def _follow(settings: Settings, push: Push, place: Path, ssh: tuple[str, ...]) -> str:
+    """Make the local repository anew with what the server has of this host."""
+    shutil.rmtree(place, ignore_errors=True)
+    changes.create(place)
+    options = ("--repository", place, *ssh, "--branch", changes.branch_of(push.host))
+    messages, problem = client.hg(
+        settings.hg, "pull", [*options, "--", push.url], seconds=settings.timeout_seconds
+    )
+    return "" if UNKNOWN_BRANCH in messages else problem
+
+
+def _push(settings: Settings, push: Push, place: Path, ssh: tuple[str, ...], seconds: float) -> str:
+    bookmark = changes.bookmark_of(push.host)
+    options = ("--repository", place, *ssh, "--new-branch", "--bookmark", bookmark)
+    messages, problem = client.hg(
+        settings.hg,
+        "push",
+        [*options, "--", push.url],
+        seconds=max(seconds, 1.0),
+        # 1: without a changeset.
+        accepted=(0, 1),
+    )
+    if not problem and not changes.is_sent(messages, push.host):
+        return f"the push moved no bookmark: {client.last(messages)}"
+    return problem
+
+
+def _read(mark: Path) -> str:
+    try:
+        return mark.read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
