@@ -172,7 +172,19 @@ def test_results_of_probes_are_counted_and_shown(host: Host, wait_for: WaitFor) 
 
     wait_for("clones are counted", counted, seconds=120)
     assert "clone" in host.check_output("hgfleet probes show").lower()
-    assert "<h2>Last 24 hours" in host.check_output("hgfleet probes page")
+    assert "<h2>Clones, last 24 hours" in host.check_output("hgfleet probes page")
+
+
+@pytest.mark.usefixtures("probes")
+def test_the_push_probe_has_a_key_and_pinned_host_keys_or_neither(host: Host) -> None:
+    unit = host.file("/etc/systemd/system/hgfleet-probes.service").content_string
+    has_push = "\n[push]\n" in host.file("/etc/hgfleet/probes.toml").content_string
+    assert ("LoadCredential=probe-push-key:" in unit) == has_push
+    assert host.file("/etc/hgfleet/secrets/probe-push-key").exists == has_push
+    if has_push:
+        lines = host.file("/etc/hgfleet/probes.known_hosts").content_string.splitlines()
+        assert {line.split()[1] for line in lines} == {"ssh-ed25519", "ssh-rsa"}
+        assert "push" in host.check_output("hgfleet probes show").lower()
 
 
 def test_the_probes_are_sandboxed_and_see_no_secret(host: Host) -> None:
@@ -184,5 +196,5 @@ def test_the_probes_are_sandboxed_and_see_no_secret(host: Host) -> None:
     line = host.check_output("systemd-analyze security --no-pager %s", name).splitlines()[-1]
     assert float(line.split()[-3]) < 2.5, line
     for secret in host.file("/etc/hgfleet/secrets").listdir():
-        if secret.startswith("status-"):
+        if secret.startswith(("status-", "probe-")):
             assert host.file(f"/etc/hgfleet/secrets/{secret}").mode == 0o600
