@@ -330,7 +330,7 @@ def remove_foreign(known: Settings | None) -> None:
             remove(cluster, only=host)
 
 
-PEOPLE_KEYS = ("alice", "bob", "carol", "carol-second", "mallory")
+PEOPLE_KEYS = ("alice", "bob", "carol", "carol-second", "mallory", "probe")
 OTHER_KEYS = ("admin", "user-ca")
 """Of the break-glass account, and of the CA whose certificates the SSH service trusts."""
 

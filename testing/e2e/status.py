@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from testing.e2e.cluster import Cluster
     from testing.e2e.host import Host
 
-LAST: Final = re.compile(r'The last clone, at <time datetime="([^"]+)">[^<]*</time>, (\w+)')
+LAST: Final = r'The last {}, at <time datetime="([^"]+)">[^<]*</time>, (\w+)'
 
 
 def fetch(cluster: Cluster, url: str) -> str:
@@ -31,13 +31,13 @@ def page(cluster: Cluster) -> str:
     return fetch(cluster, cluster.env["HGFLEET_STATUS_URL"])
 
 
-def last_clone(text: str) -> tuple[datetime, str]:
-    """Return when the page says that the last clone was, and how it went."""
-    found = LAST.search(text)
+def last(probe: str, text: str) -> tuple[datetime, str]:
+    """Return when the page says that the last clone or push was, and how it went."""
+    found = re.search(LAST.format(probe), text)
     assert found is not None, text
     return datetime.fromisoformat(found[1]), found[2]
 
 
 def probe(host: Host) -> None:
-    """Have the host clone now; the timer may do so at the same time."""
+    """Have the host clone and push now; the timer may do so at the same time."""
     host.systemctl("start", "hgfleet-probes.service").ok()

@@ -1,7 +1,8 @@
-"""The public status page: in the object store, of clones of the last minutes."""
+"""The probes clone and push; the public status page of that is in the object store."""
 
 from __future__ import annotations
 
+import json
 import urllib.error
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
@@ -9,26 +10,37 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from testing.e2e.command import wait_until
+from testing.e2e.mirrors import log_of
 from testing.e2e.prometheus import SEEN
-from testing.e2e.status import fetch, last_clone, page, probe
+from testing.e2e.status import fetch, last, page, probe
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from testing.e2e.cluster import Cluster
     from testing.e2e.prometheus import Prometheus
 
 MINUTES: Final = timedelta(minutes=3)
 """Age of the last clone that the page may show: a run each minute, and the run itself."""
 
+PUSHED: Final = "canary"
+"""The repository that the probes push to."""
 
-def test_the_page_is_public_and_shows_a_clone_of_the_last_minutes(cluster: Cluster) -> None:
-    def shows_one() -> str:
+KNOWN_HOSTS: Final = "/etc/hgfleet/probes.known_hosts"
+
+
+def test_the_page_is_public_and_shows_a_clone_and_a_push_of_now(
+    cluster: Cluster,
+) -> None:
+    def shows_both() -> str:
         text = page(cluster)
-        when, how = last_clone(text)
-        assert datetime.now(UTC) - when < MINUTES, when
-        assert how == "took", text
+        for name in ("clone", "push"):
+            when, how = last(name, text)
+            assert datetime.now(UTC) - when < MINUTES, when
+            assert how == "took", text
         return text
 
-    text = wait_until("the page shows a clone", shows_one, 120)
+    text = wait_until("the page shows a clone and a push", shows_both, 120)
     assert "<h1>The local cluster</h1>" in text
     assert "<script" not in text
 
@@ -62,12 +74,64 @@ except botocore.exceptions.ClientError as error:
     assert host.run(python, "-c", script, endpoint).ok().stdout.split() == ["403"]
 
 
-def test_results_are_metrics(cluster: Cluster, prometheus: Prometheus) -> None:
+@pytest.mark.parametrize("kind", ["clone", "push"])
+def test_results_are_metrics(cluster: Cluster, prometheus: Prometheus, kind: str) -> None:
     host = cluster.first("monitoring")
-    name = 'sum by (host) (hgfleet_probes_total{probe="clone"})'
-    wait_until("clones are counted", lambda: prometheus.query(name), SEEN)
+    name = f'sum by (host) (hgfleet_probes_total{{probe="{kind}"}})'
+    wait_until("results are counted", lambda: prometheus.query(name), SEEN)
     before = prometheus.query(name)[host.name]
     probe(host)
-    wait_until("the clone is counted", lambda: prometheus.query(name)[host.name] > before, SEEN)
+    wait_until("the result is counted", lambda: prometheus.query(name)[host.name] > before, SEEN)
     uploaded = prometheus.query("time() - hgfleet_status_page_uploaded_timestamp_seconds")
     assert uploaded[host.name] < 300
+
+
+def test_a_push_is_in_the_push_log_of_the_primary_and_of_each_mirror(cluster: Cluster) -> None:
+    """The next run pushes again: the bookmark moves to and fro."""
+    primary, monitor = cluster.first("ssh"), cluster.first("monitoring")
+    before = log_of(primary, PUSHED).splitlines()
+    for _ in range(2):
+        probe(monitor)
+        assert last("push", page(cluster))[1] == "took"
+    new = [json.loads(line) for line in log_of(primary, PUSHED).splitlines()[len(before) :]]
+    assert len(new) >= 2
+    for record in new:
+        assert record["user"] == "probe"
+        assert [name for name, _, _ in record["bookmarks"]] == [f"minute/{monitor.name}"]
+    # The timer may push meanwhile.
+    wait_until(
+        "each mirror has the push",
+        lambda: all(
+            len(log_of(host, PUSHED).splitlines()) >= len(before) + 2 for host in cluster.all("web")
+        ),
+        30,
+    )
+
+
+def test_the_key_of_the_probes_may_push_nowhere_else(cluster: Cluster, tmp_path: Path) -> None:
+    person = cluster.person("probe")
+    for repository in ("sandbox/playground", "sandbox/smoke"):
+        work = person.clone(person.ssh_url(repository), tmp_path / repository.replace("/", "-"))
+        work.commit("probe.txt", b"a push", "a push")
+        work.hg("push", "--force").refused("probe may not push to")
+    person.ssh("repo create people/probe/mine").refused()
+
+
+@pytest.mark.alone
+def test_a_server_with_another_host_key_gets_no_push(cluster: Cluster) -> None:
+    monitor = cluster.first("monitoring")
+    keys = monitor.shell(f"cat {KNOWN_HOSTS}")
+    another = cluster.person("mallory").key.with_suffix(".pub").read_text().split()[:2]
+    names = keys.split()[0]
+    cursor = monitor.journal_cursor()
+    try:
+        monitor.write(KNOWN_HOSTS, f"{names} {' '.join(another)}\n")
+        probe(monitor)
+        assert last("push", page(cluster))[1] == "failed"
+    finally:
+        monitor.write(KNOWN_HOSTS, keys)
+    said = "\n".join(monitor.journal_after(cursor, "--unit=hgfleet-probes"))
+    assert "Host key verification failed" in said, said
+    # After a failure the next run asks what the server has.
+    probe(monitor)
+    assert last("push", page(cluster))[1] == "took"

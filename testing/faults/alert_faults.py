@@ -188,12 +188,15 @@ def drained(_scene: Scene, host: Host) -> Iterator[None]:
 
 
 @contextmanager
-def failing_clones(scene: Scene, host: Host) -> Iterator[None]:
-    """Stop the proxy, and let the probes fail more often than an objective allows."""
+def failing_probes(scene: Scene, host: Host) -> Iterator[None]:
+    """Stop the proxy, and let the probes fail more often than an objective allows.
+
+    Their pushes fail where SSH is down already.
+    """
     with stopped_unit("haproxy.service")(scene, host):
         monitor = scene.cluster.first("monitoring")
         for _ in range(4):
-            # The job ends well after a clone that failed; the timer may run it meanwhile.
+            # The job ends well after a clone or push that failed; the timer may run it meanwhile.
             probe(monitor)
         yield
 

@@ -115,18 +115,7 @@ _UNITS: Final = (
         faults.record("/var/lib/hgfleet-probes/clone.json", document(records.late_page)),
         (Shown("StatusPageStale", Place.MONITOR),),
     ),
-    Provocation(
-        Kind.FAULT,
-        1,
-        Place.PROXY,
-        faults.failing_clones,
-        (
-            Shown("HttpsDown", Place.PROXY),
-            Shown("BudgetEndsFast", Place.NONE, {"objective": "clones"}),
-            Shown("BudgetEndsSlowly", Place.NONE, {"objective": "clones"}),
-        ),
-        passes="objective:failures:total",
-    ),
+    # Before the probes, whose pushes fail.
     Provocation(
         Kind.FAULT,
         1,
@@ -136,6 +125,20 @@ _UNITS: Final = (
             Shown("SshDown", Place.PRIMARY),
             Shown("UnitDown", Place.PRIMARY, {"name": "hgfleet-sshd.service"}),
         ),
+    ),
+    Provocation(
+        Kind.FAULT,
+        1,
+        Place.PROXY,
+        faults.failing_probes,
+        (
+            Shown("HttpsDown", Place.PROXY),
+            Shown("BudgetEndsFast", Place.NONE, {"objective": "clones"}),
+            Shown("BudgetEndsSlowly", Place.NONE, {"objective": "clones"}),
+            Shown("BudgetEndsFast", Place.NONE, {"objective": "probe-pushes"}),
+            Shown("BudgetEndsSlowly", Place.NONE, {"objective": "probe-pushes"}),
+        ),
+        passes="objective:failures:total",
     ),
     Provocation(
         Kind.FAULT,
@@ -321,8 +324,12 @@ _RECORDS: Final = (
         faults.together(
             faults.stopped_unit("hgfleet-probes.timer"),
             faults.record("/var/lib/hgfleet-probes/clone.json", document(records.late_probe)),
+            faults.record("/var/lib/hgfleet-probes/push.json", document(records.late_probe)),
         ),
-        (Shown("ProbesStopped", Place.MONITOR),),
+        (
+            Shown("ProbesStopped", Place.MONITOR, {"probe": "clone"}),
+            Shown("ProbesStopped", Place.MONITOR, {"probe": "push"}),
+        ),
     ),
 )
 
@@ -333,5 +340,5 @@ NOT_PROVOKED: Final[Mapping[str, str]] = {}
 
 
 def provoked() -> list[str]:
-    """Return the names of the alerts that are provoked."""
+    """Return the names of the alerts that are provoked, once for each set of labels."""
     return [shown.alert for one in TABLE for shown in one.shown]

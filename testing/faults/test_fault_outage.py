@@ -10,7 +10,7 @@ from bootstrap import ROOT
 
 from testing.e2e.command import run, wait_until
 from testing.e2e.prometheus import IN_TIME
-from testing.e2e.status import last_clone, page, probe
+from testing.e2e.status import last, page, probe
 
 if TYPE_CHECKING:
     from testing.e2e.cluster import Cluster
@@ -42,7 +42,7 @@ def test_servers_that_stop_are_told_within_a_minute_until_they_run(
         return f"<strong>{words}</strong>" in page(cluster)
 
     wait_until("the alerts are quiet", lambda: not wanted & prometheus.firing(), 90)
-    wait_until("clones work", lambda: shows("Clones work"), 120)
+    wait_until("clones and pushes work", lambda: shows("Clones work") and shows("Pushes work"), 120)
     try:
         for host, unit in stopped:
             host.systemctl("stop", unit).ok()
@@ -55,9 +55,12 @@ def test_servers_that_stop_are_told_within_a_minute_until_they_run(
         assert f"HTTPS of {proxy.name} does not answer clients" in shown.stdout, shown
         assert f"hgfleet-sshd.service on {ssh.name} is not active" in shown.stdout, shown
         assert shows("Clones fail")
-        assert last_clone(page(cluster))[1] == "failed"
+        assert shows("Pushes fail")
+        assert last("clone", page(cluster))[1] == last("push", page(cluster))[1] == "failed"
     finally:
         for host, unit in stopped:
             host.systemctl("start", unit).ok()
     wait_until("the alerts end", lambda: not wanted & prometheus.firing(), IN_TIME)
-    wait_until("the page tells of the end", lambda: shows("Clones work"), 120)
+    wait_until(
+        "the page tells of the end", lambda: shows("Clones work") and shows("Pushes work"), 120
+    )

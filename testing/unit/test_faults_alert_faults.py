@@ -73,6 +73,10 @@ def test_a_certificate_that_ends_soon_has_the_key_and_the_names_of_the_other(
     )
 
 
-def test_an_alert_is_provoked_once() -> None:
-    names = alert_table.provoked()
+def test_an_alert_is_provoked_by_one_fault_and_once_with_the_same_labels() -> None:
+    names = [name for one in alert_table.TABLE for name in {shown.alert for shown in one.shown}]
     assert len(names) == len(set(names))
+    assert set(names) == set(alert_table.provoked())
+    for one in alert_table.TABLE:
+        labels = [(shown.alert, shown.place, *sorted(shown.labels.items())) for shown in one.shown]
+        assert len(labels) == len(set(labels))

@@ -1,4 +1,4 @@
-"""Runs of the probes: a real clone over HTTP, its result in the history, its page in a store."""
+"""Runs of the probes: a real clone over HTTP, a real push, their results, their page in a store."""
 
 from __future__ import annotations
 

@@ -29,8 +29,10 @@ ROOT: Final = Path(__file__).resolve().parents[3]
 GOLDENS: Final = ROOT / "testing/goldens"
 INVENTORIES: Final = ROOT / "ansible/inventories"
 
-KEYS: Final = ("alice", "bob", "carol", "carol-second", "mallory", "admin", "user-ca")
+KEYS: Final = ("alice", "bob", "carol", "carol-second", "mallory", "probe", "admin", "user-ca")
 """Keys that `./cluster` makes for the people of the cluster."""
+
+PRIVATE_KEY: Final = "-----BEGIN OPENSSH PRIVATE KEY-----\n{}\n-----END OPENSSH PRIVATE KEY-----\n"
 
 HOME: Final = "/home/operator"
 
@@ -77,6 +79,8 @@ def render(inventory: str, state: Path) -> dict[str, str]:
     (state / "keys").mkdir(parents=True)
     for name in KEYS:
         (state / "keys" / f"{name}.pub").write_text(f"{public_key(name)} {name}\n")
+    private = base64.b64encode(b"private key of probe").decode()
+    (state / "keys/probe").write_text(PRIVATE_KEY.format(private))
     secrets = secrets_of_examples()
     site = Site(INVENTORIES / inventory / "hosts.yml", secrets)
     hosts = site.changes()
@@ -85,6 +89,7 @@ def render(inventory: str, state: Path) -> dict[str, str]:
         for folder in ("secrets", "passwords")
         for path in (state / folder).glob("*")
     }
+    made["private key of probe"] = private
     replaced = {str(state): "<state>", str(ROOT): "<checkout>"}
     addresses = {host: site.address(host) for host in hosts}
     return report.pages(hosts, addresses, {**secrets, **made}, replaced)
