@@ -100,7 +100,13 @@ def _follow(settings: Settings, push: Push, place: Path, ssh: tuple[str, ...]) -
     """Make the local repository anew with what the server has of this host."""
     shutil.rmtree(place, ignore_errors=True)
     changes.create(place)
-    options = ("--repository", place, *ssh, "--branch", changes.branch_of(push.host))
+    options: tuple[str | Path, ...] = (
+        "--repository",
+        place,
+        *ssh,
+        "--branch",
+        changes.branch_of(push.host),
+    )
     messages, problem = client.hg(
         settings.hg, "pull", [*options, "--", push.url], seconds=settings.timeout_seconds
     )
@@ -109,7 +115,14 @@ def _follow(settings: Settings, push: Push, place: Path, ssh: tuple[str, ...]) -
 
 def _push(settings: Settings, push: Push, place: Path, ssh: tuple[str, ...], seconds: float) -> str:
     bookmark = changes.bookmark_of(push.host)
-    options = ("--repository", place, *ssh, "--new-branch", "--bookmark", bookmark)
+    options: tuple[str | Path, ...] = (
+        "--repository",
+        place,
+        *ssh,
+        "--new-branch",
+        "--bookmark",
+        bookmark,
+    )
     messages, problem = client.hg(
         settings.hg,
         "push",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -54,6 +55,10 @@ def events(found: list[dict[str, Any]], source: str) -> list[str]:
     return [one["fields"].get("event", "") for one in found if one["source"] == source]
 
 
+def applied_lines(mirror: Host, name: str) -> list[dict[str, Any]]:
+    return [one for one in lines(mirror, name) if one["source"] == "hgfleet-applier"]
+
+
 def test_a_push_is_followed_from_sshd_to_each_mirror(cluster: Cluster, work: Clone) -> None:
     name = push(work)
     primary = cluster.first("ssh")
@@ -78,9 +83,7 @@ def test_a_push_is_followed_from_sshd_to_each_mirror(cluster: Cluster, work: Clo
         for wanted in (name, pushes.copy().pop()):
             (applied,) = wait_until(
                 f"the push in the log of {mirror.name}",
-                lambda mirror=mirror, wanted=wanted: [
-                    one for one in lines(mirror, wanted) if one["source"] == "hgfleet-applier"
-                ],
+                partial(applied_lines, mirror, wanted),
                 SECONDS,
             )
             assert applied["fields"]["event"] == "applied"
@@ -95,7 +98,7 @@ def test_the_lines_of_all_hosts_are_merged_by_time(
     name = push(work)
     hosts = {cluster.first("ssh"), *mirrors_of(cluster)}
     for host in hosts:
-        wait_until(f"lines of {host.name}", lambda host=host: lines(host, name), SECONDS)
+        wait_until(f"lines of {host.name}", partial(lines, host, name), SECONDS)
     file = tmp_path / "lines"
     cluster.ansible(
         "ansible-playbook",
