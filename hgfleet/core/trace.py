@@ -6,12 +6,12 @@ relay, the relay to mirrors in a header of the message, the proxy to nginx and n
 worker in a header of the request. A part takes an id from another one only in its one form, because
 a header may come from a client.
 
-Imports nothing slow: it runs at every login.
+Imports nothing slow, not `os` either: it runs at every login.
 """
 
 from __future__ import annotations
 
-import os
+import posix
 from contextvars import ContextVar
 
 TYPE_CHECKING = False
@@ -31,7 +31,7 @@ _current: Final = ContextVar("hgfleet_id", default="")
 
 def new() -> str:
     """Make an id."""
-    return os.urandom(LENGTH // 2).hex()
+    return posix.urandom(LENGTH // 2).hex()
 
 
 def is_id(value: object) -> bool:
@@ -54,4 +54,5 @@ def current() -> str:
 
     A process that a session starts finds the id in its environment.
     """
-    return _current.get() or accepted(os.environ.get(VARIABLE, ""))
+    inherited = posix.environ.get(VARIABLE.encode("ascii"), b"")
+    return _current.get() or accepted(inherited.decode("ascii", "replace"))

@@ -69,6 +69,8 @@ FIELDS: Final[Mapping[str, str]] = {
     "tls": "version of TLS",
     "upstream": "status that nginx got from the worker",
     "agent": "the program that the client says it is",
+    "answer": "`clone` or `pull`, for an answer with changesets (web worker)",
+    "source": "where they come from: `clone-bundle`, `pull-bundle` or `live`",
     "cache": "`hit`, `miss` or `off`: whether the worker had the answer stored",
     "batch": "commands of a batch",
     "heads": "number of heads that a client asked for",

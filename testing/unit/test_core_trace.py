@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posix
 import threading
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ID = "1f2e3d4c5b6a7988"
+VARIABLE = trace.VARIABLE.encode()
 
 
 @pytest.fixture(autouse=True)
 def _no_session(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.delenv(trace.VARIABLE, raising=False)
+    monkeypatch.delitem(posix.environ, VARIABLE, raising=False)
     yield
     trace.begin("")
 
@@ -46,9 +48,9 @@ def test_each_line_of_a_session_has_its_id_last() -> None:
 
 
 def test_a_process_of_a_session_has_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(trace.VARIABLE, ID)
+    monkeypatch.setitem(posix.environ, VARIABLE, ID.encode())
     assert trace.current() == ID
-    monkeypatch.setenv(trace.VARIABLE, f"{ID} event=x")
+    monkeypatch.setitem(posix.environ, VARIABLE, f"{ID} event=x".encode())
     assert trace.current() == ""
 
 
