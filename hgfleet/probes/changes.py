@@ -114,7 +114,8 @@ def _open(place: Path, *, create: bool = False) -> Any:
 def _chain(repo: Any, branch: bytes, bookmark: bytes) -> Chain:
     node = repo.branchtip(branch, ignoremissing=True)
     if node is None:
-        return Chain()
+        # The first changesets of a host follow the first one of the repository.
+        return Chain(nodes=(repo[0].node(),) if len(repo) else ())
     newest = repo[node]
     parents = [one.node() for one in newest.parents() if one.rev() >= 0]
     return Chain(

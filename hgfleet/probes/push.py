@@ -30,8 +30,11 @@ FOLDER: Final = "pushed"
 MARK: Final = ".hg/in-step"
 """File in it with the URL to which its last change was pushed; missing after a failure."""
 
-UNKNOWN_BRANCH: Final = "abort: unknown branch '"
-"""Message of hg for a repository that has nothing of this host yet (7.2)."""
+FIRST: Final = ("--rev", "0")
+"""What a new host's changesets descend from: a push without a common one is refused."""
+
+UNKNOWN: Final = ("abort: unknown branch '", "abort: unknown revision '0'")
+"""Messages of hg for a repository that has nothing of this host yet, and for an empty one (7.2)."""
 
 
 def attempt(settings: Settings, push: Push) -> tuple[float, str]:
@@ -100,17 +103,16 @@ def _follow(settings: Settings, push: Push, place: Path, ssh: tuple[str, ...]) -
     """Make the local repository anew with what the server has of this host."""
     shutil.rmtree(place, ignore_errors=True)
     changes.create(place)
-    options: tuple[str | Path, ...] = (
-        "--repository",
-        place,
-        *ssh,
-        "--branch",
-        changes.branch_of(push.host),
-    )
-    messages, problem = client.hg(
-        settings.hg, "pull", [*options, "--", push.url], seconds=settings.timeout_seconds
-    )
-    return "" if UNKNOWN_BRANCH in messages else problem
+    for wanted in (("--branch", changes.branch_of(push.host)), FIRST):
+        messages, problem = client.hg(
+            settings.hg,
+            "pull",
+            ["--repository", place, *ssh, *wanted, "--", push.url],
+            seconds=settings.timeout_seconds,
+        )
+        if not any(unknown in messages for unknown in UNKNOWN):
+            return problem
+    return ""
 
 
 def _push(settings: Settings, push: Push, place: Path, ssh: tuple[str, ...], seconds: float) -> str:
