@@ -42,8 +42,9 @@ A pull; one that finds nothing is none.
 
 A clone from a clone bundle: what is newer than the bundle is a pull.
 
-  $ hg -R server bundle -q -r 0 --base null -t zstd-v2 bundle.hg
-  $ echo "file://$TESTTMP/bundle.hg BUNDLESPEC=zstd-v2" > server/.hg/clonebundles.manifest
+  $ mkdir server/.hg/bundle-cache
+  $ hg -R server bundle -q -r 0 --base null -t zstd-v2 server/.hg/bundle-cache/b.hg
+  $ echo "peer-bundle-cache://b.hg BUNDLESPEC=zstd-v2" > server/.hg/clonebundles.manifest
   $ hg clone -q ssh://host/server from-bundle
   $ counts
   clone clone-bundle 1

@@ -77,7 +77,7 @@ A session has an id. The pusher reads it, and the relay names it to mirrors.
   $ HGFLEET_ID=1f2e3d4c5b6a7988 push id
   remote: push 42 recorded; visible on 2/2 mirrors in 0.31 s; id 1f2e3d4c5b6a7988
   $ cat ../asked
-  {"path": "team/tool", "repository": "abababababababababababababababab", "id": 42, "wait": 2.0, "session": "1f2e3d4c5b6a7988"}
+  {"path": "team/tool", "repository": "abababababababababababababababab", "id": 42, "session": "1f2e3d4c5b6a7988", "wait": 2.0}
   $ HGFLEET_ID="x' event=push" push noid
   remote: push 42 recorded; visible on 2/2 mirrors in 0.31 s
 
