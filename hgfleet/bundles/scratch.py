@@ -37,7 +37,8 @@ class Scratch:
 
     def __init__(self, disk: Path, ram: Path, ram_bytes: int) -> None:
         self.disk, self.ram = disk, ram
-        self.room = Room(ram_bytes if ram.is_dir() else 0)
+        # Outside of its unit a run sees the empty mount point of the unit's folder in RAM, if any.
+        self.room = Room(ram_bytes if os.access(ram, os.W_OK) else 0)
 
     def snapshot(self, repository: str) -> Path:
         """Return the place of a repository's snapshot on disk."""
