@@ -275,7 +275,7 @@ def test_a_corrupt_object_is_found_alarmed_and_replaced(
     alert = ("BundleCorrupt", jobs.name)
     cluster.make_bundles(REPOSITORY).ok()
     findings = jobs.shell(f"cat {FINDINGS}")
-    assert alert not in prometheus.firing()
+    wait_until("the alert is quiet", lambda: alert not in prometheus.firing(), ALARMED_S)
     content = store.shell(f"sha256sum /srv/objectstore/data/bundles/{key}")
     store_faults.stack.callback(all_are_told, cluster)
     store_faults.stack.callback(jobs.write, FINDINGS, findings)
