@@ -13,10 +13,19 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import pytest
 
+from hgfleet.core import trace
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 T = TypeVar("T")
+
+
+@pytest.fixture(autouse=True)
+def _no_session() -> Iterator[None]:
+    """End the session or request that a test has begun in this process."""
+    yield
+    trace.begin("")
 
 
 class WaitFor(Protocol):

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import posix
 import threading
-from typing import TYPE_CHECKING
-
 import pytest
 
 from hgfleet.core import logfmt, trace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ID = "1f2e3d4c5b6a7988"
 VARIABLE = trace.VARIABLE.encode()
 
 
 @pytest.fixture(autouse=True)
-def _no_session(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(posix.environ, VARIABLE, raising=False)
-    yield
-    trace.begin("")
 
 
 def test_ids_differ_and_have_the_form_of_one() -> None:
