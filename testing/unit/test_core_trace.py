@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posix
 import threading
+
 import pytest
 
 from hgfleet.core import logfmt, trace
