@@ -86,7 +86,7 @@ class Clone:
             )
         try:
             client = self._client.decode("ascii", "replace")
-            label = f"repo={self._path} client={client} pid={os.getpid()}"
+            label = f"repository={self._path} client={client} pid={os.getpid()}"
             self._place = queue.enter(folder, limits, label)
         except BaseException:
             self._take_from_count()
