@@ -78,8 +78,8 @@ def line(request: Mapping[str, Any], wait: float) -> bytes:
 def ask(relay: str, request: Mapping[str, Any], wait: float) -> dict[str, Any] | None:
     """Wake the relay and return its answer; None if it gives none in time.
 
-    A relay that is being restarted is asked again: readers are told of a push that mirrors do not
-    show yet only where waiting did not help.
+    A relay that is being restarted is asked again: meanwhile mirrors are in use that do not show
+    the push yet.
     """
     end = time.monotonic() + wait
     while True:
