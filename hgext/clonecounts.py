@@ -34,15 +34,12 @@ from __future__ import annotations
 
 import os
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mercurial import exchange, extensions, registrar, wireprototypes, wireprotov1server
 
 from hgfleet.admission import prepared
 from hgfleet.hg import clone_counts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 testedwith = b"7.2"
 minimumhgversion = b"7.2"
@@ -119,7 +116,9 @@ def _stream_out(original: Any) -> Any:
 def _count(repo: Any, proto: Any, response: Any, kind: str, source: str) -> None:
     _tell(proto, kind, source)
     if proto.name == wireprototypes.SSHV1:
-        response.gen = _counted(repo, response.gen, kind, source)
+        response.gen = clone_counts.measured(
+            response.gen, lambda size: _add(repo, kind, source, size)
+        )
 
 
 def _tell(proto: Any, kind: str, source: str) -> None:
@@ -130,16 +129,6 @@ def _tell(proto: Any, kind: str, source: str) -> None:
         entry.update(answer=kind, source=source)
 
 
-def _counted(repo: Any, pieces: Iterable[bytes], kind: str, source: str) -> Iterator[bytes]:
-    size = 0
-    try:
-        for piece in pieces:
-            size += len(piece)
-            yield piece
-    finally:
-        _add(repo, kind, source, size)
-
-
 def _add(repo: Any, kind: str, source: str, size: int) -> None:
     folder = repo.ui.config(b"hgfleet", b"counters")
     if not folder:
@@ -147,10 +136,6 @@ def _add(repo: Any, kind: str, source: str, size: int) -> None:
     from hgfleet.core import counters
 
     amounts = clone_counts.counts(kind, source, size)
-    try:
-        done = counters.add(os.fsdecode(folder), clone_counts.FILE, amounts)
-        problem = None if done else "the lock is held"
-    except (OSError, MemoryError) as failure:
-        problem = str(failure)
+    problem = counters.try_add(os.fsdecode(folder), clone_counts.FILE, amounts)
     if problem is not None:
         repo.ui.log(b"clonecounts", b"not counted: %s\n", problem.encode("utf-8", "replace"))

@@ -23,12 +23,11 @@ import json
 import os
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mercurial import registrar, wireprototypes, wireprotov1server
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from hgfleet.hg import clone_counts
 
 testedwith = b"7.2"
 minimumhgversion = b"7.2"
@@ -54,7 +53,7 @@ def _logged(original: Any) -> Any:
         if not file or not asks or proto.name != wireprototypes.SSHV1:
             return original(repo, proto, others, *more)
         # Core takes the arguments out of the mapping.
-        is_full = not any(node.strip(b"0") for node in others.get(b"common", b"").split())
+        is_full = not clone_counts.has_changesets(others)
         began = time.process_time()
         response = original(repo, proto, others, *more)
 
@@ -71,23 +70,13 @@ def _logged(original: Any) -> Any:
             )
 
         if isinstance(response, wireprototypes.streamres):
-            response.gen = _then(response.gen, write)
+            # A client that disconnects has cost as much by then.
+            response.gen = clone_counts.measured(response.gen, write)
         else:
             write()
         return response
 
     return answer
-
-
-def _then(pieces: Iterable[bytes], write: Any) -> Iterator[bytes]:
-    size = 0
-    try:
-        for piece in pieces:
-            size += len(piece)
-            yield piece
-    finally:
-        # A client that disconnects has cost as much by then.
-        write(size)
 
 
 def _append(file: bytes, **fields: object) -> None:

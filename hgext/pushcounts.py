@@ -134,10 +134,6 @@ def _add(ui: Any, folder: bytes, reason: str | None, seconds: float) -> None:
     from hgfleet.core import counters
 
     amounts = push_outcome.counts(reason, seconds)
-    try:
-        done = counters.add(os.fsdecode(folder), push_outcome.FILE, amounts)
-        problem = None if done else "the lock is held"
-    except (OSError, MemoryError) as failure:
-        problem = str(failure)
+    problem = counters.try_add(os.fsdecode(folder), push_outcome.FILE, amounts)
     if problem is not None:
         ui.log(b"pushcounts", b"not counted: %s\n", problem.encode("utf-8", "replace"))

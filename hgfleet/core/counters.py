@@ -57,6 +57,17 @@ def add(
     return True
 
 
+def try_add(
+    folder: str, name: str, amounts: Mapping[str, float], *, patience: float | None = None
+) -> str | None:
+    """Add as `add` does, and never raise; return why nothing was counted, or None."""
+    try:
+        done = add(folder, name, amounts, patience=patience)
+    except (OSError, MemoryError) as problem:
+        return str(problem)
+    return None if done else "the lock is held"
+
+
 def parse(text: str | bytes) -> dict[str, float]:
     """Read counters. Raises ValueError for damaged ones."""
     lines = (text if isinstance(text, str) else text.decode("ascii")).split("\n")

@@ -1,4 +1,4 @@
-"""Counts of clones and pulls by the source of their changesets, for metrics. Pure.
+"""Counts of clones and pulls by the source of their changesets, for metrics.
 
 `hgext/clonecounts.py` finds out which one an answer is. No word of a client or of a repository gets
 into a count.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 FILE: Final = "clones"
 """Of the counts of SSH sessions, in the folder of counters."""
@@ -35,8 +35,23 @@ def kind_of(arguments: Mapping[bytes, bytes]) -> str | None:
         return CLONE
     if not _is_set(arguments.get(b"cg", b"1")):
         return None
-    has_some = any(node.strip(b"0") for node in arguments.get(b"common", b"").split())
-    return PULL if has_some else CLONE
+    return PULL if has_changesets(arguments) else CLONE
+
+
+def has_changesets(arguments: Mapping[bytes, bytes]) -> bool:
+    """Whether a client has some already, by the arguments of its getbundle."""
+    return any(node.strip(b"0") for node in arguments.get(b"common", b"").split())
+
+
+def measured(pieces: Iterable[bytes], end: Callable[[int], object]) -> Iterator[bytes]:
+    """Yield the pieces of an answer; `end` gets their bytes, also if the client disconnects."""
+    size = 0
+    try:
+        for piece in pieces:
+            size += len(piece)
+            yield piece
+    finally:
+        end(size)
 
 
 def _is_set(value: bytes) -> bool:

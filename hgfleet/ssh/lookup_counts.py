@@ -55,11 +55,7 @@ def counts(reason: str, seconds: float) -> dict[str, float]:
 
 def add(reason: str, seconds: float, folder: str = FOLDER) -> str | None:
     """Count a lookup; return why it could not be counted, or None. Never raises."""
-    try:
-        done = counters.add(folder, FILE, counts(reason, seconds), patience=PATIENCE_S)
-    except (OSError, MemoryError) as problem:
-        return str(problem)
-    return None if done else "the lock is held"
+    return counters.try_add(folder, FILE, counts(reason, seconds), patience=PATIENCE_S)
 
 
 class Lookups:

@@ -143,10 +143,6 @@ class Counting:
             amounts, self._amounts, self._timer = self._amounts, {}, None
         if not amounts:
             return
-        try:
-            done = counters.add(str(self._folder), FILE, amounts)
-            problem = None if done else "the lock is held"
-        except (OSError, MemoryError) as failure:
-            problem = str(failure)
+        problem = counters.try_add(str(self._folder), FILE, amounts)
         if problem is not None:
             self._complain(f"requests of {FLUSH_S:g} s are not counted: {problem}")
