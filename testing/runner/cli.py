@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import bootstrap
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 EXAMPLES = """\
-tiers, in the order of a full run (roles beside faults):
+tiers, in the order of a full run (those of the cluster beside all others):
   lint        style, types and house rules (a minute)
   unit        the Python package (seconds)
   goldens     the configuration that site.yml writes, in testing/goldens (a minute)
@@ -125,13 +126,9 @@ def main(arguments: Sequence[str]) -> int:
         preparation.start()
         bootstrap.ensure_controller()
         preparation.controller_ready.set()
-        for lanes in tiers.rounds(chosen):
-            for tier, found, seconds in _run_round(executor, preparation, lanes, options, only):
-                outcomes += found
-                walls[tier] = walls.get(tier, 0.0) + seconds
-            if options.exit_first and any(outcome.failed for outcome in outcomes):
-                executor.stop("a test failed")
-                break
+        for tier, found, seconds in _run_lanes(executor, preparation, chosen, options, only):
+            outcomes += found
+            walls[tier] = walls.get(tier, 0.0) + seconds
     except bootstrap.SetupError as error:
         executor.stop("not everything is there")
         print(f"run-tests: {error}", file=sys.stderr)
@@ -157,30 +154,38 @@ def _select(revision: str, named: Sequence[str]) -> Mapping[str, Sequence[str]]:
     return selection.chosen
 
 
-def _run_round(
+def _run_lanes(
     executor: Executor,
     preparation: Preparation,
-    lanes: Sequence[tiers.Lane],
+    chosen: Sequence[tuple[str, str]],
     options: argparse.Namespace,
     only: Mapping[str, Sequence[str]],
 ) -> list[tuple[str, list[Outcome], float]]:
-    """Run lanes at the same time; return the outcomes and the seconds of each of their tiers."""
+    """Run all lanes; return the outcomes and the seconds of each tier, in the order of tiers.
 
-    def one(tier: str, words: str) -> tuple[str, list[Outcome], float]:
-        began = time.monotonic()
+    With --exit-first a failure ends what runs in the other lane, hosts on their way included.
+    """
+    lanes = tiers.lanes(chosen)
+
+    def one(tier: str, words: str, niceness: int) -> tuple[str, list[Outcome], float]:
         failures = preparation.wait_for(tier)
-        if failures:
+        began = time.monotonic()
+        if executor.stopping:
+            found: list[Outcome] = []
+        elif failures:
             found = [Outcome(tier, "set-up", failures=failures)]
         else:
             jobs = tiers.jobs(tier, options.jobs, is_alone=len(lanes) == 1)
-            found = _run_tier(executor, (tier, words), options, only.get(tier), jobs)
+            found = _run_tier(executor, (tier, words), options, only.get(tier), jobs, niceness)
         return tier, found, time.monotonic() - began
 
     def run(lane: tiers.Lane) -> list[tuple[str, list[Outcome], float]]:
+        niceness = 0 if lane is lanes[0] else tiers.BEHIND
         done = []
         for tier, words in lane:
-            done.append(one(tier, words))
+            done.append(one(tier, words, niceness))
             if options.exit_first and any(outcome.failed for outcome in done[-1][1]):
+                executor.stop("a test failed")
                 break
         return done
 
@@ -191,7 +196,10 @@ def _run_round(
         except KeyboardInterrupt:
             executor.stop()
             raise
-    return [done for future in futures for done in future.result()]
+    order = list(tiers.TIERS)
+    return sorted(
+        (done for one in futures for done in one.result()), key=lambda d: order.index(d[0])
+    )
 
 
 def _run_tier(
@@ -200,6 +208,7 @@ def _run_tier(
     options: argparse.Namespace,
     only: Sequence[str] | None,
     jobs: int,
+    niceness: int,
 ) -> list[Outcome]:
     tier, words = chosen_tier
     try:
@@ -216,6 +225,7 @@ def _run_tier(
         steps = [step for step in steps if words in step.name]
     if options.exit_first:
         steps = [step.ending_at_first_failure() for step in steps]
+    steps = [replace(step, niceness=niceness) for step in steps]
     outcomes = executor.run_all(steps, jobs, first_only=options.exit_first)
     return chosen(outcomes) if chooses else outcomes
 

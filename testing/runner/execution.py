@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import bootstrap
@@ -18,7 +20,6 @@ from testing.runner.outcome import Failure, Outcome, duration, of_command, of_ju
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
 SECONDS_BETWEEN_SIGNS_OF_LIFE: Final = 15.0
 SECONDS_TO_END: Final = 20.0
@@ -41,7 +42,8 @@ class Step:
 
     `junit` is where pytest writes its report; without it the step counts as one check. `undo` is
     run if the step is interrupted. `chatty` steps say each test as it ends. A step with `skip` is
-    not run, and says why. A step that is `alone` begins when those before it have ended.
+    not run, and says why. A step that is `alone` begins when those before it have ended. One with
+    a `niceness` (1 to 19) leaves the processors to others that want them.
     """
 
     tier: str
@@ -54,6 +56,7 @@ class Step:
     chatty: bool = False
     skip: str = ""
     alone: bool = False
+    niceness: int = 0
 
     @property
     def log(self) -> Path:
@@ -163,6 +166,8 @@ class Executor:
                     start_new_session=True,  # so that Ctrl-C is ours to hand on, once
                 )
                 self.running[process] = step
+            if step.niceness:
+                _step_behind(process.pid, step.niceness)
             try:
                 with watcher:
                     assert process.stdout is not None
@@ -218,6 +223,19 @@ class Executor:
                     timeout=120,
                     check=False,
                 )
+
+
+def _step_behind(leader: int, niceness: int) -> None:
+    """Give a session, by the process that leads it, a smaller share of busy processors.
+
+    Linux compares sessions with each other by the value of their group where it groups them, and
+    processes by their own elsewhere (sched(7), "The autogroup feature").
+    """
+    with contextlib.suppress(ProcessLookupError):
+        os.setpriority(os.PRIO_PGRP, leader, niceness)
+    # Absent without that feature, or when the process has ended.
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{leader}/autogroup").write_text(str(niceness), encoding="ascii")
 
 
 def _signal(process: subprocess.Popen[str], signum: int) -> None:

@@ -297,36 +297,38 @@ A scenario waits for the network, boots and restarts a third of its time, tests 
 cluster for its timers and caches. A step that is `alone` runs by itself.
 """
 
-BESIDE: Final = {"roles": ("e2e", "faults")}
-"""A tier that fills the processors while others, one after the other, wait for what they break."""
+ON_THE_CLUSTER: Final = frozenset({"e2e", "faults", "rolls"})
+"""Tiers that share the cluster: one after the other, beside all that needs no cluster."""
 
 Lane: TypeAlias = "list[tuple[str, str]]"
 """Tiers that run one after the other, each with its words."""
 
 
+def lanes(chosen: Sequence[tuple[str, str]]) -> list[Lane]:
+    """Return the tiers of a run by lane; lanes run at the same time, the first one before others.
+
+    Tests on the cluster mostly wait for what they break, and the run is as long as their lane.
+    """
+    cluster = [one for one in chosen if one[0] in ON_THE_CLUSTER]
+    others = [one for one in chosen if one not in cluster]
+    return [lane for lane in (cluster, others) if lane]
+
+
+BEHIND: Final = 5
+"""Nice value of the steps behind the first lane: a third of the weight of those in it."""
+
+
 def jobs(tier: str, asked: int | None, *, is_alone: bool) -> int:
     """Return how many steps of a tier run at a time; `asked` is the number that a person gave.
 
-    Beside other tiers one processor is left to them: their tests measure how long people wait.
+    Containers of roles do not have the nice value of their step, so beside the cluster one
+    processor is left to it: its tests measure how long people wait.
     """
     if tier not in PARALLEL:
         return 1
-    is_beside = tier in BESIDE and not is_alone
-    return asked or (max(1, PROCESSORS - 1) if is_beside else PARALLEL[tier])
-
-
-def rounds(chosen: Sequence[tuple[str, str]]) -> list[list[Lane]]:
-    """Return the tiers in the order of a run; the lanes of a round run at the same time."""
-    names = {tier for tier, _ in chosen}
-    beside = [one for one in chosen if names.intersection(BESIDE.get(one[0], ()))]
-    others = [one for one in chosen if any(one[0] in BESIDE[tier] for tier, _ in beside)]
-    found: list[list[Lane]] = []
-    for one in chosen:
-        if one not in beside + others:
-            found.append([[one]])
-        elif one == others[0]:
-            found.append([others, beside])
-    return found
+    if tier == "roles" and not is_alone:
+        return asked or max(1, PROCESSORS - 1)
+    return asked or PARALLEL[tier]
 
 
 COUNTED_BY_PYTEST: Final = frozenset({"unit", "integration", "deploys", "e2e", "faults", "rolls"})

@@ -24,23 +24,20 @@ def test_all_tiers_in_their_order_unless_some_are_named() -> None:
     assert chosen == [("lint", ""), ("unit", "registry"), ("unit", "keys"), ("e2e", "")]
 
 
-def test_roles_run_beside_e2e_and_faults_and_by_themselves_without_them() -> None:
-    of = tiers.rounds(cli.parse([])[1])
-    assert of[-1] == [[("e2e", ""), ("faults", "")], [("roles", "")]]
-    assert of[:-1] == [[[(tier, "")]] for tier in ("lint", "unit", "goldens", "integration")]
-    assert tiers.rounds([("unit", ""), ("roles", "ssh")]) == [
-        [[("unit", "")]],
-        [[("roles", "ssh")]],
-    ]
-    assert tiers.rounds([("e2e", "")]) == [[[("e2e", "")]]]
+def test_tests_on_the_cluster_run_beside_all_that_needs_none() -> None:
+    of = tiers.lanes(cli.parse([])[1])
+    alone = ("lint", "unit", "goldens", "integration", "roles")
+    assert of == [[("e2e", ""), ("faults", "")], [(tier, "") for tier in alone]]
+    assert tiers.lanes([("unit", ""), ("roles", "ssh")]) == [[("unit", ""), ("roles", "ssh")]]
+    assert tiers.lanes([("e2e", "")]) == [[("e2e", "")]]
     several = cli.parse(["roles:web", "roles:ssh", "deploys", "faults:clock", "faults:logs"])[1]
-    assert tiers.rounds(several) == [
-        [[("deploys", "")]],
-        [[("faults", "clock"), ("faults", "logs")], [("roles", "web"), ("roles", "ssh")]],
+    assert tiers.lanes(several) == [
+        [("faults", "clock"), ("faults", "logs")],
+        [("roles", "web"), ("roles", "ssh"), ("deploys", "")],
     ]
 
 
-def test_a_tier_beside_others_leaves_them_a_processor() -> None:
+def test_roles_beside_the_cluster_leave_it_a_processor() -> None:
     assert tiers.jobs("roles", None, is_alone=True) == tiers.PROCESSORS + 1
     assert tiers.jobs("roles", None, is_alone=False) == max(1, tiers.PROCESSORS - 1)
     assert tiers.jobs("e2e", None, is_alone=False) == tiers.PROCESSORS + 1

@@ -51,6 +51,16 @@ def test_after_the_first_failure_nothing_starts_if_so_asked(tmp_path: Path) -> N
     assert not (tmp_path / "ran").exists()
 
 
+def test_a_step_behind_others_has_the_nice_value_for_all_that_it_starts(logs: Path) -> None:
+    # It is set once the step has started.
+    script = "sleep 0.3; sh -c 'nice; cat /proc/self/autogroup 2>&1'"
+    (outcome,) = Executor().run_all([shell("behind", script, niceness=5)], 1, first_only=False)
+    value, group = (logs / "lint-behind.log").read_text().splitlines()
+    assert outcome.passed == 1
+    assert value == "5"
+    assert group.endswith(" nice 5") or "No such file" in group
+
+
 def test_a_step_that_is_skipped_says_why() -> None:
     (outcome,) = Executor().run_all([shell("x", "true", skip="nothing to do")], 1, first_only=False)
     assert (outcome.passed, outcome.failed, outcome.skipped) == (0, 0, [("x", "nothing to do")])
