@@ -32,6 +32,7 @@ COUNT: Final = 9
 """Three kinds of bundles, in two stores and in the cache of one of them."""
 ALARMED_S: Final = 240
 """Seconds after which an alert tells of a finding: its rule waits for a minute."""
+CORRUPT: Final = "BundleCorrupt"
 BUNDLES: Final = "hgfleet-bundles.service"
 FINDINGS: Final = "/var/lib/hgfleet-bundles/corrupt.json"
 READ_MARKS: Final = "/var/cache/hgfleet/bundles/read"
@@ -241,50 +242,60 @@ def test_a_copy_that_is_wrong_is_not_handed_out_and_mends_itself(
     wait_until("the cache has fetched it again", lambda: all_are_told(cluster) == told, BACK_S)
 
 
-def by_schedule(jobs: Host, url: str) -> None:
-    """The time of the weekly read has come; the run that reads also repairs."""
-    mark = REPOSITORY.replace("/", "+")
-    jobs.shell(f"cd {READ_MARKS} && touch -c -- * && touch -c -d '8 days ago' {mark}")
-    cursor = jobs.journal_cursor()
-    jobs.systemctl("start", BUNDLES).ok()
-    said = jobs.journal_after(cursor, f"--unit={BUNDLES}")
-    assert any("event=bundles.withdrawn" in line and url in line for line in said), said
+@pytest.fixture
+def corrupt(
+    cluster: Cluster, prometheus: Prometheus, told: list[str], store_faults: Faults
+) -> tuple[Host, str, Callable[[], bool]]:
+    """A stored bundle with a flipped bit: host of the jobs, URL, and whether it is well again."""
+    store, jobs = cluster.first("objectstore"), cluster.first("bundles")
+    url = next(url for url in at(cluster, told, store) if ".zstd" in url)
+    key = url.partition("/bundles/")[2]
+    content = f"sha256sum /srv/objectstore/data/bundles/{key}"
+    cluster.make_bundles(REPOSITORY).ok()
+    findings, right = jobs.shell(f"cat {FINDINGS}"), store.shell(content)
+    wait_until("the alert is quiet", lambda: (CORRUPT, jobs.name) not in prometheus.firing(), 240)
+    store_faults.stack.callback(all_are_told, cluster)
+    store_faults.stack.callback(jobs.write, FINDINGS, findings)
+    bit_turned(store, key)
+
+    def is_well() -> bool:
+        # Through each published bundle a clone is right.
+        return store.shell(content) == right and jobs.run(*VERIFY).code == 0
+
+    assert store.shell(content) != right
+    return jobs, url, is_well
 
 
-def by_command(jobs: Host, url: str) -> None:
-    """An operator looks, and starts a run."""
+def test_a_corrupt_object_is_found_and_replaced_by_command(
+    corrupt: tuple[Host, str, Callable[[], bool]],
+) -> None:
+    jobs, url, is_well = corrupt
     # Neither a list nor headers tell.
     assert url in jobs.run("hgfleet", "bundles", "status", REPOSITORY).ok().stdout
     found = jobs.run(*VERIFY)
     assert found.code == 1, found
     assert f"{url}: got sha256 " in found.output
+
     jobs.systemctl("start", BUNDLES).ok()
 
+    assert is_well()
 
-@pytest.mark.parametrize("find", [by_schedule, by_command])
-def test_a_corrupt_object_is_found_alarmed_and_replaced(
-    cluster: Cluster,
-    prometheus: Prometheus,
-    told: list[str],
-    store_faults: Faults,
-    find: Callable[[Host, str], None],
+
+def test_a_corrupt_object_is_found_by_schedule_alarmed_and_replaced(
+    prometheus: Prometheus, corrupt: tuple[Host, str, Callable[[], bool]]
 ) -> None:
-    store, jobs = cluster.first("objectstore"), cluster.first("bundles")
-    url = next(url for url in at(cluster, told, store) if ".zstd" in url)
-    key = url.partition("/bundles/")[2]
-    alert = ("BundleCorrupt", jobs.name)
-    cluster.make_bundles(REPOSITORY).ok()
-    findings = jobs.shell(f"cat {FINDINGS}")
-    wait_until("the alert is quiet", lambda: alert not in prometheus.firing(), ALARMED_S)
-    content = store.shell(f"sha256sum /srv/objectstore/data/bundles/{key}")
-    store_faults.stack.callback(all_are_told, cluster)
-    store_faults.stack.callback(jobs.write, FINDINGS, findings)
-    bit_turned(store, key)
-    assert store.shell(f"sha256sum /srv/objectstore/data/bundles/{key}") != content
+    jobs, url, is_well = corrupt
+    # The time of the weekly read has come; the run that reads also repairs.
+    mark = REPOSITORY.replace("/", "+")
+    jobs.shell(f"cd {READ_MARKS} && touch -c -- * && touch -c -d '8 days ago' {mark}")
+    cursor = jobs.journal_cursor()
 
-    find(jobs, url)
+    jobs.systemctl("start", BUNDLES).ok()
 
-    assert store.shell(f"sha256sum /srv/objectstore/data/bundles/{key}") == content
-    # Through each published bundle a clone is right.
-    jobs.run(*VERIFY).ok()
-    wait_until("an alert tells of it", lambda: alert in prometheus.firing(), ALARMED_S)
+    said = jobs.journal_after(cursor, f"--unit={BUNDLES}")
+    assert any("event=bundles.withdrawn" in line and url in line for line in said), said
+    assert is_well()
+    jobs.systemctl("start", "hgfleet-metrics.service").ok()
+    wait_until(
+        "an alert tells of it", lambda: (CORRUPT, jobs.name) in prometheus.firing(), ALARMED_S
+    )
