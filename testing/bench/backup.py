@@ -56,7 +56,7 @@ pushlog = yes
 """
 
 # Runs on the host: so many pushes, and the time after each (seconds since 1970).
-PUSH: Final = """
+PUSH: Final = r"""
 import os, subprocess, sys, time
 os.environ.update(HGRCPATH=sys.argv[1], HGFLEET_USER="operator:bench")
 hg = ["/opt/hgfleet/current/bin/hg", "-R", sys.argv[2], "import", "--quiet", "--bypass"]
