@@ -5,7 +5,8 @@
 One inventory is the truth: a role may not ask whether it runs in a container, under molecule, in
 Vagrant or in a test. Differences between the local cluster and production are variables of the
 inventory. Conditions in tasks and handlers are checked, and `{% if %}` in templates.
-Likewise `ignore_errors` and linters switched off by a comment.
+Likewise `ignore_errors` and linters switched off by a comment. The result of a task has a name with
+`__`: it stays for the plays after it, whose preflight takes other names for variables of a role.
 
 The packages of hgfleet import each other in one direction (`imports.py`), and modules and functions
 are short enough to be read in a few minutes (`lengths.py`).
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 
 CONDITIONS = frozenset({"when", "changed_when", "failed_when", "until"})
+KEYWORDS = CONDITIONS | {"ignore_errors", "register"}
 
 PLACES = re.compile(
     r"docker|podman|container|molecule|vagrant|virtuali[sz]ation|ansible_connection"
@@ -59,7 +61,7 @@ def conditions(node: yaml.Node) -> Iterator[tuple[str, int, str]]:
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             name = str(key.value) if isinstance(key, yaml.ScalarNode) else ""
-            if name in CONDITIONS or name == "ignore_errors":
+            if name in KEYWORDS:
                 for scalar in scalars(value):
                     yield name, scalar.start_mark.line + 1, str(scalar.value)
             else:
@@ -85,6 +87,9 @@ def tasks_problems(text: str) -> Iterator[tuple[int, str]]:
             if name == "ignore_errors":
                 if condition.lower() not in ("false", "no"):
                     yield line, "ignore_errors hides errors; use failed_when"
+            elif name == "register":
+                if not condition.startswith("__"):
+                    yield line, f"register: {condition} needs a name with __ in front"
             elif match := PLACES.search(condition):
                 yield line, f"{name} asks about '{match.group()}'; {WAY_OUT}"
     for number, content in enumerate(text.splitlines(), 1):

@@ -42,6 +42,7 @@ def test_a_condition_on_the_place_is_found(line: str) -> None:
         "- name: Install the docker client\n  ansible.builtin.apt: {name: docker.io}\n",
         "- when: protested\n",
         "- when: !vault x\n",
+        "- name: X\n  register: __x_found\n",
         "",
         "---\n",
     ],
@@ -54,6 +55,7 @@ def test_other_conditions_are_fine(text: str) -> None:
     ("text", "words"),
     [
         ("- ignore_errors: true\n", "ignore_errors hides"),
+        ("- name: X\n  register: base_found\n", "needs a name with __"),
         ("- name: x # noqa: command-instead-of-module\n", "switches a linter off"),
         ("# yamllint disable-line\n- name: x\n", "switches a linter off"),
     ],
