@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from typing import TYPE_CHECKING, Final
@@ -13,6 +14,7 @@ from localcluster import images, release, settings
 from testing.e2e.command import wait_until
 from testing.e2e.mirrors import REPOSITORY, SECONDS, log_of, mirrors_of, wait_for_use
 from testing.faults.mirrors import number_of, pushed, wait_for_equality
+from testing.rolls.pushers import Pushers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +26,11 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.disruptive, pytest.mark.slow]
 
 PLAYBOOK: Final = "ansible/playbooks/restore-primary.yml"
+BACKUP_ALONE: Final = "ansible/playbooks/restored_host.yml"
+"""The part of it that knows no mirror."""
+HG: Final = "runuser -u hg -- /opt/hgfleet/current/bin/hg"
+PUSHED: Final = ("e2e/backup", "e2e/push", "e2e/replication", "e2e/sessions")
+"""Repositories that alice may push to."""
 SECONDS_TO_RESTORE: Final = 600
 LAST: Final = 5
 """Pushes after the backup."""
@@ -89,3 +96,67 @@ def test_the_primary_comes_back_from_backup_and_mirrors_without_the_loss_of_a_pu
     wait_for_equality(cluster)
     primary.run("hgfleet", "integrity", "run", "--days", "1").ok()
     assert back <= SECONDS_TO_RESTORE
+
+
+def repositories(host: Host) -> list[str]:
+    """Return the paths of all repositories of a host."""
+    found = host.shell("cd /srv/hg/repos && find . -name .hg -prune -printf '%h\n' | sort")
+    return [line.removeprefix("./") for line in found.splitlines()]
+
+
+def changesets(host: Host, repository: str) -> set[str]:
+    """Return the changesets of a repository, hidden ones too."""
+    told = host.shell(f"{HG} -R /srv/hg/repos/{repository} log --hidden -T '{{node}}\n'")
+    return set(told.split())
+
+
+def has_all(standby: Host, primary: Host, paths: list[str]) -> bool:
+    return all(log_of(standby, path) == log_of(primary, path) for path in paths)
+
+
+def test_a_backup_beside_pushes_comes_back_on_a_blank_machine_as_states_that_were(
+    cluster: Cluster, alice: Person, tmp_path: Path
+) -> None:
+    """From the backup alone; then the host is brought back as an operator does it."""
+    primary, standby, *_ = cluster.all("ssh")
+    paths = repositories(primary)
+    works = [alice.clone(alice.ssh_url(path), tmp_path / path.replace("/", "-")) for path in PUSHED]
+    with Pushers(works) as pushers:
+        before = {path: log_of(primary, path).splitlines() for path in paths}
+        primary.systemctl("start", "hgfleet-backup.service").ok()
+        pushers.wait_for_more()
+    assert not pushers.failed, pushers.failed
+    print(f"{pushers.rate:.1f} pushes/s beside the backup")
+    wait_until(f"{standby.name} has every push", lambda: has_all(standby, primary, paths), SECONDS)
+    whole = {path: log_of(standby, path).splitlines() for path in paths}
+    there = {path: changesets(standby, path) for path in paths}
+    replace_by_a_blank_machine(primary)
+
+    words = [BACKUP_ALONE, "-e", f"restore_host={primary.name}"]
+    cluster.ansible("ansible-playbook", *words, seconds=3 * SECONDS_TO_RESTORE).ok()
+
+    assert repositories(primary) == paths
+    for path in paths:
+        lines = log_of(primary, path).splitlines()
+        # A state at or after the start of the backup.
+        assert lines == whole[path][: len(lines)]
+        assert len(lines) >= len(before[path])
+        print(f"{path}: {len(before[path])} pushes, {len(lines)} restored, {len(whole[path])} now")
+        later = {
+            node for line in whole[path][len(lines) :] for node in json.loads(line)["changesets"]
+        }
+        assert changesets(primary, path) == there[path] - later
+    # Chain, changesets and heads of each push log, and hg verify of each repository.
+    primary.run("hgfleet", "pushlog", "verify").ok()
+    for path in paths:
+        primary.shell(f"{HG} -R /srv/hg/repos/{path} verify --quiet")
+
+    words = [PLAYBOOK, "-e", f"restore_host={primary.name}"]
+    cluster.ansible("ansible-playbook", *words, seconds=3 * SECONDS_TO_RESTORE).ok()
+
+    assert all(
+        log_of(primary, path).splitlines()[: len(whole[path])] == whole[path] for path in paths
+    )
+    for host in mirrors_of(cluster):
+        wait_for_use(cluster, host)
+    wait_for_equality(cluster)

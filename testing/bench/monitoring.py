@@ -1,0 +1,125 @@
+"""Cost of all monitoring on each host of the cluster, while nothing else happens.
+
+    ./cluster up
+    PYTHONPATH=.:docker .venv/bin/python testing/bench/monitoring.py
+    PYTHONPATH=.:docker .venv/bin/python testing/bench/monitoring.py --seconds 300
+
+Counted are the exporter and the runs of `hgfleet metrics write` of each host; on the monitoring
+host also Prometheus, Alertmanager, the blackbox exporter and the probes, which clone and push.
+Processor time is what systemd counts for the units. Memory is that of the daemons when it is
+measured: `anonymous` is their own, `resident` has the text of the programs too, which the kernel
+drops when others need memory. A page that several processes share counts by its share.
+
+Bars: 2 % of a processor and 150 MiB on each host.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from testing.e2e.cluster import Cluster
+from testing.e2e.conftest import environment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from testing.e2e.host import Host
+
+BAR_SHARE: Final = 0.02
+BAR_MIB: Final = 150.0
+
+# Runs on the host: processor time (ns) and memory (KiB) of the daemons, and of jobs the last run.
+READ: Final = r"""
+import json, pathlib, subprocess
+def shown(unit, *names):
+    words = ["systemctl", "show", unit, *(f"--property={name}" for name in names)]
+    lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    return dict(line.split("=", 1) for line in lines)
+found = {}
+for unit in DAEMONS:
+    said = shown(unit, "LoadState", "ActiveState", "CPUUsageNSec", "MainPID")
+    if said["ActiveState"] != "active":
+        continue
+    fields = {}
+    for line in pathlib.Path(f"/proc/{said['MainPID']}/smaps_rollup").read_text().splitlines()[1:]:
+        name, value = line.split(":")
+        fields[name] = int(value.split()[0])
+    memory = {"pss": fields["Pss"], "own": fields["Anonymous"]}
+    found[unit] = {"cpu": int(said["CPUUsageNSec"]), **memory}
+for timer, unit in JOBS.items():
+    said = shown(unit, "LoadState", "CPUUsageNSec", "InvocationID")
+    if shown(timer, "ActiveState")["ActiveState"] == "active":
+        found[unit] = {"cpu": int(said["CPUUsageNSec"]), "run": said["InvocationID"]}
+print(json.dumps(found))
+"""
+DAEMONS: Final = (
+    "prometheus",
+    "prometheus-alertmanager",
+    "prometheus-blackbox-exporter",
+    "prometheus-node-exporter",
+)
+JOBS: Final = {
+    "hgfleet-metrics.timer": "hgfleet-metrics.service",
+    "hgfleet-probes.timer": "hgfleet-probes.service",
+}
+
+
+def read(host: Host) -> dict[str, dict[str, Any]]:
+    """Return the figures of each unit of monitoring that a host has."""
+    script = f"DAEMONS = {DAEMONS}\nJOBS = {JOBS}\n{READ}"
+    found: dict[str, dict[str, Any]] = json.loads(host.run("python3", "-c", script).ok().stdout)
+    return found
+
+
+def watch(hosts: Sequence[Host], seconds: float) -> dict[str, dict[str, float]]:
+    """Return the seconds of a processor that each unit took, by host, in so many seconds."""
+    used: dict[str, dict[str, float]] = {host.name: {} for host in hosts}
+    before = {host.name: read(host) for host in hosts}
+    last = {name: {unit: one.get("run") for unit, one in b.items()} for name, b in before.items()}
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        # Each run of a job is seen: the most frequent one is each 30 s.
+        time.sleep(min(10.0, max(0.0, end - time.monotonic())))
+        for host in hosts:
+            for unit, one in read(host).items():
+                took = used[host.name]
+                if "run" not in one:
+                    took[unit] = (one["cpu"] - before[host.name][unit]["cpu"]) / 1e9
+                elif one["run"] != last[host.name].get(unit):
+                    last[host.name][unit] = one["run"]
+                    took[unit] = took.get(unit, 0.0) + one["cpu"] / 1e9
+    return used
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; the exit code is 1 if a bar is missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=180.0)
+    options = parser.parse_args(arguments)
+    cluster = Cluster(environment())
+    hosts = cluster.hosts
+    began = time.monotonic()
+    used = watch(hosts, options.seconds)
+    seconds = time.monotonic() - began
+    print(f"{'host':10} {'of a processor':>15} {'anonymous':>11} {'resident':>10}")
+    is_met = True
+    for host in hosts:
+        share = sum(used[host.name].values()) / seconds
+        now = read(host).values()
+        own, resident = (sum(one.get(name, 0) for one in now) / 1024 for name in ("own", "pss"))
+        is_met = is_met and share <= BAR_SHARE and own <= BAR_MIB
+        print(f"{host.name:10} {share:15.2%} {own:7.0f} MiB {resident:6.0f} MiB")
+        for unit, took in sorted(used[host.name].items()):
+            print(f"    {unit:32} {took / seconds:6.2%}")
+    print("bars met (memory: anonymous)" if is_met else "a bar is missed")
+    return 0 if is_met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
