@@ -28,11 +28,11 @@ def prepare(work: Clone, number: int) -> list[str]:
         f"--- /dev/null\n+++ b/{stamp}-{one}\n@@ -0,0 +1,1 @@\n+{one}\n"
         for one in range(number)
     )
-    before = work.hg("log", "-r", "tip", "-T", "{rev}").ok().stdout
+    first = int(work.hg("log", "-r", "tip", "-T", "{rev}").ok().stdout) + 1
     file = work.path.with_suffix(".patch")
     file.write_text(patches)
     work.hg("import", "--quiet", "--bypass", str(file)).ok()
-    return work.hg("log", "-r", f"{before}:: - {before}", "-T", "{node}\n").ok().stdout.split()
+    return work.hg("log", "-r", f"{first}:", "-T", "{node}\n").ok().stdout.split()
 
 
 @dataclass

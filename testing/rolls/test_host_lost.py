@@ -35,7 +35,6 @@ SECONDS_TO_RESTORE: Final = 600
 LAST: Final = 5
 """Pushes after the backup."""
 
-PURPOSE: Final = "lives-longer-than-a-disk"
 KEYS: Final = "cat /etc/hgfleet/ssh/host_*_key /etc/hgfleet/ssh/host_*.pub | sha256sum"
 
 
@@ -55,7 +54,8 @@ def test_the_primary_comes_back_from_backup_and_mirrors_without_the_loss_of_a_pu
 ) -> None:
     primary, *standbys = cluster.all("ssh")
     keys = primary.shell(KEYS)
-    alice.ssh("token", "create", PURPOSE).ok()
+    purpose = f"lives-longer-than-a-disk-{uuid.uuid4().hex[:8]}"
+    alice.ssh("token", "create", purpose).ok()
     work = alice.clone(alice.ssh_url(REPOSITORY), tmp_path / "work")
     pushed(work, uuid.uuid4().bytes)
     primary.systemctl("start", "hgfleet-backup.service").ok()
@@ -89,7 +89,7 @@ def test_the_primary_comes_back_from_backup_and_mirrors_without_the_loss_of_a_pu
     assert lines[: max(acknowledged)] == log.splitlines()
     wait_until("readers see the push", lambda: after in cluster.remote_heads(REPOSITORY), SECONDS)
     tokens = alice.ssh("token", "list").ok().stdout.splitlines()
-    (token,) = [line.split()[0] for line in tokens if PURPOSE in line]
+    (token,) = [line.split()[0] for line in tokens if purpose in line]
     alice.ssh("token", "revoke", token).ok()
     for host in mirrors_of(cluster):
         wait_for_use(cluster, host)
