@@ -163,3 +163,33 @@ def test_a_damaged_source_is_told(host: Host) -> None:
     finally:
         host.check_output("rm -r %s && systemctl start %s", folder, WRITER)
     assert f"{mark} 1.0" in host.file(FILE).content_string
+
+
+UPLOAD = "hgfleet-journal-upload.service"
+
+
+@pytest.fixture(scope="module")
+def upload(host: Host) -> dict[str, str]:
+    """Properties of the unit that sends the journal."""
+    if not host.file(f"/etc/systemd/system/{UPLOAD}").exists:
+        pytest.skip("only on a host that sends its journal")
+    return shown(host, UPLOAD)
+
+
+def test_the_journal_is_sent_from_the_start_of_the_host_on(
+    host: Host, upload: dict[str, str]
+) -> None:
+    assert host.service(UPLOAD).is_enabled
+    assert upload["SubState"] in ("running", "auto-restart")
+    # A monitoring host that is away for a day is no reason to stop.
+    assert upload["Restart"] == "always"
+    assert upload["StartLimitIntervalUSec"] == "0"
+
+
+def test_the_journal_is_sent_without_rights(host: Host, upload: dict[str, str]) -> None:
+    assert upload["User"] == "hgjournal-upload"
+    assert upload["ProtectSystem"] == "strict"
+    assert upload.get("CapabilityBoundingSet", "") == ""
+    line = host.check_output("systemd-analyze security --no-pager %s", UPLOAD).splitlines()[-1]
+    assert float(line.split()[-3]) < 2.5, line
+    assert host.file("/var/lib/hgfleet-journal-upload").mode == 0o700

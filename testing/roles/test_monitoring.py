@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 
     from testing.conftest import WaitFor
 
+JOURNALS = "/var/log/journal/remote"
+PROXY = "hgfleet-journal-proxy.service"
 PROBES = "/var/lib/hgfleet-probes/clone.json"
 UNITS = ("prometheus", "prometheus-alertmanager", "prometheus-blackbox-exporter")
 RULE_TESTS = Path(__file__).parents[1] / "alerts"
@@ -26,6 +30,22 @@ context = ssl.create_default_context(cafile="/etc/hgfleet/tls/ca.pem")
 context.load_cert_chain("/etc/hgfleet/tls/cert.pem", "/etc/hgfleet/tls/key.pem")
 with urllib.request.urlopen(sys.argv[1], timeout=10, context=context) as answer:
     print(answer.read().decode())
+"""
+
+# Runs on the host: sends a line to the receiver of journals.
+SEND = """
+import http.client, ssl, sys, time
+method, path, message, host, port, *certificate = sys.argv[1:]
+context = ssl.create_default_context(cafile="/etc/hgfleet/tls/ca.pem")
+if certificate:
+    context.load_cert_chain(*certificate)
+boot = open("/proc/sys/kernel/random/boot_id").read().strip().replace("-", "")
+fields = {"__REALTIME_TIMESTAMP": time.time_ns() // 1000, "_BOOT_ID": boot, "MESSAGE": message}
+fields |= {"__MONOTONIC_TIMESTAMP": time.monotonic_ns() // 1000}
+entry = "".join(f"{name}={value}\\n" for name, value in fields.items()) + "\\n"
+connection = http.client.HTTPSConnection(host, int(port), context=context, timeout=20)
+connection.request(method, path, entry, {"Content-Type": "application/vnd.fdo.journal"})
+print(connection.getresponse().status)
 """
 
 
@@ -139,6 +159,125 @@ def test_programs_are_sandboxed(host: Host) -> None:
         assert values.get("CapabilityBoundingSet", "") == ""
         line = host.check_output("systemd-analyze security --no-pager %s", name).splitlines()[-1]
         assert float(line.split()[-3]) < 2.5, line
+
+
+def listened(host: Host) -> set[str]:
+    """Return the ports that programs listen on."""
+    lines = host.check_output("ss -Hltn").splitlines()
+    return {line.split()[3].rpartition(":")[2] for line in lines}
+
+
+@pytest.fixture(scope="module")
+def journal_port(host: Host) -> str:
+    """The port on which the host receives journals."""
+    settings = host.file("/etc/hgfleet/journal-proxy.conf")
+    if not settings.exists:
+        assert "19532" not in listened(host)
+        pytest.skip("monitoring_journal_port is 0")
+    found = re.search(r"listen \*:([0-9]+) ssl", settings.content_string)
+    assert found
+    return found[1]
+
+
+@pytest.fixture(scope="module")
+def senders(host: Host, journal_port: str) -> list[str]:  # noqa: ARG001
+    """The hosts that send their journals."""
+    text = host.check_output("systemctl show --value -p Wants %s", PROXY)
+    units = [unit for unit in text.split() if unit.startswith("hgfleet-journal-remote@")]
+    return [unit.partition("@")[2].removesuffix(".socket") for unit in units]
+
+
+def send(host: Host, port: str, message: str, *certificate: str, **request: str) -> str:
+    """Send the host itself a line; return the status of the answer."""
+    method, path = request.get("method", "POST"), request.get("path", "/upload")
+    words = " ".join([host.check_output("hostname"), port, *certificate])
+    command = f"python3 -c %s {method} {path} %s {words}"
+    status: str = host.check_output(command, SEND, message)
+    return status
+
+
+def test_journals_are_received_from_the_start_of_the_host_on(
+    host: Host, journal_port: str, senders: list[str]
+) -> None:
+    assert host.service(PROXY).is_enabled
+    for unit in (PROXY, *(f"hgfleet-journal-remote@{name}.socket" for name in senders)):
+        shown = host.run("journalctl -u %s -n 40 -o cat", unit).stdout
+        assert host.service(unit).is_running, shown
+    assert journal_port in listened(host)
+    # Of the same package; it would serve the journal to every client.
+    assert "19531" not in listened(host)
+
+
+def test_the_journal_of_every_other_host_is_stored(
+    host: Host, senders: list[str], wait_for: WaitFor
+) -> None:
+    for name in senders:
+        files = f"{JOURNALS}/remote-{name}[.@]*"
+        words = f"journalctl --no-pager -q -o cat --output-fields=_HOSTNAME -n 5 --file='{files}'"
+
+        def names(words: str = words) -> set[str]:
+            return set(host.run(words).stdout.split())
+
+        assert wait_for(f"lines of {name}", names, seconds=60) == {name}
+
+
+def test_a_line_without_a_certificate_of_the_site_is_refused(host: Host, journal_port: str) -> None:
+    message, folder = f"refused-{uuid.uuid4()}", host.check_output("mktemp -d")
+    pair = [f"{folder}/cert.pem", f"{folder}/key.pem"]
+    try:
+        host.check_output(
+            "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 "
+            "-subj /CN=%s -out %s -keyout %s 2>&1",
+            host.check_output("hostname"),
+            *pair,
+        )
+        assert send(host, journal_port, message) == "400"
+        assert send(host, journal_port, message, *pair) == "400"
+    finally:
+        host.check_output("rm -r %s", folder)
+    assert message not in host.check_output("journalctl --no-pager -o cat -D %s", JOURNALS)
+
+
+def test_a_certificate_that_is_of_no_sender_is_refused(host: Host, journal_port: str) -> None:
+    """That of the host itself: it keeps its journal where it is."""
+    message, own = f"refused-{uuid.uuid4()}", (f"{TLS}/cert.pem", f"{TLS}/key.pem")
+    for path in ("/upload", "/", "/entries"):
+        for method in ("POST", "GET"):
+            assert send(host, journal_port, message, *own, method=method, path=path) == "403"
+    assert message not in host.check_output("journalctl --no-pager -o cat -D %s", JOURNALS)
+
+
+def test_only_nginx_reaches_the_receivers(host: Host, senders: list[str]) -> None:
+    for name in senders:
+        socket = host.file(f"/run/hgfleet-journal-remote/{name}.sock")
+        assert (socket.user, socket.group, socket.mode) == ("root", "hgjournal-proxy", 0o660)
+
+
+@pytest.mark.usefixtures("journal_port")
+def test_received_journals_take_bounded_disk_space(host: Host) -> None:
+    text = host.check_output("systemd-analyze cat-config systemd/journal-remote.conf")
+    pairs = (line.partition("=") for line in text.splitlines() if not line.startswith(("#", "[")))
+    settings = {name: value for name, _, value in pairs}
+    most, file = (int(settings[name].removesuffix("M")) for name in ("MaxUse", "MaxFileSize"))
+    assert 8 <= file <= most
+    used = int(host.check_output("du -sm %s", JOURNALS).split()[0])
+    assert used <= most * 3 // 2 + 1
+
+
+def test_the_receivers_of_journals_have_no_rights(host: Host, senders: list[str]) -> None:
+    users = {PROXY: "hgjournal-proxy"}
+    users |= {f"hgfleet-journal-remote@{name}.service": "hgjournal-remote" for name in senders}
+    for unit, user in users.items():
+        text = host.check_output("systemctl show %s", unit)
+        values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+        assert values["User"] == user
+        assert values["PrivateNetwork"] == ("no" if unit == PROXY else "yes")
+        assert values["ProtectSystem"] == "strict"
+        assert values.get("CapabilityBoundingSet", "") == ""
+        line = host.check_output("systemd-analyze security --no-pager %s", unit).splitlines()[-1]
+        assert float(line.split()[-3]) < 2.5, line
+    assert host.run("runuser -u hgjournal-proxy -- ls %s", JOURNALS).rc != 0
+    assert host.run("runuser -u nobody -- ls %s", JOURNALS).rc != 0
 
 
 @pytest.fixture

@@ -82,6 +82,18 @@ def test_the_source_of_mirrors_is_closed_without_brokers() -> None:
     assert "7460" not in without
 
 
+def test_journals_are_received_where_the_inventory_names_a_port() -> None:
+    hosts = {"monitor1": ["192.0.2.60"], "hg1": ["192.0.2.40"], "proxy1": ["192.0.2.30"]}
+    hostvars = {name: {"base_firewall_addresses": one} for name, one in hosts.items()}
+    groups = {"monitoring": ["monitor1"], "metrics": list(hosts)}
+    closed = firewall.firewall_rules(OFFICE, "monitor1", groups, hostvars)
+    assert not any("192.0.2.40" in rule for rule in closed)
+    hostvars["monitor1"]["monitoring_journal_port"] = 19532  # type: ignore[assignment]
+    opened = firewall.firewall_rules(OFFICE, "monitor1", groups, hostvars)
+    rule = "ip saddr { 192.0.2.30, 192.0.2.40 } tcp dport { 19532 } accept"
+    assert set(opened) - set(closed) == {rule}
+
+
 def test_a_port_for_everyone_has_no_narrower_rule() -> None:
     """Ansible comes through 22 in the first run, and through 2222 in the second: same rules."""
     first = rules("hg1", OFFICE)
