@@ -17,6 +17,12 @@ from pathlib import Path
 OTHERS = frozenset({"haproxy.service", "nginx.service", "slapd.service", "ssh.service"})
 """Units of Debian that roles of this repository configure; all others are named hgfleet-*."""
 
+UNNEEDED = frozenset({"hgfleet-journal-upload.service"})
+"""Units that wait for another host, and without which the service goes on: no reason to go back.
+
+Prometheus tells of them. Hosts send their journals before the receiver of the same deploy is there.
+"""
+
 LOOKS = 3
 
 _RELEASE = re.compile(r"/opt/hgfleet/releases/([^/\s]+)/")
@@ -32,8 +38,13 @@ def _systemctl(*arguments: str) -> list[str]:
 def enabled() -> list[str]:
     """Return the units of the service that are enabled, and so have to be active."""
     lines = _systemctl("list-unit-files", "--state=enabled", "--no-legend", "--plain")
-    names = [line.split()[0] for line in lines if line.strip()]
-    return sorted(name for name in names if name.startswith("hgfleet-") or name in OTHERS)
+    return needed([line.split()[0] for line in lines if line.strip()])
+
+
+def needed(names: list[str]) -> list[str]:
+    """Return the units among these that the service needs."""
+    ours = {name for name in names if name.startswith("hgfleet-") or name in OTHERS}
+    return sorted(ours - UNNEEDED)
 
 
 def inactive(units: list[str]) -> list[str]:
