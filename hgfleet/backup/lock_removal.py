@@ -1,7 +1,8 @@
 """Which locks of restic are of backups that have ended. Pure.
 
-The account of the hosts cannot delete, so a backup leaves its locks: one from its begin, and one
-more for each 5 minutes that it took. restic refuses to prune beside any of them.
+The account of the hosts cannot delete in a bucket, so a backup leaves its locks: one from its
+begin, and one more for each 5 minutes that it took. restic refuses to prune beside any of them.
+Over SSH a backup removes its locks, unless it is killed.
 """
 
 from __future__ import annotations

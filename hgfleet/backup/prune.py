@@ -8,10 +8,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.backup import lock_removal
+from hgfleet.backup import lock_removal, store
 from hgfleet.backup.bucket_lock import Bucket
 from hgfleet.backup.restic import Restic
-from hgfleet.backup.settings import CREDENTIALS
 from hgfleet.core import systemd
 from hgfleet.core.errors import HgfleetError, TemporaryError
 
@@ -85,12 +84,18 @@ def at_rest(
 ) -> Iterator[dict[str, Restic]]:
     """Let no backup begin, and objects be deleted; yield the restic repositories of the hosts.
 
+    Over SSH the key of this host may delete at any time, and restic's locks keep a backup and a
+    prune apart: the store lets each host remove its locks when a backup ends.
+
     Raises TemporaryError if a backup is under way all the time, UnavailableError for the store.
     """
     stores = {host: of_host(settings, host) for host in hosts}
     stores = {host: restic for host, restic in stores.items() if restic.exists()}
     _wait(stores.items(), patience, sleep)
-    credentials = systemd.credential(CREDENTIALS) or settings.secrets / CREDENTIALS
+    if store.is_ssh(settings.repository):
+        yield stores
+        return
+    credentials = systemd.credential(store.CREDENTIALS) or settings.secrets / store.CREDENTIALS
     with Bucket(settings, credentials).unlocked():
         # No host can begin one now.
         _demand_idle(stores.items())
@@ -115,7 +120,9 @@ def _wait(
 def _demand_idle(stores: Iterable[tuple[str, Restic]]) -> None:
     now = datetime.now(UTC)
     for host, restic in stores:
-        found = lock_removal.running(restic.locks(), restic.raw_snapshots(), now)
+        # A lock that its backup removes is of one under way, whichever backup ended last.
+        ended = restic.raw_snapshots() if restic.keeps_locks else []
+        found = lock_removal.running(restic.locks(), ended, now)
         if found:
             raise TemporaryError(
                 f"{host}: a backup has been under way since {found[0]}; nothing was changed; "

@@ -3,10 +3,11 @@
 The password and the keys of the store are files that restic reads itself: none is in a command
 line, in the environment or in a log.
 
-A store may let a host create objects and neither delete nor replace them (object lock). Then the
+A bucket may let a host create objects and neither delete nor replace them (object lock). Then the
 lock of a backup stays until the lock of the object ends, and restic ends a backup that takes longer
 than 22 minutes, because it cannot renew its lock. What was uploaded stays, and the next run goes on
-from there. Commands that only read take no lock.
+from there. A store over SSH lets a host delete and renew locks, and nothing else. Commands that
+only read take no lock.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet.backup.settings import CREDENTIALS, PASSWORD
+from hgfleet.backup import store
 from hgfleet.core import systemd
 from hgfleet.core.errors import HostError, UnavailableError
 
@@ -83,24 +84,30 @@ class Restic:
 
     def environment(self) -> dict[str, str]:
         """Return the environment, in which secrets are names of files."""
-        settings = self._settings
-        secret = {
-            name: systemd.credential(name) or settings.secrets / name
-            for name in (PASSWORD, CREDENTIALS)
-        }
+        access = self._access()
         return {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": "/nonexistent",
-            "RESTIC_REPOSITORY": settings.repository,
-            "RESTIC_PASSWORD_FILE": str(secret[PASSWORD]),
+            "RESTIC_REPOSITORY": access.repository,
+            "RESTIC_PASSWORD_FILE": str(self._secret(store.PASSWORD)),
             "RESTIC_CACHE_DIR": str(self._cache()),
             "RESTIC_PROGRESS_FPS": "0.01",
-            "RESTIC_CACERT": str(settings.ca),
-            "AWS_SHARED_CREDENTIALS_FILE": str(secret[CREDENTIALS]),
-            "AWS_DEFAULT_REGION": settings.region,
+            **access.environment,
             # It compresses and encrypts on every processor otherwise, beside the pushes.
             "GOMAXPROCS": "1",
         }
+
+    def _access(self) -> store.Access:
+        names = (store.CREDENTIALS, store.SSH_KEY)
+        return store.access(self._settings, {name: self._secret(name) for name in names})
+
+    def _secret(self, name: str) -> Path:
+        return systemd.credential(name) or self._settings.secrets / name
+
+    @property
+    def keeps_locks(self) -> bool:
+        """Whether the lock of a backup stays in the store when the backup ends."""
+        return not store.is_ssh(self._settings.repository)
 
     def _cache(self) -> Path:
         """Return the folder of the index. Root has another: the units could not write into its."""
@@ -118,7 +125,7 @@ class Restic:
         settings = self._settings
         try:
             done = subprocess.run(
-                [settings.restic, *arguments],
+                [settings.restic, *self._access().options, *arguments],
                 env=self.environment(),
                 input="".join(text),
                 capture_output=True,
@@ -142,7 +149,9 @@ class Restic:
 
     def exists(self) -> bool:
         """Whether the repository is there."""
-        return self.run("--no-lock", "cat", "config", accepted=(0, 1, MISSING))[0] == 0
+        # 1 is also a failed connection, after which nothing may pass for an empty store.
+        accepted = (0, 1, MISSING) if self.keeps_locks else (0, MISSING)
+        return self.run("--no-lock", "cat", "config", accepted=accepted)[0] == 0
 
     def create(self) -> bool:
         """Create the repository unless it is there; say whether it was created."""
@@ -177,16 +186,21 @@ class Restic:
     def locks(self) -> list[dict[str, Any]]:
         """Return the locks as restic stores them."""
         _, out = self.run("--no-lock", "list", "locks")
-        return [json.loads(self.run("--no-lock", "cat", "lock", name)[1]) for name in out.split()]
+        # One that is gone by now is of a backup that has ended.
+        accepted = (0,) if self.keeps_locks else (0, 1)
+        found = (
+            self.run("--no-lock", "cat", "lock", name, accepted=accepted) for name in out.split()
+        )
+        return [json.loads(text) for code, text in found if code == 0]
 
     def prune(self, options: Sequence[str]) -> int:
-        """Remove all locks, and the backups that the options do not keep; return how many.
+        """Remove the locks, and the backups that the options do not keep; return how many.
 
         The caller has made sure that no backup is under way.
         """
         before = len(self.raw_snapshots())
-        self.run("unlock", "--remove-all")
-        self.run("forget", "--prune", *options)
+        self._unlock()
+        self.run("forget", "--prune", *self._patience(), *options)
         return before - len(self.raw_snapshots())
 
     def check(self, part: int, parts: int) -> Check:
@@ -200,13 +214,25 @@ class Restic:
 
         The caller has made sure that no backup is under way.
         """
-        self.run("unlock", "--remove-all")
-        self.run("repair", "packs", *packs, folder=folder)
+        self._unlock()
+        self.run("repair", "packs", *self._patience(), *packs, folder=folder)
 
     def repair_snapshots(self) -> None:
         """Take what is lost out of the backups that miss it; see `repair_packs`."""
-        self.run("unlock", "--remove-all")
-        self.run("repair", "snapshots", "--forget")
+        self._unlock()
+        self.run("repair", "snapshots", *self._patience(), "--forget")
+
+    def _unlock(self) -> None:
+        """Remove the locks that backups left.
+
+        Over SSH nothing but restic's locks keeps a backup from beginning now. So those of a backup
+        stay, and only stale ones of killed backups are removed.
+        """
+        self.run("unlock", *(["--remove-all"] if self.keeps_locks else []))
+
+    def _patience(self) -> list[str]:
+        """Return the option to wait for a backup that has begun since; see `_unlock`."""
+        return [] if self.keeps_locks else [f"--retry-lock={LOCK_MINUTES}m"]
 
     def dump(self, snapshot: str, path: str) -> str | None:
         """Return the content of a file of a backup; None if the backup has no such file."""

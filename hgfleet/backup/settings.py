@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hgfleet.backup import store
 from hgfleet.core import paths
 from hgfleet.core.config import read
 
@@ -14,10 +15,6 @@ if TYPE_CHECKING:
 
 DEFAULT_PATH: Final = Path("/etc/hgfleet/backup.toml")
 SECRETS: Final = Path("/etc/hgfleet/secrets")
-
-PASSWORD: Final = "backup-password"  # noqa: S105  (the name of a file)
-CREDENTIALS: Final = "backup-s3"
-"""Names of files in `secrets`, and of credentials of the units."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +32,7 @@ class Settings:
 
     host: str
     repository: str
-    """Address of the restic repository, without credentials."""
+    """Address of the restic repository, without credentials (`store.py`)."""
     parts: frozenset[str]
     """Groups of the inventory that decide which states the host has (`states.toml`)."""
     region: str = "us-east-1"
@@ -48,6 +45,9 @@ class Settings:
     hg: Path = Path(paths.HG)
     restic: Path = Path("/usr/bin/restic")
     ca: Path = Path(paths.CA_CERTIFICATES)
+    ssh: Path = Path("/usr/bin/ssh")
+    known_hosts: Path = Path("/etc/hgfleet/backup-known-hosts")
+    """Host keys of a store that is reached by SSH."""
     owner: str = "hg"
     """User and group that restored repositories belong to, if root restores them."""
     sample: int = 5
@@ -84,6 +84,8 @@ def parse(table: Table) -> Settings:
         hg=table.file("hg", Settings.hg),
         restic=table.file("restic", Settings.restic),
         ca=table.file("ca", Settings.ca),
+        ssh=table.file("ssh", Settings.ssh),
+        known_hosts=table.file("known_hosts", Settings.known_hosts),
         owner=table.text("owner", Settings.owner),
         sample=table.integer("sample", Settings.sample, least=1, most=100_000),
         drill_days=table.integer(
@@ -96,6 +98,9 @@ def parse(table: Table) -> Settings:
             months=table.integer("keep_months", Retention.months, least=0, most=100_000),
         ),
     )
-    if "@" in found.repository.partition("//")[2].partition("/")[0]:
+    if store.is_ssh(found.repository):
+        if store.parse(found.repository) is None:
+            raise table.error("repository", found.repository, store.EXPECTED)
+    elif "@" in found.repository.partition("//")[2].partition("/")[0]:
         raise table.error("repository", found.repository.partition("@")[2], "no credentials in it")
     return found

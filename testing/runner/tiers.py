@@ -138,6 +138,9 @@ def integration(words: str, only: Only = None) -> list[Step]:
 
 PACKAGES: Final = (
     ("nats-server", "testing/integration/replication/", "testing replication"),
+    ("restic", "testing/integration/backup/", "testing backups"),
+    ("rclone", "testing/integration/backup/", "testing backups"),
+    ("sshd", "testing/integration/backup/", "testing backups"),
     ("vagrant", "testing/integration/test_vagrantfile.py", "testing the Vagrantfile"),
 )
 """Debian packages of one program each, the integration tests that start it, and the reason."""

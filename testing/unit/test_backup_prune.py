@@ -20,6 +20,8 @@ RUNNING = [{"time": "2099-01-01T00:00:00Z"}]
 class Store:
     """The restic repositories of all hosts; `locks` are those that each look finds."""
 
+    keeps_locks = True
+
     def __init__(self, *locks: list[dict[str, str]]) -> None:
         self._locks = list(locks)
         self.pruned: list[list[str]] = []
