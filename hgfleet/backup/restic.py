@@ -97,6 +97,10 @@ class Restic:
             "GOMAXPROCS": "1",
         }
 
+    def command(self, *arguments: str) -> list[str]:
+        """Return the argv of restic with its options for the store; no secret is in it."""
+        return [str(self._settings.restic), *self._access().options, *arguments]
+
     def _access(self) -> store.Access:
         names = (store.CREDENTIALS, store.SSH_KEY)
         return store.access(self._settings, {name: self._secret(name) for name in names})
@@ -125,7 +129,7 @@ class Restic:
         settings = self._settings
         try:
             done = subprocess.run(
-                [settings.restic, *self._access().options, *arguments],
+                self.command(*arguments),
                 env=self.environment(),
                 input="".join(text),
                 capture_output=True,

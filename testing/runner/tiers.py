@@ -137,13 +137,14 @@ def integration(words: str, only: Only = None) -> list[Step]:
 
 
 PACKAGES: Final = (
-    ("nats-server", "testing/integration/replication/", "testing replication"),
-    ("restic", "testing/integration/backup/", "testing backups"),
-    ("rclone", "testing/integration/backup/", "testing backups"),
-    ("sshd", "testing/integration/backup/", "testing backups"),
-    ("vagrant", "testing/integration/test_vagrantfile.py", "testing the Vagrantfile"),
+    ("nats-server", "nats-server", "testing/integration/replication/", "testing replication"),
+    ("restic", "restic", "testing/integration/backup/", "testing backups"),
+    ("rclone", "rclone", "testing/integration/backup/", "testing backups"),
+    ("openssh-server", "sshd", "testing/integration/backup/", "testing backups"),
+    ("curl", "curl", "testing/integration/backup/", "testing backups"),
+    ("vagrant", "vagrant", "testing/integration/test_vagrantfile.py", "testing the Vagrantfile"),
 )
-"""Debian packages of one program each, the integration tests that start it, and the reason."""
+"""Debian packages, a program of each, the integration tests that start it, and the reason."""
 
 
 def set_up(tier: str, only: Only = None) -> None:
@@ -151,9 +152,9 @@ def set_up(tier: str, only: Only = None) -> None:
     if tier != "integration":
         return
     path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"
-    for package, tests, reason in PACKAGES:
+    for package, program, tests, reason in PACKAGES:
         is_needed = not only or any(name.startswith(tests) for name in only)
-        if is_needed and shutil.which(package, path=path) is None:
+        if is_needed and shutil.which(program, path=path) is None:
             bootstrap.ensure_debian_packages([package], reason)
 
 

@@ -104,12 +104,16 @@ def test_every_step_has_a_log_of_its_own() -> None:
     assert all(" " not in step.log.name for step in steps)
 
 
+BACKUP = ["restic", "rclone", "openssh-server", "curl"]
+
+
 @pytest.mark.parametrize(
     ("tier", "only", "found", "installed"),
     [
-        ("integration", None, None, ["nats-server", "vagrant"]),
+        ("integration", None, None, ["nats-server", *BACKUP, "vagrant"]),
         ("integration", ["testing/integration/replication/test_x.py"], None, ["nats-server"]),
         ("integration", ["testing/integration/test_vagrantfile.py"], None, ["vagrant"]),
+        ("integration", ["testing/integration/backup/test_ssh_store.py"], None, BACKUP),
         ("integration", ["testing/integration/test-access.t"], None, []),
         ("integration", None, "/usr/sbin/nats-server", []),
         ("unit", None, None, []),
