@@ -245,7 +245,7 @@ def _table(settings: Settings, runs: dict[str, Any], mirrors: list[str], rows: A
         print(f"  {text}{row.reason and f'; {row.reason}'}")
     for path, reason in sorted(runs.get("failed", {}).items()):
         print(f"  {path}: not in the last run: {reason}")
-    print("if the store of backups died: no push, while this host or a mirror lives; every older state")
+    print("if that store died: no push, while this host or a mirror lives; every older state")
 
 
 def _restore(options: argparse.Namespace) -> int:

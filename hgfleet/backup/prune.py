@@ -8,9 +8,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.backup import lock_removal, store
+from hgfleet.backup import address, lock_removal
 from hgfleet.backup.bucket_lock import Bucket
 from hgfleet.backup.restic import Restic
+from hgfleet.backup.settings import CREDENTIALS
 from hgfleet.core import systemd
 from hgfleet.core.errors import HgfleetError, TemporaryError
 
@@ -92,10 +93,10 @@ def at_rest(
     stores = {host: of_host(settings, host) for host in hosts}
     stores = {host: restic for host, restic in stores.items() if restic.exists()}
     _wait(stores.items(), patience, sleep)
-    if store.is_ssh(settings.repository):
+    if address.is_ssh(settings.repository):
         yield stores
         return
-    credentials = systemd.credential(store.CREDENTIALS) or settings.secrets / store.CREDENTIALS
+    credentials = systemd.credential(CREDENTIALS) or settings.secrets / CREDENTIALS
     with Bucket(settings, credentials).unlocked():
         # No host can begin one now.
         _demand_idle(stores.items())

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet.backup import store
+from hgfleet.backup import address, store
+from hgfleet.backup.settings import CREDENTIALS, PASSWORD, SSH_KEY
 from hgfleet.core import systemd
 from hgfleet.core.errors import HostError, UnavailableError
 
@@ -89,7 +90,7 @@ class Restic:
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": "/nonexistent",
             "RESTIC_REPOSITORY": access.repository,
-            "RESTIC_PASSWORD_FILE": str(self._secret(store.PASSWORD)),
+            "RESTIC_PASSWORD_FILE": str(self._secret(PASSWORD)),
             "RESTIC_CACHE_DIR": str(self._cache()),
             "RESTIC_PROGRESS_FPS": "0.01",
             **access.environment,
@@ -102,7 +103,7 @@ class Restic:
         return [str(self._settings.restic), *self._access().options, *arguments]
 
     def _access(self) -> store.Access:
-        names = (store.CREDENTIALS, store.SSH_KEY)
+        names = (CREDENTIALS, SSH_KEY)
         return store.access(self._settings, {name: self._secret(name) for name in names})
 
     def _secret(self, name: str) -> Path:
@@ -111,7 +112,7 @@ class Restic:
     @property
     def keeps_locks(self) -> bool:
         """Whether the lock of a backup stays in the store when the backup ends."""
-        return not store.is_ssh(self._settings.repository)
+        return not address.is_ssh(self._settings.repository)
 
     def _cache(self) -> Path:
         """Return the folder of the index. Root has another: the units could not write into its."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.backup import store
+from hgfleet.backup import address
 from hgfleet.core import paths
 from hgfleet.core.config import read
 
@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 DEFAULT_PATH: Final = Path("/etc/hgfleet/backup.toml")
 SECRETS: Final = Path("/etc/hgfleet/secrets")
+
+PASSWORD: Final = "backup-password"  # noqa: S105  (the name of a file)
+CREDENTIALS: Final = "backup-s3"
+SSH_KEY: Final = "backup-ssh"
+"""Names of files in `secrets`, and of credentials of the units."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,7 @@ class Settings:
 
     host: str
     repository: str
-    """Address of the restic repository, without credentials (`store.py`)."""
+    """Address of the restic repository, without credentials (`address.py`)."""
     parts: frozenset[str]
     """Groups of the inventory that decide which states the host has (`states.toml`)."""
     region: str = "us-east-1"
@@ -98,9 +103,9 @@ def parse(table: Table) -> Settings:
             months=table.integer("keep_months", Retention.months, least=0, most=100_000),
         ),
     )
-    if store.is_ssh(found.repository):
-        if store.parse(found.repository) is None:
-            raise table.error("repository", found.repository, store.EXPECTED)
+    if address.is_ssh(found.repository):
+        if address.parse(found.repository) is None:
+            raise table.error("repository", found.repository, address.EXPECTED)
     elif "@" in found.repository.partition("//")[2].partition("/")[0]:
         raise table.error("repository", found.repository.partition("@")[2], "no credentials in it")
     return found

@@ -1,4 +1,4 @@
-"""Store of backups: its address, and how restic reaches it. Pure.
+"""How restic reaches the store of backups. Pure.
 
 `s3:https://HOST/BUCKET/NAME` is a folder of a bucket, `ssh://USER@HOST:PORT/FOLDER/NAME` one of a
 machine that is reached by SSH. The key of a host runs `rclone serve restic --stdio --append-only`
@@ -9,33 +9,19 @@ that prunes is for SFTP, which can delete.
 
 from __future__ import annotations
 
-import re
 import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from hgfleet.backup import address
+from hgfleet.backup.settings import CREDENTIALS, SSH_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from hgfleet.backup.address import SSHStore
     from hgfleet.backup.settings import Settings
-
-PASSWORD: Final = "backup-password"  # noqa: S105  (the name of a file)
-CREDENTIALS: Final = "backup-s3"
-SSH_KEY: Final = "backup-ssh"
-"""Names of files in `secrets`, and of credentials of the units."""
-
-SCHEME: Final = "ssh://"
-
-EXPECTED: Final = "ssh://USER@HOST/FOLDER/NAME, with a port or without, and without blanks or quotes"
-
-# restic splits the command of ssh as a shell does, so no other character reaches it. Neither a name
-# of a host nor one of a user begins with a dash, which ssh would take for an option.
-_NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
-_ADDRESS: Final = re.compile(
-    rf"{SCHEME}(?P<user>[a-z_][a-z0-9_-]{{0,31}})@(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*)"
-    rf"(:(?P<port>[0-9]{{1,5}}))?(?P<folder>(/{_NAME})+)/(?P<name>{_NAME})"
-)
 
 _OPTIONS: Final = (
     "BatchMode=yes",
@@ -53,17 +39,6 @@ _OPTIONS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class SSHStore:
-    """The folder of one host's backups on a machine that is reached by SSH."""
-
-    user: str
-    host: str
-    port: int
-    folder: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
 class Access:
     """The repository as restic names it, and restic's options and environment for it."""
 
@@ -72,22 +47,9 @@ class Access:
     environment: Mapping[str, str]
 
 
-def is_ssh(repository: str) -> bool:
-    """Whether a repository is on a machine that is reached by SSH."""
-    return repository.startswith(SCHEME)
-
-
-def parse(repository: str) -> SSHStore | None:
-    """Read an address `ssh://`; None if it is not one."""
-    found = _ADDRESS.fullmatch(repository)
-    if found is None or not 0 < (port := int(found["port"] or 22)) < 65536:
-        return None
-    return SSHStore(found["user"], found["host"], port, found["folder"], found["name"])
-
-
 def access(settings: Settings, secrets: Mapping[str, Path]) -> Access:
     """Return how restic reaches the store; `secrets` has the files of the credentials by name."""
-    if not is_ssh(settings.repository):
+    if not address.is_ssh(settings.repository):
         return Access(
             settings.repository,
             (),
@@ -98,7 +60,7 @@ def access(settings: Settings, secrets: Mapping[str, Path]) -> Access:
             },
         )
     # `settings.load` has refused every other address.
-    found = parse(settings.repository)
+    found = address.parse(settings.repository)
     assert found is not None, settings.repository
     ssh = _ssh(settings, found, secrets[SSH_KEY])
     if settings.pruned:

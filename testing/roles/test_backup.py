@@ -1,6 +1,6 @@
 """What the role backup promises, on any host with backups.
 
-A test of a whole run uses the host's store and credentials. What it backs up stays in the bucket:
+A test of a whole run uses the host's store and credentials. What it backs up stays in the store:
 the host cannot delete it.
 """
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 SERVICE = "hgfleet-backup.service"
 DRILL = "hgfleet-backup-drill.service"
 PRUNE = "hgfleet-backup-prune.service"
-SECRETS = ("backup-password", "backup-s3")
 HG = "/opt/hgfleet/current/bin/hg"
 PYTHON = "/opt/hgfleet/current/bin/python"
 REPOSITORIES = "/srv/hg/repos"
@@ -58,6 +57,22 @@ attempt("put_object_lock_configuration", ObjectLockConfiguration={"ObjectLockEna
 print("kept", client.get_object(Bucket=bucket, Key=key)["Body"].read() == before)
 """
 
+# The same over SSH. restic tries a refused request again, so the first refusal ends it.
+ATTACK_OVER_SSH = """
+import pathlib, subprocess
+from hgfleet.backup.restic import Restic
+from hgfleet.backup.settings import DEFAULT_PATH, load
+restic = Restic(load(DEFAULT_PATH))
+before = restic.snapshots()
+argv = restic.command("forget", before[0].id, "--prune")
+done = subprocess.Popen(argv, env=restic.environment(), stderr=subprocess.PIPE, text=True)
+print(next((line for line in done.stderr if "403 Forbidden" in line), "not refused").strip())
+done.terminate()
+done.wait()
+restic.run("unlock", "--remove-all")
+print("kept", restic.snapshots() == before)
+"""
+
 
 @pytest.fixture(scope="module")
 def settings(host: Host) -> dict[str, Any]:
@@ -84,6 +99,10 @@ def repository(host: Host, settings: dict[str, Any]) -> str:
     )
     host.check_output("runuser -u hg -- env HGRCPATH= sh -c %s", script)
     return MADE
+
+
+def is_over_ssh(settings: dict[str, Any]) -> bool:
+    return str(settings["repository"]).startswith("ssh://")
 
 
 def shown(host: Host, unit: str) -> dict[str, str]:
@@ -118,8 +137,8 @@ def test_settings_are_fine_for_the_installed_release(host: Host) -> None:
     assert host.run("hgfleet backup check").rc == 0
 
 
-def test_secrets_are_closed(host: Host) -> None:
-    for name in SECRETS:
+def test_secrets_are_closed(host: Host, settings: dict[str, Any]) -> None:
+    for name in ("backup-password", "backup-ssh" if is_over_ssh(settings) else "backup-s3"):
         file = host.file(f"/etc/hgfleet/secrets/{name}")
         assert (file.user, file.group, file.mode) == ("root", "root", 0o600)
 
@@ -227,6 +246,12 @@ def test_a_host_gets_lost_repositories_back(
 @pytest.mark.changes
 def test_the_host_cannot_delete_or_replace_a_backup(host: Host, source: dict[str, Any]) -> None:
     run(host)
+    if is_over_ssh(source):
+        done = host.run(f"{PYTHON} -c {shlex.quote(ATTACK_OVER_SSH)}")
+        refused, kept = done.stdout.splitlines()[-2:]
+        assert "403 Forbidden" in refused
+        assert kept == "kept True"
+        return
     words = source["repository"].removeprefix("s3:").rsplit("/", 2)
     done = host.run(f"{PYTHON} -c {shlex.quote(ATTACK)} {shlex.join(words)}")
     assert done.stdout.splitlines() == [

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import itertools
 import shlex
 from pathlib import Path
 
 import pytest
 
 from hgfleet.backup import prune as prune_module
+from hgfleet.backup.address import SSHStore, parse
 from hgfleet.backup.prune import of_host, prune
 from hgfleet.backup.restic import Restic
 from hgfleet.backup.settings import Settings, load
-from hgfleet.backup.store import SSHStore, access, parse
+from hgfleet.backup.store import access
 from hgfleet.core.errors import ConfigurationError, UnavailableError
 from hgfleet.core.report import Report
 
@@ -54,7 +56,7 @@ def test_another_address_is_refused_before_a_program_gets_it(tmp_path: Path, add
     file = tmp_path / "backup.toml"
     text = address.replace('"', '\\"').replace("\n", "\\n")
     file.write_text(f'host = "hg1"\nparts = ["ssh"]\nrepository = "{text}"\n')
-    with pytest.raises(ConfigurationError, match="repository: got .*, expected "):
+    with pytest.raises(ConfigurationError, match=r"repository: got .*, expected "):
         load(file)
 
 
@@ -88,7 +90,7 @@ def test_ssh_asks_nobody_and_trusts_one_file(pruned: tuple[str, ...]) -> None:
     words = shlex.split(access(settings(ADDRESS, *pruned), SECRETS).options[1].partition("=")[2])
     assert words[:4] == ["/usr/bin/ssh", "-F", "none", "-T"]
     assert words[words.index("-p") + 1] == "2022"
-    options = {word for before, word in zip(words, words[1:], strict=False) if before == "-o"}
+    options = {word for before, word in itertools.pairwise(words) if before == "-o"}
     assert {
         "BatchMode=yes",
         "StrictHostKeyChecking=yes",

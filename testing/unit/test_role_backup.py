@@ -10,7 +10,7 @@ import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 
-from hgfleet.backup import store
+from hgfleet.backup import address
 
 ROLE = Path(__file__).resolve().parents[2] / "ansible/roles/backup"
 
@@ -130,7 +130,7 @@ def test_no_sentence_has_a_private_key() -> None:
     ],
 )
 def test_an_address_is_refused_before_a_host_is_touched(endpoint: str) -> None:
-    assert store.parse(f"{endpoint}/hg1") is None
+    assert address.parse(f"{endpoint}/hg1") is None
     assert "backup_endpoint is" in refused(templar(OVER_SSH, backup_endpoint=endpoint))
 
 
@@ -161,7 +161,7 @@ def test_credentials_are_those_of_the_store() -> None:
         "backup-ssh": OVER_SSH["backup_ssh_key"],
     }
     assert found.template(trust_as_template("{{ _backup_former_credentials }}")) == "backup-s3"
-    address = found.template(trust_as_template("{{ _backup_repository }}"))
-    assert store.parse(str(address)) is not None
+    repository = found.template(trust_as_template("{{ _backup_repository }}"))
+    assert address.parse(str(repository)) is not None
     names = set(templar(BUCKET).template(trust_as_template("{{ _backup_secrets }}")))
     assert names == {"backup-password", "backup-s3"}

@@ -83,10 +83,12 @@ def test_restic_cannot_delete_with_the_key_of_a_host(store: Store) -> None:
 
 def test_no_request_deletes_or_replaces_a_file(store: Store) -> None:
     before = stored(store, "hg1")
-    paths = ["/config"]
-    for kind in ("data", "index", "keys", "snapshots"):
-        # Packs are in folders by the first digits of their names; requests leave them out.
-        paths.append(f"/{kind}/{first(store, 'hg1', kind).rpartition('/')[2]}")
+    # Packs are in folders by the first digits of their names; requests leave them out.
+    files = {
+        kind: first(store, "hg1", kind).rpartition("/")[2]
+        for kind in ("data", "index", "keys", "snapshots")
+    }
+    paths = ["/config", *(f"/{kind}/{name}" for kind, name in files.items())]
     for path in paths:
         assert store.request("hg1", "DELETE", path)[0] == 403
         assert store.request("hg1", "POST", path, "--data-binary", "nothing")[0] == 403

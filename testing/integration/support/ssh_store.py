@@ -77,9 +77,7 @@ class Store:
     def pin(self, public_key: Path) -> None:
         """Have the hosts connect to a machine with this host key alone."""
         words = public_key.read_text().split()
-        (self.folder / "known_hosts").write_text(
-            f"[127.0.0.1]:{self.port} {words[0]} {words[1]}\n"
-        )
+        (self.folder / "known_hosts").write_text(f"[127.0.0.1]:{self.port} {words[0]} {words[1]}\n")
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Store]:
@@ -140,9 +138,11 @@ class Store:
             connected.start()
             url = f"http://127.0.0.1:{server.getsockname()[1]}{path}"
             done = subprocess.run(
-                ["curl", "--silent", "--show-error", "--max-time", "20", "--path-as-is"]
-                + ["--http2-prior-knowledge", "--request", method, *options]
-                + ["--output", str(content), "--write-out", "%{http_code}", url],
+                [
+                    *("curl", "--silent", "--show-error", "--max-time", "20", "--path-as-is"),
+                    *("--http2-prior-knowledge", "--request", method, *options),
+                    *("--output", str(content), "--write-out", "%{http_code}", url),
+                ],
                 capture_output=True,
                 text=True,
                 check=False,
