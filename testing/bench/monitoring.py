@@ -4,8 +4,9 @@
     PYTHONPATH=.:docker .venv/bin/python testing/bench/monitoring.py
     PYTHONPATH=.:docker .venv/bin/python testing/bench/monitoring.py --seconds 300
 
-Counted are the exporter and the runs of `hgfleet metrics write` of each host; on the monitoring
-host also Prometheus, Alertmanager, the blackbox exporter and the probes, which clone and push.
+Counted are the exporter, the upload of the journal and the runs of `hgfleet metrics write` of each
+host; on the monitoring host also Prometheus, Alertmanager, the blackbox exporter, the receivers of
+journals, and the probes, which clone and push.
 Processor time is what systemd counts for the units. Memory is that of the daemons when it is
 measured: `anonymous` is their own, `resident` has the text of the programs too, which the kernel
 drops when others need memory. A page that several processes share counts by its share.
@@ -39,29 +40,27 @@ def shown(unit, *names):
     words = ["systemctl", "show", unit, *(f"--property={name}" for name in names)]
     lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
     return dict(line.split("=", 1) for line in lines)
+words = ["systemctl", "list-units", "--plain", "--no-legend", "--state=active", *DAEMONS]
+lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
 found = {}
-for unit in DAEMONS:
-    said = shown(unit, "LoadState", "ActiveState", "CPUUsageNSec", "MainPID")
-    if said["ActiveState"] != "active":
-        continue
-    fields = {}
-    for line in pathlib.Path(f"/proc/{said['MainPID']}/smaps_rollup").read_text().splitlines()[1:]:
-        name, value = line.split(":")
-        fields[name] = int(value.split()[0])
-    memory = {"pss": fields["Pss"], "own": fields["Anonymous"]}
-    found[unit] = {"cpu": int(said["CPUUsageNSec"]), **memory}
+for unit in (line.split()[0] for line in lines):
+    said = shown(unit, "CPUUsageNSec", "ControlGroup")
+    found[unit] = {"cpu": int(said["CPUUsageNSec"]), "pss": 0, "own": 0}
+    group = pathlib.Path(f"/sys/fs/cgroup{said['ControlGroup']}")
+    for pid in (group / "cgroup.procs").read_text().split():
+        fields = {}
+        for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
+            name, value = line.split(":")
+            fields[name] = int(value.split()[0])
+        found[unit]["pss"] += fields["Pss"]
+        found[unit]["own"] += fields["Anonymous"]
 for timer, unit in JOBS.items():
     said = shown(unit, "LoadState", "CPUUsageNSec", "InvocationID")
     if shown(timer, "ActiveState")["ActiveState"] == "active":
         found[unit] = {"cpu": int(said["CPUUsageNSec"]), "run": said["InvocationID"]}
 print(json.dumps(found))
 """
-DAEMONS: Final = (
-    "prometheus",
-    "prometheus-alertmanager",
-    "prometheus-blackbox-exporter",
-    "prometheus-node-exporter",
-)
+DAEMONS: Final = ("prometheus*.service", "hgfleet-journal-*.service")
 JOBS: Final = {
     "hgfleet-metrics.timer": "hgfleet-metrics.service",
     "hgfleet-probes.timer": "hgfleet-probes.service",
