@@ -221,6 +221,7 @@ def test_the_journal_of_every_other_host_is_stored(
         assert wait_for(f"lines of {name}", names, seconds=60) == {name}
 
 
+@pytest.mark.changes
 def test_a_line_without_a_certificate_of_the_site_is_refused(host: Host, journal_port: str) -> None:
     message, folder = f"refused-{uuid.uuid4()}", host.check_output("mktemp -d")
     pair = [f"{folder}/cert.pem", f"{folder}/key.pem"]
