@@ -55,7 +55,7 @@ for unit in (line.split()[0] for line in lines):
         found[unit]["pss"] += fields["Pss"]
         found[unit]["own"] += fields["Anonymous"]
 for timer, unit in JOBS.items():
-    said = shown(unit, "LoadState", "CPUUsageNSec", "InvocationID")
+    said = shown(unit, "CPUUsageNSec", "InvocationID")
     if shown(timer, "ActiveState")["ActiveState"] == "active":
         found[unit] = {"cpu": int(said["CPUUsageNSec"]), "run": said["InvocationID"]}
 print(json.dumps(found))

@@ -253,7 +253,9 @@ def corrupt(
     content = f"sha256sum /srv/objectstore/data/bundles/{key}"
     cluster.make_bundles(REPOSITORY).ok()
     findings, right = jobs.shell(f"cat {FINDINGS}"), store.shell(content)
-    wait_until("the alert is quiet", lambda: (CORRUPT, jobs.name) not in prometheus.firing(), 240)
+    wait_until(
+        "the alert is quiet", lambda: (CORRUPT, jobs.name) not in prometheus.firing(), ALARMED_S
+    )
     store_faults.stack.callback(all_are_told, cluster)
     store_faults.stack.callback(jobs.write, FINDINGS, findings)
     bit_turned(store, key)
