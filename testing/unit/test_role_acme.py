@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
-import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 
 from hgfleet.acme import settings
 from hgfleet.core.config import parse_table
 from hgfleet.core.errors import ConfigurationError
-
-ROLE = Path(__file__).resolve().parents[2] / "ansible/roles/acme"
+from testing.unit import role_variables
+from testing.unit.role_variables import of_role
 
 RIGHT: dict[str, Any] = {
     "acme_names": ["hg.example.org"],
     "acme_email": "hostmaster@example.org",
     "acme_accept_terms": True,
 }
-
-
-def _trusted(value: Any) -> Any:
-    return trust_as_template(value) if isinstance(value, str) else value
-
-
-def _role(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((ROLE / name / "main.yml").read_text("utf-8"))
-    return {key: _trusted(value) for key, value in found.items()}
 
 
 def templar(host: str = "proxy1", *, other: str = "", **given: Any) -> Templar:
@@ -45,18 +35,10 @@ def templar(host: str = "proxy1", *, other: str = "", **given: Any) -> Templar:
         "groups": groups,
         "hostvars": hosts,
     }
-    # Values of an inventory are data: a template in them is what the test wants to see refused.
-    return Templar(DataLoader(), {**_role("defaults"), **_role("vars"), **own, **RIGHT, **given})
+    return Templar(DataLoader(), {**of_role("acme"), **own, **RIGHT, **given})
 
 
-def refused(found: Templar) -> str:
-    """Return the sentences of the rules that do not hold."""
-    (task,) = yaml.safe_load((ROLE / "tasks/preflight.yml").read_text("utf-8"))
-    return " ".join(
-        str(found.template(trust_as_template(rule["otherwise"])))
-        for rule in task["vars"]["__acme_rules"]
-        if not found.template(trust_as_template(rule["right"]))
-    )
+refused = partial(role_variables.refused, role="acme")
 
 
 def test_names_address_and_terms_are_enough_and_no_name_needs_nothing() -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
-import yaml
 from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar, trust_as_template
+from ansible.template import Templar
 
 from hgfleet.backup import address
-
-ROLE = Path(__file__).resolve().parents[2] / "ansible/roles/backup"
+from testing.unit import role_variables
+from testing.unit.role_variables import of_role, value
 
 
 def private_key(body: str) -> str:
@@ -39,17 +38,6 @@ BUCKET: dict[str, Any] = {
 }
 
 
-def _trusted(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_trusted(one) for one in value]
-    return trust_as_template(value) if isinstance(value, str) else value
-
-
-def _role(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((ROLE / name / "main.yml").read_text("utf-8"))
-    return {key: _trusted(value) for key, value in found.items()}
-
-
 def templar(given: dict[str, Any], host: str = "hg1", **changes: Any) -> Templar:
     """Return what evaluates the role for a host; `hg2` has another key."""
     own = {
@@ -60,19 +48,11 @@ def templar(given: dict[str, Any], host: str = "hg1", **changes: Any) -> Templar
     }
     if changes.get("backup_prunes"):
         own["group_names"] = ["backup"]
-    # Values of an inventory are data: a template in them is what the test wants to see refused.
-    values = {**_role("defaults"), **_role("vars"), **own, **given, **changes}
+    values = {**of_role("backup"), **own, **given, **changes}
     return Templar(DataLoader(), values)
 
 
-def refused(found: Templar) -> str:
-    """Return the sentences of the rules that do not hold."""
-    (task,) = yaml.safe_load((ROLE / "tasks/preflight.yml").read_text("utf-8"))
-    return " ".join(
-        str(found.template(trust_as_template(rule["otherwise"])))
-        for rule in task["vars"]["__backup_rules"]
-        if not found.template(trust_as_template(rule["right"]))
-    )
+refused = partial(role_variables.refused, role="backup")
 
 
 @pytest.mark.parametrize("given", [BUCKET, OVER_SSH])
@@ -148,19 +128,19 @@ def test_a_name_of_a_host_is_the_name_of_a_folder() -> None:
 )
 def test_a_host_key_is_pinned_by_the_name_that_ssh_looks_up(host: str, name: str) -> None:
     found = templar(OVER_SSH, backup_endpoint=f"ssh://hgbackups@{host}/srv/hgbackups")
-    text = found.template(trust_as_template("{{ _backup_known_hosts }}"))
+    text = value(found, "_backup_known_hosts")
     assert text == f"{name} {HOST_KEY}\n"
 
 
 def test_credentials_are_those_of_the_store() -> None:
     found = templar(OVER_SSH)
-    secrets = found.template(trust_as_template("{{ _backup_secrets }}"))
+    secrets = value(found, "_backup_secrets")
     assert secrets == {
         "backup-password": f"{'p' * 20}\n",
         "backup-ssh": OVER_SSH["backup_ssh_key"],
     }
-    assert found.template(trust_as_template("{{ _backup_former_credentials }}")) == "backup-s3"
-    repository = found.template(trust_as_template("{{ _backup_repository }}"))
+    assert value(found, "_backup_former_credentials") == "backup-s3"
+    repository = value(found, "_backup_repository")
     assert address.parse(str(repository)) is not None
-    names = set(templar(BUCKET).template(trust_as_template("{{ _backup_secrets }}")))
+    names = set(value(templar(BUCKET), "_backup_secrets"))
     assert names == {"backup-password", "backup-s3"}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
-import yaml
 from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar, trust_as_template
+from ansible.template import Templar
 
-ROLES = Path(__file__).resolve().parents[2] / "ansible/roles"
+from testing.unit import role_variables
+from testing.unit.role_variables import of_role, value
 
 HOSTS: dict[str, dict[str, Any]] = {
     "monitor1": {"base_address": "192.0.2.60"},
@@ -18,15 +18,6 @@ HOSTS: dict[str, dict[str, Any]] = {
     "hg1": {"base_address": "192.0.2.40"},
     "ldap1": {"base_address": "192.0.2.10"},
 }
-
-
-def _trusted(value: Any) -> Any:
-    return trust_as_template(value) if isinstance(value, str) else value
-
-
-def _role(role: str, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((ROLES / role / name / "main.yml").read_text("utf-8"))
-    return {key: _trusted(value) for key, value in found.items()}
 
 
 def templar(role: str, host: str, port: int = 0, address: str = "", **given: Any) -> Templar:
@@ -43,23 +34,11 @@ def templar(role: str, host: str, port: int = 0, address: str = "", **given: Any
         "hostvars": hosts,
         **hosts[host],
     }
-    known = {**_role(role, "defaults"), **_role(role, "vars"), **own, **given}
+    known = {**of_role(role), **own, **given}
     return Templar(DataLoader(), known)
 
 
-def value(found: Templar, name: str) -> Any:
-    return found.template(trust_as_template("{{ " + name + " }}"))
-
-
-def refused(found: Templar) -> str:
-    """Return the sentences of the rules about journals that do not hold."""
-    (task,) = yaml.safe_load((ROLES / "monitoring/tasks/preflight.yml").read_text("utf-8"))
-    return " ".join(
-        str(found.template(trust_as_template(rule["otherwise"])))
-        for rule in task["vars"]["__monitoring_rules"]
-        if "monitoring_journal_" in rule["otherwise"]
-        and not found.template(trust_as_template(rule["right"]))
-    )
+refused = partial(role_variables.refused, role="monitoring", about="monitoring_journal_")
 
 
 def test_no_host_sends_its_journal_by_default() -> None:
