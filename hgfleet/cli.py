@@ -61,7 +61,10 @@ PARTS: Final[dict[str, tuple[str, str]]] = {
         "hgfleet.integrity.cli",
         "verify the repositories of this host on schedule, and repair corrupt ones",
     ),
-    "probes": ("hgfleet.probes.cli", "clone as a client, and show the public how that goes"),
+    "probes": (
+        "hgfleet.probes.cli",
+        "clone and push as a client, and show the public how that goes",
+    ),
     "acme": ("hgfleet.acme.cli", "renew the certificate of this host's public names"),
     "log": ("hgfleet.logs.cli", "follow one push or one clone through the logs of this host"),
     "webhooks": ("hgfleet.webhooks.cli", "post push events to receivers, and list dead ones"),

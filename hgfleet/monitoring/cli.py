@@ -6,14 +6,14 @@ import argparse
 import time
 from pathlib import Path
 
-from hgfleet.core import files
+from hgfleet.core import files, periodic
 from hgfleet.monitoring import facts, families
 from hgfleet.monitoring.exposition import render
 
 _EPILOG = """\
 examples:
-  hgfleet metrics show                                        the metrics of now
-  hgfleet metrics write /run/hgfleet-metrics/hgfleet.prom     replace a file (for the timer)
+  hgfleet metrics show                the metrics of now
+  systemctl reload hgfleet-metrics    write those of now for the exporter; the unit runs `serve`
 """
 
 
@@ -30,11 +30,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     show = commands.add_parser("show", help="print them", description="Print the metrics.")
     show.set_defaults(run=_show)
-    write = commands.add_parser(
-        "write", help="replace a file with them", description="Replace a file with the metrics."
+    serve = commands.add_parser(
+        "serve",
+        help="replace a file with them again and again",
+        description="Replace a file with the metrics at once, at intervals, and at each SIGHUP.",
     )
-    write.add_argument("file", type=Path, metavar="FILE")
-    write.set_defaults(run=_write)
+    serve.add_argument("file", type=Path, metavar="FILE")
+    serve.add_argument(
+        "--every", type=float, default=15, metavar="SECONDS", help="the interval (15)"
+    )
+    serve.set_defaults(run=_serve)
 
 
 def text(root: Path, now: float) -> str:
@@ -47,10 +52,13 @@ def _show(_options: argparse.Namespace) -> int:
     return 0
 
 
-def _write(options: argparse.Namespace) -> int:
+def _serve(options: argparse.Namespace) -> int:
+    periodic.repeat(lambda: _write(options.file), options.every)
+
+
+def _write(file: Path) -> None:
     found = facts.read(Path("/"), time.time())
-    files.replace(options.file, render(families.of(found)), durable=False)
+    files.replace(file, render(families.of(found)), durable=False)
     for source, reason in sorted(found.unreadable.items()):
         # The metric says which source it is, the journal why.
         print(f"<4>{source}: {reason}", flush=True)
-    return 0

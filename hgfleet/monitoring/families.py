@@ -32,8 +32,8 @@ SSH: Final = "hgfleet-sshd.service"
 
 BUNDLES: Final = "hgfleet-bundles.timer"
 INTEGRITY: Final = "hgfleet-integrity.timer"
-PROBES: Final = "hgfleet-probes.timer"
-"""Timers of jobs: a host with one of them has its metrics, also before the first run."""
+PROBES: Final = "hgfleet-probes.service"
+"""Units of jobs: a host with one of them has its metrics, also before the first run."""
 
 DAY_SECONDS: Final = 86_400
 

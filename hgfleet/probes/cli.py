@@ -16,12 +16,11 @@ if TYPE_CHECKING:
 
 _EPILOG: Final = """\
 examples:
-  systemctl start hgfleet-probes      a probe now, with the user and the credentials of the unit
+  systemctl reload hgfleet-probes     a probe now, with the user and the credentials of the unit
   hgfleet probes show                 how clones and pushes go now, in 24 hours and in 90 days
   hgfleet probes page > status.html   the page of now, to look at before it is public
 
-exit codes of run: 0 also for a clone or push that fails, 69 the object store does not answer, 75
-another run is under way.
+The unit hgfleet-probes.service runs `serve`. Its journal has each clone and push that fails.
 """
 
 
@@ -43,7 +42,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     add_command(commands, "check", "check the settings", _check)
-    add_command(commands, "run", "clone and push once, and upload the page", _run)
+    add_command(commands, "serve", "clone and push each minute, and upload the page", _serve)
     add_command(commands, "show", "show how clones and pushes go", _show)
     add_command(commands, "page", "print the page of now", _page)
 
@@ -57,11 +56,10 @@ def _check(options: argparse.Namespace) -> int:
     return 0
 
 
-def _run(options: argparse.Namespace) -> int:
-    from hgfleet.probes.run import run
+def _serve(options: argparse.Namespace) -> int:
+    from hgfleet.probes.service import serve
 
-    run(_settings(options))
-    return 0
+    serve(options.config)
 
 
 def _show(options: argparse.Namespace) -> int:

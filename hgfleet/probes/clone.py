@@ -33,7 +33,6 @@ def _clone(settings: Settings, place: Path) -> str:
     # A working copy would hold files of pushers, and costs the service nothing.
     options = ("--noupdate", "--config", f"web.cacerts={settings.ca}")
     return client.hg(
-        settings.hg,
         "clone",
         [*options, "--", settings.clone_url, place],
         seconds=settings.timeout_seconds,

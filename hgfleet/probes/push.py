@@ -45,8 +45,7 @@ def attempt(settings: Settings, push: Push) -> tuple[float, str]:
     key = systemd.credential(KEY)
     if key is None or not key.exists():
         raise ConfigurationError(
-            f"no key for pushes: the systemd credential {KEY} is missing. The unit has it: "
-            f"`systemctl start {UNIT}`"
+            f"no key for pushes: the systemd credential {KEY} is missing; the unit {UNIT} has it"
         )
     begun = time.monotonic()
     place, mark = settings.state / FOLDER, settings.state / FOLDER / MARK
@@ -65,7 +64,7 @@ def attempt(settings: Settings, push: Push) -> tuple[float, str]:
         return time.monotonic() - begun, problem
     left = settings.timeout_seconds - (time.monotonic() - begun)
     begun = time.monotonic()
-    problem = _push(settings, push, place, ssh, left)
+    problem = _push(push, place, ssh, left)
     seconds = time.monotonic() - begun
     if not problem:
         mark.write_text(push.url, "utf-8")
@@ -105,7 +104,6 @@ def _follow(settings: Settings, push: Push, place: Path, ssh: tuple[str, ...]) -
     changes.create(place)
     for wanted in (("--branch", changes.branch_of(push.host)), FIRST):
         messages, problem = client.hg(
-            settings.hg,
             "pull",
             ["--repository", place, *ssh, *wanted, "--", push.url],
             seconds=settings.timeout_seconds,
@@ -115,7 +113,7 @@ def _follow(settings: Settings, push: Push, place: Path, ssh: tuple[str, ...]) -
     return ""
 
 
-def _push(settings: Settings, push: Push, place: Path, ssh: tuple[str, ...], seconds: float) -> str:
+def _push(push: Push, place: Path, ssh: tuple[str, ...], seconds: float) -> str:
     bookmark = changes.bookmark_of(push.host)
     options: tuple[str | Path, ...] = (
         "--repository",
@@ -126,7 +124,6 @@ def _push(settings: Settings, push: Push, place: Path, ssh: tuple[str, ...], sec
         bookmark,
     )
     messages, problem = client.hg(
-        settings.hg,
         "push",
         [*options, "--", push.url],
         seconds=max(seconds, 1.0),

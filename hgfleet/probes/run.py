@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.core import files, logfmt
 from hgfleet.core.errors import ConfigurationError, TemporaryError
-from hgfleet.objectstore.bucket import Bucket
+from hgfleet.objectstore.put import put
 from hgfleet.objectstore.settings import credentials
 from hgfleet.probes import clone, history, page, push
 from hgfleet.probes.history import CLONE, PROBES, PUSH, History, Result
@@ -64,10 +64,18 @@ def render(settings: Settings, found: Mapping[str, History], now: float) -> byte
 def upload(settings: Settings, content: bytes) -> None:
     """Replace the page in the store."""
     assert settings.store is not None
-    bucket = Bucket(
-        settings.store, credentials(settings.store.name, unit=UNIT), settings.ca, STORE_SECONDS
+    put(
+        settings.store,
+        credentials(settings.store.name, unit=UNIT),
+        settings.ca,
+        STORE_SECONDS,
+        page.INDEX,
+        content,
+        {
+            "Content-Type": page.CONTENT_TYPE,
+            "Cache-Control": f"public, max-age={page.MAX_AGE}",
+        },
     )
-    bucket.put_page(page.INDEX, content, page.CONTENT_TYPE, page.MAX_AGE)
 
 
 def _known(folder: Path, probe: str) -> History:

@@ -57,7 +57,6 @@ class Settings:
     store: Store | None = None
     incidents: tuple[Incident, ...] = ()
     timeout_seconds: float = 30.0
-    hg: Path = Path(paths.HG)
     ca: Path = Path(paths.CA_CERTIFICATES)
     state: Path = history.FOLDER
     scratch: Path = Path("/run/hgfleet-probes")
@@ -86,7 +85,6 @@ def parse(table: Table) -> Settings:
         store=_store(table.table("store")) if "store" in table else None,
         incidents=tuple(_incident(one) for one in table.tables("incident")),
         timeout_seconds=table.seconds("timeout", Settings.timeout_seconds, least=1, most=50),
-        hg=table.file("hg", Settings.hg),
         ca=table.file("ca", Settings.ca),
         state=table.file("state", Settings.state),
         scratch=table.file("scratch", Settings.scratch),

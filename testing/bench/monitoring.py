@@ -4,9 +4,9 @@
     PYTHONPATH=.:docker .venv/bin/python testing/bench/monitoring.py
     PYTHONPATH=.:docker .venv/bin/python testing/bench/monitoring.py --seconds 300
 
-Counted are the exporter, the upload of the journal and the runs of `hgfleet metrics write` of each
-host; on the monitoring host also Prometheus, Alertmanager, the blackbox exporter, the receivers of
-journals, and the probes, which clone and push.
+Counted are the exporter, the writer of metrics and the upload of the journal of each host; on the
+monitoring host also Prometheus, Alertmanager, the blackbox exporter, the receivers of journals, and
+the probes, which clone and push.
 Processor time is what systemd counts for the units. Memory is that of the daemons when it is
 measured: `anonymous` is their own, `resident` has the text of the programs too, which the kernel
 drops when others need memory. A page that several processes share counts by its share.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 BAR_SHARE: Final = 0.02
 BAR_MIB: Final = 150.0
 
-# Runs on the host: processor time (ns) and memory (KiB) of the daemons, and of jobs the last run.
+# Runs on the host: processor time (ns) and memory (KiB) of the daemons.
 READ: Final = r"""
 import json, pathlib, subprocess
 def shown(unit, *names):
@@ -53,45 +53,36 @@ for unit in (line.split()[0] for line in lines):
             name, value = line.split(":")
             fields[name] = int(value.split()[0])
         found[unit]["pss"] += fields["Pss"]
-        found[unit]["own"] += fields["Anonymous"]
-for timer, unit in JOBS.items():
-    said = shown(unit, "CPUUsageNSec", "InvocationID")
-    if shown(timer, "ActiveState")["ActiveState"] == "active":
-        found[unit] = {"cpu": int(said["CPUUsageNSec"]), "run": said["InvocationID"]}
+        found[unit]["own"] += fields["Pss_Anon"]
 print(json.dumps(found))
 """
-DAEMONS: Final = ("prometheus*.service", "hgfleet-journal-*.service")
-JOBS: Final = {
-    "hgfleet-metrics.timer": "hgfleet-metrics.service",
-    "hgfleet-probes.timer": "hgfleet-probes.service",
-}
+DAEMONS: Final = (
+    "prometheus*.service",
+    "hgfleet-journal-*.service",
+    "hgfleet-metrics.service",
+    "hgfleet-probes.service",
+)
 
 
 def read(host: Host) -> dict[str, dict[str, Any]]:
     """Return the figures of each unit of monitoring that a host has."""
-    script = f"DAEMONS = {DAEMONS}\nJOBS = {JOBS}\n{READ}"
+    script = f"DAEMONS = {DAEMONS}\n{READ}"
     found: dict[str, dict[str, Any]] = json.loads(host.run("python3", "-c", script).ok().stdout)
     return found
 
 
 def watch(hosts: Sequence[Host], seconds: float) -> dict[str, dict[str, float]]:
     """Return the seconds of a processor that each unit took, by host, in so many seconds."""
-    used: dict[str, dict[str, float]] = {host.name: {} for host in hosts}
     before = {host.name: read(host) for host in hosts}
-    last = {name: {unit: one.get("run") for unit, one in b.items()} for name, b in before.items()}
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        # Each run of a job is seen: the most frequent one is each 30 s.
-        time.sleep(min(10.0, max(0.0, end - time.monotonic())))
-        for host in hosts:
-            for unit, one in read(host).items():
-                took = used[host.name]
-                if "run" not in one:
-                    took[unit] = (one["cpu"] - before[host.name][unit]["cpu"]) / 1e9
-                elif one["run"] != last[host.name].get(unit):
-                    last[host.name][unit] = one["run"]
-                    took[unit] = took.get(unit, 0.0) + one["cpu"] / 1e9
-    return used
+    time.sleep(seconds)
+    return {
+        host.name: {
+            unit: (one["cpu"] - before[host.name][unit]["cpu"]) / 1e9
+            for unit, one in read(host).items()
+            if unit in before[host.name]
+        }
+        for host in hosts
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -111,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for host in hosts:
         share = sum(used[host.name].values()) / seconds
         now = read(host).values()
-        own, resident = (sum(one.get(name, 0) for one in now) / 1024 for name in ("own", "pss"))
+        own, resident = (sum(one[name] for one in now) / 1024 for name in ("own", "pss"))
         is_met = is_met and share <= BAR_SHARE and own <= BAR_MIB
         print(f"{host.name:10} {share:15.2%} {own:7.0f} MiB {resident:6.0f} MiB")
         for unit, took in sorted(used[host.name].items()):

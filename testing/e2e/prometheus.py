@@ -18,7 +18,7 @@ IN_TIME: Final = 60
 """Seconds from a fault that users notice to its alert."""
 
 SEEN: Final = 90
-"""Seconds until a change of a host's state is seen: its timer, the next read, and some."""
+"""Seconds until a change of a host's state is seen: the next write, the next read, and some."""
 
 
 def opener(env: Mapping[str, str]) -> urllib.request.OpenerDirector:

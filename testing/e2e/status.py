@@ -39,5 +39,5 @@ def last(probe: str, text: str) -> tuple[datetime, str]:
 
 
 def probe(host: Host) -> None:
-    """Have the host clone and push now; the timer may do so at the same time."""
-    host.systemctl("start", "hgfleet-probes.service").ok()
+    """Have the host clone and push now."""
+    host.systemctl("reload", "hgfleet-probes.service").ok()

@@ -98,7 +98,7 @@ def test_a_push_is_in_the_push_log_of_the_primary_and_of_each_mirror(cluster: Cl
     for record in new:
         assert record["user"] == "probe"
         assert [name for name, _, _ in record["bookmarks"]] == [f"minute/{monitor.name}"]
-    # The timer may push meanwhile.
+    # A run of each minute may push meanwhile.
     wait_until(
         "each mirror has the push",
         lambda: all(

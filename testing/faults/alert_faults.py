@@ -153,7 +153,7 @@ def failed_job(_scene: Scene, host: Host) -> Iterator[None]:
 @contextmanager
 def old_metrics(_scene: Scene, host: Host) -> Iterator[None]:
     """Let the file of metrics grow old."""
-    with without_metrics_timer(host):
+    with without_metrics_writer(host):
         host.shell(f"touch -d '10 minutes ago' {METRICS}")
         yield
 
@@ -161,19 +161,19 @@ def old_metrics(_scene: Scene, host: Host) -> Iterator[None]:
 @contextmanager
 def no_metrics(_scene: Scene, host: Host) -> Iterator[None]:
     """Remove the file of metrics."""
-    with without_metrics_timer(host):
+    with without_metrics_writer(host):
         host.shell(f"rm {METRICS}")
         yield
 
 
 @contextmanager
-def without_metrics_timer(host: Host) -> Iterator[None]:
-    """Stop the timer that writes the metrics; its start writes them at once."""
-    host.systemctl("stop", "hgfleet-metrics.timer", "hgfleet-metrics.service").ok()
+def without_metrics_writer(host: Host) -> Iterator[None]:
+    """Stop the service that writes the metrics; its start writes them at once."""
+    host.systemctl("stop", "hgfleet-metrics.service").ok()
     try:
         yield
     finally:
-        host.systemctl("start", "hgfleet-metrics.timer").ok()
+        host.systemctl("start", "hgfleet-metrics.service").ok()
 
 
 @contextmanager

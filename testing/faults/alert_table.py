@@ -322,7 +322,7 @@ _RECORDS: Final = (
         2,
         Place.MONITOR,
         faults.together(
-            faults.stopped_unit("hgfleet-probes.timer"),
+            faults.stopped_unit("hgfleet-probes.service"),
             faults.record("/var/lib/hgfleet-probes/clone.json", document(records.late_probe)),
             faults.record("/var/lib/hgfleet-probes/push.json", document(records.late_probe)),
         ),

@@ -297,7 +297,7 @@ def test_a_corrupt_object_is_found_by_schedule_alarmed_and_replaced(
     said = jobs.journal_after(cursor, f"--unit={BUNDLES}")
     assert any("event=bundles.withdrawn" in line and url in line for line in said), said
     assert is_well()
-    jobs.systemctl("start", "hgfleet-metrics.service").ok()
+    jobs.systemctl("reload", "hgfleet-metrics.service").ok()
     wait_until(
         "an alert tells of it", lambda: (CORRUPT, jobs.name) in prometheus.firing(), ALARMED_S
     )

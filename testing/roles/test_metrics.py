@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 EXPORTER = "prometheus-node-exporter.service"
 WRITER = "hgfleet-metrics.service"
-TIMER = "hgfleet-metrics.timer"
 FILE = "/run/hgfleet-metrics/hgfleet.prom"
 TLS = "/etc/hgfleet/tls"
 
@@ -69,8 +68,8 @@ def metrics(host: Host) -> dict[str, float]:
     return {name: float(value) for name, _, value in lines}
 
 
-def test_exporter_and_timer_run_and_start_with_the_host(host: Host) -> None:
-    for unit in (EXPORTER, TIMER):
+def test_exporter_and_writer_run_and_start_with_the_host(host: Host) -> None:
+    for unit in (EXPORTER, WRITER):
         service = host.service(unit)
         assert service.is_enabled
         assert service.is_running, host.run("journalctl -u %s -n 40 -o cat", unit).stdout
@@ -95,7 +94,7 @@ def test_every_source_can_be_read(metrics: dict[str, float]) -> None:
 
 def test_units_that_start_with_the_host_are_known(metrics: dict[str, float]) -> None:
     assert metrics[f'hgfleet_unit_enabled{{name="{EXPORTER}"}}'] == 1
-    assert metrics[f'hgfleet_unit_enabled{{name="{TIMER}"}}'] == 1
+    assert metrics[f'hgfleet_unit_enabled{{name="{WRITER}"}}'] == 1
 
 
 def test_records_of_backups_are_read(host: Host, metrics: dict[str, float]) -> None:
@@ -156,12 +155,12 @@ def test_a_damaged_source_is_told(host: Host) -> None:
         pytest.skip("only on a host without replication")
     try:
         host.check_output("mkdir %s && echo damaged > %s/state.json", folder, folder)
-        host.check_output("systemctl start %s", WRITER)
+        host.check_output("systemctl reload %s", WRITER)
         assert f"{mark} 0.0" in host.file(FILE).content_string
         journal = host.check_output("journalctl -u %s -n 5 -o cat", WRITER)
         assert "replication: " in journal
     finally:
-        host.check_output("rm -r %s && systemctl start %s", folder, WRITER)
+        host.check_output("rm -r %s && systemctl reload %s", folder, WRITER)
     assert f"{mark} 1.0" in host.file(FILE).content_string
 
 

@@ -285,15 +285,15 @@ def test_the_receivers_of_journals_have_no_rights(host: Host, senders: list[str]
 def probes(host: Host) -> None:
     """The inventory names a repository for the probes."""
     if 'clone_url = ""' in host.file("/etc/hgfleet/probes.toml").content_string:
-        assert not host.service("hgfleet-probes.timer").is_enabled
+        assert not host.service("hgfleet-probes.service").is_enabled
         pytest.skip("monitoring_probe_repository names none")
 
 
 @pytest.mark.usefixtures("probes")
 def test_probes_come_each_minute_and_start_with_the_host(host: Host, wait_for: WaitFor) -> None:
-    timer = host.service("hgfleet-probes.timer")
-    assert timer.is_enabled
-    assert timer.is_running
+    service = host.service("hgfleet-probes.service")
+    assert service.is_enabled
+    assert service.is_running
 
     def newest() -> float:
         # For metrics, which have no right of their own there.

@@ -376,9 +376,9 @@ def test_requests_are_counted_by_kind_and_status() -> None:
 
 
 def test_probes_are_counted_by_their_result_and_the_last_one_is_told() -> None:
-    timer = frozenset({families.PROBES})
+    unit = frozenset({families.PROBES})
     history = add(add(History(Sum(7, 1, 6.0)), Result(NOW - 60, None)), Result(NOW, 0.5))
-    found = values(Facts(NOW, enabled=timer, probes={"clone": history}, shows_page=True))
+    found = values(Facts(NOW, enabled=unit, probes={"clone": history}, shows_page=True))
     assert found["hgfleet_probes_total{probe=clone,result=succeeded}"] == 8
     assert found["hgfleet_probes_total{probe=clone,result=failed}"] == 2
     assert found["hgfleet_probe_seconds_total{probe=clone}"] == 6.5
@@ -398,13 +398,13 @@ def test_a_failed_probe_has_no_duration() -> None:
 
 def test_pushes_are_told_apart_from_clones_also_before_the_first() -> None:
     history = add(History(), Result(NOW, 0.5))
-    timer = frozenset({families.PROBES})
-    found = values(Facts(NOW, enabled=timer, probes={"clone": history, "push": History()}))
+    unit = frozenset({families.PROBES})
+    found = values(Facts(NOW, enabled=unit, probes={"clone": history, "push": History()}))
     assert found["hgfleet_probes_total{probe=push,result=failed}"] == 0
     assert found["hgfleet_probe_last_run_timestamp_seconds{probe=push}"] == 0
     assert "hgfleet_probe_success{probe=push}" not in found
     assert found["hgfleet_probe_success{probe=clone}"] == 1
-    both = values(Facts(NOW, enabled=timer, probes={"clone": History(), "push": history}))
+    both = values(Facts(NOW, enabled=unit, probes={"clone": History(), "push": history}))
     assert both["hgfleet_probes_total{probe=push,result=succeeded}"] == 1
     assert both["hgfleet_probe_duration_seconds{probe=push}"] == 0.5
 

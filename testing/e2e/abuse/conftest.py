@@ -8,7 +8,6 @@ import pytest
 
 from testing.e2e.abuse.support import Connection, Root, Witness, shared
 from testing.e2e.command import run, wait_until
-from testing.e2e.status import probe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,14 +22,12 @@ def root(cluster: Cluster) -> Iterator[Root]:
     shell, monitor = Root(cluster.first("ssh")), cluster.first("monitoring")
     # A session ends a moment after its client.
     sessions = "pgrep -u hg -f -- '--user probe' || true"
-    monitor.systemctl("stop", "hgfleet-probes.timer").ok()
+    monitor.systemctl("stop", "hgfleet-probes.service").ok()
     try:
-        # It waits for the end of a run that is under way.
-        probe(monitor)
         wait_until("no session of the probe runs", lambda: not shell.ask(sessions).strip(), 10)
         yield shell
     finally:
-        monitor.systemctl("start", "hgfleet-probes.timer").ok()
+        monitor.systemctl("start", "hgfleet-probes.service").ok()
         shell.close()
 
 

@@ -44,7 +44,6 @@ cd {site.repos} && PATH={HG.parent}:$PATH && eval "$command"
     return Settings(
         "https://hg.example/canary",
         push=Push(f"ssh://hg@localhost/{REPOSITORY}", "monitor1", site.root / "known", ssh),
-        hg=HG,
         state=site.root / "state",
     )
 

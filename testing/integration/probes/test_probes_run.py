@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import socket
 import subprocess
+import threading
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hgfleet.core import files
 from hgfleet.core.errors import ConfigurationError, TemporaryError, UnavailableError
-from hgfleet.objectstore import settings as objectstore
-from hgfleet.probes import clone, history, page, run
+from hgfleet.objectstore.bucket import StoreError
+from hgfleet.objectstore.settings import Store
+from hgfleet.probes import client, clone, history, page, run
 from hgfleet.probes.settings import Settings
 from testing.integration.support.site import HG, Site
-from testing.integration.support.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+    from email.message import Message
+
+    from hgfleet.core.errors import HgfleetError
+    from testing.conftest import WaitFor
 
 REPOSITORY = "canary"
 
@@ -47,7 +53,6 @@ def settings(site: Site) -> Iterator[Settings]:
         assert process.stdout is not None
         yield Settings(
             clone_url=process.stdout.readline().strip(),
-            hg=HG,
             state=site.root / "state",
             scratch=site.root / "scratch",
         )
@@ -56,19 +61,42 @@ def settings(site: Site) -> Iterator[Settings]:
         process.communicate()
 
 
+class Pages:
+    """An S3 server that keeps what is put, and answers with one status."""
+
+    def __init__(self) -> None:
+        self.status = 200
+        self.put: dict[str, tuple[bytes, Message]] = {}
+        pages = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_PUT(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                pages.put[self.path] = (body, self.headers)
+                self.send_response(pages.status)
+                self.end_headers()
+                self.wfile.write(b"<Error><Code>AccessDenied</Code></Error>")
+
+            def log_message(self, *_words: object) -> None:
+                """Say nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever).start()
+
+
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    found = Store("status")
+def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
+    found = Pages()
     for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(variable, "status")
-    monkeypatch.setattr(run, "Bucket", lambda *_arguments: found)
     yield found
-    found.stop()
+    found.server.shutdown()
+    found.server.server_close()
 
 
-def in_store(settings: Settings, store: Store) -> Settings:
-    there = objectstore.Store("status", store.root, "status", store.url)
-    return replace(settings, store=there)
+def shown_at(settings: Settings, url: str) -> Settings:
+    return replace(settings, store=Store("status", url, "status", url))
 
 
 def test_a_clone_is_a_result_and_leaves_nothing_behind(site: Site, settings: Settings) -> None:
@@ -110,30 +138,54 @@ def test_a_server_that_does_not_answer_ends_a_clone_in_time(settings: Settings) 
     assert not list(settings.scratch.iterdir())
 
 
-def test_a_missing_program_is_a_failure_too(settings: Settings, tmp_path: Path) -> None:
-    found = clone.attempt(replace(settings, hg=tmp_path / "hg"))[1]
-    assert "No such file" in found
+def test_a_late_command_is_killed_with_the_ssh_that_it_began(
+    tmp_path: Path, wait_for: WaitFor
+) -> None:
+    pid = tmp_path / "pid"
+    slow = f"ui.ssh=sh -c 'echo $$ > {pid}; exec sleep 600'"
+    words = ["--config", slow, "--", "ssh://localhost/canary", tmp_path / "clone"]
+    assert client.hg("clone", words, seconds=2) == ("", "the clone was not done after 2 s")
+    state = Path("/proc", pid.read_text().strip(), "stat")
+
+    def has_ended() -> bool:
+        # A zombie until its parent, the init of this machine, has seen its end.
+        return not state.exists() or state.read_text().split()[2] == "Z"
+
+    wait_for("ssh has ended", has_ended, 10)
 
 
-def test_the_page_of_a_result_is_in_the_store(site: Site, settings: Settings, store: Store) -> None:
+def test_a_command_reads_no_configuration_of_this_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hgrc").write_text("[alias]\nroot = version\n[ui]\nverbose = yes\n")
+    monkeypatch.setenv("HGRCPATH", str(tmp_path / "hgrc"))
+    messages, problem = client.hg("config", [], seconds=20)
+    assert (messages, problem) == ("", "hg config ended with 1: ")
+
+
+def test_the_page_of_a_result_is_in_the_store(site: Site, settings: Settings, pages: Pages) -> None:
     site.commit(REPOSITORY, "one", "1")
-    run.run(in_store(settings, store))
-    text = store.pages[page.INDEX].decode()
-    assert "<strong>Clones work</strong>" in text
+    run.run(shown_at(settings, pages.url))
+    body, headers = pages.put["/status/index.html"]
+    assert "<strong>Clones work</strong>" in body.decode()
+    assert headers["Content-Type"] == page.CONTENT_TYPE
+    assert headers["Cache-Control"] == "public, max-age=30"
+    assert headers["Authorization"].startswith("AWS4-HMAC-SHA256 Credential=status/")
     found = history.load(settings.state, history.CLONE)
     assert 0 <= found.uploaded - found.results[-1].time < 60
 
 
-def test_a_result_is_kept_where_the_store_does_not_answer(
-    site: Site, settings: Settings, store: Store, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("status", "error"), [(403, StoreError), (500, UnavailableError), (None, UnavailableError)]
+)
+def test_a_result_is_kept_where_the_store_does_not_take_the_page(
+    site: Site, settings: Settings, pages: Pages, status: int | None, error: type[HgfleetError]
 ) -> None:
-    def silent(*_arguments: object) -> bool:
-        raise UnavailableError("no answer")
-
     site.commit(REPOSITORY, "one", "1")
-    monkeypatch.setattr(store, "put_page", silent)
-    with pytest.raises(UnavailableError):
-        run.run(in_store(settings, store))
+    pages.status = status or 200
+    url = pages.url if status else "http://127.0.0.1:1"
+    with pytest.raises(error, match="AccessDenied" if status else "127.0.0.1:1: cannot upload"):
+        run.run(shown_at(settings, url))
     found = history.load(settings.state, history.CLONE)
     assert (found.total.succeeded, found.uploaded) == (1, 0.0)
 
