@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 
 REPOSITORY: Final = "e2e/monitoring"
 
-MOST_CPU: Final = 0.02
-MOST_BYTES: Final = 150 * 1024 * 1024
-"""Of the programs of the monitoring on a host that is watched: share of a processor, memory."""
-
 
 def test_every_host_and_every_probe_is_well(cluster: Cluster, prometheus: Prometheus) -> None:
     hosts = {host.name for host in cluster.hosts}
@@ -187,34 +183,3 @@ def test_key_lookup_writes_its_counts_and_nothing_else(cluster: Cluster) -> None
     host = cluster.first("ssh")
     owned = host.shell("stat -c '%U %G %a' /run/hgfleet-lookups /run/hgfleet-lookups/lookups")
     assert owned.split("\n")[:2] == ["hgkeys hgkeys 755", "hgkeys hgkeys 644"]
-
-
-def test_monitoring_costs_a_host_little(cluster: Cluster) -> None:
-    """Of the exporter and the upload of the journal since their starts, and of the timer's run."""
-    host = cluster.first("ssh")
-
-    def shown(unit: str, name: str) -> str:
-        return host.systemctl("show", "--value", f"--property={name}", unit).ok().stdout.strip()
-
-    def spent(unit: str) -> float:
-        return int(shown(unit, "CPUUsageNSec")) / 1e9
-
-    def resident(unit: str) -> int:
-        status = host.shell(f"cat /proc/{shown(unit, 'MainPID')}/status")
-        line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
-        return int(line.split()[1]) * 1024
-
-    up = float(host.shell("cat /proc/uptime").split()[0])
-
-    def running(unit: str) -> float:
-        return up - int(shown(unit, "ActiveEnterTimestampMonotonic")) / 1e6
-
-    programs = ("prometheus-node-exporter.service", "hgfleet-journal-upload.service")
-    used = {unit: resident(unit) for unit in programs}
-    assert sum(used.values()) < MOST_BYTES, used
-    interval = host.shell(
-        "grep -oP 'OnUnitInactiveSec=\\K[0-9]+' /etc/systemd/system/*metrics.timer"
-    )
-    share = sum(spent(unit) / running(unit) for unit in programs)
-    share += spent("hgfleet-metrics.service") / int(interval)
-    assert share < MOST_CPU, f"{share:.1%} of a processor"
