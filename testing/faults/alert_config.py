@@ -38,9 +38,10 @@ def seconds(duration: str) -> int:
 
 
 def capped(rules: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a file of rules in which no `for` is longer than a few seconds, and all else is."""
+    """Return a file of rules in which no `for` or interval is longer than a few seconds. Pure."""
     changed = deepcopy(dict(rules))
     for group in changed["groups"]:
+        group.pop("interval", None)
         for rule in group["rules"]:
             if "for" in rule and seconds(rule["for"]) > MOST_FOR_SECONDS:
                 rule["for"] = f"{MOST_FOR_SECONDS}s"
