@@ -157,8 +157,8 @@ def test_sftp_is_for_the_key_that_prunes_alone(store: Store) -> None:
     assert answers["hg1"][3:] == bytes([4, 0])
 
 
-def test_another_machine_at_the_address_gets_nothing(store: Store) -> None:
-    make_key(other := store.folder / "other")
+def test_another_machine_at_the_address_gets_nothing(store: Store, tmp_path: Path) -> None:
+    make_key(other := tmp_path / "other")
     try:
         store.pin(other.with_suffix(".pub"))
         with pytest.raises(UnavailableError, match="Host key verification failed"):
