@@ -88,6 +88,16 @@ class Stored:
     metadata: Mapping[str, str]
 
 
+def error_of(status: int) -> type[HgfleetError]:
+    """Return the error of a request that failed with an HTTP status. Pure."""
+    if status >= 500 or status == 429:
+        return UnavailableError
+    if status == 409:
+        # Two uploads of one key at once; S3 asks the loser to start again.
+        return TemporaryError
+    return StoreError
+
+
 class Bucket:
     """The bucket of one store, for any number of threads.
 
@@ -371,13 +381,7 @@ class Bucket:
             try:
                 return send()
             except ClientError as error:
-                status = _status(error)
-                kind: type[HgfleetError] = StoreError
-                if status >= 500 or status == 429:
-                    kind = UnavailableError
-                elif status == 409:
-                    # Two uploads of one key at once; S3 asks the loser to start again.
-                    kind = TemporaryError
+                kind = error_of(_status(error))
                 if kind is StoreError or attempt == ATTEMPTS:
                     raise kind(f"{self._endpoint}: cannot {what}: {error}") from error
             except BotoCoreError as error:

@@ -19,7 +19,7 @@ from botocore.httpsession import URLLib3Session
 
 from hgfleet.core.errors import UnavailableError
 from hgfleet.core.text import shown
-from hgfleet.objectstore.bucket import StoreError
+from hgfleet.objectstore.bucket import error_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +39,7 @@ def put(
 ) -> None:
     """Create or replace an object of a bucket; `seconds` bounds the connect, and each read.
 
-    Raises UnavailableError if the store does not answer or fails, StoreError if it refuses.
+    Raises UnavailableError if the store does not answer, and the errors of `error_of`.
     """
     checksum = base64.b64encode(hashlib.sha256(body).digest()).decode()
     request = AWSRequest(
@@ -58,7 +58,9 @@ def put(
     finally:
         session.close()
     if answer.status_code != 200:
-        kind = UnavailableError if answer.status_code >= 500 else StoreError
         # S3 describes an error with a document of some hundred bytes.
         said = shown(answer.content[:1000].decode("utf-8", "replace"), 1000)
-        raise kind(f"{store.endpoint}: cannot upload {key}: HTTP {answer.status_code}: {said}")
+        error_class = error_of(answer.status_code)
+        raise error_class(
+            f"{store.endpoint}: cannot upload {key}: HTTP {answer.status_code}: {said}"
+        )

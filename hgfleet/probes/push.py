@@ -45,7 +45,8 @@ def attempt(settings: Settings, push: Push) -> tuple[float, str]:
     key = systemd.credential(KEY)
     if key is None or not key.exists():
         raise ConfigurationError(
-            f"no key for pushes: the systemd credential {KEY} is missing; the unit {UNIT} has it"
+            f"no key for pushes: the systemd credential {KEY} is missing. The unit has it: "
+            f"`systemctl reload {UNIT}`"
         )
     begun = time.monotonic()
     place, mark = settings.state / FOLDER, settings.state / FOLDER / MARK

@@ -33,7 +33,7 @@ def test_a_run_without_the_key_of_the_unit_says_where_it_is(
 ) -> None:
     settings = Settings("https://hg.example/canary", push=PUSH, state=tmp_path)
     monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
-    with pytest.raises(ConfigurationError, match="unit hgfleet-probes"):
+    with pytest.raises(ConfigurationError, match="systemctl reload hgfleet-probes"):
         push.attempt(settings, PUSH)
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
     with pytest.raises(ConfigurationError, match="probe-push-key is missing"):

@@ -176,7 +176,13 @@ def test_the_page_of_a_result_is_in_the_store(site: Site, settings: Settings, pa
 
 
 @pytest.mark.parametrize(
-    ("status", "error"), [(403, StoreError), (500, UnavailableError), (None, UnavailableError)]
+    ("status", "error"),
+    [
+        (403, StoreError),
+        (429, UnavailableError),
+        (500, UnavailableError),
+        (None, UnavailableError),
+    ],
 )
 def test_a_result_is_kept_where_the_store_does_not_take_the_page(
     site: Site, settings: Settings, pages: Pages, status: int | None, error: type[HgfleetError]
