@@ -14,8 +14,11 @@ import yaml
 if TYPE_CHECKING:
     from testinfra.host import Host
 
+    from testing.conftest import WaitFor
+
 EXPORTER = "prometheus-node-exporter.service"
 WRITER = "hgfleet-metrics.service"
+UNITS = (EXPORTER, WRITER)
 FILE = "/run/hgfleet-metrics/hgfleet.prom"
 TLS = "/etc/hgfleet/tls"
 
@@ -59,8 +62,6 @@ def ask(host: Host, *certificate: str) -> str:
 @pytest.fixture(scope="module")
 def metrics(host: Host) -> dict[str, float]:
     """The metrics of hgfleet that a reader gets, by name and labels."""
-    # The role starts the writer before it enables its unit, which the next write knows of.
-    host.check_output("systemctl reload %s", WRITER)
     readers = yaml.safe_load(host.file("/etc/hgfleet/metrics-web.yml").content_string)
     if host.check_output("hostname") in readers["tls_server_config"]["client_allowed_sans"]:
         text = ask(host, f"{TLS}/cert.pem", f"{TLS}/key.pem")
@@ -71,7 +72,7 @@ def metrics(host: Host) -> dict[str, float]:
 
 
 def test_exporter_and_writer_run_and_start_with_the_host(host: Host) -> None:
-    for unit in (EXPORTER, WRITER):
+    for unit in UNITS:
         service = host.service(unit)
         assert service.is_enabled
         assert service.is_running, host.run("journalctl -u %s -n 40 -o cat", unit).stdout
@@ -94,9 +95,13 @@ def test_every_source_can_be_read(metrics: dict[str, float]) -> None:
     assert set(found.values()) == {1.0}, found
 
 
-def test_units_that_start_with_the_host_are_known(metrics: dict[str, float]) -> None:
-    assert metrics[f'hgfleet_unit_enabled{{name="{EXPORTER}"}}'] == 1
-    assert metrics[f'hgfleet_unit_enabled{{name="{WRITER}"}}'] == 1
+def test_units_that_start_with_the_host_are_known(host: Host, wait_for: WaitFor) -> None:
+    def known() -> bool:
+        text = host.file(FILE).content_string
+        return all(f'hgfleet_unit_enabled{{name="{unit}"}} 1.0\n' in text for unit in UNITS)
+
+    # The role starts the writer before it enables its unit, which the next write knows of.
+    wait_for("both units are known", known, seconds=60)
 
 
 def test_records_of_backups_are_read(host: Host, metrics: dict[str, float]) -> None:
@@ -134,7 +139,7 @@ def test_metrics_are_written_without_rights(host: Host) -> None:
     assert values["User"] == "hgmetrics"
     assert values["ProtectSystem"] == "strict"
     assert values["PrivateNetwork"] == "yes"
-    for unit in (WRITER, EXPORTER):
+    for unit in UNITS:
         assert shown(host, unit).get("CapabilityBoundingSet", "") == ""
         line = host.check_output("systemd-analyze security --no-pager %s", unit).splitlines()[-1]
         assert float(line.split()[-3]) < 2.5, line
