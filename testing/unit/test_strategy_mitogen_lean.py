@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import marshal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +9,12 @@ import ansible
 import jinja2
 import pytest
 from ansible.parsing.dataloader import DataLoader
+from ansible.plugins.loader import (
+    action_loader,
+    filter_loader,
+    init_plugin_loader,
+    test_loader,
+)
 from ansible.template import Templar, trust_as_template
 
 from testing import loading
@@ -146,6 +153,24 @@ def test_a_file_is_searched_once_and_the_same_imports_are_found(
     lean.search_each_file_once()
     assert imports_of_modules() == before
     assert len(read) == len(set(read)) > len(before)
+
+
+def test_a_task_finds_the_plugins_loaded_that_most_tasks_need() -> None:
+    init_plugin_loader()
+    lean.load_plugins()
+    before = set(sys.modules)
+    names = {
+        plugin.ansible_name for loader in (filter_loader, test_loader) for plugin in loader.all()
+    }
+    assert {"ansible.builtin.regex_replace", "ansible.builtin.match"} <= names
+    assert action_loader.get("template", class_only=True) is not None
+    assert set(sys.modules) == before
+
+
+def test_sources_of_mitogen_keep_their_comments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lean.mitogen.minify, "minimize_source", None)
+    lean.send_sources_as_they_are()
+    assert lean.mitogen.minify.minimize_source(b"a = 1  # \xc3\xa4") == "a = 1  # \u00e4"
 
 
 def test_ssh_args_decide_how_soon_a_lost_connection_is_noticed(
