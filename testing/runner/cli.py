@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import bootstrap
 
 from testing.runner import attestation, goldens, tiers, worktree
-from testing.runner.execution import Executor, say
+from testing.runner.execution import Executor, Room, say
 from testing.runner.outcome import Failure, Outcome, chosen, summary
 from testing.runner.preparation import Preparation
 from testing.runner.selection import report, select
@@ -166,6 +166,8 @@ def _run_lanes(
     With --exit-first a failure ends what runs in the other lane, hosts on their way included.
     """
     lanes = tiers.lanes(chosen)
+    rooms: list[Room] = []
+    under_way = len(lanes)
 
     def one(tier: str, words: str, niceness: int) -> tuple[str, list[Outcome], float]:
         failures = preparation.wait_for(tier)
@@ -175,8 +177,10 @@ def _run_lanes(
         elif failures:
             found = [Outcome(tier, "set-up", failures=failures)]
         else:
-            jobs = tiers.jobs(tier, options.jobs, is_alone=len(lanes) == 1)
-            found = _run_tier(executor, (tier, words), options, only.get(tier), jobs, niceness)
+            rooms.append(tiers.room(tier, options.jobs))
+            if under_way == 1:
+                rooms[-1].widen()
+            found = _run_tier(executor, (tier, words), options, only.get(tier), rooms[-1], niceness)
         return tier, found, time.monotonic() - began
 
     def run(lane: tiers.Lane) -> list[tuple[str, list[Outcome], float]]:
@@ -187,6 +191,10 @@ def _run_lanes(
             if options.exit_first and any(outcome.failed for outcome in done[-1][1]):
                 executor.stop("a test failed")
                 break
+        nonlocal under_way
+        under_way -= 1
+        for room in rooms:
+            room.widen()
         return done
 
     with ThreadPoolExecutor(max_workers=len(lanes)) as pool:
@@ -207,7 +215,7 @@ def _run_tier(
     chosen_tier: tuple[str, str],
     options: argparse.Namespace,
     only: Sequence[str] | None,
-    jobs: int,
+    room: Room,
     niceness: int,
 ) -> list[Outcome]:
     tier, words = chosen_tier
@@ -226,7 +234,7 @@ def _run_tier(
     if options.exit_first:
         steps = [step.ending_at_first_failure() for step in steps]
     steps = [replace(step, niceness=niceness) for step in steps]
-    outcomes = executor.run_all(steps, jobs, first_only=options.exit_first)
+    outcomes = executor.run_all(steps, room, first_only=options.exit_first)
     return chosen(outcomes) if chooses else outcomes
 
 

@@ -81,6 +81,28 @@ def batches(steps: Sequence[Step]) -> list[list[int]]:
     return found
 
 
+class Room:
+    """How many steps of a tier run at a time: `jobs`, and `alone` once no other lane runs."""
+
+    def __init__(self, jobs: int, *, alone: int = 0) -> None:
+        self.jobs = jobs
+        self.most = max(jobs, alone)
+        self._free = threading.Semaphore(jobs)
+        self._further = self.most - jobs
+
+    def widen(self) -> None:
+        """Let as many steps run as a tier alone may have."""
+        further, self._further = self._further, 0
+        if further:
+            self._free.release(further)
+
+    def __enter__(self) -> None:
+        self._free.acquire()
+
+    def __exit__(self, *_error: object) -> None:
+        self._free.release()
+
+
 class Executor:
     """Runs steps, several at a time, and ends all of them together."""
 
@@ -89,8 +111,8 @@ class Executor:
         self.lock = threading.Lock()
         self.stopping = False
 
-    def run_all(self, steps: Sequence[Step], jobs: int, *, first_only: bool) -> list[Outcome]:
-        """Run steps in their order, `jobs` at a time; with `first_only` none after a failure.
+    def run_all(self, steps: Sequence[Step], room: Room, *, first_only: bool) -> list[Outcome]:
+        """Run steps in their order, as there is room; with `first_only` none after a failure.
 
         A step that is `alone` runs with no other.
 
@@ -100,14 +122,15 @@ class Executor:
         failed = threading.Event()
 
         def one(number: int) -> None:
-            if self.stopping or (first_only and failed.is_set()):
-                return
-            outcomes[number] = self.run(steps[number])
-            if outcomes[number].failed:
-                failed.set()
+            with room:
+                if self.stopping or (first_only and failed.is_set()):
+                    return
+                outcomes[number] = self.run(steps[number])
+                if outcomes[number].failed:
+                    failed.set()
 
         for batch in batches(steps):
-            with ThreadPoolExecutor(max_workers=jobs) as pool:
+            with ThreadPoolExecutor(max_workers=room.most) as pool:
                 futures = [pool.submit(one, number) for number in batch]
                 try:
                     wait(futures)

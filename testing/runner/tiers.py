@@ -26,7 +26,7 @@ from bootstrap import ROOT
 
 from testing.runner import goldens, site, worktree
 from testing.runner.commands import PROCESSORS, pytest, python, tool
-from testing.runner.execution import Step
+from testing.runner.execution import Room, Step
 from testing.runner.hosts import cluster_environment, host_tests
 
 if TYPE_CHECKING:
@@ -152,10 +152,14 @@ def set_up(tier: str, only: Only = None) -> None:
     if tier != "integration":
         return
     path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"
-    for package, program, tests, reason in PACKAGES:
-        is_needed = not only or any(name.startswith(tests) for name in only)
-        if is_needed and shutil.which(program, path=path) is None:
-            bootstrap.ensure_debian_packages([package], reason)
+    missing = {
+        package: reason
+        for package, program, tests, reason in PACKAGES
+        if (not only or any(name.startswith(tests) for name in only))
+        and shutil.which(program, path=path) is None
+    }
+    if missing:
+        bootstrap.ensure_debian_packages(list(missing), ", ".join(dict.fromkeys(missing.values())))
 
 
 # roles
@@ -322,17 +326,17 @@ BEHIND: Final = 5
 """Nice value of the steps behind the first lane: a third of the weight of those in it."""
 
 
-def jobs(tier: str, asked: int | None, *, is_alone: bool) -> int:
+def room(tier: str, asked: int | None) -> Room:
     """Return how many steps of a tier run at a time; `asked` is the number that a person gave.
 
     Containers of roles do not have the nice value of their step, so beside the cluster one
     processor is left to it: its tests measure how long people wait.
     """
     if tier not in PARALLEL:
-        return 1
-    if tier == "roles" and not is_alone:
-        return asked or max(1, PROCESSORS - 1)
-    return asked or PARALLEL[tier]
+        return Room(1)
+    if tier == "roles":
+        return Room(asked or max(1, PROCESSORS - 1), alone=asked or PARALLEL[tier])
+    return Room(asked or PARALLEL[tier])
 
 
 COUNTED_BY_PYTEST: Final = frozenset({"unit", "integration", "deploys", "e2e", "faults", "rolls"})

@@ -37,12 +37,20 @@ def test_tests_on_the_cluster_run_beside_all_that_needs_none() -> None:
     ]
 
 
-def test_roles_beside_the_cluster_leave_it_a_processor() -> None:
-    assert tiers.jobs("roles", None, is_alone=True) == tiers.PROCESSORS + 1
-    assert tiers.jobs("roles", None, is_alone=False) == max(1, tiers.PROCESSORS - 1)
-    assert tiers.jobs("e2e", None, is_alone=False) == tiers.PROCESSORS + 1
-    assert tiers.jobs("roles", 9, is_alone=False) == 9
-    assert tiers.jobs("faults", 9, is_alone=False) == 1
+@pytest.mark.parametrize(
+    ("tier", "asked", "jobs", "alone"),
+    [
+        ("roles", None, max(1, tiers.PROCESSORS - 1), tiers.PROCESSORS + 1),
+        ("roles", 9, 9, 9),
+        ("e2e", None, tiers.PROCESSORS + 1, tiers.PROCESSORS + 1),
+        ("faults", 9, 1, 1),
+    ],
+)
+def test_roles_beside_the_cluster_leave_it_a_processor(
+    tier: str, asked: int | None, jobs: int, alone: int
+) -> None:
+    room = tiers.room(tier, asked)
+    assert (room.jobs, room.most) == (jobs, alone)
 
 
 @pytest.mark.parametrize(

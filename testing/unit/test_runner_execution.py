@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from testing.runner import execution, preparation, tiers
-from testing.runner.execution import Executor, Step
+from testing.runner.execution import Executor, Room, Step
 from testing.runner.preparation import Preparation
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def shell(name: str, script: str, **options: object) -> Step:
 
 def test_output_goes_to_the_log_and_steps_keep_their_order(logs: Path) -> None:
     steps = [shell("slow", "sleep 0.2; echo one"), shell("quick", "echo two; exit 3")]
-    outcomes = Executor().run_all(steps, 2, first_only=False)
+    outcomes = Executor().run_all(steps, Room(2), first_only=False)
     assert [(o.name, o.passed, o.failed) for o in outcomes] == [("slow", 1, 0), ("quick", 0, 1)]
     assert (logs / "lint-slow.log").read_text() == "one\n"
     assert outcomes[1].failures[0].text == "two"
@@ -47,14 +48,35 @@ def test_output_goes_to_the_log_and_steps_keep_their_order(logs: Path) -> None:
 
 def test_after_the_first_failure_nothing_starts_if_so_asked(tmp_path: Path) -> None:
     steps = [shell("bad", "false"), shell("never", f"touch {tmp_path}/ran")]
-    assert len(Executor().run_all(steps, 1, first_only=True)) == 1
+    assert len(Executor().run_all(steps, Room(1), first_only=True)) == 1
     assert not (tmp_path / "ran").exists()
+
+
+def test_there_is_more_room_when_no_other_lane_runs(tmp_path: Path) -> None:
+    # Each waits for the other.
+    other = "touch $0; while [ ! -e $1 ]; do sleep 0.05; done"
+    first, second = tmp_path / "first", tmp_path / "second"
+    steps = [
+        Step("lint", "first", ["sh", "-c", other, str(first), str(second)]),
+        Step("lint", "second", ["sh", "-c", other, str(second), str(first)]),
+    ]
+    room = Room(1, alone=2)
+    with ThreadPoolExecutor() as pool:
+        ran = pool.submit(Executor().run_all, steps, room, first_only=False)
+        while not first.exists():
+            time.sleep(0.05)
+        assert not second.exists()
+        room.widen()
+        room.widen()
+        assert [outcome.passed for outcome in ran.result(timeout=30)] == [1, 1]
 
 
 def test_a_step_behind_others_has_the_nice_value_for_all_that_it_starts(logs: Path) -> None:
     # It is set once the step has started.
     script = "sleep 0.3; sh -c 'nice; cat /proc/self/autogroup 2>&1'"
-    (outcome,) = Executor().run_all([shell("behind", script, niceness=5)], 1, first_only=False)
+    (outcome,) = Executor().run_all(
+        [shell("behind", script, niceness=5)], Room(1), first_only=False
+    )
     value, group = (logs / "lint-behind.log").read_text().splitlines()
     assert outcome.passed == 1
     assert value == "5"
@@ -62,12 +84,16 @@ def test_a_step_behind_others_has_the_nice_value_for_all_that_it_starts(logs: Pa
 
 
 def test_a_step_that_is_skipped_says_why() -> None:
-    (outcome,) = Executor().run_all([shell("x", "true", skip="nothing to do")], 1, first_only=False)
+    (outcome,) = Executor().run_all(
+        [shell("x", "true", skip="nothing to do")], Room(1), first_only=False
+    )
     assert (outcome.passed, outcome.failed, outcome.skipped) == (0, 0, [("x", "nothing to do")])
 
 
 def test_a_missing_tool_is_a_failure_and_no_traceback() -> None:
-    (outcome,) = Executor().run_all([Step("lint", "x", ["/no-such-tool"])], 1, first_only=False)
+    (outcome,) = Executor().run_all(
+        [Step("lint", "x", ["/no-such-tool"])], Room(1), first_only=False
+    )
     assert outcome.failures[0].text == "/no-such-tool: No such file or directory"
 
 
@@ -263,6 +289,6 @@ sys.exit(cli.main(["lint"]))
 def test_phases_of_a_scenario_are_timed(logs: Path) -> None:
     line = "INFO     default ➜ {}: Executing"
     step = shell("web", f"echo '{line.format('create')}'; echo '{line.format('converge')}'")
-    (outcome,) = Executor().run_all([step], 1, first_only=False)
+    (outcome,) = Executor().run_all([step], Room(1), first_only=False)
     assert [name for name, _ in outcome.parts] == ["web: create", "web: converge"]
     assert logs.exists()
