@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import bootstrap
@@ -111,14 +112,21 @@ def command_build(arguments: argparse.Namespace) -> int:
     known = settings.load()
     present = life.containers(known) if known is not None else {}
     settings.ensure(running="running" in present.values())
-    release.ensure()
-    if arguments.tests:
-        release.older_clients()
-        images.ensure_client()
-        images.ensure_blank()
-        if shutil.which("chromium") is None:
-            bootstrap.ensure_debian_packages(["chromium"], "testing pages in a browser")
+    # What the others are made in, so that they do not make it twice.
+    images.ensure_builder()
+    makers = [release.ensure, *([_ensure_for_tests] if arguments.tests else [])]
+    with ThreadPoolExecutor() as pool:
+        for made in [pool.submit(make) for make in makers]:
+            made.result()
     return 0
+
+
+def _ensure_for_tests() -> None:
+    release.older_clients()
+    images.ensure_client()
+    images.ensure_blank()
+    if shutil.which("chromium") is None:
+        bootstrap.ensure_debian_packages(["chromium"], "testing pages in a browser")
 
 
 def command_down(arguments: argparse.Namespace) -> int:

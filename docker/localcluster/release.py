@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,7 +48,20 @@ def ensure() -> Release:
     """Return the release of this checkout's content, building the missing parts."""
     folder = CACHE / "release"
     folder.mkdir(parents=True, exist_ok=True)
-    versitygw = _versitygw(folder)
+    # Both parts are built in it.
+    images.ensure_builder()
+    # One compiles for minutes, the other mostly waits for downloads.
+    with ThreadPoolExecutor() as pool:
+        compiled = pool.submit(_versitygw, folder)
+        version, archive = _archive(folder)
+        versitygw = compiled.result()
+    built = Release(version, archive, versitygw)
+    remember(built)
+    return built
+
+
+def _archive(folder: Path) -> tuple[str, Path]:
+    """Return the version of this checkout's content, and the archive of that name."""
     wheels = _wheels(folder)
     # Units point at their runbooks; the other pages are not for hosts.
     sources = [ROOT / name for name in ("hgfleet", "hgext", "docs/runbooks", "pyproject.toml")]
@@ -58,9 +72,7 @@ def ensure() -> Release:
         mounts = [(wheels, "/wheels"), *((s, f"/src/{s.name}") for s in sources)]
         with Step("release", f"assembling {version} (about 30 s)"):
             _build("assemble.sh", mounts, {"VERSION": version}, "release.tar.gz", archive)
-    built = Release(version, archive, versitygw)
-    remember(built)
-    return built
+    return version, archive
 
 
 def remember(built: Release) -> None:
