@@ -1,13 +1,15 @@
-"""Which hosts send their journals where, and how much disk they take there."""
+"""Which metrics are kept; which hosts send their journals where, and how much disk they take."""
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any
 
 import pytest
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
+from bootstrap import ROOT
 
 from testing.unit import role_variables
 from testing.unit.role_variables import of_role, value
@@ -95,3 +97,29 @@ def test_right_values_are_taken() -> None:
 )
 def test_a_wrong_value_is_named(host: str, given: dict[str, Any], sentence: str) -> None:
     assert sentence in refused(templar("monitoring", host, 19532, **given))
+
+
+def metrics_that_are_read() -> set[str]:
+    """Return the names of all metrics of other programs in rules and dashboards."""
+    files = (ROOT / "ansible/roles/monitoring/files").rglob("*.yml")
+    texts = [file.read_text(encoding="utf-8") for file in files]
+    return {
+        name
+        for text in texts
+        for name in re.findall(r"\b(?:node|prometheus|alertmanager)_\w+", text)
+    }
+
+
+def test_every_metric_that_a_rule_or_dashboard_reads_is_kept() -> None:
+    found = templar("monitoring", "monitor1")
+    dropped, kept = (
+        value(found, name).replace(" ", "") for name in ("_monitoring_dropped", "_monitoring_kept")
+    )
+    read = metrics_that_are_read()
+    of_hosts = {name for name in read if name.startswith("node_")}
+    assert len(of_hosts) > 10
+    assert [name for name in of_hosts if re.fullmatch(dropped, name)] == []
+    assert re.fullmatch(dropped, "node_network_receive_fifo_total")
+    own = read - of_hosts
+    assert {"prometheus_tsdb_head_series", "alertmanager_notifications_failed_total"} <= own
+    assert [name for name in own if not re.fullmatch(kept, name)] == []
