@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from testing.e2e.cluster import Cluster
     from testing.e2e.host import Host
-    from testing.e2e.people import Person
+    from testing.e2e.people import Clone, Person
 
 HGFLEET = "/opt/hgfleet/current/bin/hgfleet"
 AS_HG = "runuser -u hg -- env HGRCPATH=/etc/hgfleet/hgrc HGFLEET_USER=operator:test"
@@ -30,10 +30,12 @@ def host(cluster: Cluster) -> Host:
 
 
 @pytest.fixture
-def old(host: Host, bob: Person) -> Iterator[str]:
-    """A repository of bob's with some history, in an old format."""
+def old(host: Host, bob: Person, tmp_path: Path) -> Iterator[str]:
+    """A repository of bob's in an old format, with history for an upgrade of some seconds."""
     path = f"people/bob/t{uuid.uuid4().hex[:12]}"
-    bob.ssh("repo", "fork", "hgfleet", path).ok()
+    bob.ssh("repo", "create", path).ok()
+    history = bob.clone(bob.ssh_url("hgfleet"), tmp_path / "history", "--noupdate")
+    history.hg("push", "--rev", "limit(all(), 300)", bob.ssh_url(path)).ok()
     host.shell(
         f"umask 027; {AS_HG} /opt/hgfleet/current/bin/hg -R /srv/hg/repos/{path} debugupgraderepo"
         f" --run --no-backup --quiet {ZLIB}"
@@ -71,10 +73,11 @@ def test_nobody_notices_an_upgrade(
     show = ["systemctl", "show", "--property=MainPID", "hgfleet-web.service"]
     workers = host.run(*show).ok().stdout
     stop, problems, pushed = threading.Event(), list[str](), list[str]()
+    clones: list[Clone] = []
 
     def clone(number: int) -> None:
-        made = alice.clone(cluster.url(old), tmp_path / f"clone-{number}", "--noupdate")
-        made.hg("verify", "--quiet").ok()
+        target = tmp_path / f"clone-{number}"
+        clones.append(alice.clone(cluster.url(old), target, "--noupdate"))
 
     def push(number: int) -> None:
         node = work.commit("pushed.txt", uuid.uuid4().bytes, f"push {number}")
@@ -92,6 +95,8 @@ def test_nobody_notices_an_upgrade(
             thread.join()
 
     assert problems == []
+    # It was under way at the exchange of the stores. To verify all is more work than the rest.
+    clones[-1].hg("verify", "--quiet").ok()
     assert f"{old}: upgraded in" in said
     assert "zlib generaldelta -> zstd generaldelta sparse" in said
     assert cluster.remote_heads(old) == work.heads()
