@@ -19,7 +19,7 @@ import bootstrap
 from testing.runner.outcome import Failure, Outcome, duration, of_command, of_junit, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 SECONDS_BETWEEN_SIGNS_OF_LIFE: Final = 15.0
 SECONDS_TO_END: Final = 20.0
@@ -121,8 +121,10 @@ class Executor:
         outcomes: dict[int, Outcome] = {}
         failed = threading.Event()
 
-        def one(number: int) -> None:
+        def one(waiting: Iterator[int]) -> None:
+            # The next one is chosen when there is room: those that wait for it have no order.
             with room:
+                number = next(waiting)
                 if self.stopping or (first_only and failed.is_set()):
                     return
                 outcomes[number] = self.run(steps[number])
@@ -131,7 +133,8 @@ class Executor:
 
         for batch in batches(steps):
             with ThreadPoolExecutor(max_workers=room.most) as pool:
-                futures = [pool.submit(one, number) for number in batch]
+                waiting = iter(batch)
+                futures = [pool.submit(one, waiting) for _ in batch]
                 try:
                     wait(futures)
                 except KeyboardInterrupt:

@@ -71,6 +71,13 @@ def test_there_is_more_room_when_no_other_lane_runs(tmp_path: Path) -> None:
         assert [outcome.passed for outcome in ran.result(timeout=30)] == [1, 1]
 
 
+def test_steps_that_wait_for_room_begin_in_their_order(tmp_path: Path) -> None:
+    names = ["one", "two", "three", "four", "five"]
+    steps = [shell(name, f"echo {name} >> {tmp_path}/began") for name in names]
+    Executor().run_all(steps, Room(1, alone=3), first_only=False)
+    assert (tmp_path / "began").read_text().split() == names
+
+
 def test_a_step_behind_others_has_the_nice_value_for_all_that_it_starts(logs: Path) -> None:
     # It is set once the step has started.
     script = "sleep 0.3; sh -c 'nice; cat /proc/self/autogroup 2>&1'"
