@@ -166,8 +166,14 @@ def _run_lanes(
     With --exit-first a failure ends what runs in the other lane, hosts on their way included.
     """
     lanes = tiers.lanes(chosen)
-    rooms: list[Room] = []
-    under_way = len(lanes)
+    rooms = {tier: tiers.room(tier, options.jobs) for tier, _ in chosen}
+
+    def widen() -> None:
+        for room in rooms.values():
+            room.widen()
+
+    if len(lanes) == 1:
+        widen()
 
     def one(tier: str, words: str, niceness: int) -> tuple[str, list[Outcome], float]:
         failures = preparation.wait_for(tier)
@@ -177,10 +183,8 @@ def _run_lanes(
         elif failures:
             found = [Outcome(tier, "set-up", failures=failures)]
         else:
-            rooms.append(tiers.room(tier, options.jobs))
-            if under_way == 1:
-                rooms[-1].widen()
-            found = _run_tier(executor, (tier, words), options, only.get(tier), rooms[-1], niceness)
+            room = rooms[tier]
+            found = _run_tier(executor, (tier, words), options, only.get(tier), room, niceness)
         return tier, found, time.monotonic() - began
 
     def run(lane: tiers.Lane) -> list[tuple[str, list[Outcome], float]]:
@@ -191,10 +195,7 @@ def _run_lanes(
             if options.exit_first and any(outcome.failed for outcome in done[-1][1]):
                 executor.stop("a test failed")
                 break
-        nonlocal under_way
-        under_way -= 1
-        for room in rooms:
-            room.widen()
+        widen()
         return done
 
     with ThreadPoolExecutor(max_workers=len(lanes)) as pool:

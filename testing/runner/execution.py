@@ -88,11 +88,10 @@ class Room:
         self.jobs = jobs
         self.most = max(jobs, alone)
         self._free = threading.Semaphore(jobs)
-        self._further = self.most - jobs
 
     def widen(self) -> None:
         """Let as many steps run as a tier alone may have."""
-        further, self._further = self._further, 0
+        further, self.jobs = self.most - self.jobs, self.most
         if further:
             self._free.release(further)
 

@@ -10,11 +10,12 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from testing.runner import execution, preparation, tiers
+from testing.runner import cli, execution, preparation, tiers
 from testing.runner.execution import Executor, Room, Step
 from testing.runner.preparation import Preparation
 
@@ -52,23 +53,47 @@ def test_after_the_first_failure_nothing_starts_if_so_asked(tmp_path: Path) -> N
     assert not (tmp_path / "ran").exists()
 
 
-def test_there_is_more_room_when_no_other_lane_runs(tmp_path: Path) -> None:
+def test_there_is_more_room_when_no_other_lane_runs(tmp_path: Path, wait_for: WaitFor) -> None:
     # Each waits for the other.
-    other = "touch $0; while [ ! -e $1 ]; do sleep 0.05; done"
+    script = "touch $0; while [ ! -e $1 ]; do sleep 0.05; done"
+    other = ["timeout", "20", "sh", "-c", script]
     first, second = tmp_path / "first", tmp_path / "second"
     steps = [
-        Step("lint", "first", ["sh", "-c", other, str(first), str(second)]),
-        Step("lint", "second", ["sh", "-c", other, str(second), str(first)]),
+        Step("lint", "first", [*other, str(first), str(second)]),
+        Step("lint", "second", [*other, str(second), str(first)]),
     ]
     room = Room(1, alone=2)
     with ThreadPoolExecutor() as pool:
         ran = pool.submit(Executor().run_all, steps, room, first_only=False)
-        while not first.exists():
-            time.sleep(0.05)
+        wait_for("the first step begins", first.exists)
         assert not second.exists()
         room.widen()
         room.widen()
-        assert [outcome.passed for outcome in ran.result(timeout=30)] == [1, 1]
+        assert [outcome.passed for outcome in ran.result()] == [1, 1]
+    assert room.jobs == room.most == 2
+
+
+def test_roles_get_the_room_of_the_cluster_once_its_tests_have_ended(
+    monkeypatch: pytest.MonkeyPatch, wait_for: WaitFor
+) -> None:
+    looked = threading.Event()
+    beside: list[int] = []
+
+    def run_tier(_executor: object, tier: tuple[str, str], *given: Any) -> list[object]:
+        (room,) = (one for one in given if isinstance(one, Room))
+        if tier[0] == "e2e":
+            assert looked.wait(30)
+        else:
+            beside.append(room.jobs)
+            looked.set()
+            wait_for("the room is that of a tier alone", lambda: room.jobs == room.most)
+        return []
+
+    monkeypatch.setattr(cli, "_run_tier", run_tier)
+    ready = SimpleNamespace(wait_for=lambda _tier: [])
+    options, chosen = cli.parse(["e2e", "roles"])
+    cli._run_lanes(Executor(), ready, chosen, options, {})
+    assert beside == [max(1, tiers.PROCESSORS - 1)]
 
 
 def test_steps_that_wait_for_room_begin_in_their_order(tmp_path: Path) -> None:
