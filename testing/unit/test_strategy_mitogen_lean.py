@@ -3,12 +3,14 @@ from __future__ import annotations
 import marshal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import ansible
 import jinja2
 import pytest
 from ansible.parsing.dataloader import DataLoader
+from ansible.plugins import strategy
 from ansible.plugins.loader import (
     action_loader,
     filter_loader,
@@ -171,6 +173,33 @@ def test_sources_of_mitogen_keep_their_comments(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(lean.mitogen.minify, "minimize_source", None)
     lean.send_sources_as_they_are()
     assert lean.mitogen.minify.minimize_source(b"a = 1  # \xc3\xa4") == "a = 1  # \u00e4"
+
+
+def test_no_collection_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    planner = lean.ansible_mitogen.planner
+    monkeypatch.setattr(planner, "_load_collections", planner._load_collections)
+    monkeypatch.setattr(planner.ansible.collections.list, "list_collection_dirs", None)
+    lean.look_for_no_collections()
+    invocation = SimpleNamespace(_extra_sys_paths=set())
+    planner._load_collections(invocation)
+    assert invocation._extra_sys_paths == set()
+
+
+def test_the_controller_sleeps_longer_while_a_task_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(lean.constants, "DEFAULT_INTERNAL_POLL_INTERVAL", 0.001)
+    monkeypatch.setattr(strategy.time, "sleep", slept.append)
+    lean.ask_less_often()
+    manager = SimpleNamespace(_terminated=False, has_dead_workers=bool)
+    running = SimpleNamespace(_pending_results=1, _tqm=manager)
+
+    def ended(_iterator: object) -> list[object]:
+        running._pending_results = 0 if slept else 1
+        return []
+
+    running._process_pending_results = ended
+    strategy.StrategyBase._wait_on_pending_results(running, None)
+    assert slept == [0.01]
 
 
 def test_ssh_args_decide_how_soon_a_lost_connection_is_noticed(

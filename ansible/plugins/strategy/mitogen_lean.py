@@ -183,6 +183,11 @@ def send_sources_as_they_are() -> None:
     mitogen.minify.minimize_source = to_text
 
 
+def ask_less_often() -> None:
+    """Let the controller sleep for 10 ms, not 1 ms, between looks at whether a task has ended."""
+    constants.DEFAULT_INTERNAL_POLL_INTERVAL = 0.01
+
+
 def leave_keepalive_to_ssh_args() -> None:
     """Give ssh no option of Mitogen's that comes before the same one in ssh_args."""
     mitogen.ssh.Options.__init__ = functools.partialmethod(
@@ -198,8 +203,7 @@ def change_ansible() -> None:
     collect_no_garbage_in_workers()
     look_for_no_collections()
     send_sources_as_they_are()
-    # Seconds.
-    constants.DEFAULT_INTERNAL_POLL_INTERVAL = 0.01
+    ask_less_often()
     ansible_mitogen.affinity.policy = ansible_mitogen.affinity.Policy()
     leave_keepalive_to_ssh_args()
 
