@@ -63,6 +63,47 @@ def test_an_old_python_can_at_least_read_the_refusal(name: str) -> None:
     ast.parse((bootstrap.ROOT / name).read_text(), feature_version=(3, 7))
 
 
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine whose distribution brings no Python."""
+    monkeypatch.setattr(bootstrap, "DISTRIBUTION_PYTHON", str(tmp_path / "python3"))
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_the_python_of_the_distribution_comes_first_if_it_can_make_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fits: bool
+) -> None:
+    python = tmp_path / "python3"
+    monkeypatch.setattr(bootstrap, "DISTRIBUTION_PYTHON", str(python))
+    python.write_text(f"#!/bin/sh\n[ $1 = -c ] && exit {0 if fits else 1}\n")
+    python.chmod(0o755)
+
+    assert (bootstrap.find_python() == str(python)) is fits
+
+
+@pytest.mark.parametrize(
+    ("change", "fits"),
+    [
+        ("pass", True),
+        ("sys.version_info = (3, 14, 0)", False),
+        ("sys.version_info = (3, 10, 13)", False),
+        ("sysconfig.get_path = lambda _: '/no/headers'", False),
+        ("sys.modules['ensurepip'] = None", False),
+    ],
+)
+def test_a_python_without_a_part_that_the_environment_needs_does_not_fit(
+    tmp_path: Path, change: str, fits: bool
+) -> None:
+    (tmp_path / "Python.h").touch()
+    headers = f"sysconfig.get_path = lambda _: {str(tmp_path)!r}"
+    script = f"import sys, sysconfig\n{headers}\n{change}\n{bootstrap.FITS}"
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+
+    assert (done.returncode == 0) is fits, done.stderr
+
+
+@pytest.mark.usefixtures("bare")
 def test_a_python_that_is_too_new_is_exchanged_for_one_that_fits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -72,6 +113,7 @@ def test_a_python_that_is_too_new_is_exchanged_for_one_that_fits(
     assert bootstrap.find_python() == "/usr/bin/python3.12"
 
 
+@pytest.mark.usefixtures("bare")
 def test_no_python_that_fits_is_an_error_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 99, 0))
     monkeypatch.setattr(shutil, "which", lambda _: None)
