@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -73,10 +74,20 @@ def scene(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             host.systemctl("start", unit).ok()
     with_push_logs(cluster, tmp_path_factory.mktemp("pushes"))
     for place, unit in AGAIN:
-        host_of(cluster, place).systemctl("start", unit)
+        host = host_of(cluster, place)
+        # A run that is under way already may have met the state of a test before.
+        wait_until(f"{unit} ends well", partial(ends_well, host, unit), SECONDS, 1)
     monitor, broker = cluster.first("monitoring"), cluster.first("broker")
     with small_disk(broker), watch(monitor, history_of_disk(monitor, broker)) as watching:
         yield Scene(cluster, watching)
+
+
+def ends_well(host: Host, unit: str) -> bool:
+    """Run a job to its end; an error has what it said."""
+    done = host.systemctl("start", unit)
+    said = ("journalctl", f"--unit={unit}", "--lines=12", "--output=cat")
+    assert done.code == 0, f"{host.name}: {host.run(*said).stdout}"
+    return True
 
 
 def with_push_logs(cluster: Cluster, folder: Path) -> None:
