@@ -132,6 +132,7 @@ def client_host(cluster: Cluster, worker_id: str) -> Iterator[Host]:
     container = f"{cluster.env['HGFLEET_CLUSTER_NAME']}-client-{worker_id}"
     run(["docker", "rm", "--force", container])
     words = ["docker", "run", "--detach", "--rm", "--init", "--hostname=client"]
+    words += ["--tmpfs=/tmp:exec"]  # clones have thousands of files
     words += [f"--name={container}", f"--network={cluster.env['HGFLEET_CLUSTER_NAME']}"]
     words += [f"--volume={release.older_clients()}:/opt/hg:ro", *client_volumes(cluster)]
     run([*words, images.ensure_client(), "sleep", "infinity"]).ok()

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from testing.e2e.host import Host
 
 REPOSITORY: Final = "hgfleet"
-HALF_WAY: Final = "40"
-"""A revision of this project's own history, which is imported into the cluster."""
 
 _EVOLVE: Final = "/opt/hg/evolve/hgext3rd"
 PROGRAMS: Final = {
@@ -44,6 +42,14 @@ def _links(cluster: Cluster) -> None:
     cluster.wait_for_bundles(REPOSITORY)
     said = cluster.first("bundles").run("hgfleet", "bundles", "status", REPOSITORY).ok().stdout
     assert "pull" in said
+
+
+@pytest.fixture(scope="module")
+def half_way(cluster: Cluster) -> str:
+    """The revision in the middle of this project's own history, which the cluster has imported."""
+    hg = "runuser -u hg -- /opt/hgfleet/current/bin/hg"
+    told = cluster.first("ssh").shell(f"{hg} -R /srv/hg/repos/{REPOSITORY} id -n -r tip")
+    return str(int(told) // 2)
 
 
 @pytest.fixture(params=["https", "ssh"])
@@ -69,12 +75,12 @@ def changesets(client: Client, clone: str) -> set[str]:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_incoming_and_pulls_bring_the_same_changesets(
-    cluster: Cluster, client_host: Host, source: str, place: str, program: str
+    cluster: Cluster, client_host: Host, source: str, half_way: str, place: str, program: str
 ) -> None:
     client = Client(client_host, "", PROGRAMS[program])
     every = set(cluster.remote_heads(REPOSITORY))
 
-    client.hg("clone", "--noupdate", "-r", HALF_WAY, source, f"{place}/half").ok()
+    client.hg("clone", "--noupdate", "-r", half_way, source, f"{place}/half").ok()
     half = changesets(client, f"{place}/half")
     client_host.shell(f"cp -a {place}/half {place}/by-bundle")
 
@@ -112,7 +118,7 @@ def test_a_pull_into_an_empty_repository_and_after_a_clone_bundle_is_whole(
 
 
 def test_git_clones_and_fetches_through_cinnabar(
-    cluster: Cluster, client_host: Host, source: str, place: str
+    cluster: Cluster, client_host: Host, source: str, half_way: str, place: str
 ) -> None:
     ssh = (
         "ssh -F none -i /client/HGFLEET_KEYS/alice -o IdentitiesOnly=yes -o BatchMode=yes"
@@ -123,7 +129,7 @@ def test_git_clones_and_fetches_through_cinnabar(
         f"git -c http.sslCAInfo=/client/HGFLEET_CA_CERT -C {place}/clone"
     )
     hg = Client(client_host, "", PROGRAMS["Debian's"])
-    hg.hg("clone", "--noupdate", "-r", HALF_WAY, source, f"{place}/half").ok()
+    hg.hg("clone", "--noupdate", "-r", half_way, source, f"{place}/half").ok()
     half = hg.hg("-R", f"{place}/half", "log", "-r", "tip", "-T", "{node}").ok().stdout
 
     client_host.shell(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import bootstrap
 
-from testing.runner import attestation, goldens, tiers, worktree
+from testing.runner import attestation, goldens, scratch, tiers, worktree
 from testing.runner.execution import Executor, Room, say
 from testing.runner.outcome import Failure, Outcome, chosen, summary
 from testing.runner.preparation import Preparation
@@ -110,7 +110,11 @@ def main(arguments: Sequence[str]) -> int:
     """Run the chosen tiers; see EXAMPLES for the exit code."""
     options, chosen = parse(arguments)
     signal.signal(signal.SIGTERM, _as_ctrl_c)
-    executor = Executor()
+    with scratch.folder() as environment:
+        return _run(Executor(environment), options, chosen)
+
+
+def _run(executor: Executor, options: argparse.Namespace, chosen: list[tuple[str, str]]) -> int:
     outcomes: list[Outcome] = []
     walls: dict[str, float] = {}
     full = options.changed is None and attestation.is_full(chosen, DEFAULT)

@@ -103,9 +103,13 @@ class Room:
 
 
 class Executor:
-    """Runs steps, several at a time, and ends all of them together."""
+    """Runs steps, several at a time, and ends all of them together.
 
-    def __init__(self) -> None:
+    All of them have the variables of `environment` besides the controller's and their own.
+    """
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        self.environment = environment or {}
         self.running: dict[subprocess.Popen[str], Step] = {}
         self.lock = threading.Lock()
         self.stopping = False
@@ -171,6 +175,10 @@ class Executor:
             say(step.tier, f"{step.name}: {_verdict(outcome)} in {duration(outcome.seconds)}")
         return outcome
 
+    def _environment(self, step: Step) -> dict[str, str]:
+        controller = bootstrap.controller_environment()
+        return {**controller, "PYTHONUNBUFFERED": "1", **self.environment, **step.env}
+
     def _watch(self, step: Step, began: float) -> tuple[int, list[str], _Watcher]:
         lines: list[str] = []
         watcher = _Watcher(step, began)
@@ -182,7 +190,7 @@ class Executor:
                 process = subprocess.Popen(
                     list(step.command),
                     cwd=step.cwd,
-                    env={**bootstrap.controller_environment(), "PYTHONUNBUFFERED": "1", **step.env},
+                    env=self._environment(step),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
@@ -241,7 +249,7 @@ class Executor:
                 subprocess.run(
                     list(step.undo),
                     cwd=step.cwd,
-                    env={**bootstrap.controller_environment(), **step.env},
+                    env=self._environment(step),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,

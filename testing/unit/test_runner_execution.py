@@ -115,6 +115,15 @@ def test_a_step_behind_others_has_the_nice_value_for_all_that_it_starts(logs: Pa
     assert group.endswith(" nice 5") or "No such file" in group
 
 
+def test_a_step_has_the_variables_of_the_run_and_its_own(logs: Path) -> None:
+    executor = Executor({"TMPDIR": "/dev/shm/hg1", "HGFLEET_X": "of the run"})
+    step = shell("x", "echo $TMPDIR, $HGFLEET_X", env={"HGFLEET_X": "of the step"})
+
+    executor.run_all([step], Room(1), first_only=False)
+
+    assert (logs / "lint-x.log").read_text() == "/dev/shm/hg1, of the step\n"
+
+
 def test_a_step_that_is_skipped_says_why() -> None:
     (outcome,) = Executor().run_all(
         [shell("x", "true", skip="nothing to do")], Room(1), first_only=False

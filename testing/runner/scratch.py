@@ -1,0 +1,52 @@
+"""The folder for temporary files of all steps: in RAM where that has room, and gone after the run.
+
+A clone has thousands of small files that live for seconds. ext4 without a journal, which virtual
+machines for tests often have, looks at each inode that was freed lately before it hands one out.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+RAM: Final = Path("/dev/shm")
+"""POSIX shared memory of Linux: a tmpfs (shm_overview(7))."""
+NEEDED_BYTES: Final = 6 * 1024**3
+"""Files of a full run took 1 GiB (measured); RAM has to be left for the cluster as well."""
+
+
+def available_memory(meminfo: str) -> int:
+    """Return the bytes that programs can have without swapping, by the text of /proc/meminfo."""
+    values = {
+        name: rest.split() for name, _, rest in (s.partition(":") for s in meminfo.split("\n"))
+    }
+    return int(values["MemAvailable"][0]) * 1024 if "MemAvailable" in values else 0
+
+
+def has_room(place: os.statvfs_result, memory: int) -> bool:
+    """Whether files of a run fit in a file system in RAM, and programs may be run there."""
+    free = place.f_bavail * place.f_frsize
+    return min(free, memory) >= NEEDED_BYTES and not place.f_flag & os.ST_NOEXEC
+
+
+@contextmanager
+def folder(ram: Path = RAM) -> Iterator[Mapping[str, str]]:
+    """Yield the variables of the environment that name the folder.
+
+    There are none where it stays on disk, and none where a person has chosen it (TMPDIR).
+    """
+    if "TMPDIR" in os.environ or not (
+        os.access(ram, os.W_OK | os.X_OK)
+        and has_room(os.statvfs(ram), available_memory(Path("/proc/meminfo").read_text("utf-8")))
+    ):
+        yield {}
+        return
+    # A short name: the path of a Unix socket has at most 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="hg", dir=ram, ignore_cleanup_errors=True) as made:
+        yield {"TMPDIR": made}
