@@ -6,9 +6,10 @@ machines for tests often have, looks at each inode that was freed lately before 
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
-import tempfile
-from contextlib import contextmanager
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -35,7 +36,7 @@ def has_room(place: os.statvfs_result, memory: int) -> bool:
     return min(free, memory) >= NEEDED_BYTES and not place.f_flag & os.ST_NOEXEC
 
 
-@contextmanager
+@contextlib.contextmanager
 def folder(ram: Path = RAM) -> Iterator[Mapping[str, str]]:
     """Yield the variables of the environment that name the folder.
 
@@ -47,6 +48,21 @@ def folder(ram: Path = RAM) -> Iterator[Mapping[str, str]]:
     ):
         yield {}
         return
-    # A short name: the path of a Unix socket has at most 107 bytes.
-    with tempfile.TemporaryDirectory(prefix="hg", dir=ram, ignore_cleanup_errors=True) as made:
-        yield {"TMPDIR": made}
+    made = _make(ram)
+    try:
+        yield {"TMPDIR": str(made)}
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _make(ram: Path) -> Path:
+    """Make a folder for this user alone.
+
+    Its name is shorter than those of tempfile: the path of a Unix socket has at most 107 bytes.
+    """
+    for number in itertools.count():
+        made = ram / f"hg{number}"
+        with contextlib.suppress(FileExistsError):
+            made.mkdir(mode=0o700)
+            break
+    return made

@@ -44,11 +44,15 @@ def test_the_folder_is_named_to_programs_and_gone_afterwards(
     monkeypatch.setattr(scratch, "has_room", lambda *_: True)
     monkeypatch.delenv("TMPDIR", raising=False)
 
-    with scratch.folder(tmp_path) as variables:
-        (Path(variables["TMPDIR"]) / "file").touch()
-        assert [one.name for one in tmp_path.iterdir()] == [Path(variables["TMPDIR"]).name]
+    (tmp_path / "hg0").symlink_to("/nowhere")  # by another user of the machine
 
-    assert not [*tmp_path.iterdir()]
+    with scratch.folder(tmp_path) as first, scratch.folder(tmp_path) as second:
+        assert (first["TMPDIR"], second["TMPDIR"]) == (f"{tmp_path}/hg1", f"{tmp_path}/hg2")
+        made = Path(first["TMPDIR"])
+        assert made.stat().st_mode & 0o777 == 0o700
+        (made / "file").touch()
+
+    assert [one.name for one in tmp_path.iterdir()] == ["hg0"]
 
 
 def test_a_folder_that_a_person_has_chosen_is_taken(
