@@ -199,6 +199,26 @@ def test_a_copy_is_fetched_again_only_for_whom_the_inventory_names(
         assert told["sha256"] == cache.one(bundle)["sha256"]
 
 
+def test_what_a_prober_has_read_is_not_in_the_journal(cache: Cache, bundle: str) -> None:
+    config = cache.host.file(CONFIG).content_string
+    named = re.findall(r"geo \$is_prober {([^}]*)}", config)[0].split()
+    if "127.0.0.1" not in named:
+        pytest.skip("only on a host whose probers include itself")
+    url = f"{cache.url.replace('localhost', '127.0.0.1')}{cache.path}"
+    missing = f"hgfleet-test/{uuid.uuid4().hex}.hg"
+    asked = f"bytes=5-{uuid.uuid4().int % 9973 + 9}"
+
+    told = cache.ask(f"{url}/{bundle}", f"{url}/{missing}", Range=asked)
+
+    assert [one["status"] for one in told] == [206, 404]
+    cache.host.check_output("journalctl --sync")
+    lines = cache.host.check_output("journalctl -t hgfleet_cdn -o cat -n 100 --no-pager")
+    # What it could not read is there, as is what others read.
+    assert [json.loads(one)["uri"] for one in lines.splitlines() if asked in one] == [
+        f"{cache.path}/{missing}"
+    ]
+
+
 @pytest.mark.parametrize(
     "name", ["", "index.html", "bundles.json", "../other/x.hg", "%2e%2e/other/x.hg", "x.hg/", "?x"]
 )

@@ -333,3 +333,38 @@ def test_downloads_are_in_the_journal(host: Host, store: Store, writer: str, key
     host.check_output("journalctl --sync")
     lines = host.check_output("journalctl -u %s -o cat --no-pager -n 200", UNIT).splitlines()
     assert [line for line in lines if f"GetObject {key}" in line and " 200 " in line]
+
+
+@pytest.mark.changes
+def test_what_a_prober_has_read_is_not_in_the_journal(
+    host: Host, store: Store, writer: str, key: str, wait_for: WaitFor
+) -> None:
+    if "127[.]0[.]0[.]9" not in host.check_output("systemctl cat %s", UNIT):
+        pytest.skip("only on a host whose probers include an address of itself")
+    store.call(writer, "put_object", Bucket=store.bucket, Key=key, Body="content")
+    script = """
+import http.client, ssl, sys
+name, port, source, *paths = sys.argv[1:]
+trust = ssl.create_default_context(cafile="/etc/hgfleet/tls/ca.pem")
+for path in paths:
+    client = http.client.HTTPSConnection(
+        name, int(port), context=trust, source_address=(source, 0)
+    )
+    client.request("GET", path)
+    print(client.getresponse().status)
+"""
+    name = host.check_output("hostname")
+    for source in ("127.0.0.8", "127.0.0.9"):
+        paths = (f"/{store.bucket}/{key}", f"/{store.bucket}/{key}-{source}")
+        asked = ("python3 -c %s %s %s %s %s %s", script, name, store.port, source, *paths)
+        assert host.check_output(*asked).split() == ["200", "404"]
+
+    def logged() -> list[tuple[str, str]]:
+        host.check_output("journalctl --sync")
+        read = "journalctl --unit=%s --output=cat --since=-1min --grep=GetObject"
+        found = [one.split() for one in host.run(read, UNIT).stdout.splitlines() if key in one]
+        return [(one[4], one[10]) for one in found if one[4].startswith("127.0.0.")]
+
+    wait_for("the last request is logged", lambda: ("127.0.0.9", "404") in logged())
+    # What it could not read is there, as is what others read.
+    assert logged() == [("127.0.0.8", "200"), ("127.0.0.8", "404"), ("127.0.0.9", "404")]
