@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,15 +20,13 @@ if TYPE_CHECKING:
 RAM: Final = Path("/dev/shm")
 """POSIX shared memory of Linux: a tmpfs (shm_overview(7))."""
 NEEDED_BYTES: Final = 6 * 1024**3
-"""Files of a full run took 1 GiB (measured); RAM has to be left for the cluster as well."""
+"""Files of half a full run took 0.5 GiB (measured); RAM has to be left for the cluster as well."""
 
 
 def available_memory(meminfo: str) -> int:
     """Return the bytes that programs can have without swapping, by the text of /proc/meminfo."""
-    values = {
-        name: rest.split() for name, _, rest in (s.partition(":") for s in meminfo.split("\n"))
-    }
-    return int(values["MemAvailable"][0]) * 1024 if "MemAvailable" in values else 0
+    found = re.search(r"^MemAvailable: +(\d+) kB$", meminfo, re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
 
 
 def has_room(place: os.statvfs_result, memory: int) -> bool:
