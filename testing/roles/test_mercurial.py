@@ -12,7 +12,19 @@ if TYPE_CHECKING:
     from testinfra.host import Host
 
 SIGNING = "/etc/hgfleet/signing.toml"
-HG = "HGRCPATH=/etc/hgfleet/hgrc /opt/hgfleet/current/bin/hg"
+SETTINGS = "HGRCPATH=/etc/hgfleet/hgrc"
+PYTHON = "/opt/hgfleet/current/bin/python"
+HG = f"{SETTINGS} /opt/hgfleet/current/bin/hg"
+
+# Prints an id a repository. A process of its own for each would mostly load Mercurial.
+IDENTIFY = """
+import sys
+from mercurial import dispatch, main_script
+dispatch.initstdio()
+for path in sys.argv[1:]:
+    if code := dispatch.dispatch(main_script.request([b"-R", path.encode(), b"id"])):
+        sys.exit(f"{path}: {code}")
+"""
 
 
 @pytest.fixture
@@ -96,9 +108,10 @@ def test_every_declared_repository_is_there_for_its_owner_and_readers(
     paths = " ".join(registry)
     owners = host.check_output(f"cd /srv/hg/repos && stat -c '%U %G %a %n' {paths}")
     assert owners.splitlines() == [f"hg hg 2750 {path}" for path in registry]
-    # One after the other: who reads is hgweb, and each repository is opened by its own hg.
-    script = f"cd /srv/hg/repos; for path in {paths}; do {HG} -R $path id || exit; done"
-    identified = host.run("runuser -u hgweb -- env sh -c %s", script)
+    # Who reads is hgweb.
+    identified = host.run(
+        f"cd /srv/hg/repos && runuser -u hgweb -- env {SETTINGS} {PYTHON} -c %s {paths}", IDENTIFY
+    )
     assert identified.rc == 0, identified.stderr
     assert len(identified.stdout.splitlines()) == len(registry)
     assert "not trusting" not in identified.stderr
