@@ -97,6 +97,7 @@ def for_role_tests(cluster: Settings, built: Release) -> dict[str, str]:
         "HGFLEET_CLUSTER_STATE": str(state),
         "HGFLEET_KEYS": str(state / "keys"),
         "HGFLEET_BASE_IMAGE": images.ensure_base(),
+        "HGFLEET_KEPT_IMAGE": f"{images.PREFIX}/role-release:{cluster.name}",
     }
 
 

@@ -9,6 +9,7 @@ import pytest
 from bootstrap import SetupError
 
 from testing.runner import cli, references, tiers, worktree
+from testing.runner.execution import batches
 from testing.runner.selection import Selection, report, select
 
 if TYPE_CHECKING:
@@ -308,13 +309,32 @@ def test_a_narrowed_tier_runs_the_chosen_files_alone() -> None:
     assert "testing/integration" not in integration.command
 
 
-def test_scenarios_that_take_longest_begin_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiers, "_role_environment", dict)
+IMAGES = {"HGFLEET_BASE_IMAGE": "blank", "HGFLEET_KEPT_IMAGE": "kept"}
+
+
+@pytest.fixture
+def role_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiers, "_role_environment", lambda: IMAGES)
     monkeypatch.setattr(worktree, "carried_roles", lambda: CARRIED)
-    steps = tiers.roles("", ["release", "ssh", "base"])
-    assert [step.name for step in steps] == ["base", "ssh", "release"]
+
+
+@pytest.mark.usefixtures("role_tests")
+def test_scenarios_that_take_longest_begin_first() -> None:
+    steps = tiers.roles("", ["mercurial", "ssh", "base"])
+    assert [step.name for step in steps] == ["base", "ssh", "mercurial"]
     steps = tiers.roles("s", ["release", "ssh"])
-    assert [step.name for step in steps] == ["ssh", "release"]
+    assert [step.name for step in steps] == ["release", "ssh"]
     steps = tiers.roles("rel", ["release", "ssh", "base"])
     assert [step.name for step in steps] == ["release"]
     assert tiers.roles("nothing", ["base"]) == []
+
+
+@pytest.mark.usefixtures("role_tests")
+def test_scenarios_wait_for_the_host_that_they_begin_from() -> None:
+    steps = tiers.roles("", ["ssh", "base", "release"])
+    assert [(step.name, step.env["HGFLEET_HOST_IMAGE"]) for step in steps] == [
+        ("release", "blank"),
+        ("base", "blank"),
+        ("ssh", "kept"),
+    ]
+    assert batches(steps) == [[0], [1, 2]]
