@@ -124,7 +124,6 @@ def command_build(arguments: argparse.Namespace) -> int:
 def _ensure_for_tests() -> None:
     release.older_clients()
     images.ensure_client()
-    images.ensure_blank()
     if shutil.which("chromium") is None:
         bootstrap.ensure_debian_packages(["chromium"], "testing pages in a browser")
 

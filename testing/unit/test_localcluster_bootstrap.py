@@ -324,7 +324,6 @@ def test_build_makes_images_and_release_and_no_host(
         (release, "ensure"),
         (release, "older_clients"),
         (images, "ensure_client"),
-        (images, "ensure_blank"),
     ):
         monkeypatch.setattr(module, name, lambda name=name: made.append(name))
     monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/chromium")
@@ -335,8 +334,7 @@ def test_build_makes_images_and_release_and_no_host(
     assert made == ["ensure_engine", "ensure"]
     assert (no_cluster / "settings.json").exists(), "roles and the cluster share one"
     assert cli.main(["build", "--tests"]) == 0
-    kinds = ["ensure_client", "ensure_blank"]
-    assert made[2:] == ["ensure_engine", "ensure", "older_clients", *kinds]
+    assert made[2:] == ["ensure_engine", "ensure", "older_clients", "ensure_client"]
 
 
 def test_damaged_settings_are_an_error_and_no_traceback(
