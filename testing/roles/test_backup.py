@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from testinfra.backend.base import CommandResult
     from testinfra.host import Host
 
@@ -88,8 +90,8 @@ def source(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def repository(host: Host, settings: dict[str, Any]) -> str:
-    """A repository with one changeset, pushed before the run of the test."""
+def repository(host: Host, settings: dict[str, Any]) -> Iterator[str]:
+    """A repository with one changeset, made before the run of the test and gone after it."""
     if "ssh" not in settings["parts"]:
         pytest.skip("only on a host with repositories")
     place = f"{REPOSITORIES}/{MADE}"
@@ -98,7 +100,8 @@ def repository(host: Host, settings: dict[str, Any]) -> str:
         f"echo content > file; {HG} commit -A -q -m first -u test"
     )
     host.check_output("runuser -u hg -- env HGRCPATH= sh -c %s", script)
-    return MADE
+    yield MADE
+    host.check_output("rm -rf %s", place)
 
 
 def is_over_ssh(settings: dict[str, Any]) -> bool:

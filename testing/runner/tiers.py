@@ -172,10 +172,9 @@ def roles(words: str, only: Only = None) -> list[Step]:
     # `base`, whose tests change their host over and over and mostly wait, and those with the most
     # roles.
     carried = worktree.carried_roles()
-    first = ("release", "base")
     chosen = sorted(
         (n for n in found if words in n),
-        key=lambda n: (first.index(n) if n in first else len(first), -len(carried[n])),
+        key=lambda n: (n != "release", n != "base", -len(carried[n])),
     )
     if not chosen:
         return []
@@ -191,9 +190,7 @@ def roles(words: str, only: Only = None) -> list[Step]:
             cwd=ROOT / "ansible/roles" / name,
             env={
                 **env,
-                "HGFLEET_HOST_IMAGE": env[
-                    "HGFLEET_BASE_IMAGE" if name in first else "HGFLEET_KEPT_IMAGE"
-                ],
+                "HGFLEET_HOST_IMAGE": env[f"HGFLEET_{'BASE' if name in BLANK else 'KEPT'}_IMAGE"],
                 "MOLECULE_EPHEMERAL_DIRECTORY": str(notes / name),
             },
             undo=tool("molecule", "destroy"),
@@ -202,6 +199,9 @@ def roles(words: str, only: Only = None) -> list[Step]:
         for name in chosen
     ]
 
+
+BLANK: Final = frozenset({"base", "release"})
+"""Scenarios whose hosts begin blank: the others begin with both of these roles."""
 
 HOSTS_AT_A_TIME: Final = 8
 """Hosts of the scenarios under way, at most; a scenario has two hosts at most."""
