@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
@@ -45,13 +45,19 @@ def misspelt(names: Iterable[str], known: Collection[str]) -> list[str]:
     return sentences
 
 
+def _load(path: Path) -> dict[str, Any]:
+    # In C: for each host of a run, a process of its own reads all of them.
+    loaded: dict[str, Any] = yaml.load(path.read_text("utf-8"), Loader=yaml.CSafeLoader)
+    return loaded
+
+
 @cache
 def known_variables(roles: Path) -> frozenset[str]:
     """Return the variables of all roles in a folder."""
     return frozenset(
         option
         for path in roles.glob("*/meta/argument_specs.yml")
-        for entry in yaml.safe_load(path.read_text("utf-8"))["argument_specs"].values()
+        for entry in _load(path)["argument_specs"].values()
         for option in entry.get("options", ())
     )
 
