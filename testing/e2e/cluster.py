@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import bootstrap
-from bootstrap import ROOT
+from bootstrap import ROOT, VENV
 
 from testing.e2e.command import Result, run, wait_until
 from testing.e2e.host import Host, Journals, RequestLog, SessionLog
@@ -55,9 +55,13 @@ def _lower(headers: Message) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The running cluster, by the variables of `./cluster env`."""
+    """The running cluster, by the variables of `./cluster env`.
+
+    `hg` is the program that people run on this machine.
+    """
 
     env: Mapping[str, str]
+    hg: Path = VENV / "bin/hg"
 
     def person(self, name: str, key: str | None = None) -> Person:
         """Return a person with a key of the cluster; `key` if it is not named like the person."""

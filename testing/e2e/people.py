@@ -104,14 +104,20 @@ class Person:
     @property
     def hg_command(self) -> list[str]:
         """The command and options of hg as this person."""
+        return [str(VENV / "bin/hg"), *self.hg_options]
+
+    @property
+    def hg_options(self) -> list[str]:
+        """The options that make hg run ssh as this person, and commit in this person's name."""
         return [
-            *(str(VENV / "bin/hg"), "--config", f"ui.ssh={shlex.join(['ssh', *self.ssh_options])}"),
+            *("--config", f"ui.ssh={shlex.join(['ssh', *self.ssh_options])}"),
             *("--config", f"ui.username={self.name} <{self.name}@hgfleet.test>"),
         ]
 
     def hg(self, *words: str, cwd: Path | None = None) -> Result:
         """Run hg as this person."""
-        done = run([*self.hg_command, *words], env=self.environment, cwd=cwd)
+        command = [str(self.cluster.hg), *self.hg_options, *words]
+        done = run(command, env=self.environment, cwd=cwd)
         return replace(done, command=f"{self.name}: {shlex.join(['hg', *words])}")
 
     def ssh_url(self, repository: str) -> str:
