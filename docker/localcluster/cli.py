@@ -114,7 +114,8 @@ def command_build(arguments: argparse.Namespace) -> int:
     settings.ensure(running="running" in present.values())
     # What the others are made in, so that they do not make it twice.
     images.ensure_builder()
-    makers = [release.ensure, *([_ensure_for_tests] if arguments.tests else [])]
+    further = [_ensure_for_tests] if arguments.tests else []
+    makers = [release.ensure, images.ensure_host, *further]
     with ThreadPoolExecutor() as pool:
         for made in [pool.submit(make) for make in makers]:
             made.result()

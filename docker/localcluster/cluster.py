@@ -201,7 +201,7 @@ def up(fresh: bool, keep: bool) -> Settings:
     present = settled_containers(known) if known is not None else {}
     cluster = settings.ensure(running="running" in present.values())
     ensure_people_keys(STATE / "keys")
-    base = images.ensure_base()
+    base = images.ensure_host()
     built = release.ensure()
     hosts = read_inventory(cluster)
     key = snapshots.key_of(cluster, built)

@@ -143,6 +143,15 @@ def _commit_with_packages(parent: str, packages: Sequence[str], image: str) -> N
         subprocess.run(["docker", "rm", "--force", container], stdout=subprocess.DEVNULL)
 
 
+def ensure_host() -> str:
+    """Return the name of the image of the cluster's hosts: the base image with common packages."""
+    return _ensure_with_packages(
+        "host",
+        "docker/host-packages.txt",
+        "adding packages that most hosts have to the base image",
+    )
+
+
 def ensure_builder() -> str:
     """Return the builder image's name: the base image with compilers."""
     return _ensure_with_packages(

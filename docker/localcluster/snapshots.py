@@ -26,7 +26,7 @@ def key_of(cluster: Settings, built: Release) -> str:
     if (STATE / "keys").exists():
         shaped_by += sorted((STATE / "keys").glob("*.pub"))
     words = [
-        images.ensure_base(),
+        images.ensure_host(),
         built.version,
         built.versitygw.name,
         cluster.network,

@@ -348,13 +348,13 @@ BEHIND: Final = 5
 def room(tier: str, asked: int | None) -> Room:
     """Return how many steps of a tier run at a time; `asked` is the number that a person gave.
 
-    Containers of roles do not have the nice value of their step, so beside the cluster one
-    processor is left to it: its tests measure how long people wait.
+    A scenario waits a third of its time. One more fills that, but not beside the cluster, whose
+    tests measure how long people wait: containers do not have the nice value of their step.
     """
     if tier not in PARALLEL:
         return Room(1)
     if tier == "roles":
-        return Room(asked or max(1, PROCESSORS - 1), alone=asked or PARALLEL[tier])
+        return Room(asked or PROCESSORS, alone=asked or PARALLEL[tier])
     return Room(asked or PARALLEL[tier])
 
 

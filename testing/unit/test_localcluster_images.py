@@ -83,7 +83,9 @@ def test_package_lists_may_have_comments(tmp_path: Path) -> None:
     assert images.read_packages(tmp_path / "list") == ["systemd", "python3"]
 
 
-@pytest.mark.parametrize("name", ["docker/packages.txt", "docker/release/packages.txt"])
+@pytest.mark.parametrize(
+    "name", ["docker/packages.txt", "docker/host-packages.txt", "docker/release/packages.txt"]
+)
 def test_the_lists_in_the_repository_name_packages(name: str) -> None:
     found = images.read_packages(bootstrap.ROOT / name)
 
@@ -97,8 +99,8 @@ def test_the_lists_in_the_repository_name_packages(name: str) -> None:
 
 @pytest.fixture
 def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Release:
-    """Return a release; the base image has a name of its own."""
-    monkeypatch.setattr(images, "ensure_base", lambda: "hgfleet/base:1")
+    """Return a release; the image of hosts has a name of its own."""
+    monkeypatch.setattr(images, "ensure_host", lambda: "hgfleet/host:1")
     monkeypatch.setattr(cluster, "STATE", tmp_path)
     monkeypatch.setattr(snapshots, "STATE", tmp_path)
     return Release("0.1.0-1", tmp_path / "release.tar.gz", tmp_path / "versitygw-1")
@@ -117,7 +119,7 @@ def test_a_snapshot_fits_only_the_state_and_release_that_shaped_it(
         snapshots.key_of(CLUSTER, built._replace(version="0.1.0-2")),
         snapshots.key_of(CLUSTER, built._replace(versitygw=tmp_path / "versitygw-2")),
     ]
-    monkeypatch.setattr(images, "ensure_base", lambda: "hgfleet/base:2")
+    monkeypatch.setattr(images, "ensure_host", lambda: "hgfleet/host:2")
     different.append(snapshots.key_of(CLUSTER, built))
     assert key not in different
     assert len(set(different)) == len(different)

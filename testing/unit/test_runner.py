@@ -40,13 +40,13 @@ def test_tests_on_the_cluster_run_beside_all_that_needs_none() -> None:
 @pytest.mark.parametrize(
     ("tier", "asked", "jobs", "alone"),
     [
-        ("roles", None, max(1, tiers.PROCESSORS - 1), tiers.PROCESSORS + 1),
+        ("roles", None, tiers.PROCESSORS, tiers.PROCESSORS + 1),
         ("roles", 9, 9, 9),
         ("e2e", None, tiers.PROCESSORS + 1, tiers.PROCESSORS + 1),
         ("faults", 9, 1, 1),
     ],
 )
-def test_roles_beside_the_cluster_leave_it_a_processor(
+def test_beside_the_cluster_a_scenario_runs_for_each_processor(
     tier: str, asked: int | None, jobs: int, alone: int
 ) -> None:
     room = tiers.room(tier, asked)
