@@ -91,6 +91,8 @@ class Mirror:
         await self.client.subscribe(messages.asked(self.name), cb=self._on_asked)
         await self.client.subscribe("hgfleet.pushes.*", cb=self._on_push)
         await self.client.subscribe("hgfleet.documents.*", cb=self._on_hint)
+        # The broker has them all before anything is published: it keeps nothing for a late one.
+        await self.client.flush()
         self.task = asyncio.ensure_future(self._beat())
         return self
 
