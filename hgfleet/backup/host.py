@@ -112,8 +112,7 @@ def _restore_files(
                 continue
             try:
                 restic.restore(snapshot.id, path, Path("/"))
-                if state.owner != "root":
-                    restore.give(Path(path), state.owner)
+                restore.give(Path(path), state.owner, state.group)
             except HgfleetError as error:
                 report.step("failed", path, str(error), error=str(error))
                 failed.append(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import pwd
 import subprocess
@@ -219,13 +220,18 @@ def heads_of(settings: Settings, folder: Path) -> tuple[str, ...]:
     return tuple(sorted(out.split()))
 
 
-def give(folder: Path, owner: str, *, whole: bool = True) -> None:
-    """Give a file, or a folder with all in it, to its owner: numbers of users differ by host."""
+def give(folder: Path, owner: str, group: str = "-", *, whole: bool = True) -> None:
+    """Give a file, or a folder with all in it, to a user and a group, "-" for the user's own.
+
+    Numbers of users and groups differ by host, and restic restores the numbers. Raises HostError.
+    """
     try:
         user = pwd.getpwnam(owner)
+        number = grp.getgrnam(group).gr_gid if group != "-" else user.pw_gid
     except KeyError as error:
-        raise HostError(f"no user {owner}; the role `mercurial` creates it") from error
-    os.chown(folder, user.pw_uid, user.pw_gid, follow_symlinks=False)
+        wanted = f"user {owner}" + (f", or no group {group}" if group != "-" else "")
+        raise HostError(f"no {wanted}; the role `mercurial` creates them") from error
+    os.chown(folder, user.pw_uid, number, follow_symlinks=False)
     for above, folders, names in os.walk(folder) if whole else ():
         for name in (*folders, *names):
-            os.chown(Path(above, name), user.pw_uid, user.pw_gid, follow_symlinks=False)
+            os.chown(Path(above, name), user.pw_uid, number, follow_symlinks=False)

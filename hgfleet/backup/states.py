@@ -42,6 +42,8 @@ class State:
     """Folders that the command of an export writes to, which are backed up in place of `paths`."""
     owner: str
     """User that restored files are given to."""
+    group: str
+    """Group of restored files; "-" for that of the owner."""
 
 
 def declared() -> tuple[State, ...]:
@@ -68,6 +70,7 @@ def _state(table: Table) -> State:
         paths=tuple(table.texts("paths", ())),
         exported=tuple(table.texts("exported", ())),
         owner=table.text("owner", "root"),
+        group=table.text("group", "-"),
     )
     if found.backup not in KINDS:
         raise table.error("backup", found.backup, f"one of {', '.join(KINDS)}")

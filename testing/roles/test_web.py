@@ -340,6 +340,7 @@ def test_only_web_workers_may_ask_it(host: Host) -> None:
 def test_tokens_are_read_by_the_sign_in_and_written_by_hg(host: Host) -> None:
     folder = host.file("/var/lib/hgfleet/dynamic/tokens")
     assert (folder.user, folder.group, folder.mode) == ("hg", "hgauth", 0o2750)
+    assert host.check_output(f"find {folder.path} ! -group hgauth") == ""
     new = f"{folder.path}/{uuid.uuid4().hex}"
     try:
         assert host.run(f"runuser -u hg -- touch {new}").rc == 0

@@ -17,6 +17,15 @@ def test_a_host_backs_up_the_files_of_its_parts() -> None:
     assert not states.has_repositories(declared, {"directory"})
 
 
+def test_a_restored_file_has_the_group_that_reads_it() -> None:
+    (registry,) = (
+        one for one in states.declared() if "/var/lib/hgfleet/registry.json" in one.paths
+    )
+    assert (registry.owner, registry.group) == ("root", "hg")
+    (keys,) = (one for one in states.declared() if "/etc/hgfleet/ssh" in one.paths)
+    assert (keys.owner, keys.group) == ("root", "-")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
