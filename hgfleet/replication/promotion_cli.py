@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +48,8 @@ def add_commands(commands: Any) -> None:
 
 
 def _promote(options: argparse.Namespace) -> int:
+    import asyncio
+
     from hgfleet.replication import connection, promoting, promotion
     from hgfleet.replication.source_client import SourceClient
 

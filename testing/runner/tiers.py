@@ -341,8 +341,11 @@ def lanes(chosen: Sequence[tuple[str, str]]) -> list[Lane]:
     return [lane for lane in (cluster, others) if lane]
 
 
-BEHIND: Final = 5
-"""Nice value of the steps behind the first lane: a third of the weight of those in it."""
+BEHIND: Final = 10
+"""Nice value of the steps behind the first lane: a ninth of the weight of those in it.
+
+The first lane ends with tests that break one thing at a time and leave processors idle.
+"""
 
 
 def room(tier: str, asked: int | None) -> Room:
