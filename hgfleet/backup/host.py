@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 import shutil
 import tempfile
 from pathlib import Path
@@ -112,10 +113,23 @@ def _restore_files(
                 continue
             try:
                 restic.restore(snapshot.id, path, Path("/"))
-                restore.give(Path(path), state.owner, state.group)
+                restore.give(Path(path), *receiver(state))
             except HgfleetError as error:
                 report.step("failed", path, str(error), error=str(error))
                 failed.append(path)
             else:
                 report.step("restored", path, f"{state.name}, of {snapshot.time[:19]}")
     return failed
+
+
+def receiver(state: State) -> tuple[str, str]:
+    """Return the user and the group of the restored files of a state.
+
+    The role that creates the user may come after the restore. The files are root's until then:
+    systemd gives a `StateDirectory=` to the user of its unit when the unit starts.
+    """
+    try:
+        pwd.getpwnam(state.owner)
+    except KeyError:
+        return "root", "-"
+    return state.owner, state.group

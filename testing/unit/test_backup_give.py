@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hgfleet.backup import restore
+from hgfleet.backup import host, restore, states
 from hgfleet.core.errors import HostError
 
 USERS = {"root": (0, 0), "hg": (995, 994)}
@@ -65,3 +65,11 @@ def test_a_user_or_group_that_the_host_does_not_have_is_told(
     with pytest.raises(HostError, match=message):
         restore.give(tmp_path, owner, group)
     assert not given
+
+
+@pytest.mark.usefixtures("given")
+def test_files_of_a_user_that_a_later_role_creates_are_for_root_until_then() -> None:
+    found = {state.name: host.receiver(state) for state in states.declared()}
+    assert found["compiled registry, `.hg/hgrc`"] == ("root", "hg")
+    assert found["access tokens, as hashes"] == ("hg", "-")
+    assert found["push events that wait for a receiver, and dead ones"] == ("root", "-")
