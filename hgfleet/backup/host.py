@@ -113,7 +113,7 @@ def _restore_files(
                 continue
             try:
                 restic.restore(snapshot.id, path, Path("/"))
-                restore.give(Path(path), *receiver(state))
+                restore.give(Path(path), *receiver(state, settings.owner))
             except HgfleetError as error:
                 report.step("failed", path, str(error), error=str(error))
                 failed.append(path)
@@ -122,14 +122,16 @@ def _restore_files(
     return failed
 
 
-def receiver(state: State) -> tuple[str, str]:
+def receiver(state: State, first: str) -> tuple[str, str]:
     """Return the user and the group of the restored files of a state.
 
-    The role that creates the user may come after the restore. The files are root's until then:
-    systemd gives a `StateDirectory=` to the user of its unit when the unit starts.
+    The user `first`, who owns the repositories, is there before a restore; the role that creates
+    another one may come after it. The files are root's until then: systemd gives a
+    `StateDirectory=` to the user of its unit when the unit starts.
     """
     try:
         pwd.getpwnam(state.owner)
     except KeyError:
-        return "root", "-"
+        if state.owner != first:
+            return "root", "-"
     return state.owner, state.group

@@ -81,6 +81,9 @@ def test_the_primary_comes_back_from_backup_and_mirrors_without_the_loss_of_a_pu
         f"{primary.name} was the primary again after {back:.0f} s, the site done after {took:.0f} s"
     )
     assert primary.shell(KEYS) == keys, "clients are alarmed by other host keys"
+    assert primary.shell("find /var/lib/hgfleet/dynamic/tokens ! -group hgauth") == "", (
+        "the sign-in cannot read the tokens"
+    )
     # By the known hosts of before.
     after, said = pushed(work, uuid.uuid4().bytes)
     assert number_of(said) == max(acknowledged) + 1

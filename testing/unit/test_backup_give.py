@@ -69,7 +69,17 @@ def test_a_user_or_group_that_the_host_does_not_have_is_told(
 
 @pytest.mark.usefixtures("given")
 def test_files_of_a_user_that_a_later_role_creates_are_for_root_until_then() -> None:
-    found = {state.name: host.receiver(state) for state in states.declared()}
+    found = {state.name: host.receiver(state, "hg") for state in states.declared()}
     assert found["compiled registry, `.hg/hgrc`"] == ("root", "hg")
     assert found["access tokens, as hashes"] == ("hg", "-")
     assert found["push events that wait for a receiver, and dead ones"] == ("root", "-")
+
+
+def test_a_restore_without_the_owner_of_the_repositories_fails(
+    tmp_path: Path, given: dict[str, tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(USERS, "hg")
+    (tokens,) = (one for one in states.declared() if one.name == "access tokens, as hashes")
+    with pytest.raises(HostError, match="no user hg;"):
+        restore.give(tmp_path, *host.receiver(tokens, "hg"))
+    assert not given
