@@ -16,6 +16,7 @@ from testing.runner import attestation, goldens, scratch, tiers, worktree
 from testing.runner.execution import Executor, Room, say
 from testing.runner.outcome import Failure, Outcome, chosen, summary
 from testing.runner.preparation import Preparation
+from testing.runner.processors import shared_by_nice_value
 from testing.runner.selection import report, select
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the chosen tiers; see EXAMPLES for the exit code."""
     options, chosen = parse(arguments)
     signal.signal(signal.SIGTERM, _as_ctrl_c)
-    with scratch.folder() as environment:
+    with shared_by_nice_value(), scratch.folder() as environment:
         return _run(Executor(environment), options, chosen)
 
 

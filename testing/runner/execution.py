@@ -261,8 +261,8 @@ class Executor:
 def _step_behind(leader: int, niceness: int) -> None:
     """Give a session, by the process that leads it, a smaller share of busy processors.
 
-    Linux compares sessions with each other by the value of their group where it groups them, and
-    processes by their own elsewhere (sched(7), "The autogroup feature").
+    Where Linux groups sessions, and `shared_by_nice_value` may not turn that off, sessions have the
+    value of their group: that of this one, not those that its processes begin.
     """
     with contextlib.suppress(ProcessLookupError):
         os.setpriority(os.PRIO_PGRP, leader, niceness)
