@@ -304,8 +304,16 @@ def test_a_fenced_host_refuses_every_transaction_with_the_sentence_of_its_fence(
 def test_a_push_after_a_boot_waits_until_the_term_is_confirmed(
     site: PushlogSite, wait_for: WaitFor
 ) -> None:
-    unconfirmed = site.root / "unconfirmed"
-    written = site.hgrc.read_text()
+    unconfirmed, told = site.root / "unconfirmed", site.root / "told"
+    # The client hears the sentence only with the answer to the push.
+    (site.root / "told.py").write_text(
+        "from hgfleet.pushlog import term\n"
+        "def extsetup(ui, wait=term.unconfirmed):\n"
+        "    def unconfirmed(fence, name, seconds, tell):\n"
+        f"        return wait(fence, name, seconds, lambda: (tell(), open({str(told)!r}, 'x')))\n"
+        "    term.unconfirmed = unconfirmed\n"
+    )
+    written = site.hgrc.read_text() + f"[extensions]\ntold = {site.root / 'told.py'}\n"
 
     def wait(seconds: int) -> None:
         lines = f"[hgfleet]\nunconfirmed = {unconfirmed}\nunconfirmed-wait = {seconds}\n"
@@ -315,13 +323,14 @@ def test_a_push_after_a_boot_waits_until_the_term_is_confirmed(
     site.change()
     unconfirmed.write_text("hg1 has just started\n")
     assert "server: nothing was changed: hg1 has just started" in site.push(code=255)
+    assert not told.exists()
     wait(3600)
-    lock = site.path("server") / ".hg/store/lock"
     with ThreadPoolExecutor(1) as pool:
         push = pool.submit(site.push)
         try:
-            wait_for("the push has the lock", lambda: lock.is_symlink() or push.done())
+            wait_for("the push waits", lambda: told.exists() or push.done())
             assert not push.done(), push.exception()
+            assert (site.path("server") / ".hg/store/lock").is_symlink()
         finally:
             unconfirmed.unlink()
         assert "waiting for the brokers" in push.result()
