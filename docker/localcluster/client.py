@@ -10,7 +10,7 @@ import ssl
 import subprocess
 import time
 import urllib.request
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import bootstrap
 from bootstrap import ROOT, STATE, Step, run
@@ -181,23 +181,55 @@ def hg(arguments: list[str], what: str, cwd: Path | None = None) -> str:
     return run(command, what=what, cwd=cwd, env=hg_environment())
 
 
+RECENT: Final = 100
+"""Commits of this project that a cluster begins with: real content, converted in seconds."""
+
+
 def import_own_history(cluster: Settings) -> None:
-    """Convert this checkout's git history and push it as alice: real content, the way all push."""
+    """Convert this checkout's recent git history and push it as alice: real content, as all push.
+
+    Later commits are added to those of the first import.
+    """
     folder = settings.state_folder("import") / cluster.identity
     if not (ROOT / ".git").exists():
         Step.say("import", "this is no git checkout; the repository hgfleet stays as it is")
         return
-    with Step("import", f"this project's git history into {OWN_REPOSITORY}"):
-        # Where the history is: a further worktree of a checkout has a file in place of `.git`.
-        told = run(
-            ["git", "rev-parse", "--git-common-dir"], what="Looking for the git history", cwd=ROOT
-        )
+    with Step("import", f"this project's recent git history into {OWN_REPOSITORY}"):
+        source = _recent_history(folder.with_suffix(".git"))
         hg(
             ["--config", "extensions.convert=", "convert", "--quiet", "--source-type", "git",
-             "--dest-type", "hg", str(ROOT / told.strip()), str(folder)],
+             "--dest-type", "hg", str(source), str(folder)],
             what="Converting the git history",
         )  # fmt: skip
         push(folder, ssh_url(cluster, OWN_REPOSITORY))
+
+
+def _recent_history(copy: Path) -> Path:
+    """Bring a bare copy of this checkout's history up to date; return it.
+
+    Its oldest commit replaces the one RECENT commits before the newest at the first import.
+    """
+
+    def git(*arguments: str, repository: Path) -> str:
+        return run(["git", *arguments], what="Copying the git history", cwd=repository).strip()
+
+    if not copy.exists():
+        fresh = copy.with_suffix(".new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        git("init", "--quiet", "--bare", str(fresh), repository=ROOT)
+        git("fetch", "--quiet", str(ROOT), "HEAD", repository=fresh)
+        known = git(
+            "rev-list",
+            "--first-parent",
+            f"--max-count={RECENT + 1}",
+            "FETCH_HEAD",
+            repository=fresh,
+        )
+        if len(commits := known.split()) > RECENT:
+            git("replace", "--graft", commits[RECENT - 1], repository=fresh)
+        fresh.rename(copy)
+    git("fetch", "--quiet", "--force", str(ROOT), "HEAD:refs/heads/main", repository=copy)
+    return copy
 
 
 def push(repository: Path, url: str) -> None:

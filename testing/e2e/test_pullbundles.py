@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 REPOSITORY = "hgfleet"
 STALE = "40"
-"""The revision that a stale clone ends with; this project has had more for long."""
+"""The revision that a stale clone ends with; a cluster begins with more."""
 
 
 @pytest.fixture(scope="module")
