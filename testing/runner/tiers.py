@@ -341,11 +341,11 @@ def lanes(chosen: Sequence[tuple[str, str]]) -> list[Lane]:
     return [lane for lane in (cluster, others) if lane]
 
 
-BEHIND: Final = 15
-"""Nice value of the steps behind the first lane: 1/28 of the weight of those in it.
+BEHIND: Final = 19
+"""Nice value of the steps behind the first lane: 1/68 of the weight of those in it.
 
 The first lane ends with tests that break one thing at a time and leave processors idle. Its tests
-wait for jobs of the hosts too, some of which have a nice value of 10.
+wait for jobs of the hosts too, some of which have a nice value of 15.
 """
 
 
