@@ -40,10 +40,10 @@ _MOLECULE_LINE = re.compile(r"^INFO .*?(?:➜|>) ?(?P<action>[a-z_]+)\b.*[Ee]xec
 class Step:
     """A command and how to count it.
 
-    `junit` is where pytest writes its report; without it the step counts as one check. `undo` is
-    run if the step is interrupted. `chatty` steps say each test as it ends. A step with `skip` is
-    not run, and says why. A step that is `alone` begins when those before it have ended. One with
-    a `niceness` (1 to 19) leaves the processors to others that want them.
+    `junit` is where pytest writes its report; without it the step counts as one check. `cleanup` is
+    run when the step has ended, however that was. `chatty` steps say each test as it ends. A step
+    with `skip` is not run, and says why. A step that is `alone` begins when those before it have
+    ended. One with a `niceness` (1 to 19) leaves the processors to others that want them.
     """
 
     tier: str
@@ -52,7 +52,7 @@ class Step:
     cwd: Path = bootstrap.ROOT
     env: Mapping[str, str] = field(default_factory=dict)
     junit: Path | None = None
-    undo: Sequence[str] = ()
+    cleanup: Sequence[str] = ()
     chatty: bool = False
     skip: str = ""
     alone: bool = False
@@ -172,6 +172,7 @@ class Executor:
                 of_command(outcome, code, lines)
         outcome.seconds = time.monotonic() - began
         if not self.stopping:
+            self._clean_up(step)
             say(step.tier, f"{step.name}: {_verdict(outcome)} in {duration(outcome.seconds)}")
         return outcome
 
@@ -215,7 +216,7 @@ class Executor:
                     del self.running[process]
 
     def stop(self, reason: str = "interrupted") -> None:
-        """End every running step: ask, insist, kill; then run the undo command of each."""
+        """End every running step: ask, insist, kill; then clean up after each."""
         with self.lock:
             self.stopping = True
             interrupted = dict(self.running)
@@ -244,18 +245,22 @@ class Executor:
         for process in interrupted:
             _signal(process, signal.SIGKILL)
         for step in interrupted.values():
-            if step.undo:
+            if step.cleanup:
                 say(step.tier, f"cleaning up after {step.name}")
-                subprocess.run(
-                    list(step.undo),
-                    cwd=step.cwd,
-                    env=self._environment(step),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    timeout=120,
-                    check=False,
-                )
+            self._clean_up(step)
+
+    def _clean_up(self, step: Step) -> None:
+        if step.cleanup:
+            subprocess.run(
+                list(step.cleanup),
+                cwd=step.cwd,
+                env=self._environment(step),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=120,
+                check=False,
+            )
 
 
 def _step_behind(leader: int, niceness: int) -> None:

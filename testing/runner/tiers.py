@@ -179,7 +179,9 @@ def roles(words: str, only: Only = None) -> list[Step]:
     if not chosen:
         return []
     env = _role_environment()
-    # A scenario that was killed, in any checkout, leaves the note that its host exists.
+    prefix = env["HGFLEET_CLUSTER_NAME"]
+    containers = {name: [f"{prefix}-{host}" for host in worktree.hosts_of(name)] for name in chosen}
+    # A scenario of an earlier run, in any checkout, left the note that its host exists.
     notes = bootstrap.STATE / "molecule"
     shutil.rmtree(notes, ignore_errors=True)
     return [
@@ -193,7 +195,7 @@ def roles(words: str, only: Only = None) -> list[Step]:
                 "HGFLEET_HOST_IMAGE": env[f"HGFLEET_{'BASE' if name in BLANK else 'KEPT'}_IMAGE"],
                 "MOLECULE_EPHEMERAL_DIRECTORY": str(notes / name),
             },
-            undo=tool("molecule", "destroy"),
+            cleanup=["docker", "rm", "--force", "--volumes", *containers[name]],
             alone=name == "release",
         )
         for name in chosen

@@ -87,6 +87,12 @@ def scenarios() -> list[str]:
     return sorted(path.parents[1].name for path in ROOT.glob("ansible/roles/*/molecule/default"))
 
 
+def hosts_of(scenario: str) -> list[str]:
+    """Return the hosts of a scenario's inventory."""
+    text = (ROOT / f"testing/roles/inventory/{scenario}.yml").read_text("utf-8")
+    return sorted(set(re.findall(r"^ +(role-[\w-]+):", text, re.MULTILINE)))
+
+
 def carried_roles() -> dict[str, frozenset[str]]:
     """Return per scenario the roles that its hosts carry: the groups of its inventory."""
     found = scenarios()

@@ -262,6 +262,13 @@ def test_an_unknown_revision_is_refused(checkout: Path) -> None:
     assert "a" in worktree.files()
 
 
+def test_every_scenario_names_its_hosts() -> None:
+    hosts = {role: worktree.hosts_of(role) for role in worktree.scenarios()}
+    assert hosts["ssh"] == ["role-ssh"]
+    assert hosts["directory"] == ["role-directory", "role-directory-replica"]
+    assert all(hosts.values()), hosts
+
+
 def test_roles_that_a_scenario_carries_are_read_from_its_inventory() -> None:
     carried = worktree.carried_roles()
     assert carried["base"] == {"base"}
@@ -309,12 +316,16 @@ def test_a_narrowed_tier_runs_the_chosen_files_alone() -> None:
     assert "testing/integration" not in integration.command
 
 
-IMAGES = {"HGFLEET_BASE_IMAGE": "blank", "HGFLEET_KEPT_IMAGE": "kept"}
+HOSTS = {
+    "HGFLEET_BASE_IMAGE": "blank",
+    "HGFLEET_KEPT_IMAGE": "kept",
+    "HGFLEET_CLUSTER_NAME": "test-roles",
+}
 
 
 @pytest.fixture
 def role_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiers, "_role_environment", lambda: IMAGES)
+    monkeypatch.setattr(tiers, "_role_environment", lambda: HOSTS)
     monkeypatch.setattr(worktree, "carried_roles", lambda: CARRIED)
 
 
@@ -338,3 +349,9 @@ def test_scenarios_wait_for_the_host_that_they_begin_from() -> None:
         ("ssh", "kept"),
     ]
     assert batches(steps) == [[0], [1, 2]]
+
+
+@pytest.mark.usefixtures("role_tests")
+def test_hosts_of_a_scenario_are_removed() -> None:
+    (step,) = tiers.roles("", ["ssh"])
+    assert step.cleanup == ["docker", "rm", "--force", "--volumes", "test-roles-role-ssh"]

@@ -270,13 +270,21 @@ def alive(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_step_is_cleaned_up_after_however_it_ended(tmp_path: Path, code: int) -> None:
+    made, clean = tmp_path / "made", tmp_path / "clean"
+    step = shell("one", f"touch {made}; exit {code}", cleanup=["mv", str(made), str(clean)])
+    assert bool(Executor().run(step).failed) == bool(code)
+    assert clean.exists()
+
+
 def test_stopping_ends_whole_process_groups_and_cleans_up(
     tmp_path: Path, wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even a tool that ignores signals, with a child that would outlive it."""
     monkeypatch.setattr(execution, "SECONDS_TO_END", 0.5)
     stubborn = f"trap '' INT TERM; sleep 600 & echo $! > {tmp_path}/child; wait; wait; sleep 600"
-    step = shell("stubborn", stubborn, undo=["sh", "-c", f"touch {tmp_path}/undone"])
+    step = shell("stubborn", stubborn, cleanup=["sh", "-c", f"touch {tmp_path}/clean"])
     executor = Executor()
     thread = threading.Thread(target=executor.run, args=[step])
     thread.start()
@@ -289,7 +297,7 @@ def test_stopping_ends_whole_process_groups_and_cleans_up(
     assert not thread.is_alive()
     assert time.monotonic() - began < 20
     wait_for("the end of the child", lambda: not alive(pid), seconds=5)
-    assert (tmp_path / "undone").exists()
+    assert (tmp_path / "clean").exists()
 
 
 def test_ctrl_c_ends_the_run_with_130_and_leaves_nothing(tmp_path: Path, wait_for: WaitFor) -> None:
