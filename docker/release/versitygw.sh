@@ -14,5 +14,6 @@ GOROOT=$(go env GOMODCACHE)/$toolchain
 chmod u+x "$GOROOT"/bin/go "$GOROOT"/pkg/tool/*/*
 export GOROOT
 cd /src
-# The program has no debugging information (-s -w), so packages need none. The compiler collects garbage seldom: its processes are short.
-GOGC=400 "$GOROOT/bin/go" build -trimpath -buildvcs=false -gcflags all=-dwarf=false -ldflags '-s -w' -o /out/versitygw github.com/versity/versitygw/cmd/versitygw
+# The program has no debugging information (-s -w), so packages need none. Compilers run for seconds: they collect garbage seldom.
+GOGC=400 "$GOROOT/bin/go" build -trimpath -buildvcs=false -gcflags all=-dwarf=false -ldflags '-s -w' -o /out/versitygw \
+    github.com/versity/versitygw/cmd/versitygw
