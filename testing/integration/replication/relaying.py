@@ -33,6 +33,23 @@ async def until(what: str, probe: Callable[[], Any], seconds: float = SECONDS) -
     return found
 
 
+async def end(task: asyncio.Task[None], before: set[asyncio.Task[Any]]) -> None:
+    """Cancel a task and wait for its end; `before` are the tasks that are older. Raises its error.
+
+    Until Python 3.11 `asyncio.wait_for`, which nats-py uses, may swallow a cancellation, and a
+    group of tasks does not cancel its tasks again: all younger tasks are cancelled. Hosts have
+    3.13.
+    """
+    deadline = time.monotonic() + SECONDS
+    task.cancel()
+    while not (await asyncio.wait({task}, timeout=SECONDS / 12))[0]:
+        assert time.monotonic() < deadline, f"it does not end: {task}"
+        for one in asyncio.all_tasks() - before:
+            one.cancel()
+    if not task.cancelled():
+        task.result()
+
+
 @contextlib.asynccontextmanager
 async def relaying(
     primary: Primary, *, connected: bool = True, **options: Any
@@ -43,6 +60,7 @@ async def relaying(
     options.setdefault("settle_seconds", 0.0)
     relay = Relay(primary.settings, lambda event, **fields: said.append((event, fields)), **options)
     relay.said = said  # type: ignore[attr-defined]
+    before = asyncio.all_tasks()
     task = asyncio.ensure_future(relay.run())
     try:
         await until("the relay starts", lambda: "started" in events(relay) or task.done())
@@ -50,14 +68,7 @@ async def relaying(
             await until("the broker", relay.broker.ready.is_set)
         yield relay
     finally:
-        # Before Python 3.12 `asyncio.wait_for`, which nats-py uses, may swallow a cancellation.
-        # Hosts have 3.13.
-        for _ in range(2):
-            if task.cancel():
-                await asyncio.wait({task}, timeout=SECONDS / 2)
-        assert task.done(), "the relay does not end"
-        if not task.cancelled():
-            task.result()
+        await end(task, before)
 
 
 def events(relay: Relay) -> list[str]:

@@ -16,7 +16,7 @@ from hgfleet.registry.model import Registry, Repository
 from hgfleet.replication import events, feed, feed_server, messages, streams
 from hgfleet.replication.feed_server import FeedServer
 from testing.integration.replication.primary import Primary
-from testing.integration.replication.relaying import SECONDS, identity, until
+from testing.integration.replication.relaying import end, identity, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -95,16 +95,13 @@ class Host(Primary):
         self.said.clear()
         settings = replace(self.settings, host="hgweb1")
         server = FeedServer(settings, self.socket, lambda event, **_: self.said.append(event))
+        before = asyncio.all_tasks()
         task = asyncio.ensure_future(server.run())
         try:
             await until("the server", lambda: task.done() or server._loaded.is_set())
             yield server
         finally:
-            task.cancel()
-            await asyncio.wait({task}, timeout=SECONDS)
-            assert task.done(), "the server does not end"
-            if not task.cancelled():
-                task.result()
+            await end(task, before)
 
     async def announce(self, *pushes: tuple[str, int], is_public: bool = True) -> None:
         """Publish events."""

@@ -25,7 +25,7 @@ from hgfleet.webhooks import attempts, request, settings
 from hgfleet.webhooks import cli as webhooks_cli
 from hgfleet.webhooks.daemon import Daemon
 from hgfleet.webhooks.spool import Spool
-from testing.integration.replication.relaying import SECONDS, until
+from testing.integration.replication.relaying import SECONDS, end, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -142,17 +142,14 @@ class Host:
             lambda event, **fields: self.said.append((event, fields)),
         )
         await self.with_stream()
+        before = asyncio.all_tasks()
         task = asyncio.ensure_future(daemon.run())
         try:
             await until("the consumer", lambda: self.has_said("broker-connected") or task.done())
             yield spool
         finally:
-            task.cancel()
-            await asyncio.wait({task}, timeout=SECONDS)
-            assert task.done(), "the daemon does not end"
+            await end(task, before)
             spool.close()
-            if not task.cancelled():
-                task.result()
 
     def has_said(self, event: str, count: int = 1) -> bool:
         return [one for one, _ in self.said].count(event) >= count
