@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_SIGNS_OF_LIFE: Final = 15.0
 SECONDS_TO_END: Final = 20.0
 """Grace for an interrupted tool before it is killed; molecule and pytest run their teardown."""
+SECONDS_TO_CLEAN_UP: Final = 120.0
 
 LOGS: Final = bootstrap.STATE / "logs/tests"
 
@@ -250,7 +251,10 @@ class Executor:
             self._clean_up(step)
 
     def _clean_up(self, step: Step) -> None:
-        if step.cleanup:
+        """Run the command that cleans up, which may fail; it is given up after a while."""
+        if not step.cleanup:
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
             subprocess.run(
                 list(step.cleanup),
                 cwd=step.cwd,
@@ -258,7 +262,8 @@ class Executor:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                timeout=120,
+                start_new_session=True,  # Ctrl-C leaves it the time to end
+                timeout=SECONDS_TO_CLEAN_UP,
                 check=False,
             )
 

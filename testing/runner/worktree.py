@@ -89,8 +89,7 @@ def scenarios() -> list[str]:
 
 def hosts_of(scenario: str) -> list[str]:
     """Return the hosts of a scenario's inventory."""
-    text = (ROOT / f"testing/roles/inventory/{scenario}.yml").read_text("utf-8")
-    return sorted(set(re.findall(r"^ +(role-[\w-]+):", text, re.MULTILINE)))
+    return sorted(set(re.findall(r"^ +(role-[\w-]+):", _inventory(scenario), re.MULTILINE)))
 
 
 def carried_roles() -> dict[str, frozenset[str]]:
@@ -98,8 +97,11 @@ def carried_roles() -> dict[str, frozenset[str]]:
     found = scenarios()
     result = {}
     for role in found:
-        inventory = ROOT / f"testing/roles/inventory/{role}.yml"
-        text = inventory.read_text("utf-8") if inventory.exists() else ""
-        groups = set(re.findall(r"^ +(\w+):$", text, re.MULTILINE))
+        groups = set(re.findall(r"^ +(\w+):$", _inventory(role), re.MULTILINE))
         result[role] = frozenset({role, "base", *(groups & set(found))})
     return result
+
+
+def _inventory(scenario: str) -> str:
+    inventory = ROOT / f"testing/roles/inventory/{scenario}.yml"
+    return inventory.read_text("utf-8") if inventory.exists() else ""

@@ -278,6 +278,14 @@ def test_a_step_is_cleaned_up_after_however_it_ended(tmp_path: Path, code: int) 
     assert clean.exists()
 
 
+def test_a_cleanup_that_hangs_or_fails_does_not_lose_the_outcome(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(execution, "SECONDS_TO_CLEAN_UP", 0.2)
+    for command in (["sleep", "600"], ["false"]):
+        assert Executor().run(shell("one", "echo one", cleanup=command)).passed == 1
+
+
 def test_stopping_ends_whole_process_groups_and_cleans_up(
     tmp_path: Path, wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
