@@ -68,6 +68,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("needs root: it changes owners of files")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run tests that stop or restart hosts after all others; the order is stable otherwise."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Offer the choice between the gate and the whole."""
+    parser.addoption(
+        "--gate", action="store_true", help="leave out tests marked `whole`, as ./run-tests does"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run tests that stop or restart hosts after all others; the order is stable otherwise.
+
+    With --gate the tests marked `whole` are deselected.
+    """
+    if config.getoption("--gate"):
+        whole = [item for item in items if item.get_closest_marker("whole")]
+        config.hook.pytest_deselected(items=whole)
+        items[:] = [item for item in items if not item.get_closest_marker("whole")]
     items.sort(key=lambda item: item.get_closest_marker("disruptive") is not None)
