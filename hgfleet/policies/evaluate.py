@@ -66,17 +66,17 @@ def build(policies: Mapping[str, Mapping[str, Any]], rules: Sequence[Rule]) -> l
 
 def evaluate(policies: Sequence[Policy], push: Push) -> list[Finding]:
     """Evaluate each policy that applies, to its end, so that a refusal names all problems."""
-    findings = []
-    for policy in policies:
-        if not _applies(policy, push):
-            continue
-        start = time.perf_counter()
-        try:
-            problems = tuple(itertools.islice(policy.check(push), MAX_COUNTED))
-        except SearchTimeoutError:
-            problems = (_TOO_LONG,)
-        findings.append(Finding(policy.name, problems, time.perf_counter() - start))
-    return findings
+    return [finding(policy, push) for policy in policies if _applies(policy, push)]
+
+
+def finding(policy: Policy, push: Push) -> Finding:
+    """Evaluate one policy, whether it applies or not."""
+    start = time.perf_counter()
+    try:
+        problems = tuple(itertools.islice(policy.check(push), MAX_COUNTED))
+    except SearchTimeoutError:
+        problems = (_TOO_LONG,)
+    return Finding(policy.name, problems, time.perf_counter() - start)
 
 
 def _applies(policy: Policy, push: Push) -> bool:

@@ -170,15 +170,17 @@ def details(repository: Repository) -> list[str]:
         ("read-only", repository.read_only),
         ("phases", "publishing" if repository.publishing else "draft"),
         ("bundles", _bundles(repository)),
+        ("dates", "any" if repository.accept_dates == "any" else None),
     ]
     for name, options in repository.policies.items():
         text = json.dumps(options, ensure_ascii=False) if options else ""
         rows.append(("policy", f"{name} {text}".rstrip()))
     for rule in repository.rules:
         on = f"on branches {', '.join(rule.branches)}" if rule.branches else ""
+        tags = f"on tags {', '.join(rule.tags)}" if rule.tags else ""
         touching = f"touching {', '.join(rule.paths)}" if rule.paths else ""
         who = ", ".join(rule.push) or "nobody"
-        rows.append(("rule", " ".join(word for word in (on, touching, "only:", who) if word)))
+        rows.append(("rule", " ".join(word for word in (on, tags, touching, "only:", who) if word)))
     return [f"{name + ':':13}{value}" for name, value in rows if value is not None]
 
 

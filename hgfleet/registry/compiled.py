@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from hgfleet.registry.model import Read
+    from hgfleet.registry.model import AcceptDates, Read
 
 COMPILED_FORMAT: Final = 2
 """Raised when an older reader would misunderstand `registry.json`."""
@@ -62,6 +62,7 @@ def _settings_json(settings: Settings) -> dict[str, Any]:
         "rules": [rule.to_json() for rule in settings.rules] or None,
         "read_only": settings.read_only,
         "bundles_from": settings.bundles_from,
+        "accept_dates": settings.accept_dates,
     }
     return {name: value for name, value in data.items() if value is not None}
 
@@ -78,6 +79,7 @@ def _repository_json(repository: Repository) -> dict[str, Any]:
         "read_only": repository.read_only,
         "owner": repository.owner,
         "bundles_from": repository.bundles_from or None,
+        "accept_dates": None if repository.accept_dates == "valid" else repository.accept_dates,
     }
     return {name: value for name, value in data.items() if value is not None}
 
@@ -178,6 +180,7 @@ def _repository(path: str, value: dict[str, Any]) -> Repository:
         read_only=_reason_or_none(value.get("read_only")),
         owner=_reason_or_none(value.get("owner")),
         bundles_from=_bytes_or_none(value.get("bundles_from")) or 0,
+        accept_dates=_dates(value.get("accept_dates", "valid")),
     )
 
 
@@ -205,7 +208,13 @@ def _settings(value: dict[str, Any]) -> Settings:
         rules=tuple(Rule.from_json(rule) for rule in value.get("rules", ())),
         read_only=_reason_or_none(value.get("read_only")),
         bundles_from=_bytes_or_none(value.get("bundles_from")),
+        accept_dates=_dates(value["accept_dates"]) if "accept_dates" in value else None,
     )
+
+
+def _dates(value: object) -> AcceptDates:
+    # What a later release may say beyond "any" admits nothing here.
+    return "any" if value == "any" else "valid"
 
 
 def _read(value: object) -> Read:

@@ -35,6 +35,8 @@ def render(repository: Repository) -> str:
         more_items += f"policies = {_json(dict(repository.policies))}\n"
     if repository.rules:
         more_items += f"rules = {_json([rule.to_json() for rule in repository.rules])}\n"
+    if repository.accept_dates != "valid":
+        more_items += f"accept-dates = {repository.accept_dates}\n"
     read = "public" if repository.read == "public" else " ".join(repository.read)
     return f"""\
 # Written by hgfleet from the entry of this repository in the registry. Changes here are

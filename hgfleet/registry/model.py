@@ -34,6 +34,9 @@ USER_BUNDLES_FROM: Final = 10 * 2**20
 """Bytes of the store from which on a user repository gets clone bundles, unless the registry says
 otherwise: bundles of a smaller one cost the bundle jobs more than they save clones of it."""
 
+AcceptDates = Literal["any", "valid"]
+"""The dates of pushed changesets that are accepted (hgfleet.policies.metadata)."""
+
 QUOTA: Final = 20
 """Repositories that one person may own below a namespace, unless the namespace says otherwise."""
 
@@ -54,6 +57,7 @@ class Settings:
     rules: tuple[Rule, ...] = ()
     read_only: str | None = None
     bundles_from: int | None = None
+    accept_dates: AcceptDates | None = None
 
 
 MAX_FILE_BYTES: Final = 100 * 2**20
@@ -65,6 +69,7 @@ BUILT_IN: Final = Settings(
     publishing=True,
     bundles=BUNDLE_KINDS,
     policies={"file-size": {"max": MAX_FILE_BYTES}},
+    accept_dates="valid",
 )
 """The last resort: readable, without groups that may push, and without huge files."""
 
@@ -92,7 +97,8 @@ class Repository:
     may push (none: only an owner may); `bundles` the kinds of clone bundles in manifest order;
     `read_only` the reason why pushes are refused at the moment; `owner` the person who created it,
     None for one of the inventory. With a store of less than `bundles_from` bytes it gets no clone
-    bundles; 0 for bundles at any size.
+    bundles; 0 for bundles at any size. `accept_dates` is "any" where an operator admits the history
+    of another system, whose changesets may have dates that are none.
     """
 
     path: str
@@ -106,6 +112,7 @@ class Repository:
     read_only: str | None = None
     owner: str | None = None
     bundles_from: int = 0
+    accept_dates: AcceptDates = "valid"
 
     @property
     def is_public(self) -> bool:
@@ -189,6 +196,7 @@ def effective(
         read_only=next((reason for reason in reasons if reason), None),
         owner=owner,
         bundles_from=_first([*(settings.bundles_from for settings in chain), least]),
+        accept_dates=_first(settings.accept_dates for settings in chain),
     )
 
 

@@ -77,6 +77,16 @@ def forgebranch(_ui: Any, repo: Any, name: bytes) -> None:
         repo.changelog.addrevision(text, transaction, len(repo), tip.node(), nullid)
 
 
+@command(b"forgetext", [], b"USER DATE")  # type: ignore[untyped-decorator]  # core has no types
+def forgetext(_ui: Any, repo: Any, user: bytes, date: bytes) -> None:
+    """Add a changeset with these lines for user and date; Python's escapes are resolved."""
+    with repo.lock(), repo.transaction(b"forge") as transaction:
+        tip = repo[b"tip"]
+        fields = [stringutil.unescapestr(user), stringutil.unescapestr(date)]
+        text = b"\n".join([to_hex(tip.manifestnode()), *fields, b"", b"a changeset"])
+        repo.changelog.addrevision(text, transaction, len(repo), tip.node(), nullid)
+
+
 def _changeset(
     repo: Any,
     transaction: Any,
@@ -94,9 +104,17 @@ def _changeset(
 
 
 def uisetup(ui: Any) -> None:
-    """Wrap what makes the differences of a changegroup."""
+    """Bear with what this client makes, and wrap what makes the differences of a changegroup."""
+    extensions.wrapfunction(changelog, "decodeextra", _extra)
     if ui.configbool(b"hostile", b"pieces"):
         extensions.wrapfunction(changegroup, "deltagroup", _pieces)
+
+
+def _extra(original: Any, text: bytes) -> dict[bytes, bytes]:
+    try:
+        return dict(original(text))
+    except ValueError:
+        return {b"branch": b"default"}
 
 
 def _pieces(original: Any, repo: Any, store: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from mercurial import config
 
+from hgfleet.registry.compiled import dump_compiled, parse_compiled
 from hgfleet.registry.hgrc import render as hgrc
 from hgfleet.registry.schema import parse
 
@@ -51,6 +52,19 @@ def test_the_hgrc_says_from_which_size_on_there_are_bundles() -> None:
     sized = replace(parse(TWO).repositories["team/tool"], bundles_from=1000)
     assert read_back(hgrc(sized))["hgfleet"]["bundles-from"] == "1000"
     assert "bundles-from" not in hgrc(replace(sized, bundles=()))
+
+
+def test_the_hgrc_admits_any_date_where_the_registry_does() -> None:
+    text = """
+version: 1
+namespaces: {old: {accept-dates: any}, old/new: {accept-dates: valid}}
+repositories: {old/a: {}, old/new/b: {}, other/c: {}}
+"""
+    found = parse(text).repositories
+    again = parse_compiled(dump_compiled(parse(text))).repositories
+    for registry in (found, again):
+        assert read_back(hgrc(registry["old/a"]))["hgfleet"]["accept-dates"] == "any"
+        assert "accept-dates" not in hgrc(registry["old/new/b"]) + hgrc(registry["other/c"])
 
 
 def test_the_hgrc_has_policies_and_rules_on_a_line_each() -> None:

@@ -1,0 +1,134 @@
+"""Malformed metadata of changesets, which no repository takes.
+
+Core's client writes the five fields of a changeset in one form. A client of another kind sends what
+it likes, and core's server stores it unread: a date that is no number ends every log, page and feed
+that shows the changeset in an error, for each user who pulls it. So this check looks at the stored
+bytes of every added changeset, before any other policy reads them, and cannot be switched off.
+
+======== ===========================================================================================
+field    accepted
+======== ===========================================================================================
+manifest 40 hexadecimal digits
+user     one line that is not empty, without control characters, at most 1 KiB
+date     two integers: seconds since 1970 in 32 bits with a sign, and the zone's seconds within a
+         day (mercurial.utils.dateutil.parsedate has these limits; a floating point number has a
+         decimal fraction in old histories and is `nan` or `inf` in hostile ones)
+extra    pairs that core decodes (mercurial.changelog.decodeextra)
+message  any bytes: core shows what is not UTF-8 as Latin-1
+======== ===========================================================================================
+
+A registry entry with `accept-dates: any` admits a history with other dates, which
+`hgext/any_date.py` shows as 1970-01-01.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from mercurial import changelog
+
+from hgfleet.core.text import shown
+from hgfleet.policies.base import AppliesTo, Policy, Push
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+MAX_USER: Final = 1024
+"""Bytes of the user's name; a name with a mail address has less than 100."""
+
+MAX_SECONDS: Final = 2**31
+"""Core stores and shows dates from -MAX_SECONDS up to, but without, MAX_SECONDS."""
+
+MAX_ZONE: Final = 24 * 60 * 60
+"""Seconds; the zone of a date is less than this away from UTC. Those in use are within 14 hours."""
+
+_INTEGER: Final = re.compile(rb"-?[0-9]{1,11}")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_MANIFEST: Final = re.compile(rb"[0-9a-f]{40}")
+
+_REWRITE: Final = "write the changeset again with hg commit --amend"
+
+
+class Metadata(Policy):
+    """Metadata that hg cannot read back, in the changesets of every push."""
+
+    name: ClassVar[str] = "metadata"
+    summary: ClassVar[str] = "no malformed user, date or extra field of a changeset"
+    applies_to: ClassVar[AppliesTo] = "added changesets"
+
+    def __init__(self, *, any_date: bool = False) -> None:
+        super().__init__({})
+        self._any_date = any_date
+
+    def check(self, push: Push) -> Iterator[str]:
+        """Look at the stored bytes of each added changeset."""
+        for node, text in push.stored_texts():
+            for problem in problems(text, any_date=self._any_date):
+                yield f"{node[:12]} has {problem}"
+
+
+def problems(text: bytes, *, any_date: bool = False) -> Iterator[str]:
+    """Yield the problem of each malformed field of a stored changeset, with the way out."""
+    # Core looks for the same line ends, in this order.
+    lines = text.split(b"\n", 3)
+    if not _has_lines(lines):
+        yield f"no manifest, user, date and message on lines of their own: {_REWRITE}"
+        return
+    user = user_problem(lines[1])
+    if user:
+        yield f"{user}: {_REWRITE} --user"
+    # Core splits the line at the same blanks.
+    fields = lines[2].split(b" ", 2)
+    date = b" ".join(fields[:2])
+    if not any_date and not is_date(date):
+        yield (
+            f"the date {_quoted(date)}, expected seconds since 1970 in 32 bits and the zone's "
+            f"seconds within a day: {_REWRITE} --date, or ask an operator to admit an old history"
+        )
+    if len(fields) == 3 and not _decodes(fields[2]):
+        yield f"an extra field that cannot be decoded: {_REWRITE}"
+
+
+def is_readable(text: bytes) -> bool:
+    """Whether core can read a stored changeset while it arrives, before a policy is asked."""
+    lines = text.split(b"\n", 3)
+    fields = lines[2].split(b" ", 2) if len(lines) == 4 else []
+    return _has_lines(lines) and (len(fields) < 3 or _decodes(fields[2]))
+
+
+def user_problem(user: bytes) -> str | None:
+    """Return the problem of a changeset's user, None if there is none."""
+    if len(user) > MAX_USER:
+        return f"a user of {len(user)} bytes, more than {MAX_USER}"
+    text = user.decode("utf-8", "replace")
+    if not text.strip():
+        return "an empty user"
+    if _CONTROL.search(text):
+        return f"a control character in the user {_quoted(user)}"
+    return None
+
+
+def is_date(field: bytes) -> bool:
+    """Whether a date is two integers that core's own client could have written."""
+    seconds, _, zone = field.partition(b" ")
+    if not _INTEGER.fullmatch(seconds) or not _INTEGER.fullmatch(zone):
+        return False
+    return -MAX_SECONDS <= int(seconds) < MAX_SECONDS and abs(int(zone)) < MAX_ZONE
+
+
+def _has_lines(lines: Sequence[bytes]) -> bool:
+    ends = len(lines) == 4 and (lines[3].startswith(b"\n") or b"\n\n" in lines[3])
+    return ends and _MANIFEST.fullmatch(lines[0]) is not None
+
+
+def _decodes(extra: bytes) -> bool:
+    try:
+        changelog.decodeextra(extra)
+    except ValueError:
+        return False
+    return True
+
+
+def _quoted(value: bytes) -> str:
+    return f'"{shown(value.decode("utf-8", "replace"), 60)}"'
