@@ -31,9 +31,13 @@ a policy this hg does not know  refused, because it cannot be checked
 a check that breaks             refused, and the operators have the traceback in their log
 ==============================  ==============================================================
 
-Names of bookmarks, branches and files are checked in every repository, without an option: control
-characters, blanks at an end, bytes that are not UTF-8, paths that leave the working copy or enter
-``.hg``. See ``hgfleet.policies.names``.
+Names of bookmarks, branches, tags and files are checked in every repository, without an option:
+control characters, blanks at an end, bytes that are not UTF-8, paths that leave the working copy or
+enter ``.hg``. See ``hgfleet.policies.names``. So are the user, the date and the extra field of each
+changeset (``hgfleet.policies.metadata``), before all else; this admits a history with other dates::
+
+  [hgfleet]
+  accept-dates = any
 
 The policies check the changesets that the transaction adds, secret and obsolete ones included:
 they can be pulled by their hash one day. Closed trees and rules also check bookmarks and changesets
@@ -59,13 +63,14 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from mercurial import encoding, registrar
+from mercurial import changegroup, changelog, encoding, extensions, registrar
+from mercurial.node import hex as to_hex
 
 from hgfleet.core import logfmt
 from hgfleet.hg.hooks import OPERATOR, refuse, text, writer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from hgfleet.policies.base import Policy
 
@@ -76,6 +81,57 @@ configtable: dict[bytes, Any] = {}
 configitem = registrar.configitem(configtable)
 configitem(b"hgfleet", b"policies", default=b"")
 configitem(b"hgfleet", b"rules", default=b"")
+configitem(b"hgfleet", b"accept-dates", default=b"")
+
+
+class _UnreadableError(Exception):
+    """A changeset that arrives cannot be read; its arguments are the node and the text."""
+
+
+def uisetup(_ui: Any) -> None:
+    """Look at changesets while they arrive: core 7.2 reads each at once, and has no hook there."""
+    extensions.wrapfunction(changelog.changelog, "addgroup", _each_readable)
+    extensions.wrapfunction(changegroup.cg1unpacker, "apply", _or_refused)
+
+
+def _each_readable(
+    original: Callable[..., Any],
+    log: Any,
+    *args: Any,
+    addrevisioncb: Callable[[Any, int], None],
+    **kwargs: Any,
+) -> Any:
+    from hgfleet.policies.metadata import is_readable
+
+    def added(store: Any, rev: int) -> None:
+        stored = bytes(store.revision(rev))
+        if not is_readable(stored):
+            raise _UnreadableError(store.node(rev), stored)
+        addrevisioncb(store, rev)
+
+    return original(log, *args, addrevisioncb=added, **kwargs)
+
+
+def _or_refused(
+    original: Callable[..., Any], unpacker: Any, repo: Any, *args: Any, **kw: Any
+) -> Any:
+    from hgfleet.policies import evaluate
+    from hgfleet.policies.metadata import Metadata, problems
+
+    try:
+        return original(unpacker, repo, *args, **kw)
+    except _UnreadableError as error:
+        node, stored = error.args
+        found = tuple(
+            f"{to_hex(node)[:12].decode()} has {p}" for p in problems(stored, any_date=True)
+        )
+        user = writer().name or "this user"
+        path = text(repo.ui.config(b"hgfleet", b"path") or b"") or "this repository"
+        refused = evaluate.refusal([evaluate.Finding(Metadata.name, found, 0)], user, path)
+        assert refused, "an unreadable changeset has a problem"
+        fields = {"user": user, "repository": path, "decision": "refuse"}
+        _log(repo.ui, {**fields, "problems": len(found), "detail": "; ".join(refused[1])})
+        refuse(repo.ui, *refused, reason="policies")
 
 
 def reposetup(_ui: Any, repo: Any) -> None:
@@ -87,17 +143,18 @@ def reposetup(_ui: Any, repo: Any) -> None:
 
 
 def begin(ui: Any, repo: Any, **_kwargs: object) -> None:
-    """Count the heads of the branches for the policies that compare them (a hook).
+    """Note the heads of the branches for the policies that compare them (a hook).
 
     At the end of the transaction they could be found only by reading the history.
     """
     # A damaged value is for `check` to refuse, which says so.
-    counted = b'"single-head"' in (ui.config(b"hgfleet", b"policies") or b"")
+    compared = b'"single-head"' in (ui.config(b"hgfleet", b"policies") or b"")
+    compared = compared or b'"paths"' in (ui.config(b"hgfleet", b"rules") or b"")
     heads = None
-    if counted:
-        from hgfleet.policies.push_facts import open_heads
+    if compared:
+        from hgfleet.policies.branch_heads import heads_by_branch
 
-        heads = open_heads(repo)
+        heads = heads_by_branch(repo)
     repo.unfiltered().hgfleet_heads_before = heads
     # The verdicts are for the record of the push log.
     repo.unfiltered().hgfleet_verdicts = {}
@@ -112,6 +169,7 @@ def check(ui: Any, repo: Any, **_kwargs: object) -> None:
     start = time.perf_counter()
     # Here, and not above: every session loads this extension, and few of them push.
     from hgfleet.policies import evaluate
+    from hgfleet.policies.metadata import Metadata
     from hgfleet.policies.names import Names
     from hgfleet.policies.push_facts import RepositoryPush
 
@@ -127,7 +185,11 @@ def check(ui: Any, repo: Any, **_kwargs: object) -> None:
         else:
             heads_before = getattr(repo.unfiltered(), "hgfleet_heads_before", None)
             push = RepositoryPush(repo, transaction, principal, heads_before)
-            findings = evaluate.evaluate([*_policies(ui), Names({})], push)
+            metadata = Metadata(any_date=ui.config(b"hgfleet", b"accept-dates") == b"any")
+            findings = [evaluate.finding(metadata, push)]
+            if not findings[0].problems:
+                # These read the fields of changesets, and can now.
+                findings += evaluate.evaluate([*_policies(ui), Names({})], push)
             refused = evaluate.refusal(findings, principal.name, path)
             verdicts = evaluate.verdicts(findings, push.variables)
             fields["decision"] = "refuse" if refused else "allow"

@@ -1,4 +1,4 @@
-"""Policies on the right to change a part of the tree: closed trees, rules of branches and paths.
+"""Policies on the right to change a part: closed trees, rules of branches, paths and tags.
 
 They apply to every change: publishing another person's draft on a closed branch is a landing, too.
 """
@@ -70,30 +70,38 @@ class Rules(Policy):
     """Who may push to some branches and paths: `rules:` of the registry.
 
     Every rule that covers a changeset has to be kept, those of a namespace included. A rule without
-    paths covers the bookmarks of its branches too, also when one is created or deleted.
+    paths covers the bookmarks of its branches too, also when one is created or deleted. hg resolves
+    a name as bookmark, tag and branch, in this order (mercurial.scmutil.revsymbol): a rule about
+    the names of one kind covers those of the others that hg takes for it.
     """
 
     name: ClassVar[str] = "rules"
-    summary: ClassVar[str] = "groups that may push to a branch or path"
+    summary: ClassVar[str] = "groups that may push to a branch, path or tag"
     applies_to: ClassVar[AppliesTo] = "every change"
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         super().__init__({})
         self._rules = [
-            (rule, globs.branches(rule.branches), globs.paths(rule.paths)) for rule in rules
+            (rule, globs.branches(rule.tags or rule.branches), globs.paths(rule.paths))
+            for rule in rules
         ]
 
     def check(self, push: Push) -> Iterator[str]:
         """Look for changesets that a rule covers and whose pusher it does not name."""
-        for rule, branches, paths in self._rules:
+        for rule, names, paths in self._rules:
             if not push.principal.groups.isdisjoint(rule.push):
                 continue
             who = f"only members of {alternatives(rule.push)}" if rule.push else "nobody"
             so = f"{who} may push; ask {'one of them' if rule.push else 'an operator'}"
+            if rule.tags:
+                yield from self._names_of_tags(push, names, so)
+                continue
             if not rule.paths:
-                yield from self._bookmarks(push, branches, so)
+                yield from self._names_of_branches(push, names, so)
+            elif rule.branches:
+                yield from self._replaced(push, names, paths, so)
             for changeset in (*push.added, *push.moved):
-                if not branches.fits(changeset.branch):
+                if not names.fits(changeset.branch):
                     continue
                 branch = f"the branch {shown(changeset.branch)}"
                 if not rule.paths:
@@ -106,10 +114,10 @@ class Rules(Policy):
                     yield f"{changeset} changes {shown(covered)}{where}, where {so}"
 
     @staticmethod
-    def _bookmarks(push: Push, branches: Pattern, so: str) -> Iterator[str]:
-        """Yield the bookmarks on a covered branch, and those that have the name of one.
+    def _names_of_branches(push: Push, branches: Pattern, so: str) -> Iterator[str]:
+        """Yield the bookmarks on a covered branch, and the names that hg takes for such a branch.
 
-        `hg update release` goes to the bookmark where branch and bookmark have that name.
+        `hg update release` goes to the bookmark or tag where a branch has that name too.
         """
         for bookmark in push.bookmarks:
             branch = next((branch for branch in bookmark.branches if branches.fits(branch)), None)
@@ -120,3 +128,33 @@ class Rules(Policy):
             else:
                 continue
             yield f"the bookmark {shown(bookmark.name)} {where}, where {so}"
+        for tag in push.tags:
+            if branches.fits(tag.name):
+                yield f"the tag {shown(tag.name)} has the name of a branch, where {so}"
+
+    @staticmethod
+    def _names_of_tags(push: Push, tags: Pattern, so: str) -> Iterator[str]:
+        """Yield the covered tags that move, and the names that hg takes for one."""
+        for tag in push.tags:
+            if tags.fits(tag.name):
+                yield f"{tag.changeset[:12]} changes the tag {shown(tag.name)}, where {so}"
+        for bookmark in push.bookmarks:
+            if tags.fits(bookmark.name):
+                yield f"the bookmark {shown(bookmark.name)} has the name of a tag, where {so}"
+        for changeset in push.added:
+            if changeset.begins_branch and tags.fits(changeset.branch):
+                yield f"the branch {shown(changeset.branch)} has the name of a tag, where {so}"
+
+    @staticmethod
+    def _replaced(push: Push, branches: Pattern, paths: Pattern, so: str) -> Iterator[str]:
+        """Yield the heads that begin a covered branch again, with other content of the paths."""
+        touched = {changeset.branch: None for changeset in (*push.added, *push.moved)}
+        for branch in filter(branches.fits, touched):
+            told: set[str] = set()
+            for head, path in push.replaced_paths(branch):
+                if head not in told and paths.fits(path):
+                    told.add(head)
+                    yield (
+                        f"{head[:12]} replaces the head of the branch {shown(branch)} by another "
+                        f"{shown(path)}, where {so}"
+                    )

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from hgfleet.core.principal import Principal
     from hgfleet.policies.options import Option
+    from hgfleet.policies.tags import Tag
 
 AppliesTo = Literal["added changesets", "heads", "every change"]
 """The changes that a policy checks, and so the transactions that it is evaluated for.
@@ -39,6 +40,8 @@ class Changeset:
     is_merge: bool = False
     stored_branch: bytes = b"default"
     """The bytes of the branch's name in the changelog."""
+    begins_branch: bool = False
+    """Whether none of its parents is on its branch."""
 
     def __str__(self) -> str:
         return self.node[:12]
@@ -89,6 +92,9 @@ class Push(Protocol):
     def bookmarks(self) -> Sequence[Bookmark]:
         """The bookmarks it changes."""
 
+    def stored_texts(self) -> Iterable[tuple[str, bytes]]:
+        """Return the node and the stored bytes of each changeset it adds, read by nothing yet."""
+
     def entries(self, changeset: Changeset) -> Iterable[Entry]:
         """Return the files that differ from every parent."""
 
@@ -108,8 +114,8 @@ class Push(Protocol):
         """Return the paths that its first parent has not."""
 
     @property
-    def added_heads(self) -> Sequence[Changeset]:
-        """Those of the added changesets that no other of them descends from."""
+    def new_heads(self) -> Sequence[Changeset]:
+        """Those of the added and moved changesets that no other of them descends from."""
 
     def manifest_text(self, changeset: Changeset) -> bytes:
         """Return the manifest of a changeset as it is stored; 100,000 files are 8 MB."""
@@ -119,6 +125,30 @@ class Push(Protocol):
 
     def heads_before(self, branch: str) -> int:
         """Return how many there were before."""
+
+    def strays(self, branch: str) -> Sequence[str]:
+        """Return the new open heads that descend from no open head that the branch had before.
+
+        The nearest ancestors that are left stand for a head that became obsolete. Nothing, if the
+        branch had no open head.
+        """
+
+    def replaced_paths(self, branch: str) -> Iterable[tuple[str, str]]:
+        """Return new heads that descend from no head of the branch before, and paths that differ.
+
+        Each of them replaces what the branch had: its paths are those that differ from any of the
+        heads before, also of closed ones if there were no others.
+        """
+
+    @property
+    def tags(self) -> Sequence[Tag]:
+        """The tags that the added changesets set, move or remove."""
+
+    def has_branch(self, name: str) -> bool:
+        """Whether the repository has a branch of this name afterwards."""
+
+    def has_bookmark(self, stored: bytes) -> bool:
+        """Whether the repository has a bookmark of this name afterwards."""
 
 
 class Policy:

@@ -90,21 +90,21 @@ class NoCaseCollisions(Policy):
 
     There a changeset that has both cannot even be checked out. The policy checks the pushed heads:
     a later changeset of the same push may resolve a collision, and an older collision is not of
-    this push.
+    this push. A changeset that was obsolete or secret when it came is a head only when it moves.
     """
 
     name: ClassVar[str] = "no-case-collisions"
     summary: ClassVar[str] = "no two paths that differ by upper and lower case alone"
-    applies_to: ClassVar[AppliesTo] = "added changesets"
+    applies_to: ClassVar[AppliesTo] = "heads"
 
     def check(self, push: Push) -> Iterator[str]:
         """Compare the new paths with all paths of each head."""
         arrived: dict[str, None] = {}
-        for changeset in push.added:
+        for changeset in (*push.added, *push.moved):
             arrived.update(dict.fromkeys(push.arrived(changeset)))
         if not arrived:
             return
-        for head in push.added_heads:
+        for head in push.new_heads:
             for path, other in collisions(arrived, candidates(arrived, push.manifest_text(head))):
                 yield (
                     f"{head} has both {shown(path)} and {shown(other)}, one file on Windows and "

@@ -20,7 +20,8 @@ class SingleHead(Policy):
     """A branch has one open head, so that "the newest of the branch" means something.
 
     A branch that had several when the policy came may keep them and lose them one by one; the
-    policy refuses one more.
+    policy refuses one more. It also refuses a head that replaces another without descending from
+    it: the branch is begun again elsewhere, and the former head is closed.
     """
 
     name: ClassVar[str] = "single-head"
@@ -45,6 +46,12 @@ class SingleHead(Policy):
                 yield (
                     f"the branch {shown(branch)} would have {len(heads)} heads ({some}): pull, "
                     "then merge or rebase onto what is there, and push one"
+                )
+                continue
+            for stray in push.strays(branch):
+                yield (
+                    f"{stray[:12]} replaces the head of the branch {shown(branch)} without "
+                    "descending from it: pull, then rebase onto what is there, and push that"
                 )
 
 

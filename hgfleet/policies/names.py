@@ -1,4 +1,4 @@
-"""Malformed names of bookmarks, branches and files, which no repository takes.
+"""Malformed names of bookmarks, branches, tags and files, which no repository takes.
 
 Core's client refuses most of them when a user chooses one. A client of another kind sends what it
 likes, and core's server stores it: a bookmark with a newline is two lines of `.hg/bookmarks`, and
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 MAX_LABEL: Final = 255
 """Bytes of the name of a bookmark or branch; a reply of bundle2 has a byte for a length."""
 
+_NODE: Final = re.compile(r"[0-9a-fA-F]{40}")
+"""Text of this form is a hash for hg, before it is a name (mercurial.scmutil.revsymbol)."""
+
 _RESERVED: Final = frozenset({"tip", "null", "."})
 """Names that a revision set reads as something else (mercurial.scmutil.checknewlabel)."""
 
@@ -35,25 +38,35 @@ class Names(Policy):
     """
 
     name: ClassVar[str] = "names"
-    summary: ClassVar[str] = "no malformed name of a bookmark, branch or file"
+    summary: ClassVar[str] = "no malformed name of a bookmark, branch, tag or file"
     applies_to: ClassVar[AppliesTo] = "every change"
 
     def check(self, push: Push) -> Iterator[str]:
-        """Check the bookmarks that are set, and the branches and files of the added changesets."""
+        """Check the bookmarks that are set, and branches, tags and files of added changesets."""
         for bookmark in push.bookmarks:
-            problem = None if bookmark.is_deleted else bookmark_problem(bookmark.stored)
+            problem = None if bookmark.is_deleted else name_problem(bookmark.stored)
             if problem:
                 yield f"the bookmark {shown(bookmark.name)} {problem}: choose another name"
-        known: set[bytes] = set()
+        known: set[tuple[bytes, bool]] = set()
         for changeset in push.added:
-            if changeset.stored_branch in known:
+            branch = (changeset.stored_branch, changeset.begins_branch)
+            if branch in known:
                 continue
-            known.add(changeset.stored_branch)
-            problem = label_problem(changeset.stored_branch)
+            known.add(branch)
+            # A branch from before the check may go on.
+            check = name_problem if changeset.begins_branch else label_problem
+            problem = check(changeset.stored_branch)
             if problem:
                 yield (
                     f"{changeset} is on the branch {shown(changeset.branch)}, which {problem}: "
                     "commit it on another branch (hg branch, then hg commit --amend)"
+                )
+        for tag in push.tags:
+            problem = None if tag.is_removed else tag_problem(tag.stored, push)
+            if problem:
+                yield (
+                    f"{tag.changeset[:12]} sets the tag {shown(tag.name)}, which {problem}: choose "
+                    "another name (hg strip the tag's changeset, then hg tag)"
                 )
         audit = pathutil.pathauditor(b"", realfs=False, cached=True)
         for changeset in push.added:
@@ -66,19 +79,35 @@ class Names(Policy):
                     )
 
 
-def bookmark_problem(name: bytes) -> str | None:
-    """Return the problem of a bookmark's name, None if there is none.
+def name_problem(name: bytes) -> str | None:
+    """Return the problem of the name of a new bookmark or branch, None if there is none.
 
-    Names with another meaning for hg are refused too, as they are by `hg bookmark`.
+    Names with another meaning for hg are refused too, as they are by `hg bookmark` and `hg branch`.
     """
     problem = label_problem(name)
     if problem:
         return problem
     text = name.decode("utf-8")
-    if text in _RESERVED or re.fullmatch(r"[+-]?[0-9]+", text):
+    if text in _RESERVED or re.fullmatch(r"[+-]?[0-9]+", text) or _NODE.fullmatch(text):
         return "has a name that means something else to hg"
     if ":" in text:
         return "has a colon in its name, which means a range of changesets"
+    return None
+
+
+def tag_problem(stored: bytes, push: Push) -> str | None:
+    """Return the problem of a tag's name, None if there is none.
+
+    hg looks for a tag before a branch, and for a bookmark before a tag: of two with one name, one
+    is taken for the other.
+    """
+    problem = name_problem(stored)
+    if problem:
+        return problem
+    if push.has_branch(stored.decode("utf-8")):
+        return "has the name of a branch"
+    if push.has_bookmark(stored):
+        return "has the name of a bookmark"
     return None
 
 

@@ -15,14 +15,16 @@ from mercurial import encoding, mdiff, phases
 from mercurial.node import hex as to_hex
 from mercurial.node import nullrev
 
-from hgfleet.policies import manifest_diff
+from hgfleet.policies import manifest_diff, tags
 from hgfleet.policies.base import Bookmark, Changeset, Entry
+from hgfleet.policies.branch_heads import BranchHeads, open_heads
 from hgfleet.policies.manifest_diff import Difference
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from hgfleet.core.principal import Principal
+    from hgfleet.policies.branch_heads import Heads
 
 _TEXTS: Final = 4
 """Manifests in memory: those of a few branches that alternate. One of 100,000 files has 8 MB."""
@@ -36,15 +38,6 @@ _STORED: Final = operator.attrgetter("_revlog")
 _VARIABLE: Final = b"USERVAR_"
 
 
-def open_heads(repo: Any) -> dict[bytes, int]:
-    """Return the number of open, visible heads of each branch of a repository.
-
-    Core keeps them in a cache beside the history, and brings that up to date for what is new.
-    """
-    branches = repo.filtered(b"served").branchmap()
-    return {bytes(name): int(branches.head_count(name)) for name in branches}
-
-
 class RepositoryPush:
     """A `base.Push` of a transaction of Mercurial 7.2."""
 
@@ -53,9 +46,9 @@ class RepositoryPush:
         repo: Any,
         transaction: Any,
         principal: Principal,
-        heads_before: Mapping[bytes, int] | None = None,
+        heads_before: Mapping[bytes, Heads] | None = None,
     ) -> None:
-        """Take the `open_heads` from the beginning of the transaction, if a policy needs them."""
+        """Take the `heads_by_branch` when the transaction began, if a policy needs them."""
         self._repo = repo.unfiltered()
         self._log = self._repo.changelog
         self._manifests = self._repo.manifestlog.getstorage(b"")
@@ -109,15 +102,21 @@ class RepositoryPush:
         return result
 
     @functools.cached_property
-    def added_heads(self) -> Sequence[Changeset]:
+    def new_heads(self) -> Sequence[Changeset]:
         """See `base.Push`."""
-        heads = dict.fromkeys(range(self._first, len(self._log)))
-        for rev in range(self._first, len(self._log)):
+        by_rev = {self._rev(changeset): changeset for changeset in (*self.moved, *self.added)}
+        heads = dict.fromkeys(sorted(by_rev))
+        for rev in by_rev:
             for parent in self._log.parentrevs(rev):
                 heads.pop(parent, None)
         obsolete = self._obsolete if heads else frozenset()
-        by_rev = self.added
-        return [by_rev[rev - self._first] for rev in heads if rev not in obsolete]
+        return [by_rev[rev] for rev in heads if rev not in obsolete]
+
+    def stored_texts(self) -> Iterator[tuple[str, bytes]]:
+        """See `base.Push`."""
+        for rev in range(self._first, len(self._log)):
+            node = self._log.node(rev)
+            yield _text(to_hex(node)), bytes(self._log.revision(node))
 
     def entries(self, changeset: Changeset) -> Iterator[Entry]:
         """See `base.Push`."""
@@ -178,17 +177,65 @@ class RepositoryPush:
 
     def branch_heads(self, branch: str) -> Sequence[str]:
         """See `base.Push`."""
-        branches = self._repo.filtered(b"served").branchmap()
-        name = encoding.strtolocal(branch)
-        if not branches.hasbranch(name):
-            return []
-        return [_text(to_hex(node)) for node in branches.branchheads(name)]
+        return [_text(to_hex(node)) for node in open_heads(self._repo, branch)]
 
     def heads_before(self, branch: str) -> int:
         """See `base.Push`."""
+        before = self._heads.before(branch)
+        return len(before.nodes) if before.are_open else 0
+
+    def strays(self, branch: str) -> Sequence[str]:
+        """See `base.Push`."""
+        return list(map(self._hex, self._heads.strays(branch)))
+
+    def replaced_paths(self, branch: str) -> Iterator[tuple[str, str]]:
+        """See `base.Push`."""
+        for rev, former in self._heads.replacing(branch):
+            paths = {path for head in former for path in self._difference(head, rev).paths()}
+            for path in sorted(paths):
+                yield self._hex(rev), _path(path)
+
+    def _hex(self, rev: int) -> str:
+        return _text(to_hex(self._log.node(rev)))
+
+    @functools.cached_property
+    def tags(self) -> Sequence[tags.Tag]:
+        """See `base.Push`."""
+        file = tags.FILE.encode()
+        result: dict[bytes, tags.Tag] = {}
+        for changeset in self.added:
+            rev = self._rev(changeset)
+            lines = [change.after.get(file) for change in self._against_parents(rev)]
+            gone = [file in c.before and file not in c.after for c in self._against_parents(rev)]
+            if not all(line is not None or left for line, left in zip(lines, gone, strict=True)):
+                continue
+            parents = [self._tags_text(parent) for parent in self._parents(rev)]
+            moved = tags.moved(changeset.node, self._tags_text(rev), parents)
+            # Of a tag that a push moves several times, the last one counts; its name once.
+            result.update({tag.stored: tag for tag in moved})
+        return list(result.values())
+
+    def has_branch(self, name: str) -> bool:
+        """See `base.Push`."""
+        return bool(self._repo.filtered(b"served").branchmap().hasbranch(encoding.strtolocal(name)))
+
+    def has_bookmark(self, stored: bytes) -> bool:
+        """See `base.Push`."""
+        bookmarks = self._repo.names[b"bookmarks"]
+        return bool(bookmarks.nodes(self._repo, encoding.tolocal(stored)))
+
+    def _tags_text(self, rev: int) -> bytes:
+        if rev == nullrev:
+            return b""
+        context = self._repo[rev]
+        name = tags.FILE.encode()
+        return bytes(context[name].data()) if name in context else b""
+
+    @functools.cached_property
+    def _heads(self) -> BranchHeads:
         if self._heads_before is None:
-            raise RuntimeError("the heads were not counted when the transaction began")
-        return self._heads_before.get(encoding.strtolocal(branch), 0)
+            raise RuntimeError("the heads were not noted when the transaction began")
+        return BranchHeads(self._repo, self._heads_before, self._obsolete)
 
     # Changesets.
 
@@ -239,6 +286,10 @@ class RepositoryPush:
             message=_text(data.description),
             is_merge=self._log.parentrevs(rev)[1] != nullrev,
             stored_branch=bytes(data.extra[b"branch"]),
+            begins_branch=all(
+                parent == nullrev or self._log.branchinfo(parent)[0] != data.branchinfo[0]
+                for parent in self._log.parentrevs(rev)
+            ),
         )
 
     def _rev(self, changeset: Changeset) -> int:

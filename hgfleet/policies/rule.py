@@ -1,4 +1,4 @@
-"""Rule: groups that may push to some branches and paths. Imported by every SSH session."""
+"""Rule: groups that may push to some branches, paths or tags. Imported by every SSH session."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Groups that may push changesets on some branches, touching some paths, or both.
+    """Groups that may push changesets on some branches, touching some paths, or both; or some tags.
 
-    `branches` and `paths` are globs; none of them stand for all.
+    `branches`, `paths` and `tags` are globs. A rule of tags has neither branches nor paths; in
+    others none of them stand for all.
     """
 
     push: tuple[str, ...]
     branches: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, list[str]]:
         """Return the rule as JSON has it, without globs that are not there."""
-        said = {"branches": self.branches, "paths": self.paths, "push": self.push}
+        globs = {"branches": self.branches, "paths": self.paths, "tags": self.tags}
+        said = {**globs, "push": self.push}
         return {name: list(value) for name, value in said.items() if value or name == "push"}
 
     @classmethod
@@ -32,6 +35,7 @@ class Rule:
             push=_texts(value["push"]),
             branches=_texts(value.get("branches", [])),
             paths=_texts(value.get("paths", [])),
+            tags=_texts(value.get("tags", [])),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import stat
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from hgfleet.core.errors import RegistryError
 from hgfleet.core.names import group_problem, parents, path_problem
@@ -14,7 +14,16 @@ from hgfleet.policies.catalog import POLICIES
 from hgfleet.policies.globs import glob_problem
 from hgfleet.policies.options import EXPECTED, Kind, count, pattern_problem, size
 from hgfleet.policies.rule import Rule
-from hgfleet.registry.model import BUNDLE_KINDS, QUOTA, Namespace, Read, Registry, Settings, build
+from hgfleet.registry.model import (
+    BUNDLE_KINDS,
+    QUOTA,
+    AcceptDates,
+    Namespace,
+    Read,
+    Registry,
+    Settings,
+    build,
+)
 from hgfleet.registry.yaml_tree import (
     Problem,
     RegistrySourceError,
@@ -38,10 +47,12 @@ MAX_RULES: Final = 100
 """Rules of one entry: each is compared with every changeset of a push."""
 
 _TOP_FIELDS = ("version", "read-only", "defaults", "namespaces", "repositories")
-_SETTING_FIELDS = ("read", "push", "publishing", "bundles", "bundles-from", "policies", "rules")
+_SETTING_FIELDS = (
+    *("read", "push", "publishing", "bundles", "bundles-from", "policies", "rules", "accept-dates"),
+)
 _ENTRY_FIELDS = ("description", *_SETTING_FIELDS, "read-only")
 _NAMESPACE_FIELDS = (*_ENTRY_FIELDS, "create", "personal", "quota")
-_RULE_FIELDS = ("branches", "paths", "push")
+_RULE_FIELDS = ("branches", "paths", "tags", "push")
 
 
 def load(path: Path | str) -> Registry:
@@ -222,7 +233,16 @@ class _Checker(Values):
             self.rules(fields["rules"]) if "rules" in fields else (),
             self.reason(fields["read-only"]) if "read-only" in fields else None,
             bundles_from if isinstance(bundles_from, int) else None,
+            self.accept_dates(fields["accept-dates"]) if "accept-dates" in fields else None,
         )
+
+    def accept_dates(self, node: Node) -> AcceptDates | None:
+        for known in get_args(AcceptDates):
+            if node.kind == "text" and node.text == known:
+                return known  # type: ignore[no-any-return]
+        if node.kind != "bad":
+            self.problem(node, describe(node), "any (dates of an old history) or valid")
+        return None
 
     def policies(self, node: Node) -> dict[str, dict[str, Any] | None]:
         result: dict[str, dict[str, Any] | None] = {}
@@ -276,7 +296,7 @@ class _Checker(Values):
         return node.text
 
     def rules(self, node: Node) -> tuple[Rule, ...]:
-        expected = "a list of rules: {branches: [...], paths: [...], push: [groups]}"
+        expected = "a list of rules: {branches: [...], paths: [...], push: [groups]}, or with tags"
         if node.kind != "list":
             if node.kind != "bad":
                 self.problem(node, describe(node), expected)
@@ -289,7 +309,7 @@ class _Checker(Values):
     def rule(self, node: Node) -> Rule:
         fields = self.mapping(node, "a rule", _RULE_FIELDS)
         lists: dict[str, tuple[str, ...]] = {}
-        for name in ("branches", "paths"):
+        for name in ("branches", "paths", "tags"):
             if name in fields:
                 value = self.option(fields[name], "globs")
                 lists[name] = tuple(value) if isinstance(value, list) else ()
@@ -300,7 +320,9 @@ class _Checker(Values):
             if "push" not in fields:
                 self.missing(node, "push", "push: the groups that may ([] for nobody)")
             if not lists:
-                self.missing(node, "branches and no paths", "what the rule is about")
+                self.missing(node, "branches, paths or tags", "what the rule is about")
+            elif "tags" in lists and len(lists) > 1:
+                self.problem(node, "tags beside branches or paths", "a rule for each")
         return Rule(push or (), **lists)
 
     def reason(self, node: Node) -> str | None:

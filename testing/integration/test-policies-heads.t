@@ -45,6 +45,21 @@ Two heads within one push that end as one are fine, whether by a merge or becaus
   default: c
   default: no more of c (closes)
 
+A head that replaces the former one without descending from it is refused too, whether the former one is closed or not.
+
+  $ hg update -q -C 'desc(root)'
+  $ echo again > again
+  $ commit 'begun again'
+  $ again=$(hg log -r . -T '{node}')
+  $ hg update -q -C 'desc("merge a and b")'
+  $ hg commit -q --close-branch -m 'closed'
+  $ push -f
+  remote: - single-head: 8e7d18e11486 replaces the head of the branch default without descending from it: pull, then rebase onto what is there, and push that
+  remote: alice may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+  $ hg strip -q -r $again -r . --no-backup
+
 Another branch is another matter, unless the policy names it.
 
   $ hg update -q 'desc("merge a and b")'

@@ -69,3 +69,23 @@ A commit on the server is asked like a push.
 The server is whole after all of this.
 
   $ hg verify -q -R ../server
+
+An obsolete changeset is no head when it comes. It becomes one when it is published.
+
+  $ hg update -q -C 'desc("open")'
+  $ echo 1 > OPEN
+  $ commit 'OPEN beside open'
+  $ upper=$(hg log -r . -T '{node}')
+  $ hg --config experimental.evolution=all debugobsolete -d '0 0' -u alice --record-parents $upper
+  * (glob)
+  obsoleted 1 changesets
+  $ hg --hidden --config experimental.evolution=all --config experimental.evolution.bundle-obsmarker=yes bundle -q -r $upper --base 'desc("open") and not desc("OPEN")' ../obsolete.hg
+  $ registered 'policies = {"no-case-collisions": {}}' '[experimental]' 'evolution = all' '[phases]' 'publish = no'
+  $ server unbundle -q ../obsolete.hg
+  $ server --hidden log -r $upper -T '{phase} {obsolete} {desc}\n'
+  draft obsolete OPEN beside open
+  $ server --hidden phase --public -r $upper
+  - no-case-collisions: 9ebe76500816 has both open and OPEN, one file on Windows and macOS: rename one of them (hg rename)
+  error: pretxnclose.policies hook failed: write refused
+  abort: alice may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  [255]

@@ -111,6 +111,35 @@ With a branch and a path, a rule is about what the branch has: a merge brings al
   $ push
   remote: added 1 changesets with 1 changes to 1 files
 
+A branch that is begun again elsewhere, or goes on from before its head, is compared with what it had.
+
+  $ hg update -q -C 'desc("version 2")'
+  $ mkdir -p src
+  $ echo other > src/main
+  $ commit 'older'
+  $ push -f
+  remote: - rules: e7f7bcdaf6c6 replaces the head of the branch stable by another src/main, where only members of release may push; ask one of them
+  remote: - rules: e7f7bcdaf6c6 changes src/main on the branch stable, where only members of release may push; ask one of them
+  remote: bob may not push this to team/tool: 2 problems, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+  $ hg strip -q -r . --no-backup
+  $ registered 'rules = [{"branches": ["stable"], "paths": ["version"], "push": ["release"]}]'
+  $ hg update -q -C 'desc(root)'
+  $ hg branch -qf stable
+  $ echo new > new
+  $ commit 'stable again'
+  $ again=$(hg log -r . -T '{node}')
+  $ hg update -q -C 'desc("version 3")'
+  $ hg commit -q --close-branch -m 'no more'
+  $ push -f
+  remote: - rules: ba3e030af1d0 replaces the head of the branch stable by another version, where only members of release may push; ask one of them
+  remote: bob may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+  $ hg strip -q -r $again -r . --no-backup
+  $ hg update -q -C stable
+
 Every rule has to be kept. Nobody means nobody.
 
   $ registered 'rules = [{"branches": ["stable"], "push": ["release"]}, {"paths": ["version"], "push": []}]'

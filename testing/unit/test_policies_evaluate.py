@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
+from mercurial import namespaces
 
 from hgfleet.core.principal import Principal
 from hgfleet.policies import bounded, evaluate
@@ -15,7 +16,9 @@ from hgfleet.policies.base import Bookmark, Changeset, Entry, Policy, Push
 from hgfleet.policies.catalog import POLICIES
 from hgfleet.policies.content import MAX_SEARCHES, candidates, collisions
 from hgfleet.policies.evaluate import MAX_SHOWN, Finding
+from hgfleet.policies.names import Names
 from hgfleet.policies.rule import Rule
+from hgfleet.policies.tags import Tag
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -38,10 +41,29 @@ class Made:
     on_branch: Mapping[str, Sequence[str]] = field(default_factory=dict)
     heads: Mapping[str, Sequence[str]] = field(default_factory=dict)
     before: Mapping[str, int] = field(default_factory=dict)
+    begun: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    replaced: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+    tags: Sequence[Tag] = ()
+    branches: Sequence[str] = ()
 
     @property
-    def added_heads(self) -> Sequence[Changeset]:
-        return self.added[-1:]
+    def new_heads(self) -> Sequence[Changeset]:
+        return [*self.moved, *self.added][-1:]
+
+    def stored_texts(self) -> Iterable[tuple[str, bytes]]:
+        return ()
+
+    def strays(self, branch: str) -> Sequence[str]:
+        return self.begun.get(branch, ())
+
+    def replaced_paths(self, branch: str) -> Iterable[tuple[str, str]]:
+        return self.replaced.get(branch, ())
+
+    def has_branch(self, name: str) -> bool:
+        return name in self.branches
+
+    def has_bookmark(self, stored: bytes) -> bool:
+        return any(bookmark.stored == stored for bookmark in self.bookmarks)
 
     def entries(self, changeset: Changeset) -> Iterable[Entry]:
         return self.files.get(changeset.node, ())
@@ -97,9 +119,91 @@ def ruled(rule: Rule, push: Made) -> list[str]:
     ]
 
 
+def test_a_changeset_that_moves_is_compared_as_one_that_is_added() -> None:
+    push = Made(
+        moved=[changeset()],
+        files={"a" * 40: [file("Readme")]},
+        manifests={"a" * 40: ["README", "Readme"]},
+    )
+    (text,) = problems("no-case-collisions", {}, push)
+    assert "one file on Windows" in text
+
+
 def test_a_made_up_push_keeps_the_contract() -> None:
     push: Push = Made()
     assert not push.added
+
+
+def test_single_head_refuses_a_branch_that_is_begun_again() -> None:
+    push = Made([changeset()], heads={"default": ["a" * 40]}, before={"default": 1})
+    assert problems("single-head", {}, push) == []
+    push.begun = {"default": ["a" * 40]}
+    (text,) = problems("single-head", {}, push)
+    assert text.startswith("aaaaaaaaaaaa replaces the head of the branch default without")
+    assert "rebase" in text
+    assert problems("single-head", {"branches": ["stable"]}, push) == []
+
+
+def test_a_rule_of_branch_and_path_covers_a_head_that_replaces_the_branch() -> None:
+    rule = Rule(("release",), branches=("stable",), paths=("secret",))
+    push = Made([changeset(branch="stable")])
+    assert ruled(rule, push) == []
+    again = ("a" * 40, "secret")
+    push.replaced = {"stable": [("a" * 40, "open"), again, again], "default": [again]}
+    (text,) = ruled(rule, push)
+    assert text.startswith(
+        "aaaaaaaaaaaa replaces the head of the branch stable by another secret, where"
+    )
+    push.principal = Principal("bob", frozenset({"release"}))
+    assert ruled(rule, push) == []
+
+
+def test_a_rule_of_tags_covers_every_name_that_is_taken_for_the_tag() -> None:
+    rule = Rule(("release",), tags=("v*",))
+    assert ruled(rule, Made([changeset()], tags=[Tag("a" * 40, b"x1")])) == []
+    for push, said in (
+        (Made([changeset()], tags=[Tag("a" * 40, b"v1")]), "aaaaaaaaaaaa changes the tag v1"),
+        (Made([changeset()], tags=[Tag("a" * 40, b"v1", is_removed=True)]), "changes the tag v1"),
+        (Made(bookmarks=[Bookmark("v1", (), b"v1")]), "the bookmark v1 has the name of a tag"),
+        (Made([changeset(branch="v1", begins_branch=True)]), "the branch v1 has the name of a tag"),
+    ):
+        (text,) = ruled(rule, push)
+        assert f"{said}, where only members of release may push" in text
+        push.principal = Principal("bob", frozenset({"release"}))
+        assert ruled(rule, push) == []
+    assert ruled(rule, Made([changeset(branch="v1")])) == []
+
+
+def test_a_rule_of_branches_covers_the_tags_of_their_names() -> None:
+    push = Made([changeset()], tags=[Tag("a" * 40, b"stable"), Tag("a" * 40, b"other")])
+    (text,) = ruled(Rule(("release",), branches=("stable",)), push)
+    assert text.startswith("the tag stable has the name of a branch, where only")
+    assert ruled(Rule(("release",), branches=("stable",), paths=("x",)), push) == []
+
+
+def test_a_tag_with_the_name_of_a_branch_or_bookmark_is_refused_and_may_be_removed() -> None:
+    push = Made(
+        [changeset()],
+        bookmarks=[Bookmark("mark", (), b"mark")],
+        branches=["stable"],
+        tags=[Tag("a" * 40, name) for name in (b"stable", b"mark", b"12", b"a\nb", b"fine")],
+    )
+    found = list(Names({}).check(push))
+    assert [text.split(": choose")[0] for text in found] == [
+        "aaaaaaaaaaaa sets the tag stable, which has the name of a branch",
+        "aaaaaaaaaaaa sets the tag mark, which has the name of a bookmark",
+        "aaaaaaaaaaaa sets the tag 12, which has a name that means something else to hg",
+        "aaaaaaaaaaaa sets the tag a\\x0ab, which has a control character in its name",
+    ]
+    push.tags = [Tag("a" * 40, b"stable", is_removed=True)]
+    assert list(Names({}).check(push)) == []
+
+
+def test_hg_looks_for_names_in_the_spaces_that_rules_cover() -> None:
+    # Of another space that core asks before branches, a rule about branches knows nothing.
+    assert [name for name, _ in namespaces.namespaces().items()] == [
+        *(b"bookmarks", b"tags", b"branches")
+    ]
 
 
 def test_single_head() -> None:
@@ -361,7 +465,7 @@ def test_a_policy_is_not_asked_about_what_it_does_not_apply_to() -> None:
     assert asked == ["closed-tree", "rules"]
     phase = Made(moved=[changeset()], heads={"default": []}, before={"default": 0})
     asked = [finding.policy for finding in evaluate.evaluate(policies, phase)]
-    assert asked == ["single-head", "closed-tree", "rules"]
+    assert asked == ["single-head", "no-case-collisions", "closed-tree", "rules"]
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,14 @@ from mercurial import pathutil
 
 from hgfleet.core.principal import Principal
 from hgfleet.policies.base import Bookmark, Changeset, Entry
-from hgfleet.policies.names import MAX_LABEL, Names, bookmark_problem, label_problem, path_problem
+from hgfleet.policies.names import MAX_LABEL, Names, label_problem, name_problem, path_problem
 
 
 class Made:
     """A push with these bookmarks, branches and files."""
 
     principal = Principal("mallory", frozenset())
+    tags = ()
 
     def __init__(
         self,
@@ -57,20 +58,24 @@ def problem(path: bytes) -> str | None:
 )
 def test_a_malformed_label_is_refused(name: bytes) -> None:
     assert label_problem(name)
-    assert bookmark_problem(name)
+    assert name_problem(name)
 
 
 @pytest.mark.parametrize("name", [b"default", b"a b", "gr\u00f6\u00dfe".encode(), b"x" * MAX_LABEL])
 def test_other_labels_are_fine(name: bytes) -> None:
     assert label_problem(name) is None
-    assert bookmark_problem(name) is None
+    assert name_problem(name) is None
 
 
-@pytest.mark.parametrize("name", [b"tip", b".", b"null", b"12", b"-1", b"a:b"])
-def test_a_bookmark_with_a_meaning_for_hg_is_refused(name: bytes) -> None:
-    assert bookmark_problem(name)
-    # Converted histories have branches of such names.
+@pytest.mark.parametrize("name", [b"tip", b".", b"null", b"12", b"-1", b"a:b", b"a" * 40])
+def test_a_name_with_a_meaning_for_hg_is_refused_unless_the_branch_is_there(name: bytes) -> None:
+    assert name_problem(name)
     assert label_problem(name) is None
+    for begins, count in ((True, 1), (False, 0)):
+        changeset = Changeset("1" * 40, "m", "m", "m", stored_branch=name, begins_branch=begins)
+        push = Made()
+        push.added = [changeset]
+        assert len(list(Names({}).check(push))) == count  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

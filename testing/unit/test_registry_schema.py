@@ -82,7 +82,12 @@ def test_in_the_cluster_bob_pushes_to_the_sandbox_only() -> None:
         ("policies: {closed-tree: {reason: x, except: [Staff]}}", "the name of a group"),
         ("rules: {push: []}", "got a mapping, expected a list of rules"),
         ("rules: [{branches: [x]}]", "got no push, expected push: the groups that may"),
-        ("rules: [{push: [x]}]", "got no branches and no paths, expected what the rule is about"),
+        ("rules: [{push: [x]}]", "got no branches, paths or tags, expected what the rule is about"),
+        (
+            "rules: [{tags: [v*], paths: [a], push: [x]}]",
+            "got tags beside branches or paths, expected",
+        ),
+        ("accept-dates: none", "got 'none', expected any (dates of an old history) or valid"),
         ("rules: [{paths: [], push: [x]}]", "got an empty list, expected a list of patterns"),
         ("rules: [[x]]", "got a list, expected a rule"),
         ("read-only: true", "got the boolean true, expected the reason, in words"),

@@ -1,0 +1,101 @@
+"""Heads of branches before and after a transaction: which new ones replace a former one.
+
+A named branch can be begun again anywhere in the history (`hg branch --force`), and a head can be
+closed. Together they replace the content of a branch by a changeset whose parents say nothing of
+what the branch had.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mercurial import encoding
+from mercurial.node import nullrev
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """The heads of a branch: its open, visible ones; the closed ones if there are no others."""
+
+    nodes: tuple[bytes, ...]
+    are_open: bool
+
+
+def heads_by_branch(repo: Any) -> dict[bytes, Heads]:
+    """Return the heads of each branch of a repository.
+
+    Core keeps them in a cache beside the history, and brings that up to date for what is new.
+    """
+    branches = repo.filtered(b"served").branchmap()
+    result = {}
+    for name in branches:
+        heads = tuple(branches.branchheads(name))
+        closed = heads or tuple(branches.branchheads(name, closed=True))
+        result[bytes(name)] = Heads(heads or closed, are_open=bool(heads))
+    return result
+
+
+def open_heads(repo: Any, branch: str) -> Sequence[bytes]:
+    """Return the open, visible heads of a branch as it is now."""
+    branches = repo.filtered(b"served").branchmap()
+    name = encoding.strtolocal(branch)
+    return list(branches.branchheads(name)) if branches.hasbranch(name) else []
+
+
+class BranchHeads:
+    """The heads of branches when a transaction began, compared with those before it closes."""
+
+    def __init__(self, repo: Any, before: Mapping[bytes, Heads], obsolete: Collection[int]) -> None:
+        """Take an unfiltered repository and the revisions that are obsolete now."""
+        self._repo = repo
+        self._log = repo.changelog
+        self._before = before
+        self._obsolete = obsolete
+
+    def before(self, branch: str) -> Heads:
+        """Return the heads of a branch when the transaction began; none of a new branch."""
+        return self._before.get(encoding.strtolocal(branch), Heads((), are_open=False))
+
+    def strays(self, branch: str) -> Iterator[int]:
+        """Yield the new open heads that descend from no former open head.
+
+        The nearest ancestors that are left stand for a former head that is obsolete now.
+        """
+        before = self.before(branch)
+        if before.are_open:
+            left = {rev for node in before.nodes for rev in self._left_of(self._log.rev(node))}
+            yield from (rev for rev in self._new(branch) if self._is_apart(rev, left))
+
+    def replacing(self, branch: str) -> Iterator[tuple[int, Sequence[int]]]:
+        """Yield the new open heads that descend from no former head, and the former heads."""
+        former = [self._log.rev(node) for node in self.before(branch).nodes]
+        for rev in self._new(branch):
+            if self._is_apart(rev, former):
+                yield rev, former
+
+    def _new(self, branch: str) -> Iterator[int]:
+        known = set(self.before(branch).nodes)
+        if known:
+            heads = open_heads(self._repo, branch)
+            yield from (self._log.rev(node) for node in heads if node not in known)
+
+    def _left_of(self, head: int) -> Iterator[int]:
+        branch = self._log.branchinfo(head)[0]
+        waiting = [head]
+        while waiting:
+            rev = waiting.pop()
+            if rev not in self._obsolete:
+                yield rev
+                continue
+            waiting += [
+                parent
+                for parent in self._log.parentrevs(rev)
+                if parent != nullrev and self._log.branchinfo(parent)[0] == branch
+            ]
+
+    def _is_apart(self, rev: int, heads: Iterable[int]) -> bool:
+        return not any(self._log.isancestorrev(head, rev) for head in heads)

@@ -1,0 +1,72 @@
+"""The tags that a changeset moves are told from the texts of .hgtags."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hgfleet.policies.tags import Tag, moved, nodes_by_name
+
+A, B, NULL = b"a" * 40, b"b" * 40, b"0" * 40
+
+
+def line(node: bytes, name: bytes) -> bytes:
+    return node + b" " + name + b"\n"
+
+
+def names(text: bytes, *parents: bytes) -> list[str]:
+    return [f"{tag.name}{'-' if tag.is_removed else ''}" for tag in moved("1" * 40, text, parents)]
+
+
+def test_a_line_at_the_end_sets_its_tag() -> None:
+    old = line(A, b"v1")
+    assert list(moved("1" * 40, old + line(B, b"v2"), [old])) == [Tag("1" * 40, b"v2")]
+    assert names(old, b"") == ["v1"]
+    assert names(old, old) == []
+
+
+def test_a_null_node_or_a_missing_line_removes_the_tag() -> None:
+    old = line(A, b"v1") + line(A, b"v2")
+    assert names(old + line(NULL, b"v1"), old) == ["v1-"]
+    assert names(line(A, b"v2"), old) == ["v1-"]
+    assert names(b"", old) == ["v1-", "v2-"]
+
+
+def test_lines_of_another_order_and_of_another_past_count() -> None:
+    # Which node a tag has is decided by the last line, and between heads by the lines before it.
+    old = line(A, b"v1") + line(B, b"v1")
+    assert names(line(B, b"v1") + line(A, b"v1"), old) == ["v1"]
+    assert names(line(B, b"v1"), old) == ["v1"]
+    assert names(line(A, b"v1") + old, old) == ["v1"]
+    assert names(line(A, b"v1") + line(A, b"v2"), line(A, b"v2") + line(A, b"v1")) == []
+
+
+def test_a_line_is_read_as_core_reads_it() -> None:
+    text = b"no node v0\n" + A + b"\n" + A.upper() + b"   v1 \r\n\n" + line(B, b"a b\xff")
+    assert list(nodes_by_name(text)) == [b"v1", b"a b\xff"]
+    assert names(text, b"") == ["v1", "a b\ufffd"]
+
+
+def test_a_text_that_goes_on_in_the_middle_of_a_line_is_compared_whole() -> None:
+    assert names(A + b" v10\n", A + b" v1") == ["v10", "v1-"]
+
+
+def test_a_merge_moves_what_neither_parent_has() -> None:
+    one, two = line(A, b"v1"), line(A, b"v2")
+    assert names(one + two, one, two) == []
+    assert names(one + two + line(B, b"v1"), one, two) == ["v1"]
+    assert names(two, one, two) == []
+
+
+texts = st.lists(
+    st.tuples(st.sampled_from([A, B, NULL]), st.sampled_from([b"x", b"y", b"z"])), max_size=5
+).map(lambda lines: b"".join(line(*one) for one in lines))
+
+
+@given(texts, texts)
+def test_the_short_way_for_added_lines_finds_what_the_comparison_finds(
+    old: bytes, new: bytes
+) -> None:
+    known, now = nodes_by_name(old), nodes_by_name(old + new)
+    changed = {name.decode() for name in now if now[name] != known.get(name)}
+    assert {name.rstrip("-") for name in names(old + new, old)} == changed
