@@ -49,7 +49,7 @@ def forgebytes(_ui: Any, repo: Any, count: bytes) -> None:
             store = repo.file(path, writable=True)
             content = manifest.read()
             content[path] = store.add(b"x", {}, transaction, len(repo), nullid, nullid)
-            user = b"\x1b[31mroot\xff <a@b>"
+            user = b"Root\xff <a@b>"
             text = b"\x1b[2J\xff first line\rremote: all is well\n\x00 second %d" % number
             _changeset(repo, transaction, manifest, user, text, [path], [path])
 

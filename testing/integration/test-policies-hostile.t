@@ -57,10 +57,10 @@ Nothing of a name or a message is raw on a terminal or in the log, whatever byte
   $ hg forgebytes 1
   $ push
   remote: - commit-message: eea035a17ae4 has the message "nothing to see": expected the pattern ^Bug; change it with hg commit --amend or hg histedit
-  remote: - commit-message: ffe0b48ceb5a has the message "\x1b[2Jÿ first line\x0dremote: all is well": expected the pattern ^Bug; change it with hg commit --amend or hg histedit
+  remote: - commit-message: db96a7bc8b6b has the message "\x1b[2Jÿ first line\x0dremote: all is well": expected the pattern ^Bug; change it with hg commit --amend or hg histedit
   remote: - author: eea035a17ae4 has the author "mallory": expected the pattern ^[a-z ]+<; set ui.username and use hg commit --amend --user
-  remote: - author: ffe0b48ceb5a has the author "\x1b[31mrootÿ <a@b>": expected the pattern ^[a-z ]+<; set ui.username and use hg commit --amend --user
-  remote: - paths: ffe0b48ceb5a has a\x1b]0;owned\x07\xff\xfe0.exe, a path of 18 bytes, more than 10: rename it (hg rename, then fold with hg histedit)
+  remote: - author: db96a7bc8b6b has the author "Rootÿ <a@b>": expected the pattern ^[a-z ]+<; set ui.username and use hg commit --amend --user
+  remote: - paths: db96a7bc8b6b has a\x1b]0;owned\x07\xff\xfe0.exe, a path of 18 bytes, more than 10: rename it (hg rename, then fold with hg histedit)
   remote: mallory may not push this to team/tool: 5 problems, named above (unless --quiet); nothing was changed
   abort: push failed on remote
   [255]

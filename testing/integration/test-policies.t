@@ -39,9 +39,9 @@ A commit message has to fit the pattern. The hint says how, in words; without on
 The log of the host has a line for each push, with the seconds that each policy took.
 
   $ sed 's/.*> //' ../server/.hg/blackbox.log
-  event=policy user=alice repository=team/tool decision=refuse changesets=1 problems=1 policies=commit-message:* seconds=* (glob)
-  event=policy user=alice repository=team/tool decision=refuse changesets=1 problems=1 policies=commit-message:* seconds=* (glob)
-  event=policy user=alice repository=team/tool decision=allow changesets=1 problems=0 policies=commit-message:* seconds=* (glob)
+  event=policy user=alice repository=team/tool decision=refuse changesets=1 problems=1 policies=metadata:*,commit-message:* seconds=* (glob)
+  event=policy user=alice repository=team/tool decision=refuse changesets=1 problems=1 policies=metadata:*,commit-message:* seconds=* (glob)
+  event=policy user=alice repository=team/tool decision=allow changesets=1 problems=0 policies=metadata:*,commit-message:* seconds=* (glob)
 
 An author as well.
 

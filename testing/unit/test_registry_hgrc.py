@@ -57,8 +57,13 @@ def test_the_hgrc_says_from_which_size_on_there_are_bundles() -> None:
 def test_the_hgrc_admits_any_date_where_the_registry_does() -> None:
     text = """
 version: 1
-namespaces: {old: {accept-dates: any}, old/new: {accept-dates: valid}}
-repositories: {old/a: {}, old/new/b: {}, other/c: {}}
+namespaces:
+  old: {description: old, accept-dates: any}
+  old/new: {description: new, accept-dates: valid}
+repositories:
+  old/a: {description: a}
+  old/new/b: {description: b}
+  other/c: {description: c}
 """
     found = parse(text).repositories
     again = parse_compiled(dump_compiled(parse(text))).repositories

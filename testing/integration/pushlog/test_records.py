@@ -121,6 +121,7 @@ def test_the_verdicts_of_policies_are_recorded(site: PushlogSite) -> None:
         {
             "no-symlinks": "allowed",
             "closed-tree": "allowed with CLOSED_TREE=yes",
+            "metadata": "allowed",
             "names": "allowed",
         },
         {"no-symlinks": "bypassed", "closed-tree": "bypassed"},
