@@ -69,6 +69,7 @@ from mercurial import (
 )
 
 from hgfleet.admission import prepared
+from hgfleet.hg import session_checks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -154,6 +155,7 @@ def _getbundlechunks(
         for told in clone.wait(at):
             if told is not None and clone.is_over_ssh:
                 repo.ui.warn(b"%s\n" % told)
+        session_checks.run()
         info, chunks = answer()
     except BaseException:
         clone.leave("failed")
@@ -175,6 +177,7 @@ def _stream(original: Any) -> Any:
             for told in clone.wait(clone.ask()):
                 if told is not None and clone.is_over_ssh:
                     repo.ui.warn(b"%s\n" % told)
+            session_checks.run()
         except error.Abort as refused:
             clone.leave("refused")
             return wireprototypes.ooberror(b"%s (%s)\n" % (refused.message, refused.hint))
@@ -208,6 +211,7 @@ def _answer_while_waiting(
             if told is not None:
                 yield from part(b"output", data=told, mandatory=False)
             yield from part(b"hgfleet:padding", data=os.urandom(PADDING), mandatory=False)
+        session_checks.run()
         _info, chunks = answer()
         head = (next(chunks), next(chunks))
         if head != _HEAD:

@@ -48,6 +48,8 @@ ENDS: Final = {
     "disk": "disk",
     "malformed": "malformed",
     "too-long": "malformed",
+    "changed": "replaced",
+    "too-old": "limits",
     "stalled": "disconnected",
     "idle": "disconnected",
     "disconnected": "disconnected",

@@ -1,0 +1,193 @@
+"""look at the rights of a session again at each command, and end a session that is too old.
+
+``hgfleet-shell`` decides once who may read the repository of a session, and core reads the
+generated hgrc once. A session may go on for hours. This extension looks again before each command
+of a client over SSH, after a wait in the queue of clones, and when a transaction opens:
+
+==============================  ==============================================================
+state                           answer
+==============================  ==============================================================
+all as at the beginning         two or three calls of stat
+the folder is another one, or   the session ends: the repository was renamed, archived, or
+gone                            replaced by another one at its path
+the generated hgrc changed      the session ends; the next one has the new settings
+the registry changed            the session ends if the person may not read the path any more
+the session is older than       the session ends before its next command
+``session-max`` seconds
+==============================  ==============================================================
+
+A session that ends says so in one sentence, and the client can connect again. Nothing of a command
+is done before the look. An answer that is on its way is sent to its end.
+
+::
+
+  [hgfleet]
+  # seconds from the start of a session to its last command; 0: no limit
+  session-max = 43200
+  # the two files of the registry
+  session-compiled = /var/lib/hgfleet/registry.json
+  session-dynamic = /var/lib/hgfleet/dynamic/registry.json
+
+Enable it for everything that runs on the server::
+
+  [extensions]
+  session_rights = /opt/hgfleet/current/hgext/session_rights.py
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from mercurial import extensions, registrar, wireprotoserver, wireprotov1server
+
+from hgfleet.core.paths import COMPILED, DYNAMIC
+from hgfleet.hg import session_checks
+from hgfleet.hg.hooks import OPERATOR, refuse, text, writer
+from hgfleet.hg.incoming import SessionEndError
+from hgfleet.hg.opened_place import OpenedPlace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+testedwith = b"7.2"
+minimumhgversion = b"7.2"
+
+configtable: dict[bytes, Any] = {}
+configitem = registrar.configitem(configtable)
+configitem(b"hgfleet", b"session-max", default=43200)
+configitem(b"hgfleet", b"session-compiled", default=os.fsencode(COMPILED))
+configitem(b"hgfleet", b"session-dynamic", default=os.fsencode(DYNAMIC))
+
+Stamp = tuple[int, ...]
+
+
+class RightsChangedError(Exception):
+    """What the session was let in by is not as it was; the sentence is for the person."""
+
+
+class Rights:
+    """What a session was let in by, and whether that still holds."""
+
+    def __init__(self, repo: Any) -> None:
+        """Note the state at the beginning of a session; the repository has just been opened."""
+        self._place = OpenedPlace(repo.path)
+        self._hgrc = repo.vfs.join(b"hgrc")
+        self._settings = content(self._hgrc)
+        self._stamp = stamp(self._hgrc)
+        self._path = text(repo.ui.config(b"hgfleet", b"path") or b"")
+        self._files = tuple(
+            repo.ui.config(b"hgfleet", name) for name in (b"session-compiled", b"session-dynamic")
+        )
+        self._registry = tuple(map(stamp, self._files))
+
+    def look(self) -> None:
+        """Raise RightsChangedError if the session may not go on."""
+        name = self._path or "this repository"
+        if not self._place.is_there():
+            raise RightsChangedError(
+                f"{name} was renamed, archived or replaced while this session was open; run the "
+                "command again"
+            )
+        now = stamp(self._hgrc)
+        if now != self._stamp:
+            # It may have been written again as it was.
+            if content(self._hgrc) != self._settings:
+                raise RightsChangedError(
+                    f"the settings of {name} changed while this session was open; run the command "
+                    "again"
+                )
+            self._stamp = now
+        registry = tuple(map(stamp, self._files))
+        if registry != self._registry:
+            if not self._may_read():
+                raise RightsChangedError(
+                    f"the rights to {name} changed while this session was open; run the command "
+                    "again"
+                )
+            self._registry = registry
+
+    def _may_read(self) -> bool:
+        from hgfleet.core.errors import RegistryError
+        from hgfleet.registry import user_repositories
+        from hgfleet.registry.permissions import may_read
+
+        principal = writer()
+        if not self._path or not principal.name or OPERATOR.fullmatch(principal.name):
+            return True
+        compiled, dynamic = map(os.fsdecode, self._files)
+        try:
+            registry = user_repositories.load_effective(compiled, dynamic, lambda _problem: None)
+        except RegistryError:
+            # A new session would be refused too; the operators have the reason in its log line.
+            return False
+        repository = registry.repositories.get(self._path)
+        return repository is not None and may_read(repository, principal)
+
+
+def stamp(path: bytes) -> Stamp:
+    """Return what changes in the stat of a file with its content; empty for a missing file."""
+    try:
+        found = os.stat(path)  # noqa: PTH116  (bytes, and pathlib is slow to import)
+    except OSError:
+        return ()
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def content(path: bytes) -> bytes:
+    """Return the bytes of a file, none of a missing one."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123  (bytes, and pathlib is slow to import)
+            return file.read()
+    except OSError:
+        return b""
+
+
+def uisetup(_ui: Any) -> None:
+    """Wrap a session and the one place where core 7.2 begins each of its commands."""
+    extensions.wrapfunction(wireprotoserver, "_runsshserver", session)
+    extensions.wrapfunction(wireprotov1server, "dispatch", command)
+
+
+def reposetup(_ui: Any, repo: Any) -> None:
+    """Look when a transaction opens: a push may have waited for the lock."""
+    if repo.local():
+        repo.ui.setconfig(b"hooks", b"pretxnopen.session_rights", opening, b"session_rights")
+
+
+def session(original: Callable[..., None], ui: Any, repo: Any, *more: Any, **named: Any) -> None:
+    """Serve a session whose rights are looked at again and again."""
+    rights = Rights(repo)
+    limit = ui.configint(b"hgfleet", b"session-max")
+    end = time.monotonic() + limit if limit else float("inf")
+
+    def check() -> None:
+        try:
+            rights.look()
+        except RightsChangedError as changed:
+            raise SessionEndError("changed", str(changed)) from changed
+        if time.monotonic() >= end:
+            raise SessionEndError(
+                "too-old", f"this session is older than {limit} seconds; run the command again"
+            )
+
+    token = session_checks.leave(check)
+    try:
+        original(ui, repo, *more, **named)
+    finally:
+        session_checks.forget(token)
+
+
+def command(original: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """Look before a command begins."""
+    session_checks.run()
+    return original(*arguments, **named)
+
+
+def opening(ui: Any, **_kwargs: object) -> None:
+    """Refuse a transaction of a session whose rights changed (a hook)."""
+    try:
+        session_checks.run()
+    except SessionEndError as end:
+        refuse(ui, f"{end}; nothing was changed", reason="replaced")

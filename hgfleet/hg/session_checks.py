@@ -1,0 +1,34 @@
+"""Checks that the rights of a session or request still hold, for code that has waited.
+
+A session or request is let in once, and may then wait for minutes: for its next command, a lock, a
+slot. Who lets it in leaves a check here, and what has waited runs it. The check belongs to the
+context of the session or request (a thread, a task), and goes with that.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextvars import Token
+
+_check: ContextVar[Callable[[], None] | None] = ContextVar("hgfleet_session_check", default=None)
+
+
+def leave(check: Callable[[], None]) -> Token[Callable[[], None] | None]:
+    """Set the check of this context; it raises where a right is gone."""
+    return _check.set(check)
+
+
+def forget(token: Token[Callable[[], None] | None]) -> None:
+    """End the check that `leave` has set."""
+    _check.reset(token)
+
+
+def run() -> None:
+    """Run the check of this context, if there is one."""
+    check = _check.get()
+    if check is not None:
+        check()
