@@ -11,7 +11,8 @@ A right password is remembered as an HMAC under a key that this process made and
 A wrong one is not remembered: it costs the same each time.
 
 A refusal takes as long whether the person exists or not: the directory is asked to bind in both
-cases, and the daemon waits until a fixed time has passed.
+cases, and the answer says how long the worker has to wait until a fixed time has passed. It waits
+there without a slot, so refusals keep nobody else from signing in.
 """
 
 from __future__ import annotations
@@ -88,13 +89,11 @@ class Authenticator:
         store: TokenStore,
         *,
         clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
         today: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._directory = directory
         self._store = store
         self._clock = clock
-        self._sleep = sleep
         self._today = today
         self._limits = limits.Limits()
         self._key = os.urandom(32)
@@ -112,7 +111,8 @@ class Authenticator:
         except token_file.TokensError as error:
             return Decision(protocol.Unavailable(), f"tokens: {error}")
         if isinstance(decision.answer, protocol.Refused):
-            self._sleep(max(0.0, REFUSAL_S - (self._clock() - started)))
+            left = max(0.0, REFUSAL_S - (self._clock() - started))
+            return decision._replace(answer=protocol.Refused(left))
         return decision
 
     def _decide(self, question: protocol.Question) -> Decision:
@@ -129,10 +129,10 @@ class Authenticator:
             identity, token = found
             if hmac.compare_digest(token.owner.encode(), question.user.encode("utf-8", "replace")):
                 if not token.is_valid(self._today()):
-                    return Decision(protocol.Refused(), "expired", token.owner, identity)
+                    return self._invalid("expired", address, token.owner, identity)
                 entry = self._person(token.owner)
                 if entry is None:
-                    return Decision(protocol.Refused(), "disabled", token.owner, identity)
+                    return self._invalid("disabled", address, token.owner, identity)
                 answer = protocol.Person(entry.name, entry.groups, "token")
                 return Decision(answer, "ok", entry.name, identity)
         with self._lock:
@@ -140,6 +140,17 @@ class Authenticator:
         if isinstance(attempt, float):
             return _throttled(attempt)
         return Decision(protocol.Refused(), "token")
+
+    def _invalid(
+        self, reason: str, address: str, person: str, token: str | None = None
+    ) -> Decision:
+        """Refuse a secret that was right once, or do not even refuse it again."""
+        key = f"token:{token}" if token else f"person:{person}"
+        with self._lock:
+            attempt = self._limits.begin_invalid(key, address, self._clock())
+        if isinstance(attempt, float):
+            return _throttled(attempt, person)
+        return Decision(protocol.Refused(), reason, person, token)
 
     # Passwords
 
@@ -151,7 +162,7 @@ class Authenticator:
         if self._was_right(remembered):
             entry = self._person(name)
             if entry is None:
-                return Decision(protocol.Refused(), "disabled", name)
+                return self._invalid("disabled", address, name)
             return _is(entry)
         with self._lock:
             attempt = self._limits.begin(name, address, self._clock())

@@ -1,11 +1,12 @@
 """How often a secret may be tried: arithmetic over a clock that the caller reads.
 
-Only wrong secrets count: a try is charged before the directory is asked, so that many at a time
+Only refused secrets count: a try is charged before the directory is asked, so that many at a time
 cannot slip through, and given back if the secret was right.
 
 - A person at an address where their password was right in the last 30 days: to that person at that
   address.
 - Another person, or another address: to the address, and to the person.
+- An expired token, a token or password of a disabled person: to that secret at that address.
 
 So a flood against one person, from however many addresses, uses up the tries of unfamiliar
 addresses for that person, and no more: the person still gets in from where they usually work, and
@@ -101,6 +102,7 @@ class Limits:
         self._addresses = Buckets(ADDRESS)
         self._people = Buckets(PERSON)
         self._pairs = Buckets(FAMILIAR)
+        self._invalid = Buckets(FAMILIAR)
         self._familiar: OrderedDict[str, OrderedDict[str, float]] = OrderedDict()
 
     def begin(self, person: str, address: str, now: float) -> Attempt | float:
@@ -114,6 +116,14 @@ class Limits:
     def begin_token(self, address: str, now: float) -> Attempt | float:
         """Charge a token that is not right: to the address alone, for it names no person."""
         return _charge(Attempt("", address, ((self._addresses, address),)), now)
+
+    def begin_invalid(self, secret: str, address: str, now: float) -> Attempt | float:
+        """Charge a secret that was right once: expired, or of a disabled person.
+
+        To that secret at that address. It cannot be a guess, and other people at the address have
+        nothing to do with it: a forgotten job on a build host, for instance.
+        """
+        return _charge(Attempt("", address, ((self._invalid, (secret, address)),)), now)
 
     def succeeded(self, attempt: Attempt, now: float) -> None:
         """Give the charge back, and remember from where the person works."""

@@ -13,7 +13,7 @@ an anonymous client, and the answer decides who may read.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -31,6 +31,10 @@ MOST_SECRET: Final = 1024
 MOST_USER: Final = 256
 MOST_CLIENT: Final = 64
 """Characters."""
+
+
+MOST_AFTER: Final = 10.0
+"""Seconds until a refusal is told, at most."""
 
 
 class ProtocolError(ValueError):
@@ -61,7 +65,12 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A refusal, the same for a wrong name, a wrong secret and a disabled person."""
+    """A refusal, the same for a wrong name, a wrong secret and a disabled person.
+
+    The client gets it `after` seconds, so that its time tells nothing either.
+    """
+
+    after: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +117,8 @@ def write_answer(answer: Answer) -> bytes:
             return _line({"answer": "person", "name": name, "groups": sorted(groups), "via": via})
         case Throttled(seconds):
             return _line({"answer": "throttled", "seconds": seconds})
-        case Refused():
-            return _line({"answer": "refused"})
+        case Refused(after):
+            return _line({"answer": "refused", "after": after})
         case Unavailable():
             return _line({"answer": "unavailable"})
 
@@ -127,7 +136,13 @@ def read_answer(line: bytes) -> Answer:
                 raise ProtocolError("a person without a name")
             return Person(name, frozenset(groups), _text(data, "via"))
         case "refused":
-            return Refused()
+            # A daemon of the release before waits itself.
+            after = data.get("after", 0.0)
+            if isinstance(after, bool) or not isinstance(after, int | float):
+                raise ProtocolError("after is no number")
+            if not 0 <= after <= MOST_AFTER:
+                raise ProtocolError("after is no time to wait")
+            return Refused(float(after))
         case "throttled":
             seconds = data.get("seconds")
             if isinstance(seconds, bool) or not isinstance(seconds, int) or seconds < 0:

@@ -85,8 +85,8 @@ class SignIn:
                 exchange.entry["refused"] = "throttled"
                 raise RefusedError(
                     HTTPStatus.TOO_MANY_REQUESTS,
-                    "Too many wrong passwords; this one was not looked at. "
-                    f"Try again in {seconds} s, or use a token.",
+                    "Too many refused passwords or tokens; this one was not looked at. "
+                    f"Try again in {seconds} s, or use a token that is valid.",
                     (("Retry-After", str(seconds)),),
                 )
             case protocol.Unavailable():

@@ -228,7 +228,7 @@ def test_guessing_is_throttled_and_others_are_not(
     assert guesses[0].status == 401
     assert guesses[-1].status == 429
     assert int(guesses[-1].headers["retry-after"]) >= 1
-    assert "Too many wrong passwords" in guesses[-1].body
+    assert "Too many refused passwords" in guesses[-1].body
     assert heads(cluster, "alice", alice.password).status == 200
     lists = cluster.get("api/repositories", headers=basic("bob", token.secret))
     assert lists.status == 200, "bob has a token"

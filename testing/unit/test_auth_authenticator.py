@@ -37,12 +37,8 @@ class Site:
             self,
             token_file.Watched(self.path),
             clock=lambda: self.now,
-            sleep=self.wait,
             today=lambda: NOW + timedelta(seconds=self.now - 1000),
         )
-
-    def wait(self, seconds: float) -> None:
-        self.now += seconds
 
     def person(self, name: str) -> Entry | None:
         self.searches.append(name)
@@ -118,8 +114,9 @@ def test_a_refusal_takes_as_long_for_an_unknown_name(site: Site) -> None:
     for user, bind_seconds in (("bob", 0.05), ("nobody", 0.001), ("not a name", 0.001)):
         site.bind_seconds = bind_seconds
         before = site.now
-        assert site.ask(user, "wrong") == Refused()
-        took.append(round(site.now - before, 6))
+        answer = site.ask(user, "wrong")
+        assert isinstance(answer, Refused)
+        took.append(round(site.now - before + answer.after, 6))
 
     assert took == [authenticator.REFUSAL_S] * 3
     assert site.binds == ["bob", None, None]
@@ -191,6 +188,31 @@ def test_a_token_ends_at_its_time(site: Site) -> None:
     site.now += 86400
     decision = site.decide("bob", secret)
     assert (decision.answer, decision.reason) == (Refused(), "expired")
+
+
+@pytest.mark.parametrize("kind", ["expired token", "disabled token", "disabled password"])
+def test_a_secret_that_was_right_once_is_throttled_for_itself_alone(site: Site, kind: str) -> None:
+    of_alice = site.token("alice")
+    secret = "builder" if kind == "disabled password" else site.token()
+    assert isinstance(site.ask("bob", secret), Person)
+    if kind == "expired token":
+        site.now += tokens.DAYS * 86400
+    else:
+        # Within the time for which a right password is remembered.
+        del site.passwords["bob"]
+        site.now += authenticator.PERSON_S + 0.01
+    answers = [site.ask("bob", secret) for _ in range(limits.FAMILIAR.burst + 30)]
+    assert answers.count(Refused()) == limits.FAMILIAR.burst
+    assert [type(answer) for answer in answers[limits.FAMILIAR.burst :]] == [Throttled] * 30
+    if kind != "expired token":
+        assert isinstance(site.ask("alice", of_alice), Person)
+    assert isinstance(site.ask("alice", "wonder"), Person)
+    assert site.ask("bob", secret, "192.0.2.8") == Refused()
+    # Who is enabled again is let in at once: a right token is never throttled.
+    site.passwords["bob"] = "builder"
+    site.now += authenticator.PERSON_S + 0.01
+    if kind == "disabled token":
+        assert isinstance(site.ask("bob", secret), Person)
 
 
 def test_guessing_is_throttled_and_the_directory_is_left_alone(site: Site) -> None:

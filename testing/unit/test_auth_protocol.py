@@ -31,6 +31,17 @@ def test_answers_arrive_as_they_were_sent(answer: protocol.Answer) -> None:
     assert protocol.read_answer(line[:-1]) == answer
 
 
+def test_a_refusal_says_when_it_is_told() -> None:
+    sent = protocol.read_answer(protocol.write_answer(Refused(0.25))[:-1])
+    assert isinstance(sent, Refused)
+    assert sent.after == 0.25
+    # The daemon of the release before waits itself.
+    assert protocol.read_answer(b'{"answer":"refused"}') == Refused()
+    for after in ("-1", "1e9", "NaN", "Infinity", '"1"', "true", "null"):
+        with pytest.raises(ProtocolError):
+            protocol.read_answer(f'{{"answer":"refused","after":{after}}}'.encode())
+
+
 def test_a_question_arrives_as_it_was_asked_in_one_line() -> None:
     line = protocol.write_question(QUESTION)
     assert line.count(b"\n") == 1
