@@ -36,7 +36,7 @@ testedwith = b"7.2"
 minimumhgversion = b"7.2"
 
 UNKNOWN = (0.0, 0)
-"""Seconds and zone of what has no date."""
+"""Seconds and zone of a changeset without a date."""
 
 
 def uisetup(_ui: Any) -> None:

@@ -127,7 +127,7 @@ class Rights:
 
 
 def stamp(path: bytes) -> Stamp:
-    """Return what changes in the stat of a file with its content; empty for a missing file."""
+    """Return the part of a stat that changes with the content; empty for a missing file."""
     try:
         found = os.stat(path)  # noqa: PTH116  (bytes, and pathlib is slow to import)
     except OSError:

@@ -12,7 +12,7 @@ A wrong one is not remembered: it costs the same each time.
 
 A refusal takes as long whether the person exists or not: the directory is asked to bind in both
 cases, and the answer says how long the worker has to wait until a fixed time has passed. It waits
-there without a slot, so refusals keep nobody else from signing in.
+there without a slot, so refusals do not keep others from signing in.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Checks that the rights of a session or request still hold, for code that has waited.
 
 A session or request is let in once, and may then wait for minutes: for its next command, a lock, a
-slot. Who lets it in leaves a check here, and what has waited runs it. The check belongs to the
+slot. The code that lets it in leaves a check here, and the code that has waited runs the check. The check belongs to the
 context of the session or request (a thread, a task), and goes with that.
 """
 

@@ -1,8 +1,8 @@
 """Heads of branches before and after a transaction: which new ones replace a former one.
 
 A named branch can be begun again anywhere in the history (`hg branch --force`), and a head can be
-closed. Together they replace the content of a branch by a changeset whose parents say nothing of
-what the branch had.
+closed. Together they replace the content of a branch by a changeset whose parents do not have that
+content.
 """
 
 from __future__ import annotations

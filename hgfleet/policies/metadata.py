@@ -1,7 +1,7 @@
 """Malformed metadata of changesets, which no repository takes.
 
-Core's client writes the five fields of a changeset in one form. A client of another kind sends what
-it likes, and core's server stores it unread: a date that is no number ends every log, page and feed
+Core's client writes the five fields of a changeset in one form. A client of another kind sends any
+bytes, and core's server stores them unread: a date that is no number ends every log, page and feed
 that shows the changeset in an error, for each user who pulls it. So this check looks at the stored
 bytes of every added changeset, before any other policy reads them, and cannot be switched off.
 
@@ -14,7 +14,7 @@ date     two integers: seconds since 1970 in 32 bits with a sign, and the zone's
          day (mercurial.utils.dateutil.parsedate has these limits; a floating point number has a
          decimal fraction in old histories and is `nan` or `inf` in hostile ones)
 extra    pairs that core decodes (mercurial.changelog.decodeextra)
-message  any bytes: core shows what is not UTF-8 as Latin-1
+message  any bytes: core shows bytes that are not UTF-8 as Latin-1
 ======== ===========================================================================================
 
 A registry entry with `accept-dates: any` admits a history with other dates, which
