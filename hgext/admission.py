@@ -14,7 +14,7 @@ This extension limits the number of such answers, for all processes of a host to
   admission-patience = 300
   # for how long a clone holds its slot (seconds); it goes on after that
   admission-hold = 600
-  # an answer with so many changesets needs a slot, and a clone of so much
+  # an answer with so many changesets needs a slot, and one whose part of the store has so much
   admission-changesets = 1000
   admission-size = 20 MB
 
@@ -142,8 +142,7 @@ def _getbundlechunks(
     clone = None
     if proto is not None and source == b"serve":
         ready = prepared.of(repo)
-        counts = _counts(repo, options) if ready is None else (ready.live, False)
-        clone = _clone(repo, proto, counts)
+        clone = _clone(repo, proto, _count(repo, options) if ready is None else ready.live)
     if clone is None:
         return answer()
     try:
@@ -167,7 +166,7 @@ def _stream(original: Any) -> Any:
     def stream_out(repo: Any, proto: Any, *arguments: Any) -> Any:
         changesets = len(repo)
         try:
-            clone = _clone(repo, proto, (changesets, True))
+            clone = _clone(repo, proto, changesets)
         except error.Abort as refused:
             return wireprototypes.ooberror(b"%s (%s)\n" % (refused.message, refused.hint))
         response = original(repo, proto, *arguments)
@@ -227,42 +226,41 @@ def _answer_while_waiting(
     yield from chunks
 
 
-def _counts(repo: Any, options: dict[str, Any]) -> tuple[int, bool]:
-    """Return how many changesets an answer will have, and whether it is for a clone.
+def _count(repo: Any, options: dict[str, Any]) -> int:
+    """Return how many changesets an answer will have.
 
     A request without sense counts as 0 changesets: core answers it with an error of its own.
     """
     if options.get("stream"):
-        return len(repo), True
+        return len(repo)
     if not options.get("cg", True):
-        return 0, False
+        return 0
     changelog = repo.changelog
     heads = options.get("heads") or changelog.heads()
     common = [node for node in options.get("common") or () if changelog.hasnode(node)]
     common = [node for node in common if node != repo.nullid]
     if not common and set(heads) == set(changelog.heads()):
-        return len(changelog), True
+        return len(changelog)
     try:
-        return len(changelog.findmissing(common or None, heads)), not common
+        return len(changelog.findmissing(common or None, heads))
     except error.LookupError:
-        return 0, False
+        return 0
 
 
-def _clone(repo: Any, proto: Any, counted: tuple[int, bool]) -> Clone | None:
+def _clone(repo: Any, proto: Any, changesets: int) -> Clone | None:
     """Put an answer that needs a slot into the queue; raises error.Abort if the queue is full."""
     from hgfleet.admission import queue
     from hgfleet.admission.clone import HINT, Clone
 
     ui = repo.ui
     folder = ui.config(b"hgfleet", b"admission")
-    changesets, is_clone = counted
+    store = Path(os.fsdecode(repo.svfs.base))
     if not folder or not queue.is_costly(
         changesets,
-        is_clone=is_clone,
+        of=len(repo.changelog),
         most_changesets=ui.configint(b"hgfleet", b"admission-changesets"),
-        weighs_much=lambda: queue.weighs_more(
-            Path(os.fsdecode(repo.svfs.base)), ui.configbytes(b"hgfleet", b"admission-size")
-        ),
+        most_size=ui.configbytes(b"hgfleet", b"admission-size"),
+        weighs_more=lambda most: queue.weighs_more(store, most),
     ):
         return None
     clone = Clone(repo, proto, changesets)

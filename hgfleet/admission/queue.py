@@ -38,6 +38,9 @@ FRESH_SECONDS: Final = 10.0
 LOCK_SECONDS: Final = 2.0
 """The time to try for the lock of the folder; it is held for about a millisecond."""
 
+LEAST_PART: Final = 10
+"""An answer with less than one changeset of so many is an ordinary pull."""
+
 _MOST_FILES: Final = 2000
 _NAME = re.compile(r"(?P<number>[0-9]{12})\.(?P<state>waiting|served)")
 
@@ -95,16 +98,26 @@ def _clones(number: int) -> str:
 
 
 def is_costly(
-    changesets: int, *, is_clone: bool, most_changesets: int, weighs_much: Callable[[], bool]
+    changesets: int,
+    *,
+    of: int,
+    most_changesets: int,
+    most_size: int,
+    weighs_more: Callable[[int], bool],
 ) -> bool:
-    """Whether an answer with that many changesets needs a slot.
+    """Whether an answer with that many changesets of a repository of `of` needs a slot.
 
-    A clone of few changesets needs one if its store is large; `weighs_much` is called only then. An
-    ordinary pull of a few changesets never needs one.
+    An answer of fewer than `most_changesets` needs one if its part of the store is larger than
+    `most_size` (bytes): a client that says it has the first changeset gets the rest, and costs as
+    much as a clone. `weighs_more` tells whether the store has more bytes than a number. An ordinary
+    pull, of less than a tenth of the repository, never needs a slot, and the store is not looked
+    at.
     """
     if changesets >= most_changesets:
         return True
-    return is_clone and changesets > 0 and weighs_much()
+    if changesets <= 0 or changesets * LEAST_PART < of:
+        return False
+    return weighs_more(most_size * of // changesets)
 
 
 def position(tickets: Sequence[Ticket], mine: int, slots: int) -> Position | None:

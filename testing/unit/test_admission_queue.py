@@ -34,31 +34,42 @@ def waiting(*numbers: int, is_fresh: bool = True) -> list[Ticket]:
 
 
 @pytest.mark.parametrize(
-    ("changesets", "is_clone", "weighs_much", "expected"),
+    ("changesets", "of", "size", "expected"),
     [
-        (1000, True, False, True),
-        (1000, False, False, True),
-        (999, True, False, False),
-        (1, True, True, True),
-        (999, False, True, False),
-        (0, True, True, False),
+        (1000, 1000, 1, True),
+        (1000, 10**6, 1, True),
+        (999, 999, 20, False),
+        (999, 999, 21, True),
+        (1, 1, 21, True),
+        (0, 1, 21, False),
+        # All but the first changeset, half of them, a tenth, less.
+        (998, 999, 20, False),
+        (998, 999, 22, True),
+        (500, 1000, 40, False),
+        (500, 1000, 41, True),
+        (100, 1000, 201, True),
+        (99, 1000, 10**6, False),
     ],
 )
-def test_clones_and_very_large_pulls_count(
-    changesets: int, is_clone: bool, weighs_much: bool, expected: bool
+def test_answers_count_by_their_part_of_the_store(
+    changesets: int, of: int, size: int, expected: bool
 ) -> None:
     decided = queue.is_costly(
-        changesets, is_clone=is_clone, most_changesets=1000, weighs_much=lambda: weighs_much
+        changesets,
+        of=of,
+        most_changesets=1000,
+        most_size=20,
+        weighs_more=lambda most: size > most,
     )
     assert decided is expected
 
 
-def test_the_size_is_looked_at_for_small_clones_alone() -> None:
-    def look() -> bool:
+def test_the_size_is_not_looked_at_for_ordinary_pulls_and_large_ones() -> None:
+    def look(_most: int) -> bool:
         pytest.fail("it was looked at")
 
-    for changesets, is_clone in ((5000, True), (10, False), (0, True)):
-        queue.is_costly(changesets, is_clone=is_clone, most_changesets=1000, weighs_much=look)
+    for changesets, of in ((5000, 5000), (10, 500), (0, 10), (0, 0)):
+        queue.is_costly(changesets, of=of, most_changesets=1000, most_size=20, weighs_more=look)
 
 
 @pytest.mark.parametrize(

@@ -83,11 +83,15 @@ class Served:
         return {**self.site.environment, **ours}
 
     def clone(self, protocol: str, *options: str) -> Clone:
-        number = len(self.running)
-        said, folder = self.work / f"said{number}", self.work / f"clone{number}"
+        folder = self.work / f"clone{len(self.running)}"
+        return self.start(folder, "clone", *options, self.source(protocol), str(folder))
+
+    def start(self, folder: Path, *arguments: str) -> Clone:
+        said = self.work / f"said{len(self.running)}"
         with said.open("w") as file:
             process = subprocess.Popen(
-                self.client("clone", *options, self.source(protocol), str(folder)),
+                self.client(*arguments),
+                cwd=folder if folder.exists() else self.work,
                 env=self.environment(),
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -206,6 +210,20 @@ def test_pulls_and_pages_do_not_wait(served: Served, protocol: str, wait_for: Wa
     slots.leave()
     for one in waiting:
         assert "3 changesets" in one.end()
+
+
+@pytest.mark.parametrize("more", [{"changesets": "1000", "size": "100"}], ids=["small"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_client_that_has_the_beginning_waits_for_the_rest(
+    served: Served, protocol: str, wait_for: WaitFor
+) -> None:
+    first = served.clone(protocol, "--rev", "0")
+    first.end()
+    slot = served.slot()
+    pull = served.start(first.folder, "pull")
+    wait_for("the client reads that it waits", lambda: WAITS in pull.text())
+    slot.leave()
+    assert "1 changesets" in pull.end()
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
