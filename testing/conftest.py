@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import pytest
 
 from hgfleet.core import trace
+from testing.tools.pace import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,14 +39,14 @@ class WaitFor(Protocol):
 
 @pytest.fixture(scope="session")
 def wait_for() -> WaitFor:
-    """Wait until a probe returns something true, and return that.
+    """Wait until a probe returns something true, and return that; `seconds` of a quiet machine.
 
     A probe may raise AssertionError or OSError for "not yet"; the last of them is what a test that
     runs out of time shows.
     """
 
     def wait(what: str, probe: Callable[[], T], seconds: float = 30, every: float = 0.2) -> T:
-        deadline = time.monotonic() + seconds
+        deadline = Deadline(seconds)
         last: object = None
         while True:
             try:
@@ -54,8 +55,8 @@ def wait_for() -> WaitFor:
                     return result
             except (AssertionError, OSError) as error:
                 last = error
-            if time.monotonic() >= deadline:
-                pytest.fail(f"{what}: not within {seconds:g} s; the last answer was: {last!r}")
+            if deadline.is_over():
+                pytest.fail(f"{what}: not within {deadline}; the last answer was: {last!r}")
             time.sleep(every)
 
     return wait

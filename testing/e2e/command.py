@@ -8,6 +8,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from testing.tools.pace import PACE, Deadline
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
@@ -22,9 +24,10 @@ SHOWN_LINES: Final = 40
 def wait_until(what: str, probe: Callable[[], T], seconds: float = 30, every: float = 0.2) -> T:
     """Return the first true answer of `probe`; fail with its last answer when the time is over.
 
-    A probe may raise AssertionError or OSError for "not yet".
+    A probe may raise AssertionError or OSError for "not yet". The seconds are those of a quiet
+    machine (`testing/tools/pace.py`).
     """
-    deadline = time.monotonic() + seconds
+    deadline = Deadline(seconds)
     while True:
         last: object
         try:
@@ -33,8 +36,8 @@ def wait_until(what: str, probe: Callable[[], T], seconds: float = 30, every: fl
                 return answer
         except (AssertionError, OSError) as error:
             last = error
-        if time.monotonic() >= deadline:
-            raise AssertionError(f"{what}: not within {seconds:g} s; the last answer was: {last}")
+        if deadline.is_over():
+            raise AssertionError(f"{what}: not within {deadline}; the last answer was: {last}")
         time.sleep(every)
 
 
@@ -84,7 +87,10 @@ def run(
     stdin: str = "",
     seconds: float = SECONDS_FOR_A_COMMAND,
 ) -> Result:
-    """Run a command to its end. One that takes longer than `seconds` is a failure."""
+    """Run a command to its end. One that takes longer is a failure.
+
+    The seconds are those of a quiet machine (`testing/tools/pace.py`).
+    """
     begin = time.monotonic()
     shown = shlex.join(command)
     try:
@@ -96,10 +102,11 @@ def run(
             errors="replace",
             env=env,
             cwd=cwd,
-            timeout=seconds,
+            timeout=seconds * PACE.factor,
             check=False,
         )
     except subprocess.TimeoutExpired as late:
         out, err = ((part or b"").decode("utf-8", "replace") for part in (late.stdout, late.stderr))
-        raise AssertionError(f"hangs:\n{Result(shown, -1, out, err, seconds)}") from late
+        spent = time.monotonic() - begin
+        raise AssertionError(f"hangs:\n{Result(shown, -1, out, err, spent)}") from late
     return Result(shown, done.returncode, done.stdout, done.stderr, time.monotonic() - begin)
