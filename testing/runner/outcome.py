@@ -29,6 +29,12 @@ _TASK = re.compile(r"^(?:PLAY|TASK|RUNNING HANDLER) \[")
 
 NOTHING: Final = "no test was found"
 
+NO_TESTS: Final = 5
+"""pytest's exit code if there is no test, or each was deselected."""
+
+MOST_REPEATED: Final = 3
+"""Tests of a run that may fail at first and pass when they are run once more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -49,6 +55,8 @@ class Outcome:
     skipped: list[tuple[str, str]] = field(default_factory=list)
     repeated: list[str] = field(default_factory=list)
     """Its tests that failed and ran once more."""
+    recorded: list[str] = field(default_factory=list)
+    """What did not run because a record says that it passed with these files."""
     seconds: float = 0.0
     log: Path | None = None
     parts: list[tuple[str, float]] = field(default_factory=list)
@@ -100,8 +108,13 @@ def of_command(outcome: Outcome, code: int, lines: Sequence[str]) -> None:
         outcome.failures.append(Failure(f"{outcome.name} (exit code {code})", text))
 
 
-def of_junit(outcome: Outcome, code: int, lines: Sequence[str], report: Path) -> None:
-    """Count the tests in the report that pytest wrote; a run without tests is a failure."""
+def of_junit(
+    outcome: Outcome, code: int, lines: Sequence[str], report: Path, *, narrowed: bool = False
+) -> None:
+    """Count the tests in the report that pytest wrote; a run without tests is a failure.
+
+    With `narrowed` the gate may have left out all of its tests: the step is skipped then.
+    """
     try:
         cases = list(ET.parse(report).getroot().iter("testcase"))  # noqa: S314  (pytest wrote it)
     except (OSError, ET.ParseError):
@@ -124,9 +137,11 @@ def of_junit(outcome: Outcome, code: int, lines: Sequence[str], report: Path) ->
             outcome.passed += 1
     # 1 is failed tests, 2 is also a file that could not be imported: both are in the report. Any
     # other code means that tests are missing from it.
-    if code not in (0, 1, 2, 5) or (code in (1, 2) and not outcome.failures):
+    if code not in (0, 1, 2, NO_TESTS) or (code in (1, 2) and not outcome.failures):
         reason = f"{outcome.name}: pytest ended with exit code {code}"
         outcome.failures.append(Failure(reason, excerpt(lines)))
+    elif not cases and narrowed and code == NO_TESTS:
+        outcome.skipped.append((outcome.name, "the gate leaves out all of its tests"))
     elif not cases:
         outcome.failures.append(Failure(f"{outcome.name}: {NOTHING}", excerpt(lines)))
 
@@ -166,15 +181,16 @@ def summary(
     """
     counted = list(outcomes)
     for tier in tiers:
-        if not any(o.tier == tier and (o.passed or o.failed) for o in counted):
+        if not any(o.tier == tier and (o.passed or o.failed or o.recorded) for o in counted):
             failure = Failure("nothing ran", "Nothing in this tier passed or failed.")
             counted.append(Outcome(tier, "nothing ran", failures=[failure]))
+    counted += too_many_repeated(counted)
     rows: list[tuple[str, ...]] = [("tier", "passed", "failed", "skipped", "time")]
     for tier, seconds in tiers.items():
         of_tier = [o for o in counted if o.tier == tier]
         rows.append(_row(tier, of_tier, seconds))
         if len(of_tier) > 1:
-            rows += [_row(f"  {o.name}", [o], o.seconds) for o in of_tier]
+            rows += [_row(f"  {o.name}", [o], o.seconds) for o in of_tier if not o.recorded]
     rows += [(f"({o.name}, beside)", "", "", "", duration(o.seconds)) for o in beside]
     width = max(len(row[0]) for row in rows)
     lines = [
@@ -184,10 +200,14 @@ def summary(
     lines += _slowest_lines([*counted, *beside])
     failures = [(o, failure) for o in counted for failure in o.failures]
     skipped = [(o, *skip) for o in counted for skip in o.skipped]
-    repeated = [(o, name) for o in counted for name in o.repeated]
+    repeated = repeated_of(counted)
     if repeated:
-        lines += ["", "Failed at first and run once more:"]
-        lines += [f"  {o.tier}: {name}" for o, name in repeated]
+        lines += ["", f"Failed at first and run once more ({MOST_REPEATED} of a run at most):"]
+        lines += [f"  {test}" for test in repeated]
+    recorded = [(o, o.recorded) for o in counted if o.recorded]
+    if recorded:
+        lines += ["", "Not run, they passed before with these files:"]
+        lines += [f"  {o.tier}: {' '.join(names)}" for o, names in recorded]
     if skipped:
         lines += ["", "Skipped:", *_skipped_lines((o.tier, *skip) for o, *skip in skipped)]
     if failures:
@@ -203,7 +223,29 @@ def summary(
                 lines.append(f"  {outcome.tier}: {failure.title}{log}")
     passed = sum(o.passed for o in counted)
     lines += ["", f"{passed} passed, {len(failures)} failed"]
-    return "\n".join(lines), 1 if failures or not passed else 0
+    return "\n".join(lines), 1 if failures or not (passed or recorded) else 0
+
+
+def repeated_of(outcomes: Iterable[Outcome]) -> list[str]:
+    """Return the tests that failed at first and ran once more, each with its tier."""
+    return [f"{o.tier}: {name}" for o in outcomes for name in o.repeated]
+
+
+def too_many_repeated(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Return the failure of a run that repeated more tests than a stalled machine explains."""
+    repeated = repeated_of(outcomes)
+    if len(repeated) <= MOST_REPEATED:
+        return []
+    title = (
+        f"{len(repeated)} tests failed at first and were run once more, expected at most"
+        f" {MOST_REPEATED}"
+    )
+    way_out = (
+        "A machine that stalls repeats a test or two. These have a race, or the machine is too"
+        " busy: read their first failures in the logs of the tiers, then run each by its name."
+    )
+    text = "\n".join([*repeated, way_out])
+    return [Outcome("run-tests", "repeated tests", failures=[Failure(title, text)])]
 
 
 def _skipped_lines(skipped: Iterable[Sequence[str]]) -> list[str]:

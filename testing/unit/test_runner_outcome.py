@@ -100,8 +100,34 @@ def test_a_linter_counts_as_one(code: int, counts: tuple[int, int]) -> None:
 def test_tests_that_ran_again_are_named() -> None:
     outcome = Outcome("e2e", "service", passed=1, repeated=["test_a.py::test_x"])
     text, code = summary([outcome], {"e2e": 1.0})
-    assert "Failed at first and run once more:\n  e2e: test_a.py::test_x\n" in text
+    assert (
+        "Failed at first and run once more (3 of a run at most):\n  e2e: test_a.py::test_x\n"
+        in text
+    )
     assert code == 0
+
+
+def test_more_than_three_repeated_tests_fail_the_run_and_are_listed() -> None:
+    names = [f"test_a.py::test_{number}" for number in range(3)]
+    e2e = Outcome("e2e", "service", passed=9, repeated=names)
+    assert summary([e2e], {"e2e": 1.0})[1] == 0
+    faults = Outcome("faults", "pytest", passed=9, repeated=["test_b.py::test_x"])
+    text, code = summary([e2e, faults], {"e2e": 1.0, "faults": 1.0})
+    assert code == 1
+    assert "4 tests failed at first and were run once more, expected at most 3" in text
+    assert "  | faults: test_b.py::test_x\n" in text
+    assert text.endswith("\n18 passed, 1 failed")
+
+
+def test_what_passed_before_is_listed_and_its_tier_is_not_empty() -> None:
+    before = Outcome("roles", "passed before", recorded=["base", "web"])
+    lint = Outcome("lint", "ruff", passed=1)
+    text, code = summary([lint, before], {"lint": 1.0, "roles": 0.0})
+    assert code == 0
+    assert "Not run, they passed before with these files:\n  roles: base web\n" in text
+    ssh = Outcome("roles", "ssh", passed=1)
+    text, _ = summary([before, ssh], {"roles": 1.0})
+    assert "  passed before" not in text
 
 
 def test_the_last_line_is_the_count_and_nothing_else() -> None:
