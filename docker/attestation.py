@@ -1,4 +1,4 @@
-"""Attestations: a tree of this repository passed ./run-tests in full.
+"""Attestations: a tree of this repository passed the gate, ./run-tests without names of tiers.
 
 ./run-tests writes one, ./deploy asks for it. An attestation is a file of JSON in
 .cache/attestations, named after the tree, with an SSH signature (`ssh-keygen -Y sign`) beside it
@@ -13,7 +13,7 @@ import re
 import subprocess
 import tempfile
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import bootstrap
 from bootstrap import CACHE, ROOT
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 FOLDER = CACHE / "attestations"
 KEY_VARIABLE = "HGFLEET_ATTESTATION_KEY"
+RECORD = "tested"
+"""The folder of the checkout with records of earlier runs, which is no part of a tested tree."""
 NAMESPACE = "hgfleet-attestation"
 """What the key signs, for OpenSSH: a signature of another purpose is not taken for one of these."""
 
@@ -32,31 +34,35 @@ _TREE = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """A tier in figures."""
+    """A tier in figures; `recorded` are steps that passed in an earlier run with these files."""
 
     passed: int
     failed: int
     skipped: int
     seconds: float
+    recorded: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Attestation:
     """A tree (git's hash of the files), and the run of tests that it passed.
 
-    `finished` is a time in ISO 8601, and `release` the version that was built and tested.
+    `finished` is a time in ISO 8601, `release` the version that was built and tested, and
+    `repeated` has the tests that failed at first and were run once more.
     """
 
     tree: str
     finished: str
     release: str
     tiers: Mapping[str, Figures]
+    repeated: tuple[str, ...] = ()
 
 
 def tree_of(top: Path = ROOT) -> str:
     """Return the hash of the tree that git would write of the files as they are; SetupError if not.
 
-    Uncommitted files count, ignored ones do not. The repository is left as it is.
+    Uncommitted files count. Ignored files do not, nor do those of RECORD, which a run writes about
+    the tree that it tests. The repository is left as it is.
     """
     with tempfile.TemporaryDirectory() as scratch:
         env = {
@@ -70,7 +76,7 @@ def tree_of(top: Path = ROOT) -> str:
             env |= {"GIT_DIR": f"{scratch}/git", "GIT_WORK_TREE": str(top)}
             env.pop("GIT_OBJECT_DIRECTORY")
             _git(["init", "--quiet"], env, top)
-        _git(["add", "--all"], env, top)
+        _git(["add", "--all", "--", ".", f":(exclude){RECORD}"], env, top)
         return _git(["write-tree"], env, top)
 
 
@@ -102,18 +108,27 @@ def parse(text: str) -> Attestation:
     """Read an attestation; ValueError for anything else."""
     try:
         data = json.loads(text)
-        tiers = {
-            str(tier): Figures(
-                int(of["passed"]), int(of["failed"]), int(of["skipped"]), float(of["seconds"])
-            )
-            for tier, of in data["tiers"].items()
-        }
-        found = Attestation(str(data["tree"]), str(data["finished"]), str(data["release"]), tiers)
+        tiers = {str(tier): figures(of) for tier, of in data["tiers"].items()}
+        repeated = tuple(str(test) for test in data.get("repeated", []))
+        found = Attestation(
+            str(data["tree"]), str(data["finished"]), str(data["release"]), tiers, repeated
+        )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no attestation: {error!r}") from error
     if not _TREE.fullmatch(found.tree):
         raise ValueError(f"'{found.tree}' is not the hash of a tree")
     return found
+
+
+def figures(of: Mapping[str, Any]) -> Figures:
+    """Read the figures of a tier; KeyError, TypeError or ValueError for anything else."""
+    return Figures(
+        int(of["passed"]),
+        int(of["failed"]),
+        int(of["skipped"]),
+        float(of["seconds"]),
+        int(of.get("recorded", 0)),
+    )
 
 
 def write(attestation: Attestation, key: str = "") -> Path:

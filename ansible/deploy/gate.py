@@ -81,7 +81,11 @@ def _refusal(tree: str, found: Found) -> str:
             f"The attestation is of tree {short(attestation.tree)}, and this checkout is tree"
             f" {short(tree)}: another commit, or files that are changed or not committed."
         )
-    failed = [name for name, tier in attestation.tiers.items() if tier.failed or not tier.passed]
+    failed = [
+        name
+        for name, tier in attestation.tiers.items()
+        if tier.failed or not (tier.passed or tier.recorded)
+    ]
     if failed or not attestation.tiers:
         return f"The attestation tells of a run that did not pass ({', '.join(failed) or 'empty'})."
     if found.signer == "":

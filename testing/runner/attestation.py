@@ -1,4 +1,4 @@
-"""The attestation at the end of a full run that passed: when one is due, and its figures."""
+"""The attestation at the end of a gate that passed, and its figures."""
 
 from __future__ import annotations
 
@@ -12,19 +12,16 @@ import bootstrap
 from attestation import Attestation, Figures
 from bootstrap import CACHE
 
+from testing.runner import plan, record
+from testing.runner.outcome import repeated_of
+
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from testing.runner.outcome import Outcome
+    from testing.runner.sittings import Sittings
 
 RELEASE = CACHE / "release/last.json"
-
-
-def is_full(chosen: Sequence[tuple[str, str]], tiers: Collection[str]) -> bool:
-    """Whether a run has every tier, and each with all of its tests."""
-    return [tier for tier, words in chosen if not words] == list(tiers) and len(chosen) == len(
-        tiers
-    )
 
 
 def figures(outcomes: Sequence[Outcome], walls: Mapping[str, float]) -> dict[str, Figures]:
@@ -35,6 +32,7 @@ def figures(outcomes: Sequence[Outcome], walls: Mapping[str, float]) -> dict[str
             sum(outcome.failed for outcome in outcomes if outcome.tier == tier),
             sum(len(outcome.skipped) for outcome in outcomes if outcome.tier == tier),
             round(seconds, 1),
+            sum(len(outcome.recorded) for outcome in outcomes if outcome.tier == tier),
         )
         for tier, seconds in walls.items()
     }
@@ -48,15 +46,33 @@ def begin() -> str:
         return ""
 
 
+def now() -> str:
+    """Return the time in ISO 8601."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def record_whole(sittings: Sittings) -> str:
+    """Write the record of a whole run into the tree, and its attestation; return a sentence."""
+    if begin() != sittings.tree:
+        return "no record: files changed during the run. A whole run is one of the final tree"
+    try:
+        found = sittings.summed(now(), release(), plan.WHOLE)
+        key = os.environ.get(attestation.KEY_VARIABLE, "")
+        written = attestation.write(found, key)
+        path = record.write_whole(found)
+    except (bootstrap.SetupError, OSError) as error:
+        return f"no record: {error}"
+    return f"the whole has passed. Commit {path}. ./deploy accepts this tree: {written}"
+
+
 def attest(tree: str, outcomes: Sequence[Outcome], walls: Mapping[str, float]) -> str:
     """Write the attestation of a tree that passed; return a sentence about it."""
     try:
-        now = attestation.tree_of()
-        if now != tree:
+        if attestation.tree_of() != tree:
             return "none: files changed during the run. ./deploy asks for a run of the final tree"
         key = os.environ.get(attestation.KEY_VARIABLE, "")
-        finished = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        found = Attestation(tree, finished, release(), figures(outcomes, walls))
+        repeated = tuple(repeated_of(outcomes))
+        found = Attestation(tree, now(), release(), figures(outcomes, walls), repeated)
         path = attestation.write(found, key)
     except (bootstrap.SetupError, OSError) as error:
         return f"none: {error}"

@@ -1,137 +1,136 @@
-"""The command line of ./run-tests."""
+"""The run of ./run-tests: a plan, its lanes, the records of what passed, and the summary."""
 
 from __future__ import annotations
 
-import argparse
 import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import bootstrap
 
-from testing.runner import attestation, goldens, scratch, tiers, worktree
-from testing.runner.execution import Executor, Room, say
+from testing.runner import attestation, goldens, plan, record, scratch, tiers, worktree
+from testing.runner.arguments import parse
+from testing.runner.execution import Executor, say
 from testing.runner.outcome import Failure, Outcome, chosen, summary
 from testing.runner.preparation import Preparation
 from testing.runner.processors import shared_by_nice_value
 from testing.runner.selection import report, select
+from testing.runner.sittings import Sittings
+from testing.tools import pace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    import argparse
+    from collections.abc import Callable, Mapping, Sequence
 
-EXAMPLES = """\
-tiers, in the order of a full run (those of the cluster beside all others):
-  lint        style, types and house rules (a minute)
-  unit        the Python package (seconds)
-  goldens     the configuration that site.yml writes, in testing/goldens (a minute)
-  integration hgext/ in a real hg (minutes)
-  roles       each role on a throw-away host (minutes; needs Docker)
-  deploys     ./deploy over SSH, from blank hosts on (minutes; needs Docker; only when it is named)
-  e2e         the service on the local cluster, brought up if need be (minutes; needs Docker)
-  faults      the same with parts of the cluster broken on purpose (minutes; needs Docker)
-  rolls       ./deploy over the cluster while clients work (10 minutes a test; needs Docker; only
-              when it is named)
-  site        a deployed site, without a change: site:INVENTORY (minutes; only when it is named)
-
-examples:
-  ./run-tests                    everything
-  ./run-tests lint unit          what to run before each commit
-  ./run-tests lint:mypy          the steps of a tier whose names have this word
-  ./run-tests unit:registry      the tests that match (what pytest -k takes: unit:'keys and not sk')
-  ./run-tests roles:ssh e2e      one role, then the service
-  ./run-tests site:../our-site   the hosts of an inventory, as ./deploy takes it, and the service
-  ./run-tests goldens --update   accept the configuration that site.yml writes now
-  ./run-tests -x                 end at the first failure
-  ./run-tests --changed          what this branch changes needs (on main: what is not committed,
-                                 else the last commit); --changed REV: what changed since REV
-  ./run-tests unit --changed     the same, of these tiers alone
-
-Whole logs are in .cluster/logs/tests. The exit code is 0 only if something ran and all passed.
-A run of everything that passes leaves an attestation in .cache/attestations, which ./deploy asks
-for. HGFLEET_ATTESTATION_KEY=FILE signs it with an SSH key.
-"""
+    from testing.runner.plan import Plan
 
 
-DEFAULT = [tier for tier in tiers.TIERS if tier not in tiers.BY_NAME]
-"""The tiers of a run that names none."""
+class Ended(NamedTuple):
+    """A tier that came to its end, with the seconds that it took."""
+
+    tier: str
+    outcomes: list[Outcome]
+    seconds: float
 
 
-def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[tuple[str, str]]]:
-    """Return the options, and the chosen tiers in their order with the words that narrow each."""
-    parser = argparse.ArgumentParser(
-        prog="./run-tests",
-        description="Every check and test of this repository.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "tiers",
-        nargs="*",
-        metavar="TIER[:WORDS]",
-        help="all but deploys, rolls and site, if none is named",
-    )
-    parser.add_argument(
-        "-x", "--exit-first", action="store_true", help="start nothing after the first failure"
-    )
-    parser.add_argument(
-        "--changed",
-        nargs="?",
-        const="",
-        metavar="REV",
-        help="run what the files that changed since REV need (REV: see below), and say what not",
-    )
-    parser.add_argument("--update", action="store_true", help="of the tier goldens: write them")
-    parser.add_argument(
-        "-j",
-        "--jobs",
-        type=int,
-        help="how many linters (one per processor) or roles (one more) at a time",
-    )
-    options = parser.parse_args(arguments)
-    if options.jobs is not None and options.jobs < 1:
-        parser.error("--jobs must be at least 1")
-    chosen: dict[str, list[str]] = {}
-    for argument in options.tiers or DEFAULT:
-        tier, _, words = argument.partition(":")
-        if tier not in tiers.TIERS:
-            parser.error(f"there is no tier '{tier}'; the tiers are {', '.join(tiers.TIERS)}")
-        chosen.setdefault(tier, []).append(words)
-    order = [tier for tier in tiers.TIERS if tier in chosen]
-    if options.update and (order != ["goldens"] or options.changed is not None):
-        parser.error("--update is for the tier goldens alone: ./run-tests goldens --update")
-    if options.changed is not None and any(words for found in chosen.values() for words in found):
-        parser.error("--changed chooses tests itself: name tiers without words")
-    return options, [(tier, words) for tier in order for words in dict.fromkeys(chosen[tier])]
+@dataclass
+class Records:
+    """What a run writes down as it passes: scenarios in the tree, and a sitting of the whole."""
+
+    scenarios: record.Scenarios | None = None
+    sittings: Sittings | None = None
+
+    def step_ended(self, outcome: Outcome) -> None:
+        """Note a step; a record that cannot be written costs a later run time, not this one."""
+        try:
+            is_good = outcome.passed and not outcome.failed
+            if self.scenarios and outcome.tier == "roles" and is_good:
+                self.scenarios.passed(outcome.name)
+            if self.sittings:
+                self.sittings.step_ended(outcome)
+        except (OSError, bootstrap.SetupError) as error:
+            say(outcome.tier, f"{outcome.name} is not recorded: {error}")
+
+    def tier_ended(self, ended: Ended) -> None:
+        """Note a tier of a whole run."""
+        try:
+            if self.sittings:
+                self.sittings.tier_ended(*ended)
+        except (OSError, bootstrap.SetupError) as error:
+            say(ended.tier, f"it is not recorded: {error}")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the chosen tiers; see EXAMPLES for the exit code."""
     options, chosen = parse(arguments)
     signal.signal(signal.SIGTERM, _as_ctrl_c)
+    if options.plan:
+        return _show(options, chosen)
     with shared_by_nice_value(), scratch.folder() as environment:
-        return _run(Executor(environment), options, chosen)
+        factor = pace.measure()
+        if factor > 1:
+            say(
+                "run-tests", f"this machine is busy or slow: deadlines are {factor:g} times as long"
+            )
+        return _run(Executor({**environment, pace.VARIABLE: str(factor)}), options, chosen)
 
 
-def _run(executor: Executor, options: argparse.Namespace, chosen: list[tuple[str, str]]) -> int:
+def _show(options: argparse.Namespace, chosen: list[tuple[str, str]]) -> int:
+    try:
+        planned, records = _plan(options, chosen)
+    except bootstrap.SetupError as error:
+        print(f"run-tests: {error}", file=sys.stderr)
+        return 1
+    passed = set(records.sittings.tiers) if records.sittings else set()
+    is_named = options.tiers or options.changed is not None
+    print(plan.text(planned, {} if is_named else plan.left_out(planned, passed)))
+    return 0
+
+
+def _plan(options: argparse.Namespace, chosen: list[tuple[str, str]]) -> tuple[Plan, Records]:
+    """Decide what runs, by the state of the tree and the records of earlier runs."""
+    names = [tier for tier, _ in chosen]
+    records = Records(record.Scenarios() if "roles" in names else None)
+    if options.all:
+        tree = attestation.begin()
+        if not tree:
+            bootstrap.fail(
+                "--all notes what passed by the hash of the tree, and git cannot read this one.",
+                "Make it a git checkout, or install git.",
+            )
+        records.sittings = sittings = Sittings(tree)
+        steps = {tier: sittings.steps_of(tier) for tier in names}
+        return plan.whole(names, sittings.left(names), steps), records
+    if options.changed is not None:
+        return plan.changed(chosen, _select(options.changed, names)), records
+    if options.tiers or records.scenarios is None:
+        return plan.named(chosen), records
+    return plan.gate(worktree.scenarios(), records.scenarios.to_run()), records
+
+
+def _run(executor: Executor, options: argparse.Namespace, asked: list[tuple[str, str]]) -> int:
     outcomes: list[Outcome] = []
     walls: dict[str, float] = {}
-    full = options.changed is None and attestation.is_full(chosen, DEFAULT)
-    tree = attestation.begin() if full else ""
+    tree = ""
     try:
-        only: Mapping[str, Sequence[str]] = {}
-        if options.changed is not None:
-            only = _select(options.changed, [tier for tier, _ in chosen])
-            chosen = [(tier, words) for tier, words in chosen if only.get(tier)]
-            if not chosen:
-                bootstrap.fail("None of these tiers has a test of what changed.", "See above.")
-        preparation = Preparation(executor, [tier for tier, _ in chosen])
+        planned, records = _plan(options, asked)
+        if planned.is_gate:
+            tree = attestation.begin()
+            say("run-tests", _sentence_about(planned))
+        if options.all and not planned.chosen:
+            return _end_of_whole(records, ended_now=False)
+        if not planned.chosen:
+            bootstrap.fail("None of these tiers has a test of what changed.", "See above.")
+        executor.ended = records.step_ended
+        preparation = Preparation(executor, planned.tiers)
         preparation.start()
         bootstrap.ensure_controller()
         preparation.controller_ready.set()
-        for tier, found, seconds in _run_lanes(executor, preparation, chosen, options, only):
+        run = Run(executor, preparation, planned, options, records.tier_ended)
+        for tier, found, seconds in [*_by_record(planned), *run.lanes()]:
             outcomes += found
             walls[tier] = walls.get(tier, 0.0) + seconds
     except bootstrap.SetupError as error:
@@ -142,11 +141,39 @@ def _run(executor: Executor, options: argparse.Namespace, chosen: list[tuple[str
         executor.stop()
         print("run-tests: interrupted; nothing is left running", file=sys.stderr)
         return 130
+    walls = {tier: walls[tier] for tier in tiers.TIERS if tier in walls}
     text, code = summary(outcomes, walls, preparation.finished())
-    if full and code == 0:
+    if planned.is_gate and code == 0:
         say("attestation", attestation.attest(tree, outcomes, walls))
     print(text, flush=True)
-    return code
+    return _end_of_whole(records, ended_now=True) if options.all and code == 0 else code
+
+
+def _sentence_about(planned: Plan) -> str:
+    recorded = planned.done.get("roles", ())
+    ran = len(planned.only.get("roles", ()))
+    return f"the gate, with {ran} of {ran + len(recorded)} roles (why: ./run-tests --plan)"
+
+
+def _by_record(planned: Plan) -> list[Ended]:
+    """Return, by tier, what does not run because it passed before."""
+    return [
+        Ended(tier, [Outcome(tier, "passed before", recorded=list(names))], 0.0)
+        for tier, names in planned.done.items()
+    ]
+
+
+def _end_of_whole(records: Records, *, ended_now: bool) -> int:
+    """Say what a whole run has left, or record it; return the exit code of a green sitting."""
+    assert records.sittings is not None
+    left = records.sittings.left(plan.WHOLE)
+    if left:
+        if not ended_now:
+            say("run-tests", "these tiers have passed on this tree")
+        say("run-tests", f"the whole has left: {', '.join(left)}. Next sitting: ./run-tests --all")
+        return 0
+    say("run-tests", attestation.record_whole(records.sittings))
+    return 0
 
 
 def _select(revision: str, named: Sequence[str]) -> Mapping[str, Sequence[str]]:
@@ -159,89 +186,97 @@ def _select(revision: str, named: Sequence[str]) -> Mapping[str, Sequence[str]]:
     return selection.chosen
 
 
-def _run_lanes(
-    executor: Executor,
-    preparation: Preparation,
-    chosen: Sequence[tuple[str, str]],
-    options: argparse.Namespace,
-    only: Mapping[str, Sequence[str]],
-) -> list[tuple[str, list[Outcome], float]]:
-    """Run all lanes; return the outcomes and the seconds of each tier, in the order of tiers.
+class Run:
+    """The lanes of a run, each of which runs its tiers one after the other."""
 
-    With --exit-first a failure ends what runs in the other lane, hosts on their way included.
-    """
-    lanes = tiers.lanes(chosen)
-    rooms = {tier: tiers.room(tier, options.jobs) for tier, _ in chosen}
+    def __init__(
+        self,
+        executor: Executor,
+        preparation: Preparation,
+        planned: Plan,
+        options: argparse.Namespace,
+        ended: Callable[[Ended], None],
+    ) -> None:
+        self.executor = executor
+        self.preparation = preparation
+        self.plan = planned
+        self.options = options
+        self.ended = ended
+        self.rooms = {tier: tiers.room(tier, options.jobs) for tier in planned.tiers}
 
-    def widen() -> None:
-        for room in rooms.values():
+    def lanes(self) -> list[Ended]:
+        """Run all lanes; return the tiers in their order.
+
+        With --exit-first a failure ends what runs in the other lane, hosts on their way included.
+        """
+        lanes = tiers.lanes(self.plan.chosen)
+        if len(lanes) == 1:
+            self._widen()
+        with ThreadPoolExecutor(max_workers=len(lanes)) as pool:
+            futures = [
+                pool.submit(self._lane, lane, tiers.BEHIND if number else 0)
+                for number, lane in enumerate(lanes)
+            ]
+            try:
+                wait(futures)
+            except KeyboardInterrupt:
+                self.executor.stop()
+                raise
+        order = list(tiers.TIERS)
+        found = [ended for future in futures for ended in future.result()]
+        return sorted(found, key=lambda ended: order.index(ended.tier))
+
+    def _widen(self) -> None:
+        for room in self.rooms.values():
             room.widen()
 
-    if len(lanes) == 1:
-        widen()
+    def _lane(self, lane: tiers.Lane, niceness: int) -> list[Ended]:
+        done = []
+        for tier, words in lane:
+            ended = self._tier(tier, words, niceness)
+            done.append(ended)
+            if not self.executor.stopping:
+                self.ended(ended)
+            if self.options.exit_first and any(outcome.failed for outcome in ended.outcomes):
+                self.executor.stop("a test failed")
+                break
+        self._widen()
+        return done
 
-    def one(tier: str, words: str, niceness: int) -> tuple[str, list[Outcome], float]:
-        failures = preparation.wait_for(tier)
+    def _tier(self, tier: str, words: str, niceness: int) -> Ended:
+        failures = self.preparation.wait_for(tier)
         began = time.monotonic()
-        if executor.stopping:
+        if self.executor.stopping:
             found: list[Outcome] = []
         elif failures:
             found = [Outcome(tier, "set-up", failures=failures)]
         else:
-            room = rooms[tier]
-            found = _run_tier(executor, (tier, words), options, only.get(tier), room, niceness)
-        return tier, found, time.monotonic() - began
+            found = self._steps(tier, words, niceness)
+        return Ended(tier, found, time.monotonic() - began)
 
-    def run(lane: tiers.Lane) -> list[tuple[str, list[Outcome], float]]:
-        niceness = 0 if lane is lanes[0] else tiers.BEHIND
-        done = []
-        for tier, words in lane:
-            done.append(one(tier, words, niceness))
-            if options.exit_first and any(outcome.failed for outcome in done[-1][1]):
-                executor.stop("a test failed")
-                break
-        widen()
-        return done
-
-    with ThreadPoolExecutor(max_workers=len(lanes)) as pool:
-        futures = [pool.submit(run, lane) for lane in lanes]
+    def _steps(self, tier: str, words: str, niceness: int) -> list[Outcome]:
+        only = self.plan.only.get(tier)
         try:
-            wait(futures)
-        except KeyboardInterrupt:
-            executor.stop()
-            raise
-    order = list(tiers.TIERS)
-    return sorted(
-        (done for one in futures for done in one.result()), key=lambda d: order.index(d[0])
-    )
-
-
-def _run_tier(
-    executor: Executor,
-    chosen_tier: tuple[str, str],
-    options: argparse.Namespace,
-    only: Sequence[str] | None,
-    room: Room,
-    niceness: int,
-) -> list[Outcome]:
-    tier, words = chosen_tier
-    try:
-        tiers.set_up(tier, only)
-        if options.update:
-            steps = goldens.steps(words, update=True)
-        else:
-            steps = tiers.TIERS[tier](words, only)
-    except bootstrap.SetupError as error:
-        say(tier, "could not be set up")
-        return [Outcome(tier, "set-up", failures=[Failure("set-up", str(error))])]
-    chooses = words and tier not in tiers.NAMED_BY_WORDS
-    if chooses and tier not in tiers.COUNTED_BY_PYTEST:
-        steps = [step for step in steps if words in step.name]
-    if options.exit_first:
-        steps = [step.ending_at_first_failure() for step in steps]
-    steps = [replace(step, niceness=niceness) for step in steps]
-    outcomes = executor.run_all(steps, room, first_only=options.exit_first)
-    return chosen(outcomes) if chooses else outcomes
+            tiers.set_up(tier, only)
+            if self.options.update:
+                steps = goldens.steps(words, update=True)
+            else:
+                steps = tiers.TIERS[tier](words, only)
+        except bootstrap.SetupError as error:
+            say(tier, "could not be set up")
+            return [Outcome(tier, "set-up", failures=[Failure("set-up", str(error))])]
+        chooses = words and tier not in tiers.NAMED_BY_WORDS
+        if chooses and tier not in tiers.COUNTED_BY_PYTEST:
+            steps = [step for step in steps if words in step.name]
+        steps = [step for step in steps if step.name not in self.plan.done.get(tier, ())]
+        if self.plan.is_gate:
+            steps = [tiers.of_gate(step) for step in steps]
+        if self.options.exit_first:
+            steps = [step.ending_at_first_failure() for step in steps]
+        steps = [replace(step, niceness=niceness) for step in steps]
+        room, first_only = self.rooms[tier], self.options.exit_first
+        outcomes = self.executor.run_all(steps, room, first_only=first_only)
+        return chosen(outcomes) if chooses else outcomes
 
 
 def _as_ctrl_c(_signum: int, _frame: object) -> None:

@@ -44,7 +44,8 @@ class Step:
     `junit` is where pytest writes its report; without it the step counts as one check. `cleanup` is
     run when the step has ended, however that was. `chatty` steps say each test as it ends. A step
     with `skip` is not run, and says why. A step that is `alone` begins when those before it have
-    ended. One with a `niceness` (1 to 19) leaves the processors to others that want them.
+    ended. One with a `niceness` (1 to 19) leaves the processors to others that want them. Of a
+    `narrowed` step the gate may have left out all tests.
     """
 
     tier: str
@@ -58,6 +59,7 @@ class Step:
     skip: str = ""
     alone: bool = False
     niceness: int = 0
+    narrowed: bool = False
 
     @property
     def log(self) -> Path:
@@ -114,6 +116,8 @@ class Executor:
         self.running: dict[subprocess.Popen[str], Step] = {}
         self.lock = threading.Lock()
         self.stopping = False
+        self.ended: Callable[[Outcome], None] = lambda _outcome: None
+        """Told of each step that came to its end, from the thread that ran it."""
 
     def run_all(self, steps: Sequence[Step], room: Room, *, first_only: bool) -> list[Outcome]:
         """Run steps in their order, as there is room; with `first_only` none after a failure.
@@ -168,13 +172,14 @@ class Executor:
             outcome.failures.append(Failure(step.name, f"{step.command[0]}: {error.strerror}"))
         else:
             if step.junit:
-                of_junit(outcome, code, lines, step.junit)
+                of_junit(outcome, code, lines, step.junit, narrowed=step.narrowed)
             else:
                 of_command(outcome, code, lines)
         outcome.seconds = time.monotonic() - began
         if not self.stopping:
             self._clean_up(step)
             say(step.tier, f"{step.name}: {_verdict(outcome)} in {duration(outcome.seconds)}")
+            self.ended(outcome)
         return outcome
 
     def _environment(self, step: Step) -> dict[str, str]:

@@ -3,7 +3,7 @@
 | stage | command | needed by |
 | --- | --- | --- |
 | build | `./cluster build --tests`: engine, images, release | roles, deploys |
-| up | `./cluster up`: the cluster, converged | e2e, faults, rolls |
+| up | `./cluster up`: the cluster, converged | e2e, faults, alerts, bench, rolls |
 
 The network and the engine make a controller wait, and a converge uses one core of several, so
 tests that need no host fill the rest. Each stage runs once a run. `build` needs no tool of the
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 TIER: Final = "set-up"
 
-NEEDS: Final = {"roles": "build", "deploys": "build", "e2e": "up", "faults": "up", "rolls": "up"}
+NEEDS: Final = {
+    **dict.fromkeys(("roles", "deploys"), "build"),
+    **dict.fromkeys(("e2e", "faults", "alerts", "bench", "rolls"), "up"),
+}
 
 
 def stages(tiers: Collection[str]) -> list[str]:

@@ -161,6 +161,19 @@ def select(
     return Selection(chosen, _left_out(chosen, names, carried))
 
 
+def scenarios_by_file(
+    sources: Mapping[str, str], names: Collection[str], carried: Mapping[str, frozenset[str]]
+) -> dict[str, frozenset[str]]:
+    """Return, for each file, the scenarios that a change of this file alone chooses."""
+    graph = references.graph(sources, names)
+    found = {}
+    for file in names:
+        roles = _Roles(carried)
+        _roles_of(file, references.dependents([file], graph), roles)
+        found[file] = frozenset(roles.wanted)
+    return found
+
+
 def _roles_of(file: str, affected: Collection[str], roles: _Roles) -> None:
     found = ROLE_FILE.match(file)
     named = next((name for name in found.groups() if name), "") if found else ""

@@ -10,6 +10,8 @@
 | deploys | ./deploy over SSH, from blank hosts on; runs only when it is named | Docker |
 | e2e | the service as a person meets it, on the local cluster | Docker |
 | faults | which services remain while parts of the cluster are broken on purpose | Docker |
+| alerts | every alert fires with its fault; runs only when it is named | Docker |
+| bench | each benchmark runs, with small numbers; runs only when it is named | Docker |
 | rolls | ./deploy over the cluster while clients work; runs only when it is named | Docker |
 | site | a deployed site is what its inventory says; runs only when it is named | the site |
 """
@@ -19,95 +21,22 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import bootstrap
 from bootstrap import ROOT
 
-from testing.runner import goldens, site, worktree
-from testing.runner.commands import PROCESSORS, pytest, python, tool
+from testing.runner import benches, goldens, linters, site, worktree
+from testing.runner.commands import PROCESSORS, pytest, tool
 from testing.runner.execution import Room, Step
 from testing.runner.hosts import cluster_environment, host_tests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
 Only: TypeAlias = "Sequence[str] | None"
 """The files (of the tier `roles`: the roles) that a run is narrowed to; None for all."""
-
-
-# lint
-
-
-def is_shell(path: Path) -> bool:
-    """Whether a file is a shell script, by its name or first line. Templates are not: not yet."""
-    if path.suffix == ".j2":
-        return False
-    if path.suffix in (".sh", ".bash"):
-        return True
-    try:
-        with path.open("rb") as file:
-            first = file.readline(100)
-    except OSError:
-        return False
-    words = first.removeprefix(b"#!").split() if first.startswith(b"#!") else []
-    return any(word.rpartition(b"/")[2] in (b"sh", b"bash", b"dash") for word in words)
-
-
-def lint(_words: str, only: Only = None) -> list[Step]:
-    """Return a step per linter; with `only` those that these files need."""
-    # A change may also be that a file is gone.
-    names = worktree.files() if only is None else [n for n in only if (ROOT / n).is_file()]
-    scripts = [name for name in names if is_shell(ROOT / name)]
-    yaml = [name for name in names if name.endswith((".yml", ".yaml"))]
-    modules = [name for name in names if name.endswith(".py")]
-    # ansible-lint needs all of it, to find the files that a play includes.
-    plays = [name for name in names if name.startswith((*ANSIBLE, ".ansible-lint"))]
-    whole = only is None
-    return [
-        *_if(plays, "ansible-lint", tool("ansible-lint", "--nocolor", "--profile", "production")),
-        *_if(modules, "mypy", _mypy(), env={"MYPYPATH": "docker:ansible"}),
-        *_if(
-            modules, "ruff check", tool("ruff", "check", "--no-fix", *(["."] if whole else modules))
-        ),
-        *_if(
-            modules,
-            "ruff format",
-            tool("ruff", "format", "--check", *(["."] if whole else modules)),
-        ),
-        *_if(yaml, "yamllint", tool("yamllint", "-s", *(["."] if whole else yaml))),
-        *_if(scripts, "shellcheck", tool("shellcheck", *scripts)),
-        Step("lint", "role readmes", python("-m", "testing.tools.role_readme", "--check")),
-        Step("lint", "table of ports", python("-m", "testing.tools.ports_table", "--check")),
-        Step("lint", "table of states", python("-m", "testing.tools.state_table", "--check")),
-        Step("lint", "dashboards", python("-m", "testing.tools.dashboards", "--check")),
-        Step("lint", "alerts", python("-m", "testing.tools.alerts")),
-        Step("lint", "house rules", python("-m", "testing.tools.house_rules")),
-        Step("lint", "prose", python("-m", "testing.tools.prose")),
-        Step("lint", "docs", python("-m", "testing.tools.docs")),
-        Step("lint", "locks", python("-m", "testing.tools.locks")),
-    ]
-
-
-ANSIBLE: Final = ("ansible/", "docker/containers.yml", "testing/roles/playbooks/")
-
-
-def _if(names: Sequence[str], name: str, command: list[str], **options: object) -> list[Step]:
-    return [Step("lint", name, command, **options)] if names else []  # type: ignore[arg-type]
-
-
-def _mypy() -> list[str]:
-    """Return the one run over all typed files: a second run would read them again.
-
-    The cache is relative, so that two checkouts do not share it.
-    """
-    typed = ["hgfleet", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "hgext").glob("*.py"))]
-    tests = ("runner", "tools", "deploys", "e2e", "effective", "faults", "rolls", "site")
-    typed += [f"testing/{name}" for name in tests]
-    typed += ["ansible/deploy", "docker/attestation.py", "docker/bootstrap.py"]
-    typed += ["docker/localcluster"]
-    return tool("mypy", "--strict", "--cache-dir", ".cache/mypy", *typed)
 
 
 # unit and integration
@@ -146,16 +75,20 @@ PACKAGES: Final = (
 )
 """Debian packages, a program of each, the integration tests that start it, and the reason."""
 
+OF_BENCHES: Final = frozenset({"nats-server"})
+"""Those packages that benchmarks need too."""
+
 
 def set_up(tier: str, only: Only = None) -> None:
     """Install what the tests of a tier start themselves; SetupError where that is not possible."""
-    if tier != "integration":
+    if tier not in ("integration", "bench"):
         return
     path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"
     missing = {
         package: reason
         for package, program, tests, reason in PACKAGES
-        if (not only or any(name.startswith(tests) for name in only))
+        if (tier == "integration" or package in OF_BENCHES)
+        and (not only or any(name.startswith(tests) for name in only))
         and shutil.which(program, path=path) is None
     }
     if missing:
@@ -244,7 +177,7 @@ def deploys(words: str, only: Only = None) -> list[Step]:
     return [pytest("deploys", "pytest", *chosen, words=words, workers=PROCESSORS, chatty=True)]
 
 
-# e2e, faults and rolls
+# e2e, faults, alerts and rolls
 
 ON_CLUSTER: Final = ("-p", "testing.e2e.conftest")
 """Options of pytest for tests on the cluster in other folders."""
@@ -285,9 +218,31 @@ def shared_cluster(
 
 def faults(words: str, only: Only = None) -> list[Step]:
     """Return the one step of the tier."""
-    chosen = ["testing/faults"] if only is None else only
+    chosen = ["testing/faults"] if only is None else list(only)
+    if only is None and not words:
+        chosen.append(WITHOUT_ALERTS)
     env = cluster_environment()
     return [shared_cluster("faults", "pytest", *ON_CLUSTER, *chosen, words=words, env=env)]
+
+
+ALERTS: Final = "testing/faults/test_fault_alerts.py"
+WITHOUT_ALERTS: Final = f"--ignore={ALERTS}"
+"""The provocation of every alert is a tier of its own, whose beginning is a test of the gate."""
+
+
+def alerts(words: str, only: Only = None) -> list[Step]:
+    """Return the one step of the tier."""
+    chosen = [ALERTS] if only is None else only
+    env = cluster_environment()
+    return [shared_cluster("alerts", "pytest", *ON_CLUSTER, *chosen, words=words, env=env)]
+
+
+def of_gate(step: Step) -> Step:
+    """Return the step without the tests that the gate leaves out, and with its two alerts."""
+    if not step.junit:
+        return step
+    command = [word for word in step.command if word != WITHOUT_ALERTS]
+    return replace(step, command=[*command, "--gate"], narrowed=True)
 
 
 def rolls(words: str, only: Only = None) -> list[Step]:
@@ -298,7 +253,7 @@ def rolls(words: str, only: Only = None) -> list[Step]:
 
 
 TIERS: Final[dict[str, Callable[[str, Only], list[Step]]]] = {
-    "lint": lint,
+    "lint": linters.steps,
     "unit": unit,
     "goldens": goldens.steps,
     "integration": integration,
@@ -306,12 +261,14 @@ TIERS: Final[dict[str, Callable[[str, Only], list[Step]]]] = {
     "deploys": deploys,
     "e2e": e2e,
     "faults": faults,
+    "alerts": alerts,
+    "bench": benches.steps,
     "rolls": rolls,
     "site": site.steps,
 }
 
-BY_NAME: Final = frozenset({"deploys", "rolls", "site"})
-"""Tiers that run only when they are named."""
+BY_NAME: Final = frozenset({"deploys", "alerts", "bench", "rolls", "site"})
+"""Tiers that run only when they are named, or with --all."""
 
 PARALLEL: Final = {
     "lint": PROCESSORS,
@@ -326,7 +283,7 @@ A scenario waits for the network, boots and restarts a third of its time, tests 
 cluster for its timers and caches. A step that is `alone` runs by itself.
 """
 
-ON_THE_CLUSTER: Final = frozenset({"e2e", "faults", "rolls"})
+ON_THE_CLUSTER: Final = frozenset({"e2e", "faults", "alerts", "bench", "rolls"})
 """Tiers that share the cluster: one after the other, beside all that needs no cluster."""
 
 Lane: TypeAlias = "list[tuple[str, str]]"
@@ -364,7 +321,9 @@ def room(tier: str, asked: int | None) -> Room:
     return Room(asked or PARALLEL[tier])
 
 
-COUNTED_BY_PYTEST: Final = frozenset({"unit", "integration", "deploys", "e2e", "faults", "rolls"})
+COUNTED_BY_PYTEST: Final = frozenset(
+    {"unit", "integration", "deploys", "e2e", "faults", "alerts", "rolls"}
+)
 """Tiers where TIER:WORDS chooses tests (pytest's -k)."""
 
 NAMED_BY_WORDS: Final = frozenset({"site"})

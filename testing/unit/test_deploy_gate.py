@@ -6,14 +6,12 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import attestation
 import pytest
 from attestation import Attestation, Figures
 
 from testing.runner import attestation as runner
-from testing.runner import tiers
 from testing.runner.outcome import Failure, Outcome
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,9 +19,6 @@ sys.path.insert(0, str(ROOT / "ansible"))
 
 from deploy import attested, cli, gate  # noqa: E402
 from deploy.decide import DeployError  # noqa: E402
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 TREE, OTHER = "a" * 40, "b" * 40
 PASSED = Attestation(
@@ -86,6 +81,19 @@ def test_each_changed_file_is_another_tree_and_an_ignored_one_is_none(checkout: 
     (checkout / "roles/tasks.yml").unlink()
     seen.add(attestation.tree_of(checkout))
     assert len(seen) == 5
+
+
+def test_the_records_of_runs_are_no_part_of_the_tree(checkout: Path) -> None:
+    before = attestation.tree_of(checkout)
+    (checkout / "tested").mkdir()
+    (checkout / "tested/whole.json").write_text("{}")
+    assert attestation.tree_of(checkout) == before
+    git(checkout, "add", "tested")
+    git(checkout, "commit", "-qm", "tested: record")
+    assert attestation.tree_of(checkout) == before
+    (checkout / "roles/tested").mkdir()
+    (checkout / "roles/tested/x").write_text("")
+    assert attestation.tree_of(checkout) != before
 
 
 def test_the_repository_and_its_index_stay_as_they_are(checkout: Path) -> None:
@@ -195,21 +203,6 @@ def test_an_archive_of_another_release_was_not_tested_with_the_tree() -> None:
 # --- the run of tests -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("chosen", "full"),
-    [
-        ([(tier, "") for tier in tiers.TIERS], True),
-        ([(tier, "") for tier in list(tiers.TIERS)[:-1]], False),
-        ([(tier, "clone" if tier == "e2e" else "") for tier in tiers.TIERS], False),
-        ([*((tier, "") for tier in tiers.TIERS), ("e2e", "clone")], False),
-    ],
-)
-def test_only_a_run_of_everything_is_attested(
-    chosen: Sequence[tuple[str, str]], full: bool
-) -> None:
-    assert runner.is_full(chosen, tiers.TIERS) is full
-
-
 def test_the_attestation_has_the_figures_of_each_tier(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attestation, "tree_of", lambda: TREE)
     monkeypatch.delenv(attestation.KEY_VARIABLE, raising=False)
@@ -218,9 +211,18 @@ def test_the_attestation_has_the_figures_of_each_tier(monkeypatch: pytest.Monkey
         Outcome("lint", "mypy", passed=1),
         Outcome("e2e", "service", passed=5, skipped=[("a test", "no IPv6")]),
     ]
-    assert "accepts" in runner.attest(TREE, outcomes, {"lint": 61.04, "e2e": 300.0})
+    outcomes[2].repeated.append("test_a.py::test_x")
+    outcomes.append(Outcome("roles", "passed before", recorded=["base", "web"]))
+    walls = {"lint": 61.04, "roles": 0.0, "e2e": 300.0}
+    assert "accepts" in runner.attest(TREE, outcomes, walls)
     found = attestation.parse(attestation.path_of(TREE).read_text())
-    assert found.tiers == {"lint": Figures(2, 0, 0, 61.0), "e2e": Figures(5, 0, 1, 300.0)}
+    assert found.tiers == {
+        "lint": Figures(2, 0, 0, 61.0),
+        "roles": Figures(0, 0, 0, 0.0, 2),
+        "e2e": Figures(5, 0, 1, 300.0),
+    }
+    assert found.repeated == ("e2e: test_a.py::test_x",)
+    assert not gate.judge(TREE, gate.Found(found), None).refusal
     failed = [Outcome("lint", "ruff", failures=[Failure("ruff", "x")])]
     assert runner.figures(failed, {"lint": 1.0}) == {"lint": Figures(0, 1, 0, 1.0)}
 

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from testing.runner import cli, hosts, tiers
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from testing.runner import cli, hosts, linters, tiers
 
 
 def test_all_tiers_in_their_order_unless_some_are_named() -> None:
     _, chosen = cli.parse([])
-    assert [tier for tier, _ in chosen] == [
-        name for name in tiers.TIERS if name not in ("deploys", "rolls", "site")
-    ]
+    gate = ["lint", "unit", "goldens", "integration", "roles", "e2e", "faults"]
+    assert [tier for tier, _ in chosen] == gate
     assert cli.parse(["deploys"])[1] == [("deploys", "")]
-    expected = ["lint", "unit", "goldens", "integration", "roles", "deploys", "e2e", "faults"]
-    assert list(tiers.TIERS) == [*expected, "rolls", "site"]
+    _, chosen = cli.parse(["--all"])
+    assert sorted(tier for tier, _ in chosen) == sorted(
+        [*gate, "deploys", "alerts", "bench", "rolls"]
+    )
+    assert cli.parse(["--all", "rolls", "deploys"])[1] == [("deploys", ""), ("rolls", "")]
     _, chosen = cli.parse(["e2e", "unit:registry", "unit:keys", "lint"])
     assert chosen == [("lint", ""), ("unit", "registry"), ("unit", "keys"), ("e2e", "")]
 
@@ -55,12 +54,37 @@ def test_beside_the_cluster_a_scenario_runs_for_each_processor(
 
 @pytest.mark.parametrize(
     "arguments",
-    [["units"], ["--jobs", "0"], ["--nonsense"], ["--update"], ["unit", "goldens", "--update"]],
+    [
+        *(["units"], ["--jobs", "0"], ["--nonsense"], ["--update"]),
+        *(["unit", "goldens", "--update"], ["goldens", "--all", "--update"]),
+        *(["--all", "--changed"], ["--all", "unit:keys"], ["--all", "site"]),
+    ],
 )
 def test_a_wrong_command_line_is_a_usage_error(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.parse(arguments)
     assert caught.value.code == 2
+
+
+def test_the_gate_runs_tests_without_the_mark_and_two_alerts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tiers, "cluster_environment", dict)
+    (faults,) = tiers.faults("")
+    assert tiers.WITHOUT_ALERTS in faults.command
+    narrowed = tiers.of_gate(faults)
+    assert tiers.WITHOUT_ALERTS not in narrowed.command
+    assert narrowed.command[-1] == "--gate"
+    assert narrowed.narrowed
+    (alerts,) = tiers.alerts("")
+    assert tiers.ALERTS in alerts.command
+    assert "testing/faults" not in alerts.command
+    # Words choose among all tests, and so does a changed file.
+    assert tiers.WITHOUT_ALERTS not in tiers.faults("alerts")[0].command
+    assert tiers.WITHOUT_ALERTS not in tiers.faults("", [tiers.ALERTS])[0].command
+    lint = linters.steps("")[0]
+    assert tiers.of_gate(lint) == lint
+    assert (Path(__file__).parents[2] / tiers.ALERTS).is_file()
 
 
 def test_shell_scripts_are_found_by_name_or_first_line(tmp_path: Path) -> None:
@@ -73,8 +97,8 @@ def test_shell_scripts_are_found_by_name_or_first_line(tmp_path: Path) -> None:
         ("f", "\x00\xff", False),
     ):
         (tmp_path / name).write_text(text)
-        assert tiers.is_shell(tmp_path / name) is expected, name
-    assert not tiers.is_shell(tmp_path / "missing")
+        assert linters.is_shell(tmp_path / name) is expected, name
+    assert not linters.is_shell(tmp_path / "missing")
 
 
 def test_the_variables_of_the_cluster_are_read_as_a_shell_would() -> None:
@@ -107,7 +131,7 @@ def test_each_host_is_checked_for_every_role_it_has() -> None:
 
 
 def test_every_step_has_a_log_of_its_own() -> None:
-    steps = tiers.lint("") + tiers.unit("") + tiers.integration("")
+    steps = linters.steps("") + tiers.unit("") + tiers.integration("")
     assert len({step.log for step in steps}) == len(steps)
     assert all(" " not in step.log.name for step in steps)
 
@@ -124,6 +148,7 @@ BACKUP = ["restic", "rclone", "openssh-server", "curl"]
         ("integration", ["testing/integration/backup/test_ssh_store.py"], None, BACKUP),
         ("integration", ["testing/integration/test-access.t"], None, []),
         ("integration", None, "/usr/sbin/nats-server", []),
+        ("bench", None, None, ["nats-server"]),
         ("unit", None, None, []),
     ],
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from bootstrap import SetupError
 
-from testing.runner import cli, references, tiers, worktree
+from testing.runner import cli, linters, references, tiers, worktree
 from testing.runner.execution import batches
 from testing.runner.selection import Selection, report, select
 
@@ -293,7 +293,7 @@ def test_changed_takes_a_revision_and_no_words() -> None:
 
 
 def commands(files: list[str]) -> dict[str, list[str]]:
-    return {step.name: list(step.command)[1:] for step in tiers.lint("", files)}
+    return {step.name: list(step.command)[1:] for step in linters.steps("", files)}
 
 
 def test_only_linters_of_the_changed_kinds_of_files_run() -> None:

@@ -9,18 +9,20 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from testing.runner import cli, execution, preparation, tiers
+from testing.runner import cli, execution, plan, preparation, tiers
 from testing.runner.execution import Executor, Room, Step
 from testing.runner.preparation import Preparation
 
 if TYPE_CHECKING:
     from testing.conftest import WaitFor
+    from testing.runner.outcome import Outcome
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -79,9 +81,9 @@ def test_roles_get_the_room_of_the_cluster_once_its_tests_have_ended(
     looked = threading.Event()
     beside: list[int] = []
 
-    def run_tier(_executor: object, tier: tuple[str, str], *given: Any) -> list[object]:
-        (room,) = (one for one in given if isinstance(one, Room))
-        if tier[0] == "e2e":
+    def run_steps(run: cli.Run, tier: str, _words: str, _niceness: int) -> list[object]:
+        room = run.rooms[tier]
+        if tier == "e2e":
             assert looked.wait(30)
         else:
             beside.append(room.jobs)
@@ -89,11 +91,36 @@ def test_roles_get_the_room_of_the_cluster_once_its_tests_have_ended(
             wait_for("the room is that of a tier alone", lambda: room.jobs == room.most)
         return []
 
-    monkeypatch.setattr(cli, "_run_tier", run_tier)
+    monkeypatch.setattr(cli.Run, "_steps", run_steps)
     ready = SimpleNamespace(wait_for=lambda _tier: [])
     options, chosen = cli.parse(["e2e", "roles"])
-    cli._run_lanes(Executor(), ready, chosen, options, {})
+    ended: list[cli.Ended] = []
+    cli.Run(Executor(), ready, plan.named(chosen), options, ended.append).lanes()
     assert beside == [tiers.PROCESSORS]
+    assert sorted(tier for tier, _, _ in ended) == ["e2e", "roles"]
+
+
+def test_a_step_of_which_the_gate_leaves_out_all_tests_is_skipped(tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    step = shell("host-a", "exit 5", junit=report, narrowed=True)
+    ended: list[Outcome] = []
+    executor = Executor()
+    executor.ended = ended.append
+    outcome = executor.run(step)
+    assert (outcome.passed, outcome.failed) == (0, 0)
+    assert outcome.skipped == [("host-a", "the gate leaves out all of its tests")]
+    assert ended == [outcome]
+    assert executor.run(replace(step, narrowed=False)).failed
+    assert executor.run(replace(step, command=["sh", "-c", "exit 4"])).failed
+
+
+def test_a_step_that_is_stopped_is_not_told() -> None:
+    ended: list[Outcome] = []
+    executor = Executor()
+    executor.ended = ended.append
+    executor.stop()
+    executor.run(shell("late", "true"))
+    assert ended == []
 
 
 def test_steps_that_wait_for_room_begin_in_their_order(tmp_path: Path) -> None:
@@ -316,7 +343,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path[0:0] = {[str(ROOT), str(ROOT / "docker"), str(ROOT / "ansible")]!r}
 import bootstrap
 from pathlib import Path
-from testing.runner import cli, execution, preparation, tiers
+from testing.runner import cli, execution, plan, preparation, tiers
 bootstrap.ensure_controller = lambda: None
 execution.LOGS = Path({str(tmp_path)!r})
 script = "echo $$ > {tmp_path}/pid; exec sleep 600"
