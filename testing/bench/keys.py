@@ -39,6 +39,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "docker")]
 
 from hgfleet.directory import publickey  # noqa: E402
+from testing.bench.firewall import opened  # noqa: E402
 from testing.e2e.cluster import Cluster  # noqa: E402
 from testing.e2e.conftest import environment  # noqa: E402
 
@@ -156,7 +157,8 @@ def server(host: Host, config: str, data: str) -> Iterator[None]:
             f"/usr/sbin/slapd -d 0 -F {FOLDER}/conf "
             f"-h 'ldaps://:{PORT} ldapi://{SOCKET.replace('/', '%2F')}'"
         )
-        yield
+        with opened(host, PORT):
+            yield
     finally:
         host.shell(stop)
 

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Final
 
 from bootstrap import VENV
 
+from testing.bench.firewall import opened
 from testing.e2e.cluster import Cluster
 from testing.e2e.command import run, wait_until
 from testing.e2e.conftest import environment
@@ -98,7 +99,7 @@ class Side:
 
 @contextlib.contextmanager
 def plain_servers(host: Host, key: str) -> Iterator[None]:
-    """Run the plain sshd beside the service until the block ends."""
+    """Run the plain sshd beside the service, behind open ports, until the block ends."""
     service = host.shell("cat /etc/hgfleet/sshd_config").splitlines()
     same = "\n".join(line for line in service if line.split(" ")[0] in SAME)
     host.shell(f"install -d -m 755 {FOLDER}")
@@ -110,7 +111,8 @@ def plain_servers(host: Host, key: str) -> Iterator[None]:
             write(host, file, CONFIG.format(port=port, same=same, folder=FOLDER, pam=pam))
             words = ["systemd-run", f"--unit=hgfleet-bench-{number}", "--service-type=notify"]
             host.run(*words, "/usr/sbin/sshd", "-D", "-f", file).ok()
-        yield
+        with opened(host, *PORTS.values()):
+            yield
     finally:
         for number in range(len(PORTS)):
             host.systemctl("stop", f"hgfleet-bench-{number}.service")

@@ -73,6 +73,7 @@ PARTS: Final[Mapping[str, str]] = {
     "bundles_clone": "bundles",
     "bundles_kill": "bundles",
     "bundles_site": "bundles",
+    "firewall": "ssh",
     "hostile_cases": "hostile",
     "hostile_groups": "hostile",
     "hostile_history": "hostile",

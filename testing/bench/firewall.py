@@ -1,0 +1,30 @@
+"""Ports of a benchmark's own servers on a host of the cluster, which its firewall refuses."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from testing.e2e.host import Host
+
+TABLE: Final = ("inet", "hgfleet")
+
+
+@contextlib.contextmanager
+def opened(host: Host, *ports: int) -> Iterator[None]:
+    """Accept connections on these ports until the block ends; then the kept rules are back.
+
+    A host without a firewall has them open.
+    """
+    if host.run("nft", "list", "table", *TABLE).code != 0:
+        yield
+        return
+    listed = ", ".join(str(port) for port in ports)
+    host.run("nft", f"insert rule {' '.join(TABLE)} input tcp dport {{ {listed} }} accept").ok()
+    try:
+        yield
+    finally:
+        host.systemctl("reload", "hgfleet-firewall.service").ok()
