@@ -33,7 +33,10 @@ def test_the_options_of_a_smoke_are_those_of_the_benchmark(name: str) -> None:
     [
         (False, 0, "", False),
         (False, 1, "bar missed", False),
+        (False, 1, "bar 0.5: MISSED", False),
         (False, 1, ERROR, True),
+        (False, 1, f"bar 0.5: MISSED\n{ERROR}", True),
+        (False, 1, "expected 3 pushes", True),
         (False, 2, "usage", True),
         (False, -9, "", True),
         (True, 0, "", False),
