@@ -107,8 +107,8 @@ def write_whole(attestation: Attestation) -> Path:
 class Scenarios:
     """The scenarios of this checkout: their files as the run found them, and their records."""
 
-    def __init__(self, folder: Path = FOLDER) -> None:
-        self.path = folder / "scenarios.json"
+    def __init__(self, folder: Path | None = None) -> None:
+        self.path = (folder or FOLDER) / "scenarios.json"
         self._begun = {name: content_of(name) for name in worktree.files()}
         self._lock = threading.Lock()
 

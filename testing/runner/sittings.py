@@ -58,14 +58,14 @@ class Sittings:
     def __init__(
         self,
         tree: str,
-        folder: Path = FOLDER,
-        tree_now: Callable[[], str] = attestation.tree_of,
+        folder: Path | None = None,
+        tree_now: Callable[[], str] | None = None,
     ) -> None:
         self.tree = tree
-        self.path = folder / f"{tree}.json"
+        self.path = (folder or FOLDER) / f"{tree}.json"
         self.tiers: dict[str, Passed] = {}
         self.steps: dict[str, dict[str, Passed]] = {}
-        self._tree_now = tree_now
+        self._tree_now = tree_now or attestation.tree_of
         self._repeated = 0
         self._lock = threading.Lock()
         self._read()
