@@ -70,6 +70,15 @@ def test_an_empty_run_is_a_failure(tmp_path: Path, code: int, words: str) -> Non
     assert words in outcome.failures[0].title
 
 
+@pytest.mark.parametrize(("code", "counts"), [(5, (0, 1)), (0, (1, 0)), (4, (1, 0))])
+def test_the_gate_may_leave_out_all_tests_of_a_step(
+    tmp_path: Path, code: int, counts: tuple[int, int]
+) -> None:
+    outcome = Outcome("e2e", "host-a")
+    of_junit(outcome, code, ["no tests ran"], tmp_path / "missing.xml", narrowed=True)
+    assert (outcome.failed, len(outcome.skipped)) == counts
+
+
 @pytest.mark.parametrize("code", [1, 2, 3, 4, -9])
 def test_a_broken_run_is_a_failure_whatever_its_report_says(tmp_path: Path, code: int) -> None:
     outcome = junit(tmp_path, '<testcase classname="a" name="one"/>', code, ("ImportError: x",))

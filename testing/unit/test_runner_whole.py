@@ -135,6 +135,21 @@ def test_the_gate_runs_what_is_not_recorded_and_attests_the_tree(
     assert not (site.folder / "tested/whole.json").exists()
 
 
+def test_only_the_gate_leaves_tests_out(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    narrowed: list[str] = []
+
+    def of_gate(step: Step) -> Step:
+        narrowed.append(step.name)
+        return step
+
+    monkeypatch.setattr(tiers, "of_gate", of_gate)
+    assert cli.main(["--all"]) == 0
+    assert cli.main(["lint", "e2e"]) == 0
+    assert narrowed == []
+    assert cli.main([]) == 0
+    assert sorted(narrowed) == ["ruff", "service"]
+
+
 def test_a_gate_that_fails_and_named_tiers_attest_nothing(site: Site) -> None:
     site.breaks("e2e-service")
     assert cli.main([]) == 1
