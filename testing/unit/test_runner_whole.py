@@ -135,7 +135,8 @@ def test_the_gate_runs_what_is_not_recorded_and_attests_the_tree(
     assert not (site.folder / "tested/whole.json").exists()
 
 
-def test_only_the_gate_leaves_tests_out(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("site")
+def test_only_the_gate_leaves_tests_out(monkeypatch: pytest.MonkeyPatch) -> None:
     narrowed: list[str] = []
 
     def of_gate(step: Step) -> Step:
