@@ -29,9 +29,9 @@ tiers that run only when they are named, or with --all (they need Docker):
   site        a deployed site, without a change: site:INVENTORY (minutes; not with --all)
 
 examples:
-  ./run-tests                    the gate: what a change must pass
-  ./run-tests --plan             what the gate would run and leave out, and why; runs nothing
-  ./run-tests --all              the whole, for a release; what passed on this tree runs no more
+  ./run-tests                    the gate, for every change
+  ./run-tests --plan             print the tiers and roles of the gate, and why; run nothing
+  ./run-tests --all              the whole, for a release, without tiers that passed on this tree
   ./run-tests --all deploys      a sitting of the whole with this tier alone
   ./run-tests lint unit          what to run before each commit
   ./run-tests faults             all tests of a tier, also those that the gate leaves out
@@ -75,7 +75,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[tuple[str,
     if options.changed is not None and has_words:
         parser.error("--changed chooses tests itself: name tiers without words")
     if options.all and options.changed is not None:
-        parser.error("--all runs everything and --changed what a change needs: give one of them")
+        parser.error("--all runs everything and --changed the tests of a change: give one of them")
     if options.all and (has_words or not set(order) <= set(WHOLE)):
         parser.error(f"--all takes whole tiers, without words: {', '.join(WHOLE)}")
     return options, [(tier, words) for tier in order for words in dict.fromkeys(chosen[tier])]
@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--all",
         action="store_true",
-        help="everything, in as many sittings as it takes: what passed on this tree runs no more",
+        help="everything, in sittings: tiers that passed on this tree run no more",
     )
     parser.add_argument(
         "--changed",
@@ -107,7 +107,9 @@ def _parser() -> argparse.ArgumentParser:
         help="run what the files that changed since REV need (REV: see below), and say what not",
     )
     parser.add_argument(
-        "--plan", action="store_true", help="print what would run and why, and run nothing"
+        "--plan",
+        action="store_true",
+        help="print the tiers and roles that would run, and why; run nothing",
     )
     parser.add_argument("--update", action="store_true", help="of the tier goldens: write them")
     parser.add_argument(

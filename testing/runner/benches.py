@@ -31,7 +31,7 @@ FOLDER: Final = "testing/bench"
 MISSED_BAR: Final = 1
 """Exit code of a benchmark that missed a bar; Python's for an error or a reason is the same."""
 VERDICT: Final = re.compile(r"\b(?:missed|MISSED|FAILED)\b")
-"""What a benchmark that missed a bar says."""
+"""A benchmark that missed a bar says one of these."""
 TRACEBACK: Final = "Traceback (most recent call last)"
 
 

@@ -1,4 +1,4 @@
-"""The run of ./run-tests: a plan, its lanes, the records of what passed, and the summary."""
+"""The run of ./run-tests: a plan, its lanes, its records, and the summary."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Ended(NamedTuple):
 
 @dataclass
 class Records:
-    """What a run writes down as it passes: scenarios in the tree, and a sitting of the whole."""
+    """The files that a run writes as it passes: scenarios in the tree, a sitting of the whole."""
 
     scenarios: record.Scenarios | None = None
     sittings: Sittings | None = None
@@ -91,14 +91,14 @@ def _show(options: argparse.Namespace, chosen: list[tuple[str, str]]) -> int:
 
 
 def _plan(options: argparse.Namespace, chosen: list[tuple[str, str]]) -> tuple[Plan, Records]:
-    """Decide what runs, by the state of the tree and the records of earlier runs."""
+    """Decide on the tiers and scenarios, by the tree and the records of earlier runs."""
     names = [tier for tier, _ in chosen]
     records = Records(record.Scenarios() if "roles" in names else None)
     if options.all:
         tree = attestation.begin()
         if not tree:
             bootstrap.fail(
-                "--all notes what passed by the hash of the tree, and git cannot read this one.",
+                "--all notes its tiers by the hash of the tree, and git cannot read this one.",
                 "Make it a git checkout, or install git.",
             )
         records.sittings = sittings = Sittings(tree)
@@ -156,7 +156,7 @@ def _sentence_about(planned: Plan) -> str:
 
 
 def _by_record(planned: Plan) -> list[Ended]:
-    """Return, by tier, what does not run because it passed before."""
+    """Return, by tier, the steps that do not run because they passed before."""
     return [
         Ended(tier, [Outcome(tier, "passed before", recorded=list(names))], 0.0)
         for tier, names in planned.done.items()
@@ -164,7 +164,7 @@ def _by_record(planned: Plan) -> list[Ended]:
 
 
 def _end_of_whole(records: Records, *, ended_now: bool) -> int:
-    """Say what a whole run has left, or record it; return the exit code of a green sitting."""
+    """Name the tiers that a whole run has left, or record it; return the exit code."""
     assert records.sittings is not None
     left = records.sittings.left(plan.WHOLE)
     if left:

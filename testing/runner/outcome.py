@@ -56,7 +56,7 @@ class Outcome:
     repeated: list[str] = field(default_factory=list)
     """Its tests that failed and ran once more."""
     recorded: list[str] = field(default_factory=list)
-    """What did not run because a record says that it passed with these files."""
+    """Steps that did not run because a record says that they passed with these files."""
     seconds: float = 0.0
     log: Path | None = None
     parts: list[tuple[str, float]] = field(default_factory=list)

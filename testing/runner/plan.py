@@ -1,11 +1,11 @@
-"""What a run does, what it leaves out, and why: decided before anything starts. Pure.
+"""The plan of a run: its tiers, the parts it leaves out, and why. Pure.
 
 | run | tiers | narrowed to |
 | --- | --- | --- |
 | the gate: `./run-tests` | GATE | tests without the mark `whole`, scenarios that changed |
-| the whole: `./run-tests --all` | WHOLE | what has not passed on this tree yet |
+| the whole: `./run-tests --all` | WHOLE | tiers that have not passed on this tree yet |
 | `./run-tests TIER ...` | the named ones | the words of each |
-| `./run-tests --changed` | those of the gate, or the named ones | what the change needs |
+| `./run-tests --changed` | those of the gate, or the named ones | the tests of the change |
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WHOLE: Final = tuple(tier for tier in tiers.TIERS if tier != "site")
 RELEASE_PAYS_FROM: Final = 3
 """So many scenarios make the host of `release` first, and begin from it instead of blank.
 
-The scenario costs about what it saves one other, and runs by itself.
+`release` runs by itself, and takes about the time that it saves one other scenario.
 """
 
 
@@ -59,7 +59,7 @@ def named(chosen: Iterable[tuple[str, str]]) -> Plan:
 
 
 def changed(chosen: Iterable[tuple[str, str]], only: Mapping[str, Sequence[str]]) -> Plan:
-    """Return the plan of what a change needs."""
+    """Return the plan of the tests that a change needs."""
     found = tuple((tier, words) for tier, words in chosen if only.get(tier))
     return Plan(found, only, why={tier: "the change needs it" for tier, _ in found})
 

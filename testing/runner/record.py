@@ -39,7 +39,7 @@ MISSING: Final = "missing"
 
 
 def content_of(name: str, top: Path = ROOT) -> str:
-    """Return what a digest has of a file: the hash of its bytes, and whether it is a program."""
+    """Return a file for a digest: the hash of its bytes, and whether it is a program."""
     path = top / name
     try:
         found = hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,7 +1,7 @@
-"""What of a whole run has passed on a tree, so that a further sitting runs only the rest.
+"""The parts of a whole run that passed on a tree, so that a further sitting runs only the rest.
 
 A whole run takes hours. Each tier is noted as it passes, in `.cache/whole/TREE.json`, of BY_STEP
-each step: a run that is killed loses only what is under way. A change of any file makes another
+each step: a run that is killed loses only its last part. A change of any file makes another
 tree, on which nothing has passed yet.
 """
 
@@ -117,7 +117,7 @@ class Sittings:
         )
 
     def _write(self) -> None:
-        # What passed while files changed passed on another tree.
+        # A tier that passed while files changed passed on another tree.
         if self._tree_now() == self.tree:
             steps = {
                 tier: {name: asdict(step) for name, step in found.items()}

@@ -3,7 +3,7 @@
 A deadline is written for a quiet machine and multiplied by the factor. Two processors that others
 keep busy double the time of a test without a defect of the service.
 
-| when | what |
+| when | measured |
 | --- | --- |
 | a run begins | `./run-tests` measures, and hands the factor on in `HGFLEET_TEST_PACE` |
 | pytest is run by hand | the process measures when it first needs the factor |
@@ -28,7 +28,7 @@ SLOWEST: Final = 6.0
 
 ROUNDS: Final = 150_000
 REFERENCE_SECONDS: Final = 0.1
-"""What the workload takes on a quiet processor of those on which the deadlines hold, rounded up."""
+"""The workload takes less on a quiet processor of those on which the deadlines hold."""
 
 
 def work() -> float:

@@ -1,4 +1,4 @@
-"""What a run does and leaves out: the gate, the whole, and the tiers that a person names."""
+"""Plans of runs: the gate, the whole, and the tiers that a person names."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Site:
         ]
 
     def ran(self) -> list[str]:
-        """Return what ran since the last call."""
+        """Return the steps that ran since the last call."""
         file = self.folder / "ran"
         found = sorted(file.read_text().split()) if file.exists() else []
         file.unlink(missing_ok=True)
