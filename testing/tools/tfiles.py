@@ -32,12 +32,14 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from testing.tools import prefork
+from testing.tools.pace import PACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 TOP: Final = Path(__file__).resolve().parents[2]
 SECONDS_PER_FILE: Final = 120
+"""On a quiet machine (`testing/tools/pace.py`)."""
 SKIPPED: Final = 80
 
 HGRC: Final = """\
@@ -205,6 +207,7 @@ def run(path: Path, scratch: Path) -> None:
     script = scratch / "script"
     script.write_text(script_of(commands, salt), "utf-8")
     programs = prefork.shared(env).program.parent
+    seconds = SECONDS_PER_FILE * PACE.factor
     try:
         done = subprocess.run(
             ["bash", "--noprofile", "--norc", str(script)],
@@ -215,11 +218,11 @@ def run(path: Path, scratch: Path) -> None:
             errors="backslashreplace",
             cwd=env["TESTTMP"],
             env={**env, "PATH": f"{programs}{os.pathsep}{env['PATH']}"},
-            timeout=SECONDS_PER_FILE,
+            timeout=seconds,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise MismatchError(f"{path}: not done within {SECONDS_PER_FILE} s") from error
+        raise MismatchError(f"{path}: not done within {seconds:g} s") from error
     found, ended = outputs(done.stdout, salt, len(commands))
     if ended < len(commands):
         if done.returncode == SKIPPED:

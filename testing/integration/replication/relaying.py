@@ -13,6 +13,7 @@ from hgfleet.hg import wake
 from hgfleet.replication import messages
 from hgfleet.replication.messages import Applied, Lease
 from hgfleet.replication.relay import Relay
+from testing.tools.pace import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -26,9 +27,9 @@ SECONDS = 60.0
 
 
 async def until(what: str, probe: Callable[[], Any], seconds: float = SECONDS) -> Any:
-    deadline = time.monotonic() + seconds
+    deadline = Deadline(seconds)
     while not (found := probe()):
-        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
+        assert not deadline.is_over(), f"{what}: not within {deadline}"
         await asyncio.sleep(0.02)
     return found
 
@@ -40,10 +41,10 @@ async def end(task: asyncio.Task[None], before: set[asyncio.Task[Any]]) -> None:
     group of tasks does not cancel its tasks again: all younger tasks are cancelled. Hosts have
     3.13.
     """
-    deadline = time.monotonic() + SECONDS
+    deadline = Deadline(SECONDS)
     task.cancel()
     while not (await asyncio.wait({task}, timeout=SECONDS / 12))[0]:
-        assert time.monotonic() < deadline, f"it does not end: {task}"
+        assert not deadline.is_over(), f"it does not end: {task}"
         for one in asyncio.all_tasks() - before:
             one.cancel()
     if not task.cancelled():

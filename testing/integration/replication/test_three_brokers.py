@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +23,7 @@ from testing.integration.replication.secured import (
     configuration,
 )
 from testing.integration.support.broker import Broker, free_port
+from testing.tools.pace import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -103,13 +103,13 @@ async def stream(primary: Primary) -> Any:
 
 async def settled(primary: Primary) -> None:
     """Wait until every broker has all of the stream."""
-    deadline = time.monotonic() + SECONDS
+    deadline = Deadline(SECONDS)
     while True:
         with contextlib.suppress(*FAILURES):
             cluster = (await stream(primary)).cluster
             if cluster.leader and all(one.current and not one.offline for one in cluster.replicas):
                 return
-        assert time.monotonic() < deadline, f"no copies on all brokers within {SECONDS:g} s"
+        assert not deadline.is_over(), f"no copies on all brokers within {deadline}"
         await asyncio.sleep(0.1)
 
 

@@ -21,6 +21,7 @@ from nats.js.api import StreamConfig
 
 from hgfleet.replication import messages
 from hgfleet.replication.messages import PushMessage
+from testing.tools.pace import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -35,9 +36,9 @@ PATIENCE_SECONDS: Final = 120.0
 
 def wait_for(condition: Callable[[], Any], what: Callable[[], object] = lambda: "") -> None:
     """Wait for a condition; `what` is shown if it does not come."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = Deadline(PATIENCE_SECONDS)
     while not condition():
-        assert time.monotonic() < deadline, what()
+        assert not deadline.is_over(), what()
         time.sleep(0.02)
 
 
