@@ -26,7 +26,7 @@ from attestation import RECORD
 from bootstrap import ROOT
 
 from testing.runner import worktree
-from testing.runner.selection import scenarios_by_file
+from testing.runner.selection import scenario_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -54,15 +54,6 @@ def digest(files: Iterable[str], content: Callable[[str], str]) -> str:
     for name in sorted(set(files)):
         found.update(f"{name}\0{content(name)}\n".encode())
     return found.hexdigest()
-
-
-def files_of_scenarios(by_file: Mapping[str, Iterable[str]]) -> dict[str, frozenset[str]]:
-    """Return per scenario the files that choose it, from the scenarios that each file chooses."""
-    found: dict[str, set[str]] = {}
-    for file, scenarios in by_file.items():
-        for name in scenarios:
-            found.setdefault(name, set()).add(file)
-    return {name: frozenset(files) for name, files in found.items()}
 
 
 def to_run(digests: Mapping[str, str], records: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
@@ -116,8 +107,7 @@ class Scenarios:
     def files(self) -> Mapping[str, frozenset[str]]:
         """The files of each scenario. It takes seconds, for the graph of all references."""
         names = list(self._begun)
-        by_file = scenarios_by_file(worktree.sources(names), names, worktree.carried_roles())
-        return files_of_scenarios(by_file)
+        return scenario_inputs(worktree.sources(names), names, worktree.carried_roles())
 
     def to_run(self) -> dict[str, str]:
         """Return the scenarios that the gate runs, each with its reason."""

@@ -161,17 +161,18 @@ def select(
     return Selection(chosen, _left_out(chosen, names, carried))
 
 
-def scenarios_by_file(
+def scenario_inputs(
     sources: Mapping[str, str], names: Collection[str], carried: Mapping[str, frozenset[str]]
 ) -> dict[str, frozenset[str]]:
-    """Return, for each file, the scenarios that a change of this file alone chooses."""
+    """Return per scenario the files whose change chooses it."""
     graph = references.graph(sources, names)
-    found = {}
+    found: dict[str, set[str]] = {scenario: set() for scenario in carried}
     for file in names:
         roles = _Roles(carried)
         _roles_of(file, references.dependents([file], graph), roles)
-        found[file] = frozenset(roles.wanted)
-    return found
+        for scenario in roles.wanted:
+            found[scenario].add(file)
+    return {scenario: frozenset(files) for scenario, files in found.items()}
 
 
 def _roles_of(file: str, affected: Collection[str], roles: _Roles) -> None:

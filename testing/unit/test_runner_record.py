@@ -68,14 +68,13 @@ def test_files_choose_scenarios_as_a_change_does() -> None:
         "ansible/site.yml",
         "LICENSE",
     ]
-    by_file = selection.scenarios_by_file({}, names, carried)
+    sources = {"ansible/site.yml": ""}
+    inputs = selection.scenario_inputs(sources, names, carried)
     for file in names:
-        assert by_file[file] == set(selection.select([file], {}, names, carried).chosen["roles"])
-    assert record.files_of_scenarios(by_file) == {
-        "ssh": frozenset(names[:3]),
-        "web": frozenset(names[1:3]),
-        "base": frozenset(names[1:3]),
-    }
+        chosen = selection.select([file], sources, names, carried).chosen["roles"]
+        assert {name for name, files in inputs.items() if file in files} == set(chosen)
+    assert inputs["ssh"] == set(names[:3])
+    assert inputs["web"] == set(names[1:3])
 
 
 # The record in the tree.
@@ -96,7 +95,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     carried = {name: frozenset({name}) for name in ("ssh", "web")}
     content_of = record.content_of
     monkeypatch.setattr(worktree, "files", files)
-    monkeypatch.setattr(worktree, "sources", lambda _names: {})
+    monkeypatch.setattr(worktree, "sources", lambda _names: {"ansible/site.yml": ""})
     monkeypatch.setattr(worktree, "carried_roles", lambda: carried)
     monkeypatch.setattr(record, "content_of", lambda name: content_of(name, tmp_path))
     return tmp_path
@@ -145,7 +144,7 @@ def test_a_scenario_that_passed_again_leaves_the_record_as_it_is(checkout: Path)
 def test_every_scenario_of_this_checkout_has_files() -> None:
     carried = worktree.carried_roles()
     names = [name for name in worktree.files() if name.startswith("ansible/")]
-    found = record.files_of_scenarios(selection.scenarios_by_file({}, names, carried))
+    found = selection.scenario_inputs(worktree.sources(names), names, carried)
     assert set(found) == set(carried)
     assert all("ansible/site.yml" in files for files in found.values())
 

@@ -72,7 +72,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     monkeypatch.setattr(cli.pace, "measure", lambda: 1.0)
     monkeypatch.setattr(cli, "shared_by_nice_value", contextlib.nullcontext)
     monkeypatch.setattr(worktree, "files", lambda: list(contents))
-    monkeypatch.setattr(worktree, "sources", lambda _names: {})
+    monkeypatch.setattr(worktree, "sources", lambda _names: {"ansible/site.yml": ""})
     monkeypatch.setattr(worktree, "scenarios", lambda: list(ROLES))
     monkeypatch.setattr(worktree, "carried_roles", lambda: {n: frozenset({n}) for n in ROLES})
     monkeypatch.setattr(record, "content_of", contents.__getitem__)
