@@ -115,7 +115,12 @@ def _run(executor: Executor, options: argparse.Namespace, asked: list[tuple[str,
     outcomes: list[Outcome] = []
     walls: dict[str, float] = {}
     tree = ""
+    preparation = Preparation(executor, [tier for tier, _ in asked])
+    # A gate takes seconds to compare files with its record, and its hosts do not depend on that.
+    begins_before = options.changed is None and not options.all
     try:
+        if begins_before:
+            preparation.start()
         planned, records = _plan(options, asked)
         if planned.is_gate:
             tree = attestation.begin()
@@ -125,8 +130,9 @@ def _run(executor: Executor, options: argparse.Namespace, asked: list[tuple[str,
         if not planned.chosen:
             bootstrap.fail("None of these tiers has a test of what changed.", "See above.")
         executor.ended = records.step_ended
-        preparation = Preparation(executor, planned.tiers)
-        preparation.start()
+        if not begins_before:
+            preparation = Preparation(executor, planned.tiers)
+            preparation.start()
         bootstrap.ensure_controller()
         preparation.controller_ready.set()
         run = Run(executor, preparation, planned, options, records.tier_ended)
