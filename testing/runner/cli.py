@@ -103,7 +103,7 @@ def _plan(options: argparse.Namespace, chosen: list[tuple[str, str]]) -> tuple[P
             )
         records.sittings = sittings = Sittings(tree)
         steps = {tier: sittings.steps_of(tier) for tier in names}
-        return plan.whole(names, sittings.left(names), steps), records
+        return plan.whole(names, sittings.left(names), steps, worktree.scenarios()), records
     if options.changed is not None:
         return plan.changed(chosen, _select(options.changed, names)), records
     if options.tiers or records.scenarios is None:

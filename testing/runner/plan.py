@@ -87,13 +87,23 @@ def with_release(scenarios: Collection[str], to_run: Mapping[str, str]) -> dict[
     return found
 
 
-def whole(asked: Sequence[str], left: Collection[str], steps: Mapping[str, Sequence[str]]) -> Plan:
+def whole(
+    asked: Sequence[str],
+    left: Collection[str],
+    steps: Mapping[str, Sequence[str]],
+    scenarios: Collection[str],
+) -> Plan:
     """Return the plan of a sitting: of the tiers that are asked for, those that are left.
 
-    `steps` are those that have passed on this tree, of tiers that have not.
+    `steps` are those that have passed on this tree, of tiers that have not. The image that
+    `release` keeps is of one run: it is made again for several scenarios that begin from it.
     """
     why = {tier: "has not passed on this tree" for tier in asked if tier in left}
-    done = {tier: names for tier, names in steps.items() if tier in why and names}
+    done = {tier: list(names) for tier, names in steps.items() if tier in why and names}
+    if passed := done.get("roles"):
+        rest = dict.fromkeys(set(scenarios) - set(passed), "")
+        if "release" in with_release(scenarios, rest):
+            done["roles"] = [name for name in passed if name != "release"]
     return Plan(tuple((tier, "") for tier in why), done=done, why=why)
 
 

@@ -51,12 +51,27 @@ def test_the_host_of_release_is_made_where_several_begin_from_it(
 def test_a_sitting_runs_what_has_not_passed_on_this_tree() -> None:
     left = ["roles", "rolls"]
     steps = {"roles": ["base", "web"], "bench": ["pull"], "rolls": []}
-    found = plan.whole(plan.WHOLE, left, steps)
+    found = plan.whole(plan.WHOLE, left, steps, SCENARIOS)
     assert found.chosen == (("roles", ""), ("rolls", ""))
     assert found.done == {"roles": ["base", "web"]}
     assert not found.is_gate
-    assert plan.whole(["rolls"], left, steps).tiers == ["rolls"]
-    assert plan.whole(["lint"], left, steps).tiers == []
+    assert plan.whole(["rolls"], left, steps, SCENARIOS).tiers == ["rolls"]
+    assert plan.whole(["lint"], left, steps, SCENARIOS).tiers == []
+
+
+@pytest.mark.parametrize(
+    ("passed", "done"),
+    [
+        (["base", "release"], ["base"]),
+        (["base", "release", "web"], ["base", "release", "web"]),
+        (["base"], ["base"]),
+    ],
+)
+def test_a_sitting_makes_the_host_again_from_which_several_begin(
+    passed: list[str], done: list[str]
+) -> None:
+    found = plan.whole(["roles"], ["roles"], {"roles": passed}, SCENARIOS)
+    assert found.done == {"roles": done}
 
 
 def test_the_whole_is_every_tier_that_needs_no_site() -> None:
@@ -72,7 +87,7 @@ def test_a_plan_says_what_runs_and_what_not_and_why() -> None:
     assert "left out  roles:ssh    passed with the same files" in lines
     assert "left out  rolls        not of this run: ./run-tests --all, ./run-tests rolls" in lines
     assert not any(line.startswith("left out  roles ") for line in lines)
-    whole = plan.whole(plan.WHOLE, ["rolls"], {})
+    whole = plan.whole(plan.WHOLE, ["rolls"], {}, SCENARIOS)
     lines = plan.text(whole, plan.left_out(whole, ["lint"])).splitlines()
     assert lines[0].split(maxsplit=2) == ["runs", "rolls", "has not passed on this tree"]
     assert lines[1].split(maxsplit=3) == ["left", "out", "lint", "passed on this tree"]
