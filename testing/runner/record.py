@@ -100,7 +100,8 @@ class Scenarios:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.path = (folder or FOLDER) / "scenarios.json"
-        self._begun = {name: content_of(name) for name in worktree.files()}
+        names = (name for name in worktree.files() if not name.startswith(f"{RECORD}/"))
+        self._begun = {name: content_of(name) for name in names}
         self._lock = threading.Lock()
 
     @cached_property

@@ -117,6 +117,22 @@ def test_a_scenario_that_passed_runs_again_once_a_file_of_it_changes(checkout: P
     assert set(json.loads((checkout / "tested/scenarios.json").read_text())) == {"ssh"}
 
 
+def test_the_record_itself_is_no_file_of_a_scenario(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def inputs(_sources: object, names: list[str], _carried: object) -> dict[str, frozenset[str]]:
+        seen.extend(names)
+        return {}
+
+    monkeypatch.setattr(record, "scenario_inputs", inputs)
+    (checkout / "tested").mkdir()
+    (checkout / "tested/x.yml").write_text("")
+    assert scenarios(checkout).to_run() == {}
+    assert seen == ["ansible/roles/ssh/tasks.yml", "ansible/roles/web/tasks.yml"]
+
+
 def test_a_new_file_of_a_role_is_a_change(checkout: Path) -> None:
     scenarios(checkout).passed("ssh")
     (checkout / "ansible/roles/ssh/new.yml").write_text("")
