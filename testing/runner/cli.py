@@ -276,7 +276,7 @@ class Run:
             steps = [step for step in steps if words in step.name]
         steps = [step for step in steps if step.name not in self.plan.done.get(tier, ())]
         if self.plan.is_gate:
-            steps = [tiers.of_gate(step) for step in steps]
+            steps = tiers.of_gate(steps)
         if self.options.exit_first:
             steps = [step.ending_at_first_failure() for step in steps]
         steps = [replace(step, niceness=niceness) for step in steps]

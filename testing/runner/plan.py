@@ -73,7 +73,7 @@ def gate(scenarios: Collection[str], to_run: Mapping[str, str]) -> Plan:
         tuple((tier, "") for tier in GATE if tier != "roles" or reasons),
         {"roles": sorted(reasons)},
         {"roles": recorded} if recorded else {},
-        why | {tier: "of the gate" for tier in GATE if tier != "roles"},
+        {**why, **{tier: "of the gate" for tier in GATE if tier != "roles"}},
         is_gate=True,
     )
 
@@ -132,6 +132,9 @@ def left_out(plan: Plan, passed: Collection[str]) -> dict[str, str]:
     """Return the tiers that do not run, each with the reason; `passed` passed on this tree."""
     found = {}
     mentioned = {*plan.tiers, *plan.done}
+    if plan.is_gate:
+        found[f"e2e:{tiers.OF_HOST}*"] = "tests of roles on hosts of the cluster: ./run-tests e2e"
+        found["(tests)"] = "those marked `whole`, of all tiers: ./run-tests TIER"
     for tier in tiers.TIERS:
         if tier in passed:
             found[tier] = "passed on this tree"

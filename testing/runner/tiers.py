@@ -183,6 +183,10 @@ ON_CLUSTER: Final = ("-p", "testing.e2e.conftest")
 """Options of pytest for tests on the cluster in other folders."""
 
 
+OF_HOST: Final = "host-"
+"""Prefix of the names of steps that run the tests of roles on a host of the cluster."""
+
+
 def e2e(words: str, only: Only = None) -> list[Step]:
     """Return a step per host, most tests first, and then those of the service."""
     env = cluster_environment()
@@ -193,7 +197,9 @@ def e2e(words: str, only: Only = None) -> list[Step]:
     hosts = sorted(host_tests(env), key=lambda found: -len(found[2]))
     return [
         *(
-            pytest("e2e", f"host-{host}", f"--hosts=docker://{name}", *tests, words=words, env=env)
+            pytest(
+                "e2e", f"{OF_HOST}{host}", f"--hosts=docker://{name}", *tests, words=words, env=env
+            )
             for host, name, tests in hosts
         ),
         site.of_cluster(words),
@@ -227,7 +233,7 @@ def faults(words: str, only: Only = None) -> list[Step]:
 
 ALERTS: Final = "testing/faults/test_fault_alerts.py"
 WITHOUT_ALERTS: Final = f"--ignore={ALERTS}"
-"""The provocation of every alert is a tier of its own, whose beginning is a test of the gate."""
+"""The provocation of every alert is a tier of its own; `faults` has two alerts."""
 
 
 def alerts(words: str, only: Only = None) -> list[Step]:
@@ -237,12 +243,17 @@ def alerts(words: str, only: Only = None) -> list[Step]:
     return [shared_cluster("alerts", "pytest", *ON_CLUSTER, *chosen, words=words, env=env)]
 
 
-def of_gate(step: Step) -> Step:
-    """Return the step without the tests that the gate leaves out, and with its two alerts."""
-    if not step.junit:
-        return step
-    command = [word for word in step.command if word != WITHOUT_ALERTS]
-    return replace(step, command=[*command, "--gate"], narrowed=True)
+def of_gate(steps: Sequence[Step]) -> list[Step]:
+    """Return the steps without the tests that the gate leaves out.
+
+    Each test of a role runs in a scenario, so the gate runs none on the hosts of the cluster: their
+    variables are in the goldens and in the effective configuration.
+    """
+    return [
+        replace(step, command=[*step.command, "--gate"], narrowed=True) if step.junit else step
+        for step in steps
+        if not (step.tier == "e2e" and step.name.startswith(OF_HOST))
+    ]
 
 
 def rolls(words: str, only: Only = None) -> list[Step]:

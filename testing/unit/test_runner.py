@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from testing.runner import cli, hosts, linters, tiers
+from testing.runner import cli, commands, hosts, linters, tiers
 
 
 def test_all_tiers_in_their_order_unless_some_are_named() -> None:
@@ -66,25 +66,34 @@ def test_a_wrong_command_line_is_a_usage_error(arguments: list[str]) -> None:
     assert caught.value.code == 2
 
 
-def test_the_gate_runs_tests_without_the_mark_and_two_alerts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_every_alert_is_provoked_by_a_tier_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiers, "cluster_environment", dict)
     (faults,) = tiers.faults("")
     assert tiers.WITHOUT_ALERTS in faults.command
-    narrowed = tiers.of_gate(faults)
-    assert tiers.WITHOUT_ALERTS not in narrowed.command
-    assert narrowed.command[-1] == "--gate"
-    assert narrowed.narrowed
     (alerts,) = tiers.alerts("")
     assert tiers.ALERTS in alerts.command
     assert "testing/faults" not in alerts.command
     # Words choose among all tests, and so does a changed file.
     assert tiers.WITHOUT_ALERTS not in tiers.faults("alerts")[0].command
     assert tiers.WITHOUT_ALERTS not in tiers.faults("", [tiers.ALERTS])[0].command
-    lint = linters.steps("")[0]
-    assert tiers.of_gate(lint) == lint
     assert (Path(__file__).parents[2] / tiers.ALERTS).is_file()
+
+
+def test_the_gate_leaves_out_marked_tests_and_those_of_roles_on_the_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    service = tiers.shared_cluster("e2e", "service", "testing/e2e", words="", env={})
+    host = commands.pytest("e2e", f"{tiers.OF_HOST}hg1", "testing/roles/test_ssh.py", words="")
+    ruff = linters.steps("")[0]
+    narrowed = tiers.of_gate([host, service, ruff])
+    assert [step.name for step in narrowed] == ["service", ruff.name]
+    assert list(narrowed[0].command) == [*service.command, "--gate"]
+    assert narrowed[0].narrowed
+    assert narrowed[1] == ruff
+    monkeypatch.setattr(tiers, "cluster_environment", dict)
+    monkeypatch.setattr(tiers, "host_tests", lambda _env: [("hg1", "c-hg1", ["test_ssh.py"])])
+    monkeypatch.setattr(tiers.site, "of_cluster", lambda _words: ruff)
+    assert [step.name for step in tiers.e2e("")] == ["host-hg1", ruff.name, "service"]
 
 
 def test_shell_scripts_are_found_by_name_or_first_line(tmp_path: Path) -> None:
