@@ -87,6 +87,8 @@ def _show(options: argparse.Namespace, chosen: list[tuple[str, str]]) -> int:
     passed = set(records.sittings.tiers) if records.sittings else set()
     is_named = options.tiers or options.changed is not None
     print(plan.text(planned, {} if is_named else plan.left_out(planned, passed)))
+    if records.sittings:
+        print(f"\n{record.about_whole(records.sittings.tree)}")
     return 0
 
 

@@ -22,7 +22,7 @@ from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from attestation import RECORD
+from attestation import RECORD, parse
 from bootstrap import ROOT
 
 from testing.runner import worktree
@@ -93,6 +93,23 @@ def write_whole(attestation: Attestation) -> Path:
     path = FOLDER / "whole.json"
     write(path, asdict(attestation))
     return path
+
+
+def about_whole(tree: str) -> str:
+    """Return a sentence about the last whole run, and whether it was of this tree."""
+    path = FOLDER / "whole.json"
+    try:
+        found = parse(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return f"no whole run is recorded in {path.name}"
+    except (OSError, ValueError) as error:
+        return f"{path} is no record: {error}"
+    if found.tree == tree:
+        return f"the whole run of {found.finished} in {path.name} was of this tree"
+    return (
+        f"the whole run of {found.finished} in {path.name} was of tree {found.tree[:12]}, and this"
+        f" is tree {tree[:12]}"
+    )
 
 
 class Scenarios:

@@ -108,12 +108,19 @@ def test_a_whole_run_goes_on_where_the_last_sitting_ended(
     assert attestation.path_of(TREE).exists()
     assert cli.main(["--all"]) == 0
     assert site.ran() == []
+    capsys.readouterr()
+    assert cli.main(["--all", "--plan"]) == 0
+    assert capsys.readouterr().out.endswith("in whole.json was of this tree\n")
 
 
-def test_another_tree_begins_its_whole_run_from_the_start(site: Site) -> None:
+def test_another_tree_begins_its_whole_run_from_the_start(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["--all"]) == 0
     site.ran()
     site.tree = "b" * 40
+    assert cli.main(["--all", "--plan"]) == 0
+    assert "was of tree aaaaaaaaaaaa, and this is tree bbbbbbbbbbbb" in capsys.readouterr().out
     assert cli.main(["--all", "lint", "roles"]) == 0
     assert site.ran() == ["lint-ruff", "roles-base", "roles-web"]
 
@@ -161,7 +168,12 @@ def test_a_gate_that_fails_and_named_tiers_attest_nothing(site: Site) -> None:
 def test_a_plan_runs_nothing(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--plan"]) == 0
     assert cli.main(["--plan", "--all"]) == 0
+    (site.folder / "tested").mkdir()
+    (site.folder / "tested/whole.json").write_text("[]")
+    assert cli.main(["--plan", "--all"]) == 0
     lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
     assert ["runs", "roles:web", "no run of it is recorded"] in lines
+    assert ["no", "whole", "run is recorded in whole.json"] in lines
+    assert any("whole.json is no record" in " ".join(line) for line in lines)
     assert site.ran() == []
     assert not site.scenarios
