@@ -79,6 +79,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _show(options: argparse.Namespace, chosen: list[tuple[str, str]]) -> int:
+    # ./run-tests --plan | head
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         planned, records = _plan(options, chosen)
     except bootstrap.SetupError as error:
