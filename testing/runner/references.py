@@ -63,6 +63,17 @@ def dependents(changed: Iterable[str], references: Mapping[str, frozenset[str]])
     return found
 
 
+def reached(begin: Iterable[str], references: Mapping[str, frozenset[str]]) -> set[str]:
+    """Return the files from which one begins and all to which they refer, directly or not."""
+    found = set(begin)
+    waiting = list(found)
+    while waiting:
+        new = references.get(waiting.pop(), frozenset()) - found
+        found |= new
+        waiting += new
+    return found
+
+
 def module_names(files: Iterable[str]) -> dict[str, str]:
     """Return the dotted name of every Python file: `hgfleet.web` is hgfleet/web/__init__.py."""
     result = {}

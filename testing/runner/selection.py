@@ -21,43 +21,17 @@ to a changed checkout alone takes a minute or two.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from testing.runner import goldens, references
+from testing.runner.scenarios import scenario_inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
-ROLE_OF_PART: Final[dict[str, tuple[str, ...]]] = {
-    "core": ("release",),
-    "registry": ("mercurial",),
-    "policies": ("mercurial",),
-    "hg": ("mercurial",),
-    "admission": ("mercurial",),
-    "storage": ("mercurial",),
-    "auth": ("web",),
-    "selfservice": ("ssh",),
-    "objectstore": ("bundles",),
-    "monitoring": ("metrics",),
-    "probes": ("monitoring",),
-}
-"""Of packages without a role of the same name: the role whose host runs them."""
+__all__ = ["Selection", "report", "scenario_inputs", "select"]
 
-EVERY_SCENARIO: Final = (
-    "ansible/site.yml",
-    "ansible/playbooks/",
-    "ansible/plugins/",
-    "ansible.cfg",
-    "ansible/inventories/cluster/constructed.yml",
-    "ansible/inventories/cluster/group_vars/",
-    "ansible/inventories/cluster/registry.yml",
-    "docker/containers.yml",
-    "docker/packages.txt",
-    ".config/molecule/",
-    "testing/roles/inventory/",
-    "testing/roles/playbooks/",
-)
 EVERY_DEPLOY: Final = (
     "ansible/deploy/",
     "ansible/inventories/production-",
@@ -69,12 +43,6 @@ EVERY_DEPLOY: Final = (
 EVERY_TEST: Final = ("requirements.", "pyproject.toml", "docker/release/")
 """Prefixes of the files that decide which programs and libraries run."""
 
-ROLE_FILE: Final = re.compile(
-    r"ansible/roles/(?P<role>\w+)/"
-    r"|ansible/inventories/cluster/group_vars/(?:all/)?(?P<variables>\w+)\.yml"
-    r"|testing/roles/inventory/(?P<scenario>\w+)\.yml"
-    r"|testing/roles/test_(?P<test>\w+)\.py"
-)
 TESTS: Final = {
     "unit": re.compile(r"testing/unit/(?:.+/)?test_\w+\.py"),
     "integration": re.compile(r"testing/integration/(?:.+/)?(?:test_\w+\.py|test-[\w-]+\.t)"),
@@ -102,20 +70,6 @@ class Selection:
         return [tier for tier, names in self.chosen.items() if names]
 
 
-@dataclass
-class _Roles:
-    """Scenarios with the roles that each carries, and the scenarios that are wanted."""
-
-    carried: Mapping[str, frozenset[str]]
-    wanted: set[str] = field(default_factory=set)
-
-    def add_own(self, names: Iterable[str]) -> None:
-        self.wanted |= set(names) & set(self.carried)
-
-    def add_carriers(self, role: str) -> None:
-        self.wanted |= {name for name, roles in self.carried.items() if role in roles}
-
-
 def select(
     changed: Collection[str],
     sources: Mapping[str, str],
@@ -124,16 +78,13 @@ def select(
 ) -> Selection:
     """Choose the tests and roles that a change of files needs.
 
-    `sources` has the text of every Python file and story, `names` every file of the repository;
+    `sources` has the text of files (`worktree.sources`), `names` every file of the repository;
     `carried` says of each scenario (the name of its role) which roles its inventory carries.
     """
     graph = references.graph(sources, {*names, *changed})
     affected = references.dependents(changed, graph)
-    roles = _Roles(carried)
-    every = False
-    for file in sorted(changed):
-        every = every or file.startswith(EVERY_TEST)
-        _roles_of(file, affected, roles)
+    every = any(file.startswith(EVERY_TEST) for file in changed)
+    inputs = scenario_inputs(sources, {*names, *changed}, carried)
     tests = {
         tier: tuple(
             name
@@ -155,52 +106,10 @@ def select(
         "unit": tests["unit"],
         "goldens": goldens.affected(changed),
         "integration": tests["integration"],
-        "roles": tuple(sorted(roles.wanted)),
+        "roles": tuple(sorted(role for role, files in inputs.items() if files & set(changed))),
         **late,
     }
     return Selection(chosen, _left_out(chosen, names, carried))
-
-
-def scenario_inputs(
-    sources: Mapping[str, str], names: Collection[str], carried: Mapping[str, frozenset[str]]
-) -> dict[str, frozenset[str]]:
-    """Return per scenario the files whose change chooses it."""
-    graph = references.graph(sources, names)
-    found: dict[str, set[str]] = {scenario: set() for scenario in carried}
-    for file in names:
-        roles = _Roles(carried)
-        _roles_of(file, references.dependents([file], graph), roles)
-        for scenario in roles.wanted:
-            found[scenario].add(file)
-    return {scenario: frozenset(files) for scenario, files in found.items()}
-
-
-def _roles_of(file: str, affected: Collection[str], roles: _Roles) -> None:
-    found = ROLE_FILE.match(file)
-    named = next((name for name in found.groups() if name), "") if found else ""
-    if found and named in roles.carried and (found["role"] or found["variables"]):
-        roles.add_carriers(named)
-    elif found and _scenario(named) in roles.carried:
-        roles.add_own([_scenario(named)])
-    elif file.startswith(EVERY_SCENARIO):
-        roles.add_own(roles.carried)
-    elif file.startswith(EVERY_TEST):
-        roles.add_own(["release"])
-    elif file.startswith("hgext/"):
-        roles.add_own(["mercurial"])
-    elif file.startswith("hgfleet/"):
-        part = file.split("/")[1]
-        roles.add_own(ROLE_OF_PART.get(part, (part,)) if "." not in part else ("release",))
-    elif file.startswith("testing/roles/"):
-        # A file that tests of roles share.
-        for name in affected:
-            if (match := ROLE_FILE.match(name)) and match["test"]:
-                roles.add_own([_scenario(match["test"])])
-
-
-def _scenario(tests: str) -> str:
-    """Return the scenario of tests, such as `directory` of `directory_replica`."""
-    return tests.partition("_")[0]
 
 
 def _is_by_testing_alone(

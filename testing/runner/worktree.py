@@ -74,11 +74,11 @@ def changed_since(commit: str) -> list[str]:
 
 
 def sources(names: list[str]) -> dict[str, str]:
-    """Return the text of every Python file and story."""
+    """Return the text of every file that can refer to others; pictures are none."""
     return {
         name: (ROOT / name).read_text("utf-8", "replace")
         for name in names
-        if name.endswith((".py", ".t"))
+        if not name.endswith(".png")
     }
 
 

@@ -43,7 +43,10 @@ SOURCES = {
     "testing/e2e/test_push.py": "from testing.e2e.support import x",
     "testing/roles/ldap.py": "",
     "testing/roles/test_directory.py": "from testing.roles.ldap import x",
+    "testing/roles/test_directory_replica.py": "",
     "testing/roles/test_web.py": "",
+    "testing/roles/inventory/directory.yml": "    h:\n      role_tests: [directory_replica]\n",
+    "ansible/inventories/cluster/group_vars/all/ssh.yml": "ssh_port: 22",
 }
 NAMES = [
     *SOURCES,
@@ -154,9 +157,8 @@ def test_a_file_that_is_no_python_yet_refers_to_nothing() -> None:
         ("testing/roles/inventory/web.yml", {"roles": {"web"}}),
         ("testing/roles/test_web.py", {"roles": {"web"}}),
         ("testing/roles/test_directory_replica.py", {"roles": {"directory"}}),
-        ("testing/roles/test_web_private.py", {"roles": {"web"}}),
         ("testing/roles/ldap.py", {"roles": {"directory"}}),
-        ("docker/localcluster/images.py", {"unit": {"test_images.py"}}),
+        ("docker/localcluster/images.py", {"unit": {"test_images.py"}, "roles": set(CARRIED)}),
         ("docs/architecture.md", {}),
         ("testing/unit/test_app.py", {"unit": {"test_app.py"}}),
         # A story has no conftest.
