@@ -161,8 +161,8 @@ def test_a_file_that_is_no_python_yet_refers_to_nothing() -> None:
         ("docker/localcluster/images.py", {"unit": {"test_images.py"}, "roles": set(CARRIED)}),
         ("docs/architecture.md", {}),
         ("testing/unit/test_app.py", {"unit": {"test_app.py"}}),
-        # A story has no conftest.
-        ("testing/integration/site.py", {"integration": {"test_serve.py"}}),
+        # pytest loads it for stories too.
+        ("testing/integration/site.py", {"integration": {"test_serve.py", "test-access.t"}}),
         ("testing/e2e/test_push.py", {"e2e": {"test_push.py"}}),
         ("testing/e2e/support.py", {"e2e": {"test_push.py", "test_clone.py"}}),
         (

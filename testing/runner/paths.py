@@ -1,0 +1,311 @@
+"""The places that a Python file names by a path below the top of the repository. Pure.
+
+`ROOT / "hgext" / name`, `Path(__file__).with_name("killed.py")`, `f"{site.HGEXT}/access.py"`: an
+expression is evaluated as far as its text says. A part that is known at run time alone is a `*`,
+which matches anything, so a place is named rather too often than not.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+UNKNOWN: Final = "*"
+TOP: Final = ""
+"""The place of the repository itself."""
+MOST: Final = 64
+"""Alternatives of one expression; those of more are unknown."""
+
+Places = frozenset[str]
+_NONE: Final[Places] = frozenset()
+_SAME: Final = frozenset({"resolve", "absolute", "as_posix", "expanduser"})
+_PLAIN: Final = frozenset({"Path", "PurePath", "str", "fspath", "quote", "sorted", "list"})
+_NAMING: Final = (
+    *(ast.Expr, ast.Assign, ast.AnnAssign),
+    *(ast.JoinedStr, ast.Name, ast.Attribute, ast.Call, ast.BinOp, ast.Subscript),
+)
+_OF_NAME: Final = frozenset({"name", "stem"})
+_MARK: Final = "\0"
+_IN_TEXT: Final = re.compile(_MARK + r"([^\s\"'`:;,()=\[\]{}|&<>\0]*)")
+
+
+@dataclass
+class File:
+    """A Python file: what its names are bound to."""
+
+    name: str
+    nodes: list[ast.AST]
+    listed: set[int]
+    """The nodes of folders of which only the names of files are taken."""
+    modules: dict[str, str] = field(default_factory=dict)
+    """Names that are modules: their files."""
+    imported: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Names that are taken from a module: its file, and the name in it."""
+    bound: dict[str, list[ast.expr]] = field(default_factory=dict)
+    parameters: set[str] = field(default_factory=set)
+    cases: set[str] = field(default_factory=set)
+    """Parameters of tests with one list of cases."""
+
+
+def walk(tree: ast.AST) -> list[ast.AST]:
+    """Return a node and all below it, each before its own: `ast.walk`, in a fifth of the time."""
+    nodes = [tree]
+    for node in nodes:
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, list):
+                nodes += [one for one in value if isinstance(one, ast.AST)]
+            elif isinstance(value, ast.AST) and name != "ctx":
+                nodes.append(value)
+    return nodes
+
+
+def read(name: str, nodes: list[ast.AST], file_of: Callable[[str], str | None]) -> File:
+    """Return what the names of a file are bound to; `file_of` has the file of a dotted module."""
+    file = File(name, nodes, _listed(nodes))
+    for node in nodes:
+        match node:
+            case ast.Import(names=names):
+                for alias in names:
+                    _bind_module(file, alias.asname or alias.name, file_of(alias.name))
+            case ast.ImportFrom(names=names):
+                package = name.split("/")[: -node.level] if node.level else []
+                base = ".".join([*package, *([node.module] if node.module else [])])
+                for alias in names:
+                    own = alias.asname or alias.name
+                    _bind_module(file, own, file_of(f"{base}.{alias.name}"))
+                    if (origin := file_of(base)) is not None:
+                        file.imported[own] = (origin, alias.name)
+            case ast.Assign(targets=targets, value=value):
+                for target in targets:
+                    _bind(file, target, value)
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                _bind(file, target, value)
+            case ast.NamedExpr(target=target, value=value):
+                _bind(file, target, value)
+            case (
+                ast.For(target=target, iter=values) | ast.comprehension(target=target, iter=values)
+            ):
+                # A name of a comprehension is its own; names in a function are not told apart.
+                for value in _elements(values) if id(target) not in file.listed else ():
+                    _bind(file, target, value)
+            case ast.arg(arg=parameter):
+                file.parameters.add(parameter)
+            case ast.Call(
+                func=ast.Attribute(attr="parametrize"),
+                args=[ast.Constant(value=str() as names), values, *_],
+            ) if "," not in names:
+                file.cases.add(names)
+                for value in _elements(values):
+                    _bind(file, ast.Name(names), value)
+    file.parameters -= file.cases
+    return file
+
+
+def _bind_module(file: File, name: str, module: str | None) -> None:
+    if module is not None:
+        file.modules[name] = module
+
+
+def _bind(file: File, target: ast.expr, value: ast.expr) -> None:
+    match target, value:
+        case ast.Tuple(elts=targets), ast.Tuple(elts=values) if len(targets) == len(values):
+            for one, its in zip(targets, values, strict=True):
+                _bind(file, one, its)
+        case ast.Tuple(elts=targets), _:
+            file.parameters |= {one.id for one in targets if isinstance(one, ast.Name)}
+        case ((ast.Name(id=name) | ast.Attribute(attr=name)), _):
+            file.bound.setdefault(name, []).append(value)
+
+
+def _elements(values: ast.expr) -> list[ast.expr]:
+    match values:
+        case ast.Tuple(elts=elements) | ast.List(elts=elements) | ast.Set(elts=elements):
+            return elements
+    # A place of what is iterated, or unknown.
+    return [values]
+
+
+class Reader:
+    """Evaluates path expressions of files that import each other."""
+
+    def __init__(self, files: Mapping[str, File]) -> None:
+        self._files = files
+        self._known: dict[tuple[str, str], Places] = {}
+
+    def named(self, name: str) -> Places:
+        """Return the places that a file names, beside those that it only gives a name to."""
+        file = self._files[name]
+        found: set[str] = set()
+        passed = set(file.listed)
+        for node in file.nodes:
+            if isinstance(node, _NAMING) and id(node) not in passed:
+                uses, is_whole = self._uses(file, node)
+                found |= uses
+                if is_whole:
+                    passed |= {id(inner) for inner in walk(node)}
+        return frozenset(found - {TOP})
+
+    def _uses(self, file: File, node: ast.AST) -> tuple[Places, bool]:
+        """Return the places that a node names, and whether nodes inside it name none beside."""
+        match node:
+            case ast.Expr():
+                return _NONE, "sys.path" in ast.unparse(node)[:60]
+            case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value):
+                places = self._place(file, value)
+                # A folder counts where its name is used.
+                files = frozenset(place for place in places if re.search(r"\.\w+$", place))
+                return files, bool(places) or "sys.path" in ast.unparse(node)[:60]
+            case ast.JoinedStr():
+                places = frozenset(self._in_text(file, node))
+                return places, bool(places)
+            case ast.expr():
+                places = self._place(file, node)
+                return places, bool(places)
+        return _NONE, False
+
+    def _in_text(self, file: File, node: ast.JoinedStr) -> Iterator[str]:
+        for text in self._texts(file, node):
+            for found in _IN_TEXT.findall(text):
+                yield found.strip("/").removesuffix(".")
+
+    def _place(self, file: File, node: ast.expr) -> Places:
+        match node:
+            case ast.Name(id=name):
+                return self._of_name(file, name)
+            case ast.Attribute(value=value, attr="parent"):
+                return frozenset(_parent(place) for place in self._place(file, value))
+            case ast.Subscript(
+                value=ast.Attribute(value=value, attr="parents"),
+                slice=ast.Constant(value=int() as index),
+            ):
+                return frozenset(_parent(place, index + 1) for place in self._place(file, value))
+            case ast.Attribute(value=ast.Name(id=name), attr="__file__"):
+                return frozenset({file.modules[name]} if name in file.modules else ())
+            case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name in file.modules:
+                return self._exported(file.modules[name], attribute)
+            case ast.Attribute(value=ast.Name(id="self"), attr=attribute):
+                return self._of_name(file, f"self.{attribute}")
+            case ast.Call(func=function, args=arguments):
+                return self._called(file, function, arguments)
+            case ast.BinOp(left=left, op=ast.Div(), right=right):
+                return self._below(file, self._place(file, left), right)
+            case ast.IfExp(body=one, orelse=other):
+                return self._place(file, one) | self._place(file, other)
+        return _NONE
+
+    def _called(self, file: File, function: ast.expr, arguments: list[ast.expr]) -> Places:
+        match function, arguments:
+            case ((ast.Name(id=name) | ast.Attribute(attr=name)), [argument]) if name in _PLAIN:
+                return self._place(file, argument)
+            case ast.Attribute(value=value, attr=name), _ if name in _SAME:
+                return self._place(file, value)
+            case ast.Attribute(value=value, attr="with_name"), [argument]:
+                folders = frozenset(_parent(place) for place in self._place(file, value))
+                return self._below(file, folders, argument)
+            case ast.Attribute(value=value, attr="joinpath" | "glob" | "rglob"), [argument]:
+                return self._below(file, self._place(file, value), argument)
+            case ast.Attribute(value=value, attr="iterdir"), []:
+                return frozenset(f"{place}/{UNKNOWN}" for place in self._place(file, value))
+        return _NONE
+
+    def _below(self, file: File, folders: Places, node: ast.expr) -> Places:
+        if not folders:
+            return _NONE
+        return frozenset(
+            f"{folder}/{text}".strip("/") for folder in folders for text in self._texts(file, node)
+        )
+
+    def _of_name(self, file: File, name: str) -> Places:
+        key = (file.name, name)
+        if key not in self._known:
+            self._known[key] = _NONE  # of a name that is made of itself
+            if name == "__file__":
+                self._known[key] = frozenset({file.name})
+            elif name in file.bound:
+                found = (self._place(file, value) for value in file.bound[name])
+                self._known[key] = frozenset(itertools.chain.from_iterable(found))
+            elif name in file.imported:
+                self._known[key] = self._exported(*file.imported[name])
+        return self._known[key]
+
+    def _exported(self, module: str, name: str) -> Places:
+        return self._of_name(self._files[module], name) if module in self._files else _NONE
+
+    def _texts(self, file: File, node: ast.expr, depth: int = 0) -> Places:
+        """Return the texts that an expression may be; places in them are marked."""
+        match node:
+            case ast.Constant(value=str() as text):
+                return frozenset({text})
+            case ast.JoinedStr(values=values):
+                parts = [self._texts(file, value, depth) for value in values]
+                if _count(parts) <= MOST:
+                    return frozenset("".join(found) for found in itertools.product(*parts))
+            case ast.FormattedValue(value=value):
+                if places := self._place(file, value):
+                    return frozenset(_MARK + place for place in places)
+                return self._texts(file, value, depth)
+            case ast.Name(id=name) if name not in file.parameters and depth < 3:
+                found = [self._texts(file, value, depth + 1) for value in file.bound.get(name, [])]
+                return frozenset(itertools.chain.from_iterable(found)) or frozenset({UNKNOWN})
+        return frozenset({UNKNOWN})
+
+
+def _count(parts: Iterable[Places]) -> int:
+    result = 1
+    for part in parts:
+        result *= len(part)
+    return result
+
+
+def _parent(place: str, levels: int = 1) -> str:
+    return "/".join(place.split("/")[:-levels])
+
+
+def _listed(nodes: list[ast.AST]) -> set[int]:
+    """Return the nodes of folders of which a comprehension takes the names of files alone."""
+    found: set[int] = set()
+    for node in nodes:
+        if not isinstance(node, (ast.GeneratorExp, ast.ListComp, ast.SetComp)):
+            continue
+        inner = walk(node)
+        of_name = {
+            id(n.value) for n in inner if isinstance(n, ast.Attribute) and n.attr in _OF_NAME
+        }
+        for loop in node.generators:
+            name = loop.target.id if isinstance(loop.target, ast.Name) else ""
+            uses = {id(n) for n in inner if isinstance(n, ast.Name) and n.id == name}
+            if uses - of_name == {id(loop.target)}:
+                found |= uses | {id(n) for n in walk(loop.iter)}
+    return found
+
+
+class Index:
+    """The files of a repository, by the places that are named."""
+
+    def __init__(self, known: Iterable[str]) -> None:
+        self.known = frozenset(known)
+        self._below: dict[str, set[str]] = {}
+        for name in self.known:
+            for found in re.finditer("/", name):
+                self._below.setdefault(name[: found.start()], set()).add(name)
+        self._matching: dict[str, Places] = {}
+
+    def files(self, place: str) -> Places:
+        """Return the files at a place, or below it where it is a folder."""
+        if place in self.known:
+            return frozenset({place})
+        # What is unknown from the top on would be every file: strings of the file say which.
+        if UNKNOWN not in place or place.startswith(UNKNOWN):
+            return frozenset(self._below.get(place, ()))
+        if place not in self._matching:
+            text = re.escape(re.sub(r"\*+", UNKNOWN, place)).replace(re.escape(UNKNOWN), ".*")
+            pattern = re.compile(f"{text}(?:/.*)?")
+            self._matching[place] = frozenset(n for n in self.known if pattern.fullmatch(n))
+        return self._matching[place]
