@@ -87,14 +87,16 @@ def scenario_inputs(
     sources: Mapping[str, str],
     names: Collection[str],
     carried: Mapping[str, frozenset[str]],
+    graph: Mapping[str, frozenset[str]] | None = None,
 ) -> dict[str, frozenset[str]]:
     """Return per scenario the files out of `names` whose change can change its result.
 
     `sources` has the text of files (`worktree.sources`), `names` every file of the repository, and
     `carried` says of each scenario (the name of its role) which roles its inventory carries
-    (`worktree.carried_roles`). One call answers for all files: it builds the graph of references.
+    (`worktree.carried_roles`). One call answers for all files: it builds the graph of references,
+    unless it is given.
     """
-    graph = references.graph(sources, names)
+    graph = references.graph(sources, names) if graph is None else graph
     rules = _Rules.of(sources, carried)
     result = {
         scenario: references.reached(role_tests(scenario, sources), graph) & set(names)

@@ -75,16 +75,18 @@ def select(
     sources: Mapping[str, str],
     names: Collection[str],
     carried: Mapping[str, frozenset[str]],
+    graph: Mapping[str, frozenset[str]] | None = None,
 ) -> Selection:
     """Choose the tests and roles that a change of files needs.
 
     `sources` has the text of files (`worktree.sources`), `names` every file of the repository;
-    `carried` says of each scenario (the name of its role) which roles its inventory carries.
+    `carried` says of each scenario (the name of its role) which roles its inventory carries;
+    `graph` is the graph of references, where it is known.
     """
-    graph = references.graph(sources, {*names, *changed})
+    graph = references.graph(sources, {*names, *changed}) if graph is None else graph
     affected = references.dependents(changed, graph)
     every = any(file.startswith(EVERY_TEST) for file in changed)
-    inputs = scenario_inputs(sources, {*names, *changed}, carried)
+    inputs = scenario_inputs(sources, {*names, *changed}, carried, graph)
     tests = {
         tier: tuple(
             name
