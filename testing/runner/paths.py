@@ -37,7 +37,7 @@ _IN_TEXT: Final = re.compile(_MARK + r"([^\s\"'`:;,()=\[\]{}|&<>\0]*)")
 
 @dataclass
 class File:
-    """A Python file: what its names are bound to."""
+    """A Python file and the values of its names."""
 
     name: str
     nodes: list[ast.AST]
@@ -67,7 +67,7 @@ def walk(tree: ast.AST) -> list[ast.AST]:
 
 
 def read(name: str, nodes: list[ast.AST], file_of: Callable[[str], str | None]) -> File:
-    """Return what the names of a file are bound to; `file_of` has the file of a dotted module."""
+    """Return the values of the names of a file; `file_of` has the file of a dotted module."""
     file = File(name, nodes, _listed(nodes))
     for node in nodes:
         match node:
@@ -128,7 +128,7 @@ def _elements(values: ast.expr) -> list[ast.expr]:
     match values:
         case ast.Tuple(elts=elements) | ast.List(elts=elements) | ast.Set(elts=elements):
             return elements
-    # A place of what is iterated, or unknown.
+    # The place that is iterated, or unknown.
     return [values]
 
 
@@ -301,7 +301,7 @@ class Index:
         """Return the files at a place, or below it where it is a folder."""
         if place in self.known:
             return frozenset({place})
-        # What is unknown from the top on would be every file: strings of the file say which.
+        # A place unknown from the top on would be every file: strings of the file say which.
         if UNKNOWN not in place or place.startswith(UNKNOWN):
             return frozenset(self._below.get(place, ()))
         if place not in self._matching:

@@ -39,7 +39,7 @@ TOOLS: Final = (RUNNER, "testing/tools/")
 CONTROLLER: Final = ("docker/", "ansible/deploy/")
 """Modules that start playbooks and make keys of whole folders; their tests do neither."""
 PROGRAMS: Final = {"deploy": ("ansible", "docker"), "cluster": ("ansible", "docker")}
-"""Programs at the top, and the folders of what they start."""
+"""Programs at the top, and the folders of the files that they start."""
 PLAIN: Final = ("hgfleet/", "hgext/")
 """Folders whose Python names paths of hosts in its strings, and none of this repository."""
 
@@ -105,7 +105,7 @@ def reached(begin: Iterable[str], references: Mapping[str, Iterable[str]]) -> se
 
 @dataclass(frozen=True)
 class _Repository:
-    """What a reference is looked up in."""
+    """The tables in which a reference is looked up."""
 
     index: paths.Index
     modules: Mapping[str, str]

@@ -1,7 +1,7 @@
 """The scenarios of roles that a change of a file can make fail. Pure.
 
-A scenario proves that a role stands alone: it depends on the roles that its hosts carry, on what
-brings them there (`site.yml` and the playbooks that it imports, plug-ins, the variables of the
+A scenario proves that a role stands alone: it depends on the roles that its hosts carry, on the
+inputs of every host (`site.yml` and the playbooks that it imports, plug-ins, the variables of the
 cluster, images of blank hosts), and on its tests with everything that they use.
 
 The release is on every host, but a program depends on its role in few ways: arguments, files of
@@ -127,7 +127,7 @@ class _Rules:
     """Per scenario the text of its inventory."""
     variables: Mapping[str, str]
     playbooks: frozenset[str]
-    """What `site.yml` imports, directly or not, and itself."""
+    """`site.yml` and the files that it imports, directly or not."""
 
     @classmethod
     def of(cls, sources: Mapping[str, str], carried: Mapping[str, frozenset[str]]) -> _Rules:

@@ -2,14 +2,11 @@
 
 | changed | runs, beside the linters of the file |
 | --- | --- |
-| a module of `hgfleet/`, an extension | tests that depend on it, the role of its part |
-| a role, its variables, its scenario | the scenarios of that role and of roles that carry it |
-| `site.yml`, the playbook of containers | every scenario |
+| any file | tests that depend on it (references.py), scenarios that depend on it (scenarios.py) |
 | `./deploy`, `site.yml`, shared playbooks, an example inventory | the tier deploys |
 | a test, a file that tests share | the tests that depend on it, in any tier |
 | a role, an inventory, a playbook, a plug-in, a golden | the goldens of every inventory |
-| locks, `pyproject.toml`, the build of the release | unit, integration, the role release |
-| anything else | tests that name the file or its folder |
+| locks, `pyproject.toml`, the build of the release | unit, integration |
 
 Tests are those of `unit` and `integration`, where the table does not say more.
 

@@ -58,7 +58,7 @@ def named(text: str, modules: Mapping[str, str], index: Index) -> Iterator[str]:
 def of_file(name: str, text: str, modules: Mapping[str, str], index: Index) -> Iterator[str]:
     """Return the files that a text that is no Python names, also by a path from its own place."""
     text = _COMMENT.sub("", text)
-    # What runs on hosts and what brings it there uses no test, though it may mention one.
+    # Roles, playbooks and images use no test, though they may mention one.
     is_tested = name.startswith(("ansible/", "docker/"))
     for file in named(text, modules, index):
         if not (is_tested and file.startswith(("testing/", "docs/"))):

@@ -1,6 +1,6 @@
 """A change of each extension, each module of policies and three roles chooses its tests.
 
-What is expected is written here or searched in texts, not taken from the graph.
+The expected tests are written here or searched in texts, not taken from the graph.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ TESTS_OF_INTEGRATION: Final = [
 
 @pytest.mark.parametrize("file", POLICIES)
 def test_a_module_of_policies_chooses_the_stories_about_policies(file: str) -> None:
-    """Stories name a policy in an hgrc alone: what they have in common is `policies.sh`."""
+    """Stories name a policy in an hgrc alone, and all source `policies.sh`."""
     stories = stories_with(r"policies\.sh")
     assert len(stories) > 5
     expected = stories | listed("selfservice/test_creation.py")

@@ -69,7 +69,7 @@ def scenarios(file: str) -> set[str]:
     [
         ("ansible/site.yml", EVERY),
         ("docker/packages.txt", EVERY),
-        # What site.yml imports, and the scripts of it.
+        # Playbooks that site.yml imports, and their scripts.
         ("ansible/playbooks/preflight.yml", EVERY),
         ("ansible/playbooks/tasks/port.yml", EVERY),
         ("ansible/deploy/mark.py", EVERY),
@@ -96,7 +96,7 @@ def scenarios(file: str) -> set[str]:
         ("hgfleet/web/data.json", {"web"}),
         ("docs/runbooks/web.md", {"release"}),
         ("docs/other.md", set()),
-        # Tests and what they use.
+        # Tests and the files that they use.
         ("testing/roles/inventory/proxy.yml", {"proxy"}),
         ("testing/roles/test_web.py", {"web"}),
         ("testing/roles/test_proxy_acme.py", {"proxy"}),
