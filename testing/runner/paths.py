@@ -27,7 +27,7 @@ _NONE: Final[Places] = frozenset()
 _SAME: Final = frozenset({"resolve", "absolute", "as_posix", "expanduser"})
 _PLAIN: Final = frozenset({"Path", "PurePath", "str", "fspath", "quote", "sorted", "list"})
 _NAMING: Final = (
-    *(ast.Expr, ast.Assign, ast.AnnAssign),
+    *(ast.Assign, ast.AnnAssign),
     *(ast.JoinedStr, ast.Name, ast.Attribute, ast.Call, ast.BinOp, ast.Subscript),
 )
 _OF_NAME: Final = frozenset({"name", "stem"})
@@ -155,13 +155,17 @@ class Reader:
     def _uses(self, file: File, node: ast.AST) -> tuple[Places, bool]:
         """Return the places that a node names, and whether nodes inside it name none beside."""
         match node:
-            case ast.Expr():
-                return _NONE, "sys.path" in ast.unparse(node)[:60]
+            case (
+                ast.Call(func=ast.Attribute(value=ast.Attribute(ast.Name("sys"), "path")))
+                | ast.Assign(targets=[ast.Subscript(value=ast.Attribute(ast.Name("sys"), "path"))])
+            ):
+                # Where modules are found: they count where they are imported.
+                return _NONE, True
             case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value):
                 places = self._place(file, value)
                 # A folder counts where its name is used.
                 files = frozenset(place for place in places if re.search(r"\.\w+$", place))
-                return files, bool(places) or "sys.path" in ast.unparse(node)[:60]
+                return files, bool(places)
             case ast.JoinedStr():
                 places = frozenset(self._in_text(file, node))
                 return places, bool(places)
