@@ -41,7 +41,7 @@ from hgfleet.web.registry_reader import RegistryReader
 from hgfleet.web.rendering import Rendering
 from hgfleet.web.repository_requests import RepositoryRequests
 from hgfleet.web.request import is_wire
-from hgfleet.web.responses import Responses
+from hgfleet.web.responses import EXPECTED, Responses
 from hgfleet.web.settings import Settings, from_environment
 
 if TYPE_CHECKING:
@@ -124,10 +124,12 @@ class Application:
             report("unavailable", str(problem), exchange.identity)
             sentence = "This repository cannot be read here right now; try again in a minute."
             return self._responses.refuse(exchange, unavailable(sentence))
-        except Exception:
+        except Exception as problem:
             if exchange.is_started:
                 raise
-            report("error", traceback.format_exc(), exchange.identity)
+            is_expected = isinstance(problem, EXPECTED)
+            text = str(problem) if is_expected else traceback.format_exc()
+            report("error", text, exchange.identity)
             failure = RefusedError(
                 HTTPStatus.INTERNAL_SERVER_ERROR,
                 "Something went wrong on this server. "

@@ -1,10 +1,21 @@
-"""Check of the paths of an archive before its first byte is sent. Pure.
+"""What an archive holds: its paths, checked before its first byte is sent, and its time. Pure.
 
-A manifest may hold any path, and an archive that fails in its middle has status 200 already.
+A manifest may hold any path, and an archive that fails in its middle has status 200 already. A
+changeset may hold any time. The time of a file in an archive is no content of the changeset, so a
+time that a format cannot hold becomes the nearest one that it can:
+
+| format | names | times |
+| --- | --- | --- |
+| zip | UTF-8, 65,535 bytes | from 1980-01-01 to 2038-01-19 03:14:07 UTC: 32 bits with a sign |
+| tar.gz | all | of files: all; of the whole, in the header of gzip: 32 bits without a sign |
+
+Core raises an exception above those of a zip and below 1970 in a tar.gz, after the first bytes.
+Both hold files of every size, zip as Zip64; the memory of a renderer bounds them.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from mercurial import error, pathutil
@@ -16,11 +27,43 @@ _CONTROL: Final = frozenset(range(32)) | {127}
 _SHOWN: Final = 60
 """Bytes of a path in a refusal."""
 
+ZIP_NAME: Final = 65535
+"""Bytes of the longest name in a zip archive."""
 
-def problem(paths: Iterable[bytes], kind: str) -> str | None:
+ZIP_TIMES: Final = (315_532_800.0, 2.0**31 - 1)
+GZIP_TIMES: Final = (0.0, 2.0**32 - 1)
+"""Earliest and latest time that a format holds, in seconds since 1970."""
+UNKNOWN_TIME: Final = ZIP_TIMES[0]
+"""The time of files of a changeset without a readable one: the earliest that each format holds."""
+
+
+class RefusedError(Exception):
+    """There is no archive of this changeset; the message is for the client."""
+
+
+class FailedError(Exception):
+    """An archive failed after hgweb had begun it; the message is for the operators."""
+
+
+def time_within(seconds: float, times: tuple[float, float]) -> float:
+    """Return the time nearest to `seconds` that lies within `times`."""
+    earliest, latest = times
+    return UNKNOWN_TIME if math.isnan(seconds) else min(max(seconds, earliest), latest)
+
+
+def censored(path: bytes) -> str:
+    """Return the refusal of an archive with a file whose content was removed."""
+    return (
+        f"The content of {_shown(path)} was removed from this changeset, so there is no archive of "
+        "it; request an archive of a folder without that file, or of another changeset."
+    )
+
+
+def problem(paths: Iterable[bytes], kind: str, prefix: int = 0) -> str | None:
     """Return the reason that there is no archive of these paths, and the way out, or None.
 
-    `kind` is core's name of the format: `zip`, `tgz`.
+    `kind` is core's name of the format: `zip`, `tgz`. `prefix` is the number of bytes that the
+    archive puts before each path.
     """
     # Core's audit of each path that it writes to a working copy, without the disk.
     audit = pathutil.pathauditor(b"/", realfs=False)
@@ -34,6 +77,11 @@ def problem(paths: Iterable[bytes], kind: str) -> str | None:
             return (
                 f"This changeset has the path {_shown(path)}, which is not UTF-8, and a zip "
                 "archive holds no such name; request it as tar.gz instead."
+            )
+        if kind == "zip" and prefix + len(path) > ZIP_NAME:
+            return (
+                f"This changeset has the path {_shown(path)} of {len(path)} bytes, and a zip "
+                f"archive holds no name of more than {ZIP_NAME}; request it as tar.gz instead."
             )
     return None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from hgfleet.web import cache, headers, hgweb, pages
 
@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 
     Write = Callable[[bytes], object]
 
+    class HandBack(Protocol):
+        """Takes an hgweb object back; one whose answer is not whole has to be dropped."""
+
+        def __call__(self, served: Served, /, *, is_whole: bool) -> None:
+            """Take it back."""
+
+
 _NONCE = re.compile(r"'nonce-([^']+)'")
 _KEPT: Final = frozenset({"content-disposition", "content-type", "last-modified", "location"})
 
@@ -28,7 +35,7 @@ _KEPT: Final = frozenset({"content-disposition", "content-type", "last-modified"
 class Execution:
     """Runs hgweb once and hands the object back at the end, also after a failure."""
 
-    def __init__(self, served: Served, hand_back: Callable[[Served], None]) -> None:
+    def __init__(self, served: Served, hand_back: HandBack) -> None:
         self._served: Served | None = served
         self._hand_back = hand_back
         self._source: Iterable[bytes] | None = None
@@ -37,6 +44,7 @@ class Execution:
         self._rest: Iterator[bytes] | None = None
         self.status = HTTPStatus.OK
         self.is_silent = True
+        self._is_whole = False
 
     def collect(self, environ: Environ, most: int) -> bool:
         """Run until hgweb is done (True) or more than `most` bytes have come (False)."""
@@ -52,7 +60,8 @@ class Execution:
                 self._rest = pieces
                 break
         self._head = b"".join(collected)
-        return self._rest is None
+        self._is_whole = self._rest is None
+        return self._is_whole
 
     def answer(self) -> cache.Answer:
         """The collected answer, cut where its nonce stands."""
@@ -84,6 +93,7 @@ class Execution:
         head, self._head = self._head, b""
         yield head
         yield from self._rest
+        self._is_whole = True
 
     def write_through(self, environ: Environ, start_response: StartResponse) -> bool:
         """Let hgweb write to the server itself, as it does for archives.
@@ -108,6 +118,7 @@ class Execution:
 
         self._source = self._served.application(environ, take)
         self._head = b"".join(self._source)
+        self._is_whole = True
         return started
 
     def close(self) -> None:
@@ -119,7 +130,7 @@ class Execution:
                 if close is not None:
                     close()
             finally:
-                self._hand_back(served)
+                self._hand_back(served, is_whole=self._is_whole)
 
     def _take_status(
         self, status: str, raw_headers: list[tuple[str, str]], exc_info: object = None

@@ -1,18 +1,25 @@
-"""Frames between a worker and its renderers: a kind, a length, a payload.
+"""Frames between a worker and its renderers: a kind, the number of a request, a length, a payload.
 
 Payloads that are not bytes of an answer are JSON, since a renderer reads hostile repositories and
 its worker must not unpickle an object of it.
+
+The frames of an answer have the number of its request, and come in one order (`Sequence`). A frame
+with another number, or of a kind that has no place there, is a broken channel: the worker kills the
+renderer, and takes no byte of the frame for an answer.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     import socket
 
+HELLO: Final = b"G"
+"""The first frame of a renderer."""
 REQUEST: Final = b"Q"
 HEAD: Final = b"H"
 """Status and headers."""
@@ -23,40 +30,138 @@ WRITTEN: Final = b"W"
 END: Final = b"E"
 FAILURE: Final = b"X"
 
-_HEADER: Final = struct.Struct(">cI")
+_FOLLOWING: Final = {
+    REQUEST: frozenset({HEAD, END, FAILURE}),
+    HEAD: frozenset({WRITTEN, PIECE, END, FAILURE}),
+    WRITTEN: frozenset({WRITTEN, PIECE, END, FAILURE}),
+    PIECE: frozenset({PIECE, END, FAILURE}),
+    END: frozenset[bytes](),
+    FAILURE: frozenset[bytes](),
+}
+"""The kinds of frames that may come after each. hgweb says nothing at all to some HEAD requests."""
+
+_HEADER: Final = struct.Struct(">cQI")
 _LARGEST: Final = 16 * 1024 * 1024
 """Bytes of a payload; the largest one is a request with a body of 4 MiB, quoted in JSON."""
 PART: Final = 1024 * 1024
 """Bytes of an answer that one frame has at most."""
+
+_STATUS: Final = re.compile(r"[1-5][0-9]{2}( .*)?")
 
 
 class ClosedError(Exception):
     """The other end is closed, or has ended in the middle of a frame."""
 
 
-def send(channel: socket.socket, kind: bytes, payload: bytes = b"") -> None:
+class BrokenError(Exception):
+    """The other end sent a frame that has no place there; the channel is of no more use."""
+
+
+class Head(NamedTuple):
+    """Status and headers of an answer."""
+
+    status: str
+    headers: list[tuple[str, str]]
+
+
+class End(NamedTuple):
+    """The end of an answer: processor time (seconds), and why it is no whole one.
+
+    `kind` is "" for a whole answer. `ends`: the renderer ends too, and takes no further request.
+    """
+
+    ends: bool
+    cpu: float
+    kind: str = ""
+    cause: str = ""
+
+
+class Sequence:
+    """The frames of one answer as they come: of one request, in the order of an answer."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._last = REQUEST
+
+    def check(self, kind: bytes, number: int) -> None:
+        """Take the next frame; raises BrokenError for one that has no place there."""
+        if number != self._number:
+            raise BrokenError(f"got a frame of request {number}, expected {self._number}")
+        if kind not in _FOLLOWING[self._last]:
+            raise BrokenError(f"got a frame {kind!r} after {self._last!r} in request {number}")
+        self._last = kind
+
+
+def send(channel: socket.socket, kind: bytes, number: int, payload: bytes = b"") -> None:
     """Send one frame; raises ClosedError."""
+    header = _HEADER.pack(kind, number, len(payload))
     try:
         if len(payload) < 65536:
-            channel.sendall(_HEADER.pack(kind, len(payload)) + payload)
+            channel.sendall(header + payload)
         else:
-            channel.sendall(_HEADER.pack(kind, len(payload)))
+            channel.sendall(header)
             channel.sendall(payload)
     except OSError as problem:
         raise ClosedError(str(problem)) from problem
 
 
-def send_json(channel: socket.socket, kind: bytes, value: Any) -> None:
+def send_json(channel: socket.socket, kind: bytes, number: int, value: Any) -> None:
     """Send one frame with a JSON document; raises ClosedError."""
-    send(channel, kind, json.dumps(value).encode("ascii"))
+    send(channel, kind, number, json.dumps(value).encode("ascii"))
 
 
-def receive(channel: socket.socket) -> tuple[bytes, bytes]:
-    """Return the kind and the payload of the next frame; raises ClosedError."""
-    kind, length = _HEADER.unpack(_exactly(channel, _HEADER.size))
+def receive(channel: socket.socket) -> tuple[bytes, int, bytes]:
+    """Return kind, number and payload of the next frame; raises ClosedError and BrokenError."""
+    kind, number, length = _HEADER.unpack(_exactly(channel, _HEADER.size))
     if length > _LARGEST:
-        raise ClosedError(f"a frame of {length} bytes, expected at most {_LARGEST}")
-    return kind, _exactly(channel, length)
+        raise BrokenError(f"got a frame of {length} bytes, expected at most {_LARGEST}")
+    return kind, number, _exactly(channel, length)
+
+
+def greeting(kind: bytes, payload: bytes) -> int:
+    """Return the process id that a new renderer sends; raises BrokenError."""
+    found = _object(payload)
+    pid = found.get("pid")
+    if kind != HELLO or type(pid) is not int:
+        raise BrokenError(f"got {payload!r:.80} as a renderer's first frame")
+    return pid
+
+
+def head(payload: bytes) -> Head:
+    """Read the payload of HEAD; raises BrokenError."""
+    found = _object(payload)
+    status, headers = found.get("status"), found.get("headers")
+    if not isinstance(status, str) or not _STATUS.fullmatch(status):
+        raise BrokenError(f"got {status!r:.80} as the status of an answer")
+    if not isinstance(headers, list) or not all(map(_is_header, headers)):
+        raise BrokenError(f"got {headers!r:.80} as the headers of an answer")
+    return Head(status, [(name, value) for name, value in headers])
+
+
+def end(kind: bytes, payload: bytes) -> End:
+    """Read the payload of END or FAILURE; raises BrokenError."""
+    found = _object(payload)
+    ends, cpu = found.get("ends"), found.get("cpu")
+    why, cause = found.get("kind", ""), found.get("cause", "")
+    if type(ends) is not bool or not isinstance(cpu, int | float):
+        raise BrokenError(f"got {payload!r:.80} as the end of an answer")
+    if not isinstance(why, str) or not isinstance(cause, str) or bool(why) != (kind == FAILURE):
+        raise BrokenError(f"got {payload!r:.80} as the end of an answer")
+    return End(ends, float(cpu), why, cause)
+
+
+def _is_header(item: object) -> bool:
+    return isinstance(item, list) and len(item) == 2 and all(isinstance(one, str) for one in item)
+
+
+def _object(payload: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(payload)
+    except (ValueError, RecursionError) as problem:
+        raise BrokenError(f"got {payload!r:.80}, expected JSON") from problem
+    if not isinstance(found, dict):
+        raise BrokenError(f"got {payload!r:.80}, expected a JSON object")
+    return found
 
 
 def _exactly(channel: socket.socket, size: int) -> bytes:

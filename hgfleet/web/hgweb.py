@@ -7,18 +7,29 @@ Written against Mercurial 7.0 to 7.2 (`mercurial/hgweb/hgweb_mod_inner.py`): `hg
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from mercurial import error, extensions, initialization, scmutil, templater, wireprotov1server
+from mercurial import (
+    archival,
+    error,
+    extensions,
+    initialization,
+    scmutil,
+    templater,
+    wireprotov1server,
+)
 from mercurial import ui as ui_module
 from mercurial.hgweb import hgweb_mod_inner, webcommands, webutil
 from mercurial.hgweb import request as request_module
 from mercurial.hgweb.common import ErrorResponse
+from mercurial.utils import stringutil
 
-from hgfleet.web import archives, pushlog_commands, search
+from hgfleet.web import archives, frames, pushlog_commands, search
+from hgfleet.web.journal import described
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -73,7 +84,10 @@ extensions.wrapfunction(templater.loader, "load", _adapted)
 
 
 def _audited(original: Callable[..., Any], web: Any) -> Any:
-    """Refuse an archive with paths that it must not or cannot hold, before its first byte."""
+    """Refuse an archive with paths that it must not or cannot hold, before its first byte.
+
+    Core makes a page of most exceptions, which fails where it has begun an archive.
+    """
     kind = web.req.qsparams.get(b"type")
     if kind in webutil.archivespecs and kind in web.configlist(b"web", b"allow-archive"):
         context = webutil.changectx(web.repo, web.req)
@@ -82,12 +96,60 @@ def _audited(original: Callable[..., Any], web: Any) -> Any:
             matches = scmutil.match(context, [b"path:" + file], default=b"path")
             paths = [path for path in paths if matches(path)]
         form = webutil.archivespecs[kind][1].decode("ascii")
-        if refusal := archives.problem(paths, form):
+        # Core's prefix: the name of the repository, and the changeset as it was asked for.
+        prefix = len(web.reponame) + max(len(web.req.qsparams[b"node"]), 12) + len("-/")
+        if refusal := archives.problem(paths, form, prefix):
             raise ErrorResponse(HTTPStatus.FORBIDDEN.value, refusal.encode("ascii"))
-    return original(web)
+    try:
+        return original(web)
+    except (MemoryError, frames.ClosedError):
+        raise
+    except Exception as problem:
+        if name := _censored(problem):
+            raise archives.RefusedError(archives.censored(name)) from problem
+        if not web.res._started:  # noqa: SLF001  (core has no other name)
+            raise
+        raise archives.FailedError(described(problem)) from problem
+
+
+def _censored(problem: BaseException | None) -> bytes:
+    """Return the name of the file whose removed content caused an exception, b"" for all others."""
+    while problem is not None and not isinstance(problem, error.CensoredNodeError):
+        problem = problem.__context__
+    # Its text is the name of the file and the beginning of its node.
+    return stringutil.forcebytestr(problem).rpartition(b":")[0] if problem is not None else b""
 
 
 extensions.wrapfunction(webcommands, "archive", _audited)
+
+
+def _dated(
+    original: Callable[..., Any], repository: Any, dest: Any, node: bytes, *words: Any, **more: Any
+) -> Any:
+    """Make an archive of a changeset whose time nobody can read, too."""
+    try:
+        seconds = float(repository[node].date()[0])
+    except (ValueError, IndexError):
+        seconds = archives.UNKNOWN_TIME
+    return original(repository, dest, node, *words, mtime=seconds, **more)
+
+
+extensions.wrapfunction(archival, "archive", _dated)
+
+
+def _zip(dest: Any, mtime: float) -> Any:
+    return archival.zipit(dest, archives.time_within(mtime, archives.ZIP_TIMES))
+
+
+def _gzipped_tar(dest: Any, mtime: float) -> Any:
+    """Write an archive whose members have the time itself, which the header of gzip cannot hold."""
+    made = archival.tarit(dest, archives.time_within(mtime, archives.GZIP_TIMES), "gz")
+    made.mtime = mtime if math.isfinite(mtime) else archives.UNKNOWN_TIME
+    return made
+
+
+archival.archivers[b"zip"] = _zip
+archival.archivers[b"tgz"] = _gzipped_tar
 
 
 class _Response(request_module.wsgiresponse):  # type: ignore[misc]  # no type hints in core

@@ -7,6 +7,10 @@ interpreter's help, and no other request is in that process.
 The fork server is forked from a worker that has no other thread yet and has imported Mercurial, so
 a renderer starts in milliseconds. It ends with its worker: then its end of the control socket
 closes. A renderer ends with its channel.
+
+A renderer answers another request only after a whole answer with a status below 400. After an
+exception, a limit, or an error that hgweb made a page of, the process ends: objects of the failed
+request, and what a traceback holds of them, end with it, and no destructor of theirs runs.
 """
 
 from __future__ import annotations
@@ -22,19 +26,19 @@ import signal
 import socket
 import sys
 import time
-import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from mercurial import error
 
-from hgfleet.web import frames, hgweb
+from hgfleet.web import archives, frames, hgweb
+from hgfleet.web.answer_writer import AnswerWriter, EndedError
 from hgfleet.web.cpu_timer import CpuTimer
-from hgfleet.web.journal import report
+from hgfleet.web.journal import described, report
 from hgfleet.web.repositories import UnavailableRepositoryError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from hgfleet.web.repositories import Repositories
 
@@ -139,9 +143,10 @@ class _Renderer:
         code = 0
         try:
             _keep_memory_errors()
+            sys.unraisablehook = _report_destructor
             with contextlib.suppress(OSError):
                 os.nice(_NICENESS)
-            frames.send_json(self._channel, frames.HEAD, {"pid": os.getpid()})
+            frames.send_json(self._channel, frames.HELLO, 0, {"pid": os.getpid()})
             while self._answer():
                 pass
         except frames.ClosedError:
@@ -154,33 +159,37 @@ class _Renderer:
             os._exit(code)
 
     def _answer(self) -> bool:
-        """Answer one request; False: the memory that it took is worth a new process."""
-        kind, payload = frames.receive(self._channel)
+        """Answer one request; False: this process answers no other."""
+        kind, number, payload = frames.receive(self._channel)
         if kind != frames.REQUEST:
             return False
         request = json.loads(payload)
+        answer = AnswerWriter(self._channel, number)
         self._limit(float(request["cpu_seconds"]), int(request["memory_bytes"]))
-        ends = False
         began = time.process_time()
+        # Without `except ... as`, which would free the objects of a failed request here: they stay
+        # until this process ends.
+        problem = self._attempt(request, answer)
+        self._unlimit()
+        has_grown = _data_bytes() > self._base + GROWTH_BYTES
+        ends = has_grown or problem is not None or answer.status >= 400
+        end = {"ends": ends, "cpu": round(time.process_time() - began, 3)}
+        if problem is None:
+            answer.end(end)
+        else:
+            answer.fail(_failure(problem) | end)
+        return not ends
+
+    def _attempt(self, request: dict[str, Any], answer: AnswerWriter) -> Exception | None:
+        """Run hgweb; return what it raised."""
         try:
-            self._run(request["path"], _environ(request["environ"], request["body"]))
+            self._run(request["path"], _environ(request["environ"], request["body"]), answer)
         except frames.ClosedError:
             raise
-        except MemoryError:
-            # Nothing of this request is kept, not even the traceback with its values.
-            ends = True
-            failure: dict[str, object] = {"kind": "limit", "cause": "memory"}
-        except UnavailableRepositoryError as problem:
-            failure = {"kind": "unavailable", "cause": str(problem)}
         except Exception as problem:
-            failure = _failure(problem)
-        else:
-            failure = {}
-        self._unlimit()
-        ends = ends or _data_bytes() > self._base + GROWTH_BYTES
-        end = {"ends": ends, "cpu": round(time.process_time() - began, 3)}
-        frames.send_json(self._channel, frames.FAILURE if failure else frames.END, failure | end)
-        return not ends
+            answer.abandon()
+            return problem
+        return None
 
     def _limit(self, cpu_seconds: float, memory_bytes: int) -> None:
         """Have the kernel end this process above its budget."""
@@ -200,38 +209,20 @@ class _Renderer:
             _, hard = resource.getrlimit(resource.RLIMIT_DATA)
             resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
 
-    def _run(self, path: str, environ: dict[str, Any]) -> None:
+    def _run(self, path: str, environ: dict[str, Any], answer: AnswerWriter) -> None:
         self._repositories.check_configuration()
         fingerprint = self._repositories.fingerprint(path)
         served = self._repositories.acquire(path, fingerprint)
+        source = served.application(environ, answer.start)
         try:
-            answer = served.application(environ, self._start)
-            try:
-                for piece in hgweb.chunks(answer):
-                    self._send(frames.PIECE, piece)
-            finally:
-                close: Callable[[], object] | None = getattr(answer, "close", None)
-                if close is not None:
-                    close()
+            for piece in hgweb.chunks(source):
+                answer.piece(piece)
         finally:
-            self._repositories.release(served)
-
-    def _start(
-        self, status: str, headers: Iterable[tuple[str, str]], exc_info: object = None
-    ) -> Callable[[bytes], None]:
-        del exc_info
-        head = {"status": status, "headers": list(headers)}
-        frames.send_json(self._channel, frames.HEAD, head)
-
-        def write(data: bytes) -> None:
-            self._send(frames.WRITTEN, data)
-
-        return write
-
-    def _send(self, kind: bytes, data: bytes) -> None:
-        view = memoryview(data)
-        for start in range(0, len(data), frames.PART):
-            frames.send(self._channel, kind, bytes(view[start : start + frames.PART]))
+            close: Callable[[], object] | None = getattr(source, "close", None)
+            if close is not None:
+                close()
+        # After a failure it is not kept, and neither is this process.
+        self._repositories.release(served)
 
 
 def _environ(values: dict[str, str], body: str) -> dict[str, Any]:
@@ -259,13 +250,26 @@ def _keep_memory_errors() -> None:
     error.StorageError.__init__ = init
 
 
+def _report_destructor(unraisable: sys.UnraisableHookArgs) -> None:
+    """Report the exception of a destructor in a line; the write of an ended request is none."""
+    if unraisable.exc_value is not None and not isinstance(unraisable.exc_value, EndedError):
+        report("renderer", f"in a destructor: {described(unraisable.exc_value)}")
+
+
 def _failure(problem: Exception) -> dict[str, object]:
     """Describe an exception out of hgweb for the worker."""
-    where = traceback.extract_tb(problem.__traceback__)[-1]
-    if hgweb.is_about_arguments(problem):
-        cause = f"{type(problem).__name__}: {problem} ({where.filename}:{where.lineno})"
-        return {"kind": "arguments", "cause": cause[:500]}
-    return {"kind": "error", "cause": traceback.format_exc()}
+    match problem:
+        case MemoryError():
+            return {"kind": "limit", "cause": "memory"}
+        case UnavailableRepositoryError():
+            return {"kind": "unavailable", "cause": str(problem)}
+        case archives.RefusedError():
+            return {"kind": "refused", "cause": str(problem)}
+        case archives.FailedError():
+            return {"kind": "error", "cause": str(problem)}
+        case _:
+            kind = "arguments" if hgweb.is_about_arguments(problem) else "error"
+            return {"kind": kind, "cause": described(problem)}
 
 
 def _data_bytes() -> int:

@@ -1,14 +1,19 @@
-"""The renderers of one worker: lent to one request each, told apart by their last repository.
+"""The renderers of one worker: lent to one request each, told apart by readers and repository.
 
 `Lease` stands in for an hgweb object: it is a WSGI application whose answer is computed in the
 renderer's process.
+
+A renderer belongs to the readers of its first repository and answers about no repository of other
+readers, so what its memory holds of a private repository is in no process that answers others. It
+is lent again after a whole answer only. The worker decides that by the frames that it got, since a
+renderer reads hostile repositories.
 """
 
 from __future__ import annotations
 
 import array
 import contextlib
-import json
+import itertools
 import os
 import select
 import socket
@@ -22,7 +27,7 @@ from hgfleet.web import frames, renderer
 from hgfleet.web.repositories import UnavailableRepositoryError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Hashable, Iterator
 
     from hgfleet.web.budgets import Budget
     from hgfleet.web.repositories import Repositories
@@ -38,11 +43,15 @@ replaced."""
 
 
 class RenderingError(Exception):
-    """hgweb failed in a renderer; the message is for the operators."""
+    """hgweb failed in a renderer; the message is a line for the operators."""
 
-    def __init__(self, cause: str, *, is_about_arguments: bool) -> None:
-        super().__init__(cause)
-        self.is_about_arguments = is_about_arguments
+
+class ArgumentsError(RenderingError):
+    """hgweb failed in a renderer, most likely because of the request's arguments."""
+
+
+class RefusedAnswerError(Exception):
+    """A renderer refused to answer; the message is for the client."""
 
 
 class LimitError(Exception):
@@ -57,16 +66,28 @@ class NoServerError(Exception):
 class _Process:
     channel: socket.socket
     pid: int
+    readers: Hashable = None
     path: str = ""
     idle_since: float = 0.0
+
+    def is_quiet(self) -> bool:
+        """Whether the process is alive and has sent nothing since its last answer."""
+        poll = select.poll()
+        poll.register(self.channel, select.POLLIN)
+        return not poll.poll(0)
 
 
 class Renderers:
     """The pool of one worker. Safe in threads, made before there are any."""
 
-    def __init__(self, repositories: Repositories) -> None:
+    def __init__(self, repositories: Repositories, most: int) -> None:
+        """Keep at most `most` processes, unless as many requests are under way."""
         self._lock = threading.Lock()
+        # The one that has been idle for longest is the first.
         self._idle: list[_Process] = []
+        self._lent = 0
+        self._most = most
+        self._numbers = itertools.count(1)
         self._control, self._pid = renderer.fork_server(repositories)
         self.is_alive = True
         self._end = weakref.finalize(self, _end, self._control, self._pid, os.getpid())
@@ -74,21 +95,49 @@ class Renderers:
     def lend(
         self,
         path: str,
+        readers: Hashable,
         limits: Budget,
         connection: Any = None,
         spent: Callable[[float], None] = lambda _: None,
     ) -> Lease:
-        """Lend a renderer, preferably one that has the repository open; raises NoServerError.
+        """Lend a renderer of these readers, preferably one that has the repository open.
 
         `connection` is the client's socket: the renderer is ended when the client disconnects.
-        `spent` gets the seconds of processor time of the request.
+        `spent` gets the seconds of processor time of the request. Raises NoServerError.
         """
         with self._lock:
-            fitting = [one for one in self._idle if one.path == path] or self._idle
-            process = fitting[-1] if fitting else None
-            if process is not None:
-                self._idle.remove(process)
-        return Lease(self, process or self.start(), path, limits, connection, spent)
+            process, ended = self._take(path, readers)
+            self._lent += 1
+        try:
+            for one in ended:
+                self.kill(one)
+            if process is None:
+                process = self.start()
+                process.readers = readers
+        except BaseException:
+            self._forget_one()
+            raise
+        return Lease(self, process, path, limits, connection, spent)
+
+    def _take(self, path: str, readers: Hashable) -> tuple[_Process | None, list[_Process]]:
+        """Take an idle process of these readers, and those to end: to make room, or of no use."""
+        ended: list[_Process] = []
+        fitting = [one for one in self._idle if one.readers == readers]
+        # The last one is the best: it has the repository open, or has been idle for least.
+        fitting.sort(key=lambda one: one.path == path)
+        while fitting:
+            process = fitting.pop()
+            self._idle.remove(process)
+            if process.is_quiet():
+                return process, ended
+            ended.append(process)
+        while self._idle and len(self._idle) + self._lent >= self._most:
+            ended.append(self._idle.pop(0))
+        return None, ended
+
+    def number(self) -> int:
+        """Return a number for a request, which no other request of this worker has."""
+        return next(self._numbers)
 
     def start(self) -> _Process:
         """Have the fork server start a renderer; raises NoServerError."""
@@ -98,12 +147,12 @@ class Renderers:
         try:
             with theirs:
                 self._control.sendmsg([renderer.SPAWN], rights)
-            _, payload = frames.receive(ours)
-        except (OSError, frames.ClosedError) as problem:
+            kind, _, payload = frames.receive(ours)
+            return _Process(ours, frames.greeting(kind, payload))
+        except (OSError, frames.ClosedError, frames.BrokenError) as problem:
             ours.close()
             self.check()
             raise NoServerError(f"no renderer has started: {problem}") from problem
-        return _Process(ours, int(json.loads(payload)["pid"]))
 
     def check(self) -> bool:
         """Whether the fork server is alive."""
@@ -120,10 +169,20 @@ class Renderers:
             self._control.send(renderer.KILL + str(process.pid).encode("ascii"))
 
     def take_back(self, process: _Process) -> None:
-        """Keep a renderer for the next request."""
+        """Keep a lent renderer for the next request of its readers."""
         process.idle_since = time.monotonic()
         with self._lock:
+            self._lent -= 1
             self._idle.append(process)
+
+    def discard(self, process: _Process) -> None:
+        """End a lent renderer."""
+        self._forget_one()
+        self.kill(process)
+
+    def _forget_one(self) -> None:
+        with self._lock:
+            self._lent -= 1
 
     def end_idle(self) -> None:
         """End the renderers that have been idle for long."""
@@ -172,7 +231,11 @@ class Lease:
         self._is_done = False
 
     def __call__(self, environ: dict[str, Any], respond: Callable[..., Any]) -> Iterator[bytes]:
-        """Answer a request; raises LimitError, RenderingError, UnavailableRepositoryError."""
+        """Answer a request.
+
+        Raises LimitError, RenderingError, RefusedAnswerError, UnavailableRepositoryError, and
+        frames.BrokenError for a renderer that sends what is no answer.
+        """
         assert self._process is not None
         body = environ["wsgi.input"].getvalue().decode("latin-1")
         request = {
@@ -182,31 +245,35 @@ class Lease:
             "cpu_seconds": self._limits.cpu_seconds,
             "memory_bytes": self._limits.memory_bytes,
         }
+        number = self._pool.number()
         try:
-            frames.send_json(self._process.channel, frames.REQUEST, request)
+            frames.send_json(self._process.channel, frames.REQUEST, number, request)
         except frames.ClosedError:
             # It ended while it was idle; nothing of the request is lost.
+            readers = self._process.readers
             self._pool.kill(self._process)
             self._process = self._pool.start()
-            frames.send_json(self._process.channel, frames.REQUEST, request)
-        return self._pieces(respond)
+            self._process.readers = readers
+            frames.send_json(self._process.channel, frames.REQUEST, number, request)
+        return self._pieces(frames.Sequence(number), respond)
 
-    def _pieces(self, respond: Callable[..., Any]) -> Iterator[bytes]:
+    def _pieces(self, order: frames.Sequence, respond: Callable[..., Any]) -> Iterator[bytes]:
         write: Callable[[bytes], object] | None = None
         while True:
-            kind, payload = self._receive()
+            kind, payload = self._receive(order)
             if kind == frames.PIECE:
                 yield payload
-            elif kind == frames.WRITTEN and write is not None:
+            elif kind == frames.WRITTEN:
+                assert write is not None
                 write(payload)
             elif kind == frames.HEAD:
-                head = json.loads(payload)
-                write = respond(head["status"], [(name, value) for name, value in head["headers"]])
+                head = frames.head(payload)
+                write = respond(head.status, head.headers)
             else:
-                self._finish(json.loads(payload))
+                self._finish(frames.end(kind, payload))
                 return
 
-    def _receive(self) -> tuple[bytes, bytes]:
+    def _receive(self, order: frames.Sequence) -> tuple[bytes, bytes]:
         assert self._process is not None
         channel = self._process.channel
         poll = select.poll()
@@ -220,22 +287,31 @@ class Lease:
         if channel.fileno() not in [number for number, _ in ready]:
             raise LimitError("the client disconnected")
         try:
-            return frames.receive(channel)
+            kind, number, payload = frames.receive(channel)
         except frames.ClosedError as problem:
             # The kernel ended it at the end of its budget.
             self._spent(self._limits.cpu_seconds)
             raise LimitError(str(problem)) from problem
+        order.check(kind, number)
+        return kind, payload
 
-    def _finish(self, end: dict[str, Any]) -> None:
-        self._is_done = not end["ends"]
-        self._spent(float(end["cpu"]))
-        kind, cause = end.get("kind"), str(end.get("cause", ""))
-        if kind == "limit":
-            raise LimitError(cause)
-        if kind == "unavailable":
-            raise UnavailableRepositoryError(cause)
-        if kind is not None:
-            raise RenderingError(cause, is_about_arguments=kind == "arguments")
+    def _finish(self, end: frames.End) -> None:
+        # A failed request ends its renderer, whatever the renderer says.
+        self._is_done = not end.ends and not end.kind
+        self._spent(end.cpu)
+        match end.kind:
+            case "":
+                return
+            case "limit":
+                raise LimitError(end.cause)
+            case "unavailable":
+                raise UnavailableRepositoryError(end.cause)
+            case "refused":
+                raise RefusedAnswerError(end.cause)
+            case "arguments":
+                raise ArgumentsError(end.cause)
+            case _:
+                raise RenderingError(end.cause)
 
     def hand_back(self) -> None:
         """Give the renderer back; one whose answer is not complete is ended."""
@@ -246,4 +322,4 @@ class Lease:
             process.path = self._path
             self._pool.take_back(process)
         else:
-            self._pool.kill(process)
+            self._pool.discard(process)

@@ -11,12 +11,20 @@ from typing import TYPE_CHECKING, Any, Final
 from hgfleet.web import budgets
 from hgfleet.web.exchange import RefusedError, unavailable
 from hgfleet.web.execution import Execution
-from hgfleet.web.renderers import LimitError, NoServerError, Renderers
+from hgfleet.web.renderers import (
+    LimitError,
+    NoServerError,
+    RefusedAnswerError,
+    Renderers,
+)
 from hgfleet.web.repositories import Served
 from hgfleet.web.slots import BusyError, Limits, Slots
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from hgfleet.hg.fingerprint import Fingerprint
+    from hgfleet.registry.model import Repository
     from hgfleet.web.budgets import Kind
     from hgfleet.web.exchange import Environ, Exchange
     from hgfleet.web.repositories import Repositories
@@ -30,12 +38,19 @@ _LOOK_SECONDS: Final = 0.25
 """Time between two looks whether a waiting client is still connected."""
 
 
+def readers_of(repository: Repository) -> Hashable:
+    """Return who may read a repository, in a form that is equal for the same readers."""
+    if repository.is_public:
+        return "public"
+    return frozenset(repository.read), repository.owner
+
+
 class Rendering:
     """The renderers of one worker and their slots. Safe in threads, made before there are any."""
 
     def __init__(self, settings: Settings, repositories: Repositories) -> None:
         self._settings = settings
-        self._renderers = Renderers(repositories)
+        self._renderers = Renderers(repositories, settings.renderers)
         self._slots = Slots(Limits(settings.renderers, settings.waiting))
 
     def is_alive(self) -> bool:
@@ -51,9 +66,10 @@ class Rendering:
         return self._slots.load()
 
     def execution(
-        self, exchange: Exchange, kind: Kind, path: str, fingerprint: Fingerprint
+        self, exchange: Exchange, kind: Kind, repository: Repository, fingerprint: Fingerprint
     ) -> Execution:
         """Return a run of hgweb in a renderer; raises RefusedError."""
+        path = repository.path
         connection = exchange.environ.get("gunicorn.socket")
 
         def spent(seconds: float) -> None:
@@ -63,7 +79,8 @@ class Rendering:
         try:
             self._wait(exchange, place, connection)
             limits = budgets.budget(self._settings, kind)
-            lease = self._renderers.lend(path, limits, connection, spent)
+            readers = readers_of(repository)
+            lease = self._renderers.lend(path, readers, limits, connection, spent)
         except NoServerError as problem:
             self._slots.leave(place)
             raise unavailable(
@@ -73,16 +90,23 @@ class Rendering:
             self._slots.leave(place)
             raise
 
-        def hand_back(_: Served) -> None:
-            lease.hand_back()
-            self._slots.leave(place)
+        def hand_back(_: Served, *, is_whole: bool) -> None:
+            # The lease knows by its frames whether the answer is whole.
+            del is_whole
+            try:
+                lease.hand_back()
+            finally:
+                self._slots.leave(place)
 
         return Execution(Served(path, lease, fingerprint, 0), hand_back)
 
     def explain(
         self, exchange: Exchange, environ: Environ, kind: Kind | None, problem: Exception
     ) -> None:
-        """Raise RefusedError for a request that passed its budget."""
+        """Raise RefusedError for a request that passed its budget, or has no answer."""
+        if isinstance(problem, RefusedAnswerError):
+            exchange.entry["refused"] = "archive"
+            raise RefusedError(HTTPStatus.FORBIDDEN, str(problem)) from problem
         if kind is None or not isinstance(problem, LimitError):
             return
         exchange.entry["refused"] = f"limit ({problem})"[:100]

@@ -9,7 +9,6 @@ key.
 from __future__ import annotations
 
 import os
-import traceback
 from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
@@ -17,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 from hgfleet.web import budgets, cache, headers, hgweb, slots
 from hgfleet.web.exchange import bad, method_not_allowed
 from hgfleet.web.execution import Execution
-from hgfleet.web.journal import report
-from hgfleet.web.renderers import LimitError, RenderingError
+from hgfleet.web.journal import described, report
+from hgfleet.web.renderers import ArgumentsError, LimitError
 from hgfleet.web.request import Inputs, take_arguments, understand
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ class RepositoryRequests:
             environ["hgfleet.connection"] = exchange.environ.get("gunicorn.socket")
             environ["hgfleet.entry"] = exchange.entry
         try:
-            done = self._run(exchange, request, environ, path, fingerprint)
+            done = self._run(exchange, request, environ, route.repository, fingerprint)
         except slots.BusyError as problem:
             exchange.entry["refused"] = "share"
             return self._refuse(exchange, str(problem))
@@ -116,14 +115,14 @@ class RepositoryRequests:
         exchange: Exchange,
         request: Request,
         environ: Environ,
-        path: str,
+        repository: Repository,
         fingerprint: Fingerprint,
     ) -> cache.Answer | Iterable[bytes]:
         """Run hgweb; return a complete answer, or the body of a response that has begun."""
         if request.kind is None:
-            execution = self._execution(exchange, request, path, fingerprint)
+            execution = self._execution(exchange, request, repository.path, fingerprint)
         else:
-            execution = self._rendering.execution(exchange, request.kind, path, fingerprint)
+            execution = self._rendering.execution(exchange, request.kind, repository, fingerprint)
         try:
             if request.is_archive:
                 if self._responses.write_archive(exchange, execution, environ):
@@ -138,7 +137,7 @@ class RepositoryRequests:
             if exchange.is_started:
                 raise
             self._rendering.explain(exchange, environ, request.kind, problem)
-            cause = _wrong_arguments(problem)
+            cause = _wrong_arguments(problem, request)
             if not cause:
                 raise
             # One line, not a traceback: clients decide how often this is written.
@@ -152,14 +151,12 @@ class RepositoryRequests:
     ) -> Execution:
         """Return a run of hgweb in this process; raises BusyError for a stream above the share."""
         if not request.is_stream:
-            return Execution(
-                self._repositories.acquire(path, fingerprint), self._repositories.release
-            )
+            return Execution(self._repositories.acquire(path, fingerprint), self._hand_back)
         leave = self._streams.enter(exchange.client)
 
-        def hand_back(served: Served) -> None:
+        def hand_back(served: Served, *, is_whole: bool) -> None:
             try:
-                self._repositories.release(served)
+                self._hand_back(served, is_whole=is_whole)
             finally:
                 leave()
 
@@ -168,6 +165,11 @@ class RepositoryRequests:
         except BaseException:
             leave()
             raise
+
+    def _hand_back(self, served: Served, *, is_whole: bool) -> None:
+        """Keep an hgweb object for later, unless its answer failed or broke off."""
+        if is_whole:
+            self._repositories.release(served)
 
     def _is_current(self, path: str, fingerprint: Fingerprint) -> bool:
         """Whether the repository has certainly not changed since its fingerprint was read."""
@@ -195,14 +197,15 @@ class RepositoryRequests:
         return self._responses.send(exchange, HTTPStatus.OK, final, f"{sentence}\n".encode())
 
 
-def _wrong_arguments(problem: Exception) -> str:
-    """Describe an exception that the request's arguments caused; "" for every other."""
-    if isinstance(problem, RenderingError):
-        return str(problem) if problem.is_about_arguments else ""
-    if not hgweb.is_about_arguments(problem):
-        return ""
-    where = traceback.extract_tb(problem.__traceback__)[-1]
-    return f"{type(problem).__name__}: {problem} ({where.filename}:{where.lineno})"
+def _wrong_arguments(problem: Exception, request: Request) -> str:
+    """Describe an exception that the request's arguments caused; "" for every other.
+
+    What a renderer raised is told by its class. An exception of this process about a renderer is a
+    defect, and not the client's.
+    """
+    if request.kind is not None:
+        return str(problem) if isinstance(problem, ArgumentsError) else ""
+    return described(problem) if hgweb.is_about_arguments(problem) else ""
 
 
 def _discard(environ: Environ) -> None:

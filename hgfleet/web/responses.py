@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import secrets
 import time
 import traceback
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hgfleet.web import headers, hgweb, pages, request_counts
-from hgfleet.web.journal import report
-from hgfleet.web.renderers import LimitError
+from hgfleet.web.frames import BrokenError
+from hgfleet.web.journal import described, report
+from hgfleet.web.renderers import LimitError, RefusedAnswerError, RenderingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +23,23 @@ if TYPE_CHECKING:
     from hgfleet.web.execution import Execution
     from hgfleet.web.headers import Headers
     from hgfleet.web.request_counts import Counting
+
+
+EXPECTED: Final = (LimitError, RenderingError, RefusedAnswerError, BrokenError)
+"""Exceptions about a renderer: a line tells all that there is to know of them."""
+
+
+class BrokenOffError(ConnectionResetError):
+    """An answer broke off after its first byte; gunicorn closes the connection without a word."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.ECONNRESET, "the answer broke off")
+
+
+def _reason(problem: Exception) -> str:
+    if isinstance(problem, LimitError):
+        return f"the request passed its budget ({problem})"
+    return str(problem) if isinstance(problem, EXPECTED) else described(problem)
 
 
 class Responses:
@@ -115,11 +134,12 @@ class Responses:
 
         try:
             started = execution.write_through(environ, begin)
-        except Exception:
-            if exchange.is_started:
-                report("stream", traceback.format_exc(), exchange.identity)
-                self._record(exchange, execution.status, sent, aborted=True)
-            raise
+        except Exception as problem:
+            if not exchange.is_started:
+                raise
+            report("stream", _reason(problem), exchange.identity)
+            self._record(exchange, execution.status, sent, aborted=True)
+            raise BrokenOffError from problem
         if not started and execution.is_silent:
             # hgweb says nothing at all to a HEAD.
             final = (("Content-Type", "application/octet-stream"), headers.REVALIDATE)
@@ -182,10 +202,10 @@ class _Stream:
         except StopIteration:
             self._problem = ""
             raise
-        except LimitError as problem:
+        except EXPECTED as problem:
             # One line, not a traceback: clients decide how often this is written.
-            self._problem = f"the request passed its budget ({problem})"
-            raise
+            self._problem = _reason(problem)
+            raise BrokenOffError from problem
         except Exception:
             self._problem = traceback.format_exc()
             raise
