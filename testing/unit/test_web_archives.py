@@ -1,8 +1,18 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from hgfleet.web.archives import problem
+from hgfleet.web.archives import (
+    GZIP_TIMES,
+    UNKNOWN_TIME,
+    ZIP_NAME,
+    ZIP_TIMES,
+    censored,
+    problem,
+    time_within,
+)
 
 
 @pytest.mark.parametrize(
@@ -43,3 +53,42 @@ def test_a_shown_path_is_short_and_printable() -> None:
     assert found.isascii()
     assert found.isprintable()
     assert len(found) < 300
+
+
+def test_a_zip_holds_no_name_that_is_too_long_and_the_refusal_names_the_other_format() -> None:
+    longest = b"x" * (ZIP_NAME - 100)
+    assert problem([longest], "zip", 100) is None
+    found = problem([longest + b"y"], "zip", 100)
+    assert found is not None
+    assert "tar.gz" in found
+    assert len(found) < 300
+    assert problem([longest + b"y"], "tgz", 100) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "in_zip", "in_gzip"),
+    [
+        (-315_619_200.0, ZIP_TIMES[0], 0.0),
+        (-(2.0**63), ZIP_TIMES[0], 0.0),
+        (0.0, ZIP_TIMES[0], 0.0),
+        (ZIP_TIMES[0], ZIP_TIMES[0], ZIP_TIMES[0]),
+        (1_700_000_000.0, 1_700_000_000.0, 1_700_000_000.0),
+        (2.0**31, 2.0**31 - 1, 2.0**31),
+        (2.0**33, 2.0**31 - 1, 2.0**32 - 1),
+        (math.inf, 2.0**31 - 1, 2.0**32 - 1),
+        (-math.inf, ZIP_TIMES[0], 0.0),
+        (math.nan, UNKNOWN_TIME, UNKNOWN_TIME),
+    ],
+)
+def test_a_time_becomes_the_nearest_one_that_a_format_holds(
+    seconds: float, in_zip: float, in_gzip: float
+) -> None:
+    assert time_within(seconds, ZIP_TIMES) == in_zip
+    assert time_within(seconds, GZIP_TIMES) == in_gzip
+
+
+def test_a_removed_file_is_named_and_so_is_the_way_out() -> None:
+    found = censored(b"folder/secret\n.txt")
+    assert "'folder/secret" in found
+    assert "a folder without that file" in found
+    assert found.isprintable()
