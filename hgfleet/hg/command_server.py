@@ -4,11 +4,16 @@
 over many small repositories would be starts of Python. `hg serve --cmdserver pipe` runs one command
 after the other in a process that stays (hg help internals.commandserver; the protocol has not
 changed since 1.9). Each command opens its repository anew, so nothing stale is ever seen.
+
+The protocol has no number of a command: what an object of one command writes later is output of
+another. So a server runs another command only after one that succeeded, and if it has said nothing
+since.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import struct
 import subprocess
 import threading
@@ -44,6 +49,10 @@ class _DiedError(Exception):
     """The server ended in the middle of a command."""
 
 
+class _BrokenError(_DiedError):
+    """The server sent a frame that has no place there."""
+
+
 class _Server:
     """One `hg serve --cmdserver pipe`. Not for two threads at once."""
 
@@ -55,6 +64,8 @@ class _Server:
             self._process = subprocess.Popen(
                 [executable, "serve", "--cmdserver", "pipe"],
                 env=environment,
+                # Without a buffer: what the server has said is in the pipe, or has been read.
+                bufsize=0,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -77,13 +88,26 @@ class _Server:
 
     def _read(self, size: int) -> bytes:
         assert self._process.stdout is not None
-        data = self._process.stdout.read(size)
-        if len(data) < size:
-            raise _DiedError
-        return data
+        data = bytearray()
+        while len(data) < size:
+            piece = self._process.stdout.read(size - len(data))
+            if not piece:
+                raise _DiedError
+            data += piece
+        return bytes(data)
+
+    def is_quiet(self) -> bool:
+        """Whether the server is alive and has said nothing since its last command."""
+        assert self._process.stdout is not None
+        poll = select.poll()
+        poll.register(self._process.stdout, select.POLLIN)
+        return not poll.poll(0)
 
     def _frame(self) -> tuple[bytes, bytes]:
         channel, size = _HEADER.unpack(self._read(_HEADER.size))
+        # A client may pass over a channel in lower case that it does not know, and no other.
+        if channel not in b"IL" and not channel.islower():
+            raise _BrokenError(f"got a frame on the channel {channel!r}, which hg does not have")
         # On an input channel the number is the size that the server would like to read.
         return channel, b"" if channel.isupper() else self._read(size)
 
@@ -99,6 +123,8 @@ class _Server:
                 channel, data = self._frame()
                 if channel == b"r":
                     output, errors = (said[name].decode("utf-8", "replace") for name in said)
+                    if len(data) != _CODE.size:
+                        raise _BrokenError(f"got {data!r:.80} as an exit code")
                     return _CODE.unpack(data)[0], output, errors
                 if channel in said:
                     said[channel] += data
@@ -112,8 +138,10 @@ class _Server:
         self._process.stdin.write(data)
         self._process.stdin.flush()
 
-    def close(self) -> int:
+    def close(self, *, kill: bool = False) -> int:
         """End the server and return its exit code."""
+        if kill:
+            self._process.kill()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 stream.close()
@@ -150,13 +178,17 @@ class Hg:
 
         Paths have to be absolute.
         """
-        with self._lock:
-            server = self._idle.pop() if self._idle else None
-        server = server or _Server(self.executable, self.environment(), self.owner, self.umask)
+        server = self._take() or _Server(
+            self.executable, self.environment(), self.owner, self.umask
+        )
         healthy = False
         try:
             code, output, errors = server.run(["--noninteractive", *map(str, arguments)])
-            healthy = server.commands < COMMANDS_PER_SERVER
+            # A command that failed leaves objects, whose destructors may write.
+            healthy = code == 0 and server.commands < COMMANDS_PER_SERVER
+        except _BrokenError as error:
+            server.close(kill=True)
+            raise HgError(f"hg {arguments[0]} failed (its server is ended: {error})") from None
         except _DiedError:
             code = server.close()
             how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
@@ -171,6 +203,15 @@ class Hg:
             said = (errors.strip() or output.strip())[-MAX_ERROR:]
             raise HgError(f"hg {arguments[0]} failed (exit code {code}): {said}")
         return output
+
+    def _take(self) -> _Server | None:
+        """Take an idle server; those of no use are ended."""
+        while True:
+            with self._lock:
+                server = self._idle.pop() if self._idle else None
+            if server is None or server.is_quiet():
+                return server
+            server.close(kill=True)
 
     def close(self) -> None:
         """End the servers; the next command starts another one."""

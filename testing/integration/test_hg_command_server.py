@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
+import struct
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
 PROGRAM = Path(sys.executable).with_name("hg")
 
 SUICIDE = """
-import os, signal
-from mercurial import registrar
+import gc, os, signal
+from mercurial import error, registrar
 cmdtable = {}
 command = registrar.command(cmdtable)
 @command(b"suicide", norepo=True)
@@ -35,6 +37,24 @@ def whoami(ui):
 @command(b"ask", norepo=True)
 def ask(ui):
     ui.write(b"got %r" % ui.fin.read(5))
+class Late:
+    def __init__(self, ui):
+        self.ui, self.me = ui, self
+    def __del__(self):
+        self.ui.write(b"late ")
+        self.ui.flush()
+@command(b"fail", norepo=True)
+def fail(ui):
+    Late(ui)
+    raise error.Abort(b"no")
+@command(b"collect", norepo=True)
+def collect(ui):
+    gc.collect()
+    ui.write(b"mine")
+@command(b"frame", norepo=True)
+def frame(ui, frame):
+    ui.fout.out.write(frame.replace(b"_", bytes(1)))
+    ui.fout.out.flush()
 """
 
 
@@ -53,9 +73,9 @@ def test_commands_share_a_process_and_nothing_else(hg: Hg, tmp_path: Path) -> No
     first = hg.run("whoami")
     hg.run("init", tmp_path / "one")
     hg.run("--config", "ui.verbose=yes", "status", "--repository", tmp_path / "one")
+    assert hg.run("whoami") == first
     with pytest.raises(HgError, match="hg config failed"):
         hg.run("config", "ui.verbose")
-    assert hg.run("whoami") == first
 
 
 def test_a_repository_is_seen_as_it_is_now(hg: Hg, tmp_path: Path) -> None:
@@ -97,11 +117,38 @@ def test_a_server_that_dies_fails_one_command(hg: Hg) -> None:
     assert hg.run("whoami")
 
 
-def test_a_server_that_died_while_idle_fails_one_command(hg: Hg) -> None:
-    os.kill(int(hg.run("whoami")), signal.SIGKILL)
-    with pytest.raises(HgError, match="killed by signal 9"):
-        hg.run("whoami")
-    assert hg.run("whoami")
+def test_a_server_that_died_while_idle_fails_no_command(hg: Hg) -> None:
+    dead = hg.run("whoami")
+    os.kill(int(dead), signal.SIGKILL)
+    hg._idle[0]._process.wait()
+    assert hg.run("whoami") != dead
+
+
+def test_a_command_that_failed_writes_nothing_into_the_next(hg: Hg) -> None:
+    first = hg.run("whoami")
+    with pytest.raises(HgError, match="abort: no"):
+        hg.run("fail")
+    assert hg.run("collect") == "mine"
+    assert hg.run("whoami") != first
+
+
+def test_a_server_that_says_something_while_idle_runs_no_other_command(hg: Hg) -> None:
+    first = hg.run("whoami")
+    server = hg._idle[0]
+    # The frame comes after the result of a command that is told to write it.
+    pipe = server._process.stdin
+    assert pipe is not None
+    pipe.write(b"runcommand\n" + struct.pack(">I", 6) + b"whoami")
+    select.select([server._process.stdout], [], [])
+    assert hg.run("whoami") not in (first, first * 2)
+
+
+@pytest.mark.parametrize("frame", ["X___\x01y", "r___\x01y", "1____"])
+def test_a_frame_that_has_no_place_there_ends_the_server(hg: Hg, frame: str) -> None:
+    first = hg.run("whoami")
+    with pytest.raises(HgError, match="its server is ended: got "):
+        hg.run("frame", frame)
+    assert hg.run("whoami") != first
 
 
 def test_nobody_answers_questions(hg: Hg) -> None:
