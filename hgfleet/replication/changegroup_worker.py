@@ -1,9 +1,11 @@
 """`python -m hgfleet.replication.changegroup_worker`: changegroups, computed by hg in this process.
 
-A request is a line of JSON on stdin, {"repository": PATH, "nodes": [...], "limit": BYTES}. The
-answer on stdout is a line {"size": N} and N bytes: a changegroup of version 03 of exactly these
-changesets, compressed with zlib. Size 0 and "reason" say why there is none. The end of stdin ends
-the process, so a killed relay leaves none behind. Repositories stay open for the next request.
+A request is a line of JSON on stdin: {"request": NUMBER, "repository": PATH, "nodes": [...],
+"limit": BYTES}. The answer on stdout is a line {"request": NUMBER, "size": N} and N bytes: a
+changegroup of version 03 of exactly these changesets, compressed with zlib. Size 0 and "reason" say
+why there is none, and the process ends: nothing of a failed request is there for another. The end
+of stdin ends the process, so a killed relay leaves none behind. Repositories stay open for the next
+request.
 """
 
 from __future__ import annotations
@@ -68,10 +70,6 @@ class Opened:
             _, (closed, _) = self._repositories.popitem(last=False)
             total -= len(closed)
 
-    def drop(self, path: str) -> None:
-        """Close one repository."""
-        self._repositories.pop(path, None)
-
     def __len__(self) -> int:
         return len(self._repositories)
 
@@ -112,24 +110,21 @@ def compressed(pieces: Iterable[bytes], limit: int) -> bytes:
 def answer(opened: Opened, line: bytes) -> tuple[dict[str, Any], bytes]:
     """Answer one request; an error of hg is a reason, and the mirrors fetch the changesets."""
     asked = json.loads(line)
-    path = asked["repository"]
+    head: dict[str, Any] = {"request": asked["request"], "size": 0}
     try:
-        made = changegroup(opened.get(path), asked["nodes"], asked["limit"])
+        made = changegroup(opened.get(asked["repository"]), asked["nodes"], asked["limit"])
     except TooLargeError:
-        return {"size": 0, "reason": ""}, b""
+        return head | {"reason": ""}, b""
     except MemoryError:
-        opened.drop(path)
-        return {"size": 0, "reason": "it needs too much memory"}, b""
+        return head | {"reason": "it needs too much memory"}, b""
     except Exception as error:
-        opened.drop(path)
-        return {"size": 0, "reason": f"{type(error).__name__}: {error}"[:500]}, b""
-    finally:
-        opened.trim()
-    return {"size": len(made)}, made
+        return head | {"reason": f"{type(error).__name__}: {error}"[:500]}, b""
+    opened.trim()
+    return head | {"size": len(made)}, made
 
 
 def main() -> int:
-    """Answer requests until stdin ends."""
+    """Answer requests until stdin ends, or one fails."""
     source: BinaryIO = sys.stdin.buffer
     # Nothing that hg prints may get between the answers.
     target = os.fdopen(os.dup(1), "wb")
@@ -142,6 +137,9 @@ def main() -> int:
         head, body = answer(opened, line)
         target.write(json.dumps(head).encode("ascii") + b"\n" + body)
         target.flush()
+        if not head["size"]:
+            # Without destructors of what the failed request has left.
+            os._exit(0)
     return 0
 
 

@@ -1,13 +1,15 @@
 """Changegroups for messages, from workers that keep hg imported and repositories open.
 
 A worker is a process (`changegroup_worker`): an error, or the memory, of a huge push ends the
-worker and not the relay. Workers start when they are needed.
+worker and not the relay. Workers start when they are needed. A worker whose request failed, or that
+sent anything else than the answer of its request, gets no other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import sys
@@ -36,21 +38,23 @@ class Changegroups:
         self._hgrc, self._say, self._seconds = hgrc, say, seconds
         self._slots = asyncio.Semaphore(most)
         self._idle: list[asyncio.subprocess.Process] = []
+        self._numbers = itertools.count(1)
 
     async def make(self, repository: Path, nodes: Sequence[str], limit: int = MAX_PAYLOAD) -> bytes:
         """Return the compressed changegroup of exactly these changesets, empty if there is none."""
         asked = {"repository": str(repository), "nodes": list(nodes), "limit": limit}
-        line = json.dumps(asked).encode("ascii") + b"\n"
         async with self._slots:
             try:
-                return await asyncio.wait_for(self._ask(line, str(repository)), self._seconds)
+                return await asyncio.wait_for(self._ask(asked, str(repository)), self._seconds)
             except (TimeoutError, OSError, EOFError, ValueError) as error:
                 # asyncio.IncompleteReadError is an EOFError.
                 reason = str(error) or "it takes too long"
                 self._say("changegroup-failed", repository=repository, reason=reason)
                 return b""
 
-    async def _ask(self, line: bytes, repository: str) -> bytes:
+    async def _ask(self, asked: dict[str, object], repository: str) -> bytes:
+        number = next(self._numbers)
+        line = json.dumps(asked | {"request": number}).encode("ascii") + b"\n"
         worker = self._idle.pop() if self._idle else await self._start()
         healthy = False
         try:
@@ -59,10 +63,12 @@ class Changegroups:
             worker.stdin.write(line)
             await worker.stdin.drain()
             head = json.loads(await worker.stdout.readline() or b"{}")
-            if "size" not in head:
+            if not head.keys() >= {"request", "size"}:
                 raise EOFError("its process ended")
+            if head["request"] != number:
+                raise ValueError(f"it answered request {head['request']}, expected {number}")
             body = await worker.stdout.readexactly(head["size"])
-            healthy = True
+            healthy = bool(body)
         finally:
             if healthy:
                 self._idle.append(worker)
