@@ -1,7 +1,8 @@
 """Worker processes of the applier: forked from a process that has imported Mercurial once.
 
 A job that ends its worker (a crash of the interpreter, the kernel's killer of large processes) is a
-failure of that job alone: another worker takes its place.
+failure of that job alone: another worker takes its place. So does one after a failure that is in
+`failures.ENDS_WORKER`, and after a result of another job than the one that was sent.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import queue
 import signal
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet.replication.failures import Failure, Kind
+from hgfleet.replication.failures import ENDS_WORKER, Failure, Kind
 from hgfleet.replication.jobs import Result
 
 if TYPE_CHECKING:
@@ -45,9 +46,10 @@ class _Member:
     def run(self, job: Job) -> Result:
         """Do a job; raises EOFError or OSError if the process ends."""
         self.jobs += 1
-        self.pipe.send(job)
-        result = self.pipe.recv()
-        assert isinstance(result, Result)
+        self.pipe.send((self.jobs, job))
+        number, result = self.pipe.recv()
+        if number != self.jobs or not isinstance(result, Result):
+            raise OSError(f"got the result of job {number}, expected {self.jobs}")
         return result
 
     def end(self, seconds: float) -> None:
@@ -94,7 +96,7 @@ class Pool:
             self._drop(member)
             raise
         else:
-            if member.jobs >= JOBS_PER_WORKER:
+            if member.jobs >= JOBS_PER_WORKER or _ends_worker(result):
                 self._drop(member)
             return result
         finally:
@@ -128,4 +130,13 @@ def serve(pipe: Connection, make: Callable[[], Any]) -> None:
     worker = make()
     with contextlib.suppress(EOFError, OSError):
         while True:
-            pipe.send(worker.run(pipe.recv()))
+            number, job = pipe.recv()
+            result = worker.run(job)
+            pipe.send((number, result))
+            if _ends_worker(result):
+                # Without destructors of what the failed job has left.
+                os._exit(0)
+
+
+def _ends_worker(result: Result) -> bool:
+    return result.failure is not None and result.failure.kind in ENDS_WORKER
