@@ -20,11 +20,13 @@ from hgfleet.web import frames
 from hgfleet.web.app import Application
 from hgfleet.web.renderers import _Process
 from hgfleet.web.responses import BrokenOffError
+from testing.bench import hostile_others
+from testing.bench.hostile_others import Target
 from testing.integration.web import hostile_archives
-from testing.integration.web.support import PROJECT, Reply, Site, ask, copied, last
+from testing.integration.web.support import PROJECT, Site, ask, copied, last
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 SECRET = "/team/secret"
 NAME = {"Authorization": "somebody"}
@@ -32,7 +34,7 @@ NAME = {"Authorization": "somebody"}
 
 ARCHIVES = 12
 PAGES = 60
-"""Reduced from 100 and 1,000, which `testing/bench/hostile_archives.py` sends to the cluster."""
+"""Reduced from 100 and 1,000, which `testing/bench/hostile.py --phase failing` sends."""
 
 
 Hostile = tuple[Site, dict[str, str]]
@@ -64,50 +66,43 @@ def application(site: Site) -> Application:
     return web
 
 
-def at_once(*works: Callable[[], None]) -> None:
-    """Do these at the same time."""
-    threads = [threading.Thread(target=work) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
-def test_failed_archives_leave_nothing_in_answers_of_others(
-    hostile: Hostile,
-) -> None:
+def test_failed_archives_leave_nothing_in_answers_of_others(hostile: Hostile) -> None:
     site, nodes = hostile
-    asked = [
-        (f"{PROJECT}/archive/tip.zip", {}),
-        (f"{PROJECT}/archive/tip.tar.gz", {}),
-        (f"{SECRET}/archive/tip.zip", NAME),
-    ]
-    pages = [(f"{PROJECT}/raw-file/tip/one.txt", {}), (f"{SECRET}/json-log", NAME)]
-    right = {path: ask(application(site), path, headers=given) for path, given in asked + pages}
-    assert {reply.status for reply in right.values()} == {200}
-    web = application(site)
-    wrong: list[tuple[str, Reply]] = []
+    webs = [application(site)]
+
+    def fetch(target: Target, query: str) -> hostile_others.Reply:
+        given = NAME if target.is_private else {}
+        address = {"X-Real-IP": "198.51.100.9"}
+        reply = ask(webs[0], target.path, query, headers=given | address)
+        return hostile_others.Reply.of(reply.status, reply.body)
+
+    others = hostile_others.Others(
+        fetch,
+        archives=[
+            Target(f"{PROJECT}/archive/tip.zip"),
+            Target(f"{PROJECT}/archive/tip.tar.gz"),
+            Target(f"{SECRET}/archive/tip.zip", is_private=True),
+        ],
+        pages=[
+            Target(f"{PROJECT}/raw-file/tip/one.txt"),
+            Target(f"{SECRET}/json-log", is_private=True),
+        ],
+    )
+    others.learn()
+    # Where no renderer has answered anything yet.
+    webs[0] = application(site)
 
     def hostile_client(suffix: str) -> None:
         for number in range(ARCHIVES):
-            hostile_archives.fail(web, nodes, suffix, number)
+            hostile_archives.fail(webs[0], nodes, suffix, number)
 
-    def other(wanted: list[tuple[str, dict[str, str]]], count: int) -> None:
-        for number in range(count):
-            path, given = wanted[number % len(wanted)]
-            # Another query is another key of the stored answers: each is computed.
-            address = {"X-Real-IP": f"198.51.100.{number % 200}"}
-            reply = ask(web, path, f"x={number}", headers=given | address)
-            if (reply.status, reply.body) != (200, right[path].body):
-                wrong.append((path, reply))
-
-    at_once(
-        lambda: hostile_client("zip"),
-        lambda: hostile_client("tar.gz"),
-        lambda: other(asked, ARCHIVES),
-        lambda: other(pages, PAGES),
-    )
-    assert [(path, reply.status, reply.body[:80]) for path, reply in wrong] == []
+    clients = [threading.Thread(target=hostile_client, args=(one,)) for one in ("zip", "tar.gz")]
+    for client in clients:
+        client.start()
+    others.run(ARCHIVES, PAGES)
+    for client in clients:
+        client.join()
+    assert others.wrong == []
 
 
 def idle(web: Application) -> list[int]:
@@ -156,10 +151,10 @@ def test_an_archive_that_fails_is_refused_or_breaks_off_and_ends_its_renderer(
     assert events == {500: ["error"], 403: [], None: ["stream"]}[status]
 
 
-@pytest.mark.parametrize("seconds", [hostile_archives.FAR, 2**31, -(2**31), -315_619_200, 0])
+@pytest.mark.parametrize("seconds", hostile_archives.TIMES)
 def test_a_changeset_of_any_time_has_archives(site: Site, seconds: int) -> None:
     (site.path("team/project") / ".hg/hgrc").write_text("[web]\nallow-archive = zip, gz\n")
-    node = hostile_archives.commit(site, "team/project", "dated=100", seconds=seconds)
+    node = hostile_archives.commit(site, "team/project", "dated", seconds)
     web = site.application()
     packed = ask(web, f"{PROJECT}/archive/{node}.zip")
     assert packed.status == 200

@@ -1,0 +1,111 @@
+"""The history whose archives fail, each in another way.
+
+    python testing/bench/hostile_failing.py REPOSITORY MEMORY_BYTES
+
+Runs with any Python that has Mercurial; `hostile.py --phase failing` sends it to a host. It fills
+an empty repository, leaves one that it has filled as it is, and prints the changeset of each way as
+JSON. MEMORY_BYTES is the memory of a request in the web part.
+
+| way                      | what fails                                                 |
+| ------------------------ | ---------------------------------------------------------- |
+| date                     | nothing any more: a time in the year 2242, in no zip       |
+| rot                      | the content of a file is not that of its hash              |
+| rot after the first byte | the same, behind a file of several megabytes               |
+| censored                 | the content of a file was removed                          |
+| oversized                | a file above the memory, behind one of several megabytes   |
+| client gone              | nothing: the client leaves after the first byte            |
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from mercurial import context, hg, initialization
+from mercurial import ui as ui_module
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FAR: Final = 2**33
+"""A time in the year 2242: above all that the fields of a zip archive hold."""
+
+LARGE: Final = 5 * 2**20
+"""Bytes of a file of random content: an archive of it has begun before the next file is read.
+
+The web part holds back the first 4 MiB of an archive (`hgfleet/web/answer_writer.py`).
+"""
+
+GONE: Final = "client gone"
+
+
+def commit(repository: Any, text: str, files: Mapping[str, int], seconds: int = 0) -> str:
+    """Commit files of random bytes as a history of their own, and return its node.
+
+    A negative size is one of zeros. The time may be one that no client of hg would accept.
+    """
+    sizes = {name.encode(): size for name, size in files.items()}
+
+    def content(repo: Any, changeset: Any, path: bytes) -> Any:
+        size = sizes[path]
+        data = bytes(-size) if size < 0 else random.Random(path).randbytes(size)
+        return context.memfilectx(repo, changeset, path, data)
+
+    made = context.memctx(
+        repository,
+        (repository.nullid, repository.nullid),
+        text.encode(),
+        sorted(sizes),
+        content,
+        user=b"hostile",
+        # A pair of numbers is stored as it is; core checks a date that is text.
+        date=(seconds, 0),
+    )
+    return str(repository[repository.commitctx(made)].hex().decode())
+
+
+def write(repository: Any, memory: int) -> None:
+    """Fill an empty repository."""
+    with repository.lock():
+        commit(repository, "date", {"dated": 1000}, FAR)
+        commit(repository, "rot", {"a": 1000, "rotten": 1000})
+        commit(repository, "rot after the first byte", {"aa": LARGE, "torn": 1000})
+        commit(repository, "censored", {"b": 1000, "censored": 1000})
+        commit(repository, "oversized", {"bb": LARGE, "oversized": -memory - 2**20})
+        commit(repository, GONE, {"c": 2 * LARGE, "d": 1000})
+        for name in (b"rotten", b"torn"):
+            path = b"data/%b.i" % name
+            stored = bytearray(repository.svfs.read(path))
+            stored[-1] ^= 255
+            repository.svfs.write(path, bytes(stored))
+        with repository.transaction(b"censor") as transaction:
+            log = repository.file(b"censored")
+            log.censorrevision(transaction, [log.node(0)], tombstone=b"removed")
+
+
+def opened(path: str) -> Any:
+    """Open a repository."""
+    initialization.init()
+    return hg.repository(ui_module.ui.load(), path.encode())
+
+
+def main() -> None:
+    """Fill the repository, unless it is, and print the changesets."""
+    path, memory = sys.argv[1:]
+    repository = opened(path)
+    if not len(repository):
+        write(repository, int(memory))
+        repository = opened(path)
+    nodes = {
+        repository[number].description().decode(): repository[number].hex().decode()
+        for number in repository
+    }
+    if GONE not in nodes:
+        raise SystemExit(f"{path}: has other changesets, expected none; name an empty repository")
+    print(json.dumps(nodes))
+
+
+if __name__ == "__main__":
+    main()
