@@ -5,6 +5,7 @@
     python testing/bench/hostile.py --phase alone           # each request alone
     python testing/bench/hostile.py --phase at-once         # each as 32 in parallel
     python testing/bench/hostile.py --phase connections     # 300 connections on one page
+    python testing/bench/hostile.py --phase failing         # 100 archives that fail, beside others
     python testing/bench/hostile.py --only revset --seconds 20
     python testing/bench/hostile.py --phase at-once --every 5   # a fifth of the cases
     python testing/bench/hostile.py --phase alone --outcomes alone.json
@@ -23,8 +24,16 @@ three, 96 requests at once, so that the phase takes some 20 minutes instead of m
 `hostile_groups.py` says why this is no weaker, and which cases are sent by themselves. Each phase
 begins with new workers, which have no stored answers.
 
-Bars: no case takes more than 2 s of CPU a request, in the mean and of the dearest, and no process
-grows by more than 200 MB; pages of the other client within 1 s (p95), and its clones succeed. Under
+The phase `failing` fills an empty repository on the primary with changesets whose archives fail,
+each in another way (`hostile_failing.py`). One host downloads 100 of them; meanwhile this machine
+downloads 100 archives and 1,000 pages of healthy repositories, and compares each with what it was
+before. The repository is made by `./cluster ssh alice repo create people/alice/failing`, and
+HGFLEET_BENCH_READER=NAME:TOKEN reads the private one; without it the phase says that it leaves that
+one out. Without `--phase` this phase is left out.
+
+Bars: every answer beside failing archives is what it was before, to the byte. No case takes more
+than 2 s of CPU a request, in the mean and of the dearest, and no process grows by more than 200 MB;
+pages of the other client within 1 s (p95), and its clones succeed. Under
 300 connections no server of the proxy's backends goes DOWN, and a page for the other client takes
 at most 1 s.
 """
@@ -32,10 +41,12 @@ at most 1 s.
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import http.client
 import json
 import os
+import re
 import ssl
 import statistics
 import subprocess
@@ -52,9 +63,10 @@ from urllib.parse import urlsplit
 ROOT: Final = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from testing.bench import hostile_groups, hostile_history  # noqa: E402
+from testing.bench import hostile_failing, hostile_groups, hostile_history  # noqa: E402
 from testing.bench.hostile_cases import Case, cases  # noqa: E402
 from testing.bench.hostile_groups import Outcome  # noqa: E402
+from testing.bench.hostile_others import ARCHIVES, Others, Reply, Target  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -441,6 +453,102 @@ print("pressing", flush=True)
 time.sleep(seconds)
 """
 
+# Downloads archives that fail, in turn; says how each ended.
+FAILING: Final = r"""
+import collections, http.client, json, ssl, sys
+host, path, nodes, count, gone = sys.argv[1:]
+nodes = json.loads(nodes)
+context = ssl._create_unverified_context()
+ended = collections.Counter()
+print("downloading", flush=True)
+for number in range(int(count)):
+    way = list(nodes)[number % len(nodes)]
+    suffix = ("zip", "tar.gz")[number // len(nodes) % 2]
+    connection = http.client.HTTPSConnection(host, timeout=60, context=context)
+    try:
+        connection.request("GET", f"/{path}/archive/{nodes[way]}.{suffix}")
+        answer = connection.getresponse()
+        if way == gone:
+            answer.read(1)
+            how = "left"
+        else:
+            answer.read()
+            how = str(answer.status)
+    except (OSError, http.client.HTTPException) as error:
+        how = type(error).__name__
+    connection.close()
+    ended[f"{way}: {how}"] += 1
+print(json.dumps(ended), flush=True)
+"""
+
+
+def fetch(site: Site, reader: str, target: Target, query: str) -> Reply:
+    """Download a target; a private one as the reader."""
+    given = {}
+    if target.is_private:
+        given["Authorization"] = "Basic " + base64.b64encode(reader.encode()).decode()
+    parts = urlsplit(site.url)
+    assert parts.hostname is not None
+    context = ssl.create_default_context(cafile=site.ca)
+    connection = http.client.HTTPSConnection(
+        parts.hostname, parts.port, timeout=60, context=context
+    )
+    with contextlib.closing(connection):
+        try:
+            connection.request("GET", f"/{target.path}?{query}", headers=given)
+            answer = connection.getresponse()
+            return Reply.of(answer.status, answer.read())
+        except (OSError, http.client.HTTPException):
+            return Reply(0, "")
+
+
+def failing(site: Site, primary: Host, attacker: Host, options: argparse.Namespace) -> bool:
+    """Have archives fail for one host, and compare what this machine downloads meanwhile."""
+    memory = primary.run("systemctl", "show", "-P", "Environment", "hgfleet-web")
+    found = re.search(r"HGFLEET_WEB_REQUEST_MEMORY_BYTES=([0-9]+)", memory)
+    path = f"/srv/hg/repos/{options.failing}"
+    as_hg = ("runuser", "-u", "hg", "--", "env", "HGRCPATH=", "/opt/hgfleet/current/bin/python")
+    script = Path(hostile_failing.__file__)
+    said = primary.run(*as_hg, "-", path, found[1] if found else "167772160", source=script)
+    reader = os.environ.get("HGFLEET_BENCH_READER", "")
+    if not reader:
+        print("HGFLEET_BENCH_READER is not set: no answer of a private repository is compared")
+    healthy = [(options.healthy, False)] + ([(options.private, True)] if reader else [])
+    others = Others(
+        lambda target, query: fetch(site, reader, target, query),
+        [
+            Target(f"{one}/archive/tip.{form}", private)
+            for one, private in healthy
+            for form in ("zip", "tar.gz")
+        ],
+        [
+            Target(f"{one}/{page}", private)
+            for one, private in healthy
+            for page in ("json-log", "raw-rev/tip", "json-branches")
+        ],
+    )
+    others.learn()
+    arguments = ("proxy1", options.failing, said.strip(), str(ARCHIVES), hostile_failing.GONE)
+    with attacker.start("python3", "-c", FAILING, *arguments) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        others.run()
+        ended = json.loads(process.stdout.readline())
+    for how, count in sorted(ended.items()):
+        print(f"{count:4} {how}")
+    for one in others.wrong:
+        print(one)
+    p95 = percentile(others.seconds, 0.95)
+    return report(
+        f"{ARCHIVES} archives that fail beside others",
+        [
+            (f"archives that were asked for: {sum(ended.values())}", bool(ended)),
+            (f"others' answers that are not as before: {len(others.wrong)}", not others.wrong),
+            (f"others' pages p95 {p95:.2f} s <= 1 s", 0 < p95 <= PAGE_BAR_SECONDS),
+        ],
+    )
+
+
 PAGE: Final = (
     "import ssl, sys, time, urllib.request as u; t = time.perf_counter(); "
     "c = ssl._create_unverified_context(); "
@@ -504,8 +612,11 @@ def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--phase", choices=["alone", "at-once", "connections"])
+    parser.add_argument("--phase", choices=["alone", "at-once", "connections", "failing"])
     parser.add_argument("--repository", default="sandbox/playground", help="default: %(default)s")
+    parser.add_argument("--failing", default="people/alice/failing", help="default: %(default)s")
+    parser.add_argument("--healthy", default="sandbox/smoke", help="of phase failing: %(default)s")
+    parser.add_argument("--private", default="e2e/private", help="of that phase: %(default)s")
     parser.add_argument("--make", action="store_true", help="make its history first")
     parser.add_argument("--changesets", type=int, default=CHANGESETS)
     parser.add_argument("--only", default="", help="cases whose name begins with this")
@@ -554,6 +665,8 @@ def main() -> int:
             Host(one) for one in (options.proxy, options.attacker, options.other)
         )
         held &= connections(site, proxy, attacker, other, options.page, options.seconds)
+    if options.phase == "failing":
+        held &= failing(site, host, Host(options.attacker), options)
     return 0 if held else 1
 
 

@@ -10,9 +10,11 @@ import pytest
 from mercurial import hg
 from mercurial import ui as ui_module
 
-from testing.bench import hostile, hostile_groups, hostile_history
+from hgfleet.web.answer_writer import HELD_BYTES
+from testing.bench import hostile, hostile_failing, hostile_groups, hostile_history
 from testing.bench.hostile_cases import Case, cases
 from testing.bench.hostile_groups import Outcome
+from testing.bench.hostile_others import Others, Reply, Target
 
 LEAST = 150
 
@@ -165,3 +167,27 @@ def test_the_history_is_public_and_has_expensive_changesets_at_its_end(history: 
 def test_the_history_needs_an_empty_repository(history: Path) -> None:
     with pytest.raises(SystemExit, match="has 40 changesets, expected none"):
         hostile_history.write(str(history), 40)
+
+
+def test_others_are_told_of_other_bytes_and_of_another_status() -> None:
+    answers = {"page=1": Reply.of(200, b"foreign"), "page=2": Reply.of(400, b"page")}
+    archive, page = Target("healthy/archive/tip.zip"), Target("healthy/json-log")
+
+    def fetch(target: Target, query: str) -> Reply:
+        return answers.get(query) or Reply.of(200, target.path.encode())
+
+    others = Others(fetch, [archive], [page])
+    others.learn()
+    others.run(archives=3, pages=4)
+    assert others.wrong == [
+        "page 1 healthy/json-log: other bytes",
+        "page 2 healthy/json-log: status 400",
+    ]
+    assert len(others.seconds) == 4
+    answers["before=1"] = Reply.of(404, b"")
+    with pytest.raises(SystemExit, match="status 404, expected 200"):
+        others.learn()
+
+
+def test_an_archive_begins_before_its_large_file_ends() -> None:
+    assert hostile_failing.LARGE > HELD_BYTES
