@@ -136,10 +136,11 @@ def test_a_server_that_says_something_while_idle_runs_no_other_command(hg: Hg) -
     first = hg.run("whoami")
     server = hg._idle[0]
     # The frame comes after the result of a command that is told to write it.
-    pipe = server._process.stdin
+    pipe, said = server._process.stdin, server._process.stdout
     assert pipe is not None
+    assert said is not None
     pipe.write(b"runcommand\n" + struct.pack(">I", 6) + b"whoami")
-    select.select([server._process.stdout], [], [])
+    select.select([said], [], [])
     assert hg.run("whoami") not in (first, first * 2)
 
 

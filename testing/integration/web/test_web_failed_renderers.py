@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import io
 import json
 import os
@@ -12,6 +13,7 @@ import threading
 import zipfile
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -23,10 +25,13 @@ from hgfleet.web.responses import BrokenOffError
 from testing.bench import hostile_others
 from testing.bench.hostile_others import Target
 from testing.integration.web import hostile_archives
-from testing.integration.web.support import PROJECT, Site, ask, copied, last
+from testing.integration.web.support import PROJECT, Site, ask, copied, environ_of, last, settle
+from testing.integration.web.test_web_clients import gunicorn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from testing.conftest import WaitFor
 
 SECRET = "/team/secret"
 NAME = {"Authorization": "somebody"}
@@ -318,3 +323,49 @@ def test_an_idle_renderer_that_sends_something_costs_no_request(site: Site) -> N
         pool._idle.append(_Process(ours, os.getpid(), "public", "team/project"))
         assert ask(web, f"{PROJECT}/log/0").status == 200
     assert os.getpid() not in idle(web)
+
+
+def test_an_answer_of_the_worker_itself_that_breaks_off_costs_its_hgweb_object(
+    site: Site,
+) -> None:
+    web = site.application()
+    settle()
+    given = {"X-HgArg-1": "bundlecaps=HG20%2Cbundle2%3DHG20%250Achangegroup%253D01%252C02&cg=1"}
+    kept = web._repositories._idle
+    environ = environ_of(PROJECT, "cmd=getbundle", headers=given)
+    whole: Any = web(dict(environ), lambda *_: None)
+    assert b"".join(whole)
+    whole.close()
+    assert len(kept["team/project"]) == 1
+    broken: Any = web(dict(environ), lambda *_: None)
+    next(broken)
+    broken.close()
+    assert "team/project" not in kept or kept["team/project"] == []
+
+
+def test_an_answer_that_breaks_off_is_a_line_in_the_journal_of_the_service(
+    hostile: Hostile, wait_for: WaitFor, capfd: pytest.CaptureFixture[str]
+) -> None:
+    site, nodes = hostile
+    memory = str(hostile_archives.MEMORY)
+    served = replace(
+        site, environment={**site.environment, "HGFLEET_WEB_REQUEST_MEMORY_BYTES": memory}
+    )
+    with gunicorn(served, wait_for) as url:
+        address = urlsplit(url)
+        for way in ("rot", "rot after the first byte", "censored", "oversized"):
+            assert address.hostname is not None
+            connection = http.client.HTTPConnection(address.hostname, address.port, timeout=60)
+            with contextlib.closing(connection):
+                path = f"{hostile_archives.HOSTILE}/archive/{nodes[way]}.zip"
+                connection.request("GET", path)
+                answer = connection.getresponse()
+                if answer.status == 200:
+                    with pytest.raises(http.client.IncompleteRead):
+                        answer.read()
+                else:
+                    assert (way, answer.status) in (("rot", 500), ("censored", 403))
+    said = capfd.readouterr().err
+    assert "Traceback" not in said
+    assert said.count("integrity check failed") == 2
+    assert said.count("passed its budget (memory)") == 1
