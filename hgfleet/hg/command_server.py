@@ -5,7 +5,7 @@ over many small repositories would be starts of Python. `hg serve --cmdserver pi
 after the other in a process that stays (hg help internals.commandserver; the protocol has not
 changed since 1.9). Each command opens its repository anew, so nothing stale is ever seen.
 
-The protocol has no number of a command: what an object of one command writes later is output of
+The protocol has no number of a command: the late write of an object of one command is output of
 another. So a server runs another command only after one that succeeded, and if it has said nothing
 since.
 """
@@ -64,7 +64,7 @@ class _Server:
             self._process = subprocess.Popen(
                 [executable, "serve", "--cmdserver", "pipe"],
                 env=environment,
-                # Without a buffer: what the server has said is in the pipe, or has been read.
+                # Without a buffer, so that unread output is in the pipe.
                 bufsize=0,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -138,7 +138,7 @@ def main() -> int:
         target.write(json.dumps(head).encode("ascii") + b"\n" + body)
         target.flush()
         if not head["size"]:
-            # Without destructors of what the failed request has left.
+            # Without the destructors of the failed request's objects.
             os._exit(0)
     return 0
 

@@ -74,8 +74,8 @@ class Failure:
 
 
 ENDS_WORKER: Final = frozenset({Kind.HOST, Kind.CORRUPTION, Kind.POISON})
-"""Failures after which the worker process ends: they came out of the middle of hg, or nobody
-foresaw them. The others are answers of other programs and checks of this one. They come in numbers
+"""Failures after which the worker process ends: they came out of the middle of hg, or are
+defects. The others are answers of other programs and checks of this one. They come in numbers
 while a server is away, and a process for each would cost a mirror of many repositories a core."""
 
 POISON_TRIES: Final = 2

@@ -134,7 +134,7 @@ def serve(pipe: Connection, make: Callable[[], Any]) -> None:
             result = worker.run(job)
             pipe.send((number, result))
             if _ends_worker(result):
-                # Without destructors of what the failed job has left.
+                # Without the destructors of the failed job's objects.
                 os._exit(0)
 
 

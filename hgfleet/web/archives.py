@@ -1,4 +1,4 @@
-"""What an archive holds: its paths, checked before its first byte is sent, and its time. Pure.
+"""Paths and times of an archive, checked before its first byte is sent. Pure.
 
 A manifest may hold any path, and an archive that fails in its middle has status 200 already. A
 changeset may hold any time. The time of a file in an archive is no content of the changeset, so a

@@ -126,7 +126,7 @@ extensions.wrapfunction(webcommands, "archive", _audited)
 def _dated(
     original: Callable[..., Any], repository: Any, dest: Any, node: bytes, *words: Any, **more: Any
 ) -> Any:
-    """Make an archive of a changeset whose time nobody can read, too."""
+    """Make an archive of a changeset without a readable time, too."""
     try:
         seconds = float(repository[node].date()[0])
     except (ValueError, IndexError):

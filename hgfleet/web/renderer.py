@@ -9,8 +9,8 @@ a renderer starts in milliseconds. It ends with its worker: then its end of the 
 closes. A renderer ends with its channel.
 
 A renderer answers another request only after a whole answer with a status below 400. After an
-exception, a limit, or an error that hgweb made a page of, the process ends: objects of the failed
-request, and what a traceback holds of them, end with it, and no destructor of theirs runs.
+exception, a limit, or an error that hgweb made a page of, the process ends: the objects of the
+failed request end with it, those in a traceback too, and no destructor of theirs runs.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class _Renderer:
         return not ends
 
     def _attempt(self, request: dict[str, Any], answer: AnswerWriter) -> Exception | None:
-        """Run hgweb; return what it raised."""
+        """Run hgweb; return the exception that it raised."""
         try:
             self._run(request["path"], _environ(request["environ"], request["body"]), answer)
         except frames.ClosedError:

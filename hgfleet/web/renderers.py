@@ -4,7 +4,7 @@
 renderer's process.
 
 A renderer belongs to the readers of its first repository and answers about no repository of other
-readers, so what its memory holds of a private repository is in no process that answers others. It
+readers, so no process with a private repository in its memory answers others. It
 is lent again after a whole answer only. The worker decides that by the frames that it got, since a
 renderer reads hostile repositories.
 """
@@ -234,7 +234,7 @@ class Lease:
         """Answer a request.
 
         Raises LimitError, RenderingError, RefusedAnswerError, UnavailableRepositoryError, and
-        frames.BrokenError for a renderer that sends what is no answer.
+        frames.BrokenError for a renderer that sends anything but an answer.
         """
         assert self._process is not None
         body = environ["wsgi.input"].getvalue().decode("latin-1")
@@ -296,7 +296,7 @@ class Lease:
         return kind, payload
 
     def _finish(self, end: frames.End) -> None:
-        # A failed request ends its renderer, whatever the renderer says.
+        # A failed request ends its renderer, also where the renderer says nothing of it.
         self._is_done = not end.ends and not end.kind
         self._spent(end.cpu)
         match end.kind:

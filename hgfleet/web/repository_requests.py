@@ -200,7 +200,7 @@ class RepositoryRequests:
 def _wrong_arguments(problem: Exception, request: Request) -> str:
     """Describe an exception that the request's arguments caused; "" for every other.
 
-    What a renderer raised is told by its class. An exception of this process about a renderer is a
+    An exception of a renderer is told by its class. One of this process about a renderer is a
     defect, and not the client's.
     """
     if request.kind is not None:

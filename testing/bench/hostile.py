@@ -26,12 +26,12 @@ begins with new workers, which have no stored answers.
 
 The phase `failing` fills an empty repository on the primary with changesets whose archives fail,
 each in another way (`hostile_failing.py`). One host downloads 100 of them; meanwhile this machine
-downloads 100 archives and 1,000 pages of healthy repositories, and compares each with what it was
+downloads 100 archives and 1,000 pages of healthy repositories, and compares each with the answer
 before. The repository is made by `./cluster ssh alice repo create people/alice/failing`, and
 HGFLEET_BENCH_READER=NAME:TOKEN reads the private one; without it the phase says that it leaves that
 one out. Without `--phase` this phase is left out.
 
-Bars: every answer beside failing archives is what it was before, to the byte. No case takes more
+Bars: every answer beside failing archives is the same as before, to the byte. No case takes more
 than 2 s of CPU a request, in the mean and of the dearest, and no process grows by more than 200 MB;
 pages of the other client within 1 s (p95), and its clones succeed. Under
 300 connections no server of the proxy's backends goes DOWN, and a page for the other client takes
@@ -503,7 +503,7 @@ def fetch(site: Site, reader: str, target: Target, query: str) -> Reply:
 
 
 def failing(site: Site, primary: Host, attacker: Host, options: argparse.Namespace) -> bool:
-    """Have archives fail for one host, and compare what this machine downloads meanwhile."""
+    """Have archives fail for one host, and compare the downloads of this machine meanwhile."""
     memory = primary.run("systemctl", "show", "-P", "Environment", "hgfleet-web")
     found = re.search(r"HGFLEET_WEB_REQUEST_MEMORY_BYTES=([0-9]+)", memory)
     path = f"/srv/hg/repos/{options.failing}"

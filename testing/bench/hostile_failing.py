@@ -6,7 +6,7 @@ Runs with any Python that has Mercurial; `hostile.py --phase failing` sends it t
 an empty repository, leaves one that it has filled as it is, and prints the changeset of each way as
 JSON. MEMORY_BYTES is the memory of a request in the web part.
 
-| way                      | what fails                                                 |
+| way                      | failure                                                    |
 | ------------------------ | ---------------------------------------------------------- |
 | date                     | nothing any more: a time in the year 2242, in no zip       |
 | rot                      | the content of a file is not that of its hash              |

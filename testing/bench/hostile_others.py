@@ -1,4 +1,4 @@
-"""Clients beside failing archives: what they download has to be what it was before, to the byte."""
+"""Clients beside failing archives: their downloads have to be the same as before, to the byte."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Target(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What a client got; status 0: the connection broke off."""
+    """Status and content of an answer; status 0: the connection broke off."""
 
     status: int
     digest: str
@@ -48,7 +48,7 @@ class Others:
     seconds: list[float] = field(default_factory=list)
     """Of the pages."""
     wrong: list[str] = field(default_factory=list)
-    """What is not as before: status 200 and other bytes, or another status."""
+    """Answers that are not as before: other bytes with status 200, or another status."""
 
     def learn(self) -> None:
         """Ask for each once, before anything fails; raises SystemExit for one with no answer."""
@@ -69,13 +69,13 @@ class Others:
         for thread in threads:
             thread.join()
 
-    def _ask(self, targets: Sequence[Target], count: int, what: str) -> None:
+    def _ask(self, targets: Sequence[Target], count: int, kind: str) -> None:
         for number in range(count):
             target = targets[number % len(targets)]
             started = time.perf_counter()
-            reply = self.fetch(target, f"{what}={number}")
-            if what == "page":
+            reply = self.fetch(target, f"{kind}={number}")
+            if kind == "page":
                 self.seconds.append(time.perf_counter() - started)
             if reply != self.right[target]:
                 how = "other bytes" if reply.status == 200 else f"status {reply.status}"
-                self.wrong.append(f"{what} {number} {target.path}: {how}")
+                self.wrong.append(f"{kind} {number} {target.path}: {how}")
