@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import mercurial
-from mercurial import hg, transaction, wireprotov1server
-from mercurial.hgweb import hgweb_mod_inner, webcommands
+from mercurial import archival, hg, transaction, wireprotov1server
+from mercurial.hgweb import hgweb_mod_inner, request, webcommands, webutil
 
 from hgfleet.hg import fingerprint as state
 from hgfleet.hg import wire_commands
@@ -96,3 +96,21 @@ def test_every_page_is_known() -> None:
         "diff", "file", "filediff", "filelog", "graph", "help", "log", "manifest", "rawfile", "rev",
         "shortlog", "static", "summary", "tags",
     }  # fmt: skip
+
+
+def test_an_archive_is_begun_with_its_time_and_its_format_where_we_give_them_ours() -> None:
+    source = Path(archival.__file__).read_text()
+    assert "archiver = archivers[kind](output, mtime or ctx.date()[0])" in source
+    assert "archival.archive(" in inspect.getsource(webcommands)
+    assert (archival.archivers[b"zip"], archival.archivers[b"tgz"]) == (
+        hgweb._zip,
+        hgweb._gzipped_tar,
+    )
+    # Formats that are not offered have no times of ours.
+    assert set(webutil.archivespecs) == {b"zip", b"gz", b"bz2"}
+
+
+def test_hgweb_knows_whether_it_has_begun_an_answer() -> None:
+    source = inspect.getsource(request.wsgiresponse)
+    assert source.count("self._started = True") == 1
+    assert "setbodywillwrite" in inspect.getsource(webcommands)
