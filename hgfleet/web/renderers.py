@@ -58,6 +58,10 @@ class LimitError(Exception):
     """The renderer has ended before its answer was complete, most likely above its budget."""
 
 
+class DisconnectedError(LimitError):
+    """The client disconnected before its answer was complete."""
+
+
 class NoServerError(Exception):
     """The fork server has ended; this worker can start no renderer."""
 
@@ -285,7 +289,7 @@ class Lease:
         if not ready:
             raise LimitError("the renderer said nothing for a minute")
         if channel.fileno() not in [number for number, _ in ready]:
-            raise LimitError("the client disconnected")
+            raise DisconnectedError("the client disconnected")
         try:
             kind, number, payload = frames.receive(channel)
         except frames.ClosedError as problem:

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Final
 from hgfleet.web import headers, hgweb, pages, request_counts
 from hgfleet.web.frames import BrokenError
 from hgfleet.web.journal import described, report
-from hgfleet.web.renderers import LimitError, RefusedAnswerError, RenderingError
+from hgfleet.web.renderers import (
+    DisconnectedError,
+    LimitError,
+    RefusedAnswerError,
+    RenderingError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -37,6 +42,9 @@ class BrokenOffError(ConnectionResetError):
 
 
 def _reason(problem: Exception) -> str:
+    if isinstance(problem, OSError | DisconnectedError):
+        # A renderer's files are none of this process: an OSError here is the client's socket.
+        return "client disconnected"
     if isinstance(problem, LimitError):
         return f"the request passed its budget ({problem})"
     return str(problem) if isinstance(problem, EXPECTED) else described(problem)

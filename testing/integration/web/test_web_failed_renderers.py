@@ -174,7 +174,9 @@ def test_a_changeset_of_any_time_has_archives(site: Site, seconds: int) -> None:
         assert {int(member.mtime) for member in members} == {seconds}
 
 
-def test_a_client_that_leaves_an_archive_ends_its_renderer(hostile: Hostile) -> None:
+def test_a_client_that_leaves_an_archive_ends_its_renderer(
+    hostile: Hostile, capfd: pytest.CaptureFixture[str]
+) -> None:
     site, nodes = hostile
     web = application(site)
     path = f"{hostile_archives.HOSTILE}/archive/{nodes['client gone']}.zip"
@@ -182,6 +184,7 @@ def test_a_client_that_leaves_an_archive_ends_its_renderer(hostile: Hostile) -> 
     (before,) = idle(web)
     hostile_archives.leave(web, path)
     assert idle(web) == []
+    assert json.loads(capfd.readouterr().err)["message"] == "client disconnected"
     assert last(site)["aborted"] is True
     assert ask(web, path).status == 200
     assert before not in idle(web)
