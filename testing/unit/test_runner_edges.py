@@ -25,6 +25,7 @@ LOADED_BY: Final[dict[str, str]] = {
     "access": "test-access-replaced.t test-bundle_trigger.t test-pushcounts.t test-session_limits.t"
     " pushlog/* selfservice/* replication/test_applier.py",
     "admission": "bundles/test_pullbundle_answers.py web/test_web_admission.py",
+    "any_date": "test-policies-metadata.t",
     "bundle_trigger": "",
     "bundle_verify": "bundles/test_publication.py bundles/test_verification.py"
     " bundles/test_interrupted_runs.py bundles/test_withdrawal.py",
@@ -45,6 +46,7 @@ LOADED_BY: Final[dict[str, str]] = {
     "recovery": "pushlog/test_killed.py",
     "replicated": "",
     "session_limits": "test-pushcounts.t pushlog/*",
+    "session_rights": "test_session_rights.py",
     "signedbundles": "steering/test_signedbundles.py",
 }
 EVERY_EXTENSION: Final = {"test_extensions_together.py", "test_senseless_requests.py"}
