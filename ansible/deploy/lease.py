@@ -107,6 +107,16 @@ def _take(site: Site, of: Record, asked: Mapping[str, str]) -> str:
     return host
 
 
+def not_renewed(
+    host: str, answers: Mapping[str, Mapping[str, Any]], problems: Mapping[str, str]
+) -> str:
+    """Return why the host of the lock did not renew the lease, empty if it did."""
+    if host in answers:
+        return str(answers[host].get("refusal") or "")
+    # Ansible's own failure has the name of no host.
+    return problems.get(host) or " ".join(problems.values()) or "no answer"
+
+
 class _Renewals:
     """Renews a lease beside the run, for as long as the run lives."""
 
@@ -127,8 +137,7 @@ class _Renewals:
     def _run(self) -> None:
         while not self.ended.wait(RENEW_SECONDS):
             answers, problems = _ask(self.site, [self.host], {**self.asked, "action": "renew"})
-            reason = problems.get(self.host) or answers.get(self.host, {}).get("refusal")
-            if reason:
+            if reason := not_renewed(self.host, answers, problems):
                 Step.say("lock", f"NOT RENEWED on {self.host}: {reason}")
 
 
