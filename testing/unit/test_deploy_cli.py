@@ -552,6 +552,21 @@ def test_a_rollback_to_a_pruned_release_touches_nothing(
     assert f"hg1 has {OLD}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("version", ["../0.1.0", "0.1.0 -x", "--yes"])
+def test_a_rollback_to_what_is_no_version_looks_at_no_host(
+    stage: Stage,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    version: str,
+) -> None:
+    """The version becomes the path of an archive and a name in commands of hosts."""
+    monkeypatch.setattr(run, "known_release", pytest.fail)
+    monkeypatch.setattr(run, "read_states", pytest.fail)
+    assert cli.main(["production", "--yes", f"--rollback={version}"]) == 1
+    assert stage.done == []
+    assert f"'{version}' is not the version of a release" in capsys.readouterr().err
+
+
 def test_a_rollback_to_a_release_without_an_extension_of_the_hgrc_touches_nothing(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:

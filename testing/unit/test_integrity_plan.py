@@ -4,7 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from hgfleet.integrity.plan import DAY_SECONDS, Checked, corrupt, overdue, sentences, tonight
+from hgfleet.integrity.plan import (
+    DAY_SECONDS,
+    Checked,
+    corrupt,
+    is_due,
+    overdue,
+    sentences,
+    tonight,
+)
 
 BEGIN = 1_795_000_000.0
 
@@ -26,6 +34,21 @@ def test_each_repository_has_its_turn_within_the_days(days: int) -> None:
         assert not overdue(known, days=days, now=now)
     assert min(one.time for one in known.values()) >= BEGIN + (days - 1) * DAY_SECONDS
     assert all(nights)
+
+
+def test_a_repository_is_overdue_a_day_after_its_days() -> None:
+    """A night begins at a random time, so one day more is allowed; not two."""
+    known = {"r": of(1)}
+    end = BEGIN + 7 * DAY_SECONDS
+    assert overdue(known, days=6, now=end) == []
+    assert overdue(known, days=6, now=end + 1) == ["r"]
+
+
+def test_a_repository_is_due_in_the_last_night_of_its_days() -> None:
+    found = of(1)
+    last = BEGIN + 6 * DAY_SECONDS
+    assert not is_due(found, 7, last)
+    assert is_due(found, 7, last + 1)
 
 
 def test_a_night_takes_a_share_of_the_bytes() -> None:

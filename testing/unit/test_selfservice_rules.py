@@ -101,6 +101,16 @@ def test_a_taken_name_is_not_available(path: str, principal: Principal, found: D
     assert str(refused.value) == f"The name {path} is not available: choose another one."
 
 
+def test_the_former_path_of_a_repository_is_for_its_former_owner() -> None:
+    """Clones of others still have the address."""
+    note = {"to": "open/y", "owner": "alice", "since": MADE}
+    renamed = user_repositories.dynamic_of({}, {"open/x": note})
+    assert rules.check_creation("open/x", ALICE, STATIC, renamed).path == "open"
+    with pytest.raises(AccessDeniedError) as refused:
+        rules.check_creation("open/x", BOB, STATIC, renamed)
+    assert str(refused.value) == "The name open/x is not available: choose another one."
+
+
 def test_an_entry_that_makes_no_sense_still_has_its_name() -> None:
     broken = user_repositories.parse(b'{"format": 1, "repositories": {"open/x": 7}}', "test")
     with pytest.raises(AccessDeniedError, match="not available"):

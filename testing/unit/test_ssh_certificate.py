@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hgfleet.directory import publickey
-from hgfleet.ssh import authorized_keys, certificate, lookup
+from hgfleet.directory.entries import DeniedError
+from hgfleet.ssh import authorized_keys, certificate, keys_config, lookup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,8 +87,7 @@ class Directory:
 
 
 @pytest.fixture
-def ask(tmp_path: Path) -> Callable[..., tuple[str | None, str]]:
-    """Ask as sshd does; returns the line for sshd and the line of the log."""
+def config(tmp_path: Path) -> Path:
     path = tmp_path / "keys.toml"
     types = ", ".join(f'"{name}"' for name in publickey.KEY_TYPES)
     path.write_text(
@@ -95,6 +95,12 @@ def ask(tmp_path: Path) -> Callable[..., tuple[str | None, str]]:
         'bind_dn = "cn=keys"\nbind_password_file = "/x"\nca_file = "/x"\ntimeout = 2\n'
         f'shell = "{SHELL}"\nkey_types = [{types}]\n'
     )
+    return path
+
+
+@pytest.fixture
+def ask(config: Path) -> Callable[..., tuple[str | None, str]]:
+    """Ask as sshd does; returns the line for sshd and the line of the log."""
 
     def run(
         question: list[str], directory: lookup.Directory | None = None
@@ -102,7 +108,7 @@ def ask(tmp_path: Path) -> Callable[..., tuple[str | None, str]]:
         logged: list[str] = []
         line = authorized_keys.answer(
             ["--principals", *question],
-            str(path),
+            str(config),
             logged.append,
             lambda _config, _uri: directory or Directory(),
         )
@@ -247,6 +253,7 @@ ANSWERS: dict[str, tuple[list[Entry], str]] = {
         [(ALICE, {"uid": [b"alice"], "pwdAccountLockedTime": [b"000001010000Z"]})],
         "disabled",
     ),
+    "the name in another case": ([(ALICE, {"uid": [b"Alice"]})], "name"),
     "another name": ([(ALICE, {"uid": [b"bob"]})], "name"),
     "two names": ([(ALICE, {"uid": [b"alice", b"bob"]})], "name"),
 }
@@ -259,6 +266,14 @@ def test_a_certificate_without_a_person_is_refused(
     line, log = ask(made(), Directory(people))
     assert line is None
     assert f"decision=deny reason={reason} " in log
+
+
+@pytest.mark.parametrize("asked", ["Alice", "ALICE", "alice ", "alic"])
+def test_a_directory_that_compares_names_loosely_does_not_decide(config: Path, asked: str) -> None:
+    """It may ignore case and blanks; sshd demands the name that the certificate has."""
+    with pytest.raises(DeniedError) as denied:
+        lookup.find_person(keys_config.load(str(config)), asked, lambda _config, _uri: Directory())
+    assert denied.value.reason == "name"
 
 
 @pytest.mark.parametrize(
