@@ -154,7 +154,11 @@ def try_all(
         files = choosing.tests_of(mutant.file, graph, options.most_tests)
         key = choosing.key(mutant, sources, files)
         began = time.monotonic()
-        outcomes[mutant] = known.get(key) or tests.outcome(mutant, files)
+        try:
+            outcomes[mutant] = known.get(key) or tests.outcome(mutant, files)
+        except trying.ControlError as error:
+            print(f"The unit tests came to no result on an unchanged copy:\n{error}")
+            return 2
         seconds = time.monotonic() - began
         if key not in known:
             note(key, mutant, outcomes[mutant])

@@ -2,7 +2,7 @@
 
 | kind | before | after |
 | --- | --- | --- |
-| comparison | `a < b`, `a == b`, `a in b`, `a is b` | `a <= b`, `a != b`, and the like |
+| comparison | `a < b`, `a == b`, `a in b` | `a <= b` (times: `a >= b`), `a != b`, `a not in b` |
 | boolean operator | `a and b` | `a or b`, `a`, `b` |
 | negation | `not a` | `a` |
 | condition | `if a`, `x if a else y`, `for x in y if a` | `True` or `False` for `a` |
@@ -19,6 +19,7 @@ Assertions, annotations, `if TYPE_CHECKING` and f-strings are left alone.
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -37,6 +38,19 @@ OPPOSITE: Final[Mapping[type[ast.cmpop], type[ast.cmpop]]] = {
     ast.Is: ast.IsNot,
     ast.IsNot: ast.Is,
 }
+CONTRARY: Final[Mapping[type[ast.cmpop], type[ast.cmpop]]] = {
+    **OPPOSITE,
+    ast.Lt: ast.GtE,
+    ast.LtE: ast.Gt,
+    ast.Gt: ast.LtE,
+    ast.GtE: ast.Lt,
+}
+CLOCK: Final = re.compile(r"\btime\.|monotonic|deadline|\bnow\b")
+"""Comparisons of times, which are never equal: the other order is taken for them."""
+
+TUNED: Final = re.compile(r"_(?:SECONDS|S|BYTES)$")
+"""Names of constants that somebody chose; a value close by is as right."""
+
 NORMAL_FORMS: Final = frozenset({"lower", "upper", "casefold", "strip", "lstrip", "rstrip"})
 CHOICES: Final = {"min": "max", "max": "min"}
 MODULE: Final = "module"
@@ -74,9 +88,9 @@ def mutations(source: str) -> list[Mutation]:
             after=after,
             start=places.start(node),
             end=places.end(node),
-            text=after if isinstance(node, ast.stmt) else f"({after})",
+            text=text if isinstance(node, ast.stmt) else f"({text})",
         )
-        for scope, node, before, after in _all(ast.parse(source))
+        for scope, node, before, after, text in _all(ast.parse(source))
     ]
     return sorted(set(found), key=lambda one: (one.start, one.end, one.after))
 
@@ -120,13 +134,16 @@ class _Places:
 _Change = tuple["ast.stmt | ast.expr", str, str]
 
 
-def _all(tree: ast.Module) -> Iterator[tuple[str, ast.stmt | ast.expr, str, str]]:
+def _all(tree: ast.Module) -> Iterator[tuple[str, ast.stmt | ast.expr, str, str, str]]:
     waiting: list[tuple[str, ast.AST]] = [(MODULE, tree)]
     while waiting:
         scope, node = waiting.pop()
-        for changed, before, after in _of(node, scope):
+        for changed, before, after in _of(node):
             if before != after:
-                yield scope, changed, before, after
+                yield scope, changed, before, after, after
+        if isinstance(node, ast.List):
+            for item, rest in _options(node):
+                yield scope, node, item, "(left out)", rest
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             scope = node.name if scope == MODULE else f"{scope}.{node.name}"
         waiting += [(scope, child) for child in _children(node)]
@@ -149,7 +166,7 @@ def _is_no_decision(test: ast.expr) -> bool:
     return ast.unparse(test) in ("TYPE_CHECKING", "__name__ == '__main__'")
 
 
-def _of(node: ast.AST, scope: str) -> Iterator[_Change]:
+def _of(node: ast.AST) -> Iterator[_Change]:
     """Return the changes of a node: the node that is replaced, its text before and after."""
     match node:
         case ast.Compare():
@@ -164,18 +181,17 @@ def _of(node: ast.AST, scope: str) -> Iterator[_Change]:
             yield node, f"return {value}", f"return {not value}"
         case ast.Call():
             yield from _call(node)
-        case ast.List(elts=[_, _, *_]):
-            yield from _options(node)
     yield from _conditions(node)
-    for limit in _limits(node, scope):
+    for limit in _limits(node):
         if isinstance(limit, ast.Constant) and type(limit.value) in (int, float):
             yield limit, ast.unparse(limit), repr(limit.value + 1)
 
 
 def _comparison(node: ast.Compare) -> Iterator[_Change]:
+    is_time = CLOCK.search(ast.unparse(node)) is not None
     for index, operator in enumerate(node.ops):
         ops = list(node.ops)
-        ops[index] = OPPOSITE[type(operator)]()
+        ops[index] = (CONTRARY if is_time else OPPOSITE)[type(operator)]()
         changed = ast.Compare(node.left, ops, node.comparators)
         yield node, ast.unparse(node), ast.unparse(changed)
 
@@ -197,11 +213,13 @@ def _call(node: ast.Call) -> Iterator[_Change]:
         yield function, function.id, CHOICES[function.id]
 
 
-def _options(node: ast.List) -> Iterator[_Change]:
+def _options(node: ast.List) -> Iterator[tuple[str, str]]:
+    """Return each option of a list, and the list without it."""
     for index, item in enumerate(node.elts):
-        if ast.unparse(item).lstrip("f")[1:3] == "--":
+        text = ast.unparse(item)
+        if text.lstrip("f")[1:3] == "--":
             rest = ast.List(node.elts[:index] + node.elts[index + 1 :], ast.Load())
-            yield node, ast.unparse(node), ast.unparse(rest)
+            yield text, ast.unparse(rest)
 
 
 def _conditions(node: ast.AST) -> Iterator[_Change]:
@@ -221,7 +239,7 @@ def _conditions(node: ast.AST) -> Iterator[_Change]:
             yield from ((test, f"if {ast.unparse(test)}", str(value)) for value in values)
 
 
-def _limits(node: ast.AST, scope: str) -> list[ast.expr | None]:
+def _limits(node: ast.AST) -> list[ast.expr | None]:
     match node:
         case ast.Compare():
             return [node.left, *node.comparators]
@@ -231,10 +249,9 @@ def _limits(node: ast.AST, scope: str) -> list[ast.expr | None]:
             return [value]
         case ast.arguments():
             return [*node.defaults, *node.kw_defaults]
-        case ast.Assign(targets=[ast.Name(id=name)], value=value) if name.isupper():
-            return [value]
-        case ast.AnnAssign(target=ast.Name(id=name), value=value) if (
-            name.isupper() or scope != MODULE
-        ):
+        case (
+            ast.Assign(targets=[ast.Name(id=name)], value=value)
+            | ast.AnnAssign(target=ast.Name(id=name), value=value)
+        ) if name.isupper() and not TUNED.search(name):
             return [value]
     return []

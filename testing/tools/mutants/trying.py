@@ -46,7 +46,11 @@ PASSED: Final = (0, 5)
 """Exit codes of pytest: all passed, no test was collected."""
 
 
-@dataclass
+class ControlError(Exception):
+    """The tests of an unchanged copy came to no result; the log of pytest is the message."""
+
+
+@dataclass(eq=False)
 class Seen:
     """What pytest reported: the seconds of each file of tests, and the files that failed."""
 
@@ -78,14 +82,20 @@ class Tests:
         """Files of tests that fail without one."""
 
     def learn(self, files: Sequence[str]) -> None:
-        """Run files of tests without a mutation, those that were not run yet."""
+        """Run files of tests without a mutation, those that were not run yet.
+
+        Raises ControlError if pytest itself fails.
+        """
         new = [file for file in files if file not in self.seconds and file not in self.left_out]
         if not new:
             return
         report = self.folder / "report.json"
         report.unlink(missing_ok=True)
-        self._run(new, 60.0 * len(new), report=report)
-        seen = json.loads(report.read_text()) if report.exists() else {"seconds": {}, "failed": new}
+        code = self._run(new, 60.0 * len(new), report=report)
+        seen = json.loads(report.read_text()) if report.exists() else {"failed": []}
+        if code not in PASSED and not seen["failed"]:
+            # Every mutant would be taken for killed.
+            raise ControlError((self.folder / "log").read_text("utf-8", "replace")[-4000:])
         self.left_out |= set(seen["failed"]) & set(new)
         for file in set(new) - self.left_out:
             self.seconds[file] = seen["seconds"].get(file, 0.0)
@@ -99,7 +109,7 @@ class Tests:
         limit = LEAST_SECONDS + TIMES * sum(self.seconds[file] for file in able)
         source = (self.copy / mutant.file).read_text("utf-8")
         with self._changed(mutant.file, apply(source, mutant.mutation)):
-            if not self._run(["-x", *able], limit):
+            if self._run(["-x", *able], limit) not in PASSED:
                 return KILLED
         mark = self.folder / "tmp/reached"
         mark.unlink(missing_ok=True)
@@ -119,8 +129,8 @@ class Tests:
             place.write_bytes(before)
             os.utime(place, ns=(times.st_atime_ns, times.st_mtime_ns))
 
-    def _run(self, words: Sequence[str], seconds: float, report: Path | None = None) -> bool:
-        """Run pytest in a fork; return whether all tests passed within the time."""
+    def _run(self, words: Sequence[str], seconds: float, report: Path | None = None) -> int:
+        """Run pytest in a fork; return its exit code, that of a signal after the time limit."""
         child = os.fork()
         if child == 0:
             try:
@@ -138,7 +148,7 @@ class Tests:
                 break
             time.sleep(0.02)
         _kill(child)  # processes that tests left behind
-        return os.waitstatus_to_exitcode(status) in PASSED
+        return os.waitstatus_to_exitcode(status)
 
     def _be_pytest(self, words: Sequence[str], report: Path | None) -> NoReturn:
         os.setsid()
