@@ -33,6 +33,7 @@ EXAMPLES: Final = ROOT / "ansible/inventories"
 EXAMPLE_NETWORK: Final = "192.0.2"
 SECONDS_FOR_A_DEPLOY: Final = 1800
 SECONDS_FOR_A_PLAYBOOK: Final = 300
+SECONDS_FOR_TESTS: Final = 1200
 PEOPLE: Final = ("alice", "bob")
 
 
@@ -190,6 +191,11 @@ class Site:
         env = {**self.environment(), "PATH": f"{VENV}/bin:{os.environ['PATH']}"}
         command = ["ansible-playbook", "-i", str(self.machines.inventory), playbook, *options]
         return run_command(command, env=env, cwd=ROOT, seconds=SECONDS_FOR_A_PLAYBOOK)
+
+    def verify(self) -> Result:
+        """Run the tests that an operator runs on a deployed site; no host is changed."""
+        words = [sys.executable, str(ROOT / "run-tests"), f"site:{self.inventory}"]
+        return run_command(words, env=self.environment(), cwd=ROOT, seconds=SECONDS_FOR_TESTS)
 
     def deploying(self, *options: str) -> subprocess.Popen[str]:
         """Start ./deploy in a process group of its own; output and errors come through a pipe."""

@@ -73,6 +73,10 @@ def test_blank_machines_become_a_site_with_mirrors(
     require_whole(site, service, built.version)
 
 
+def test_the_deployed_site_is_what_its_inventory_says(site: Site) -> None:
+    site.verify().ok()
+
+
 def test_clients_do_not_notice_a_release_on_all_hosts(
     site: Site, service: Cluster, upgrade: Path, tmp_path: Path
 ) -> None:

@@ -74,6 +74,11 @@ def test_blank_machines_become_a_working_site(
     assert clone.heads() == {pushed[-1]}
 
 
+def test_the_deployed_site_is_what_its_inventory_says(site: Site) -> None:
+    """After the push and the bundle of the test before: clients have something to clone."""
+    site.verify().ok()
+
+
 def test_a_run_by_hand_with_nothing_exported_agrees(site: Site, built: Release) -> None:
     # Ansible without the accelerator takes its time, so this is the host with the fewest tasks.
     host = site.first("proxy")
