@@ -35,6 +35,9 @@ CLIENTS: Final = ("testing/site/test_https.py", "testing/site/test_repositories.
 OF_HOST: Final = {"": "testing/site/test_ports.py", "ssh": "testing/site/test_host_keys.py"}
 """Tests of a host from the outside, by the group that has them; "" for every host."""
 
+WITHOUT_BROKER: Final = {"testing/roles/test_replication.py": "testing/site/test_no_broker.py"}
+"""Tests of a role that does nothing on a site without a broker, and those that say so."""
+
 LEFT_OUT: Final = {
     "e2e": "they push, or sign in: ./run-tests e2e, on a cluster",
     "faults": "they break hosts: ./run-tests faults, on a cluster",
@@ -115,10 +118,17 @@ def of_host(one: Machine, record: Path) -> Step:
     if not options:
         why = f"the tests connect by SSH or in a container, not by {one.connection}"
         return Step("site", f"host-{one.name}", (), skip=why)
-    tests = hosts.role_tests(one.groups, lambda name: (ROOT / name).exists())
-    tests += [name for group, name in OF_HOST.items() if not group or group in one.groups]
+    tests = tests_of(one)
     env = {"HGFLEET_SITE": str(record), "HGFLEET_SITE_HOST": one.name}
     return pytest("site", f"host-{one.name}", *PLUGIN, *options, *tests, words="", env=env)
+
+
+def tests_of(one: Machine) -> list[str]:
+    """Return the files of tests for a host: those of its roles, and those from the outside."""
+    tests = hosts.role_tests(one.groups, lambda name: (ROOT / name).exists())
+    if not one.brokers:
+        tests = [WITHOUT_BROKER.get(name, name) for name in tests]
+    return tests + [name for group, name in OF_HOST.items() if not group or group in one.groups]
 
 
 def clients(tier: str, record: Path, words: str = "") -> Step:

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import os
 import re
 import shlex
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 FACTS: Final = "Host as the inventory describes it"
 PORT: Final = "Port of the administrators that answers"
@@ -32,6 +33,8 @@ class Machine:
     """A host; `host`, `user`, `port` and `key` are those of Ansible, empty for the defaults.
 
     `address` is its address for other hosts and clients, `rules` are those of its firewall.
+    `redirect_host` is the host in the redirect to HTTPS, None where the inventory does not set it.
+    `brokers` are those of the site, `admin_accounts` the break-glass accounts.
     """
 
     name: str
@@ -51,6 +54,10 @@ class Machine:
     registry: str
     firewall: bool
     rules: Sequence[str]
+    redirect_host: str | None
+    redirect_port: int
+    brokers: Sequence[str]
+    admin_accounts: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -95,6 +102,36 @@ def save(machines: Sequence[Machine], path: Path) -> None:
 def load(path: Path) -> list[Machine]:
     """Read what `save` wrote."""
     return [Machine(**facts) for facts in json.loads(path.read_text())]
+
+
+def this() -> Machine | None:
+    """Return the host that the tests of this process are about; None if it is of no site."""
+    record, name = os.environ.get("HGFLEET_SITE"), os.environ.get("HGFLEET_SITE_HOST")
+    if not record or not name:
+        return None
+    return next(one for one in load(Path(record)) if one.name == name)
+
+
+def redirect(machine: Machine, asked: str) -> str:
+    """Return the beginning of the URL that plain HTTP leads to, for a request to a host."""
+    host = machine.redirect_host
+    if host is None:
+        public = urlsplit(machine.public_url).hostname or ""
+        host = f"[{public}]" if ":" in public else public
+    port = "" if machine.redirect_port == 443 else f":{machine.redirect_port}"
+    return f"https://{host or asked}{port}"
+
+
+def accounts_problem(found: Sequence[str], machine: Machine | None) -> str:
+    """Return what is wrong with the break-glass accounts of a host, empty if nothing is.
+
+    A host of no site has one at least, for the tests of such accounts.
+    """
+    if machine is None:
+        return "" if found else "no break-glass account: nobody enters when the service is down"
+    if set(found) == set(machine.admin_accounts):
+        return ""
+    return f"got the accounts {sorted(found)}, expected {sorted(machine.admin_accounts)}"
 
 
 def connection(machine: Machine) -> list[str]:

@@ -8,7 +8,7 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from bootstrap import ROOT, SetupError
@@ -39,6 +39,10 @@ HG1 = Machine(
     registry="/registry.yml",
     firewall=True,
     rules=[],
+    redirect_host=None,
+    redirect_port=443,
+    brokers=["broker1"],
+    admin_accounts=[],
 )
 PROXY = replace(HG1, name="proxy1", groups=["proxy"], host="192.0.2.30", address="192.0.2.30")
 
@@ -55,6 +59,63 @@ def test_a_host_is_checked_for_its_roles_and_from_the_outside() -> None:
         "testing/site/test_host_keys.py",
     ]
     assert "testing/site/test_host_keys.py" not in site.of_host(PROXY, Path("/record")).command
+
+
+def test_a_site_without_a_broker_is_not_asked_for_replication() -> None:
+    mirrored = replace(HG1, groups=["ssh", "web", "replication"])
+    assert "testing/roles/test_replication.py" in site.tests_of(mirrored)
+    assert "testing/site/test_no_broker.py" not in site.tests_of(mirrored)
+
+    alone = site.tests_of(replace(mirrored, brokers=[]))
+    assert "testing/roles/test_replication.py" not in alone
+    assert "testing/site/test_no_broker.py" in alone
+    # Of a host that has no part in replication anyway, nothing is asked.
+    proxy = site.tests_of(replace(PROXY, brokers=[]))
+    assert not {name for name in proxy if "replication" in name or "broker" in name}
+    assert all((ROOT / name).exists() for name in [*alone, *proxy])
+
+
+@pytest.mark.parametrize(
+    ("changes", "to"),
+    [
+        ({}, "https://hg.example.org"),
+        ({"public_url": "https://[2001:db8::1]:8443"}, "https://[2001:db8::1]"),
+        ({"redirect_port": 8443}, "https://hg.example.org:8443"),
+        ({"redirect_host": "other.example.org"}, "https://other.example.org"),
+        # Empty means: the host that the request names.
+        ({"redirect_host": ""}, "https://localhost"),
+        ({"public_url": ""}, "https://localhost"),
+        ({"public_url": "", "redirect_port": 8443}, "https://localhost:8443"),
+    ],
+)
+def test_plain_http_leads_to_the_name_that_the_inventory_gives(
+    changes: dict[str, Any], to: str
+) -> None:
+    assert machine.redirect(replace(PROXY, **changes), "localhost") == to
+
+
+def test_break_glass_accounts_are_those_of_the_inventory() -> None:
+    assert machine.accounts_problem([], HG1) == ""
+    safe = replace(HG1, admin_accounts=["safe", "office"])
+    assert machine.accounts_problem(["office", "safe"], safe) == ""
+    # One that should be there, and one that should have gone.
+    assert "expected ['office', 'safe']" in machine.accounts_problem(["safe"], safe)
+    assert "got the accounts ['safe'], expected []" in machine.accounts_problem(["safe"], HG1)
+    # A host of a scenario or of the cluster has an account to be tested.
+    assert machine.accounts_problem(["breakglass"], None) == ""
+    assert machine.accounts_problem([], None)
+
+
+def test_tests_know_the_host_of_their_site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("HGFLEET_SITE", "HGFLEET_SITE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    assert machine.this() is None
+    machine.save([HG1, PROXY], tmp_path / "site.json")
+    monkeypatch.setenv("HGFLEET_SITE", str(tmp_path / "site.json"))
+    # Tests of clients are of all hosts.
+    assert machine.this() is None
+    monkeypatch.setenv("HGFLEET_SITE_HOST", "proxy1")
+    assert machine.this() == PROXY
 
 
 def test_variables_of_the_cluster_do_not_reach_the_steps_of_other_tiers(
