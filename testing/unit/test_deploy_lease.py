@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "ansible"))
 
+from bootstrap import Step  # noqa: E402
 from deploy import lease, run  # noqa: E402
 
 SITE = run.Site("production", Path("production/hosts.yml"))
@@ -66,7 +67,7 @@ def test_a_renewal_that_fails_is_told_while_the_run_goes_on(
 
     monkeypatch.setattr(lease, "RENEW_SECONDS", 0.01)
     monkeypatch.setattr(lease, "_ask", ask)
-    monkeypatch.setattr(lease.Step, "say", lambda _step, text: said.append(text))
+    monkeypatch.setattr(Step, "say", lambda _step, text: said.append(text))
     renewals = lease._Renewals(SITE, "hg1", {"id": "a"})
     renewals.start()
     assert second.wait(30), "the lease is renewed again and again"

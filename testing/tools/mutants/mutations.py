@@ -183,8 +183,11 @@ def _of(node: ast.AST) -> Iterator[_Change]:
             yield from _call(node)
     yield from _conditions(node)
     for limit in _limits(node):
-        if isinstance(limit, ast.Constant) and type(limit.value) in (int, float):
-            yield limit, ast.unparse(limit), repr(limit.value + 1)
+        match limit:
+            case ast.Constant(value=bool()):
+                pass
+            case ast.Constant(value=int() | float() as number):
+                yield limit, ast.unparse(limit), repr(number + 1)
 
 
 def _comparison(node: ast.Compare) -> Iterator[_Change]:
