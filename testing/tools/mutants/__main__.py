@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from testing.tools.mutants.choosing import Mutant
+    from testing.tools.mutants.explained import Entry
 
-RESULTS: Final = CACHE / "mutants"
+RESULTS: Final = CACHE / "mutants/results.jsonl"
 MOST_TESTS: Final = 20
 EXAMPLES: Final = """\
 examples:
@@ -115,12 +116,12 @@ def is_wanted(mutant: Mutant, only: Sequence[str] | None) -> bool:
 
 def outside(names: Iterable[str], words: Sequence[str]) -> int:
     """Copy the checkout, and run this command in the sandbox."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="mut") as made:
         folder = Path(made)
         sandbox.make_copy(ROOT, names, folder)
         own = [sys.executable, "-m", "testing.tools.mutants", *words]
-        command = sandbox.command(folder, RESULTS, own, root=os.geteuid() == 0)
+        command = sandbox.command(folder, RESULTS.parent, own, root=os.geteuid() == 0)
         path = os.pathsep.join(str(ROOT / name) for name in ("", "docker", "ansible"))
         env = {**os.environ, sandbox.INSIDE: made, "PYTHONPATH": path}
         try:
@@ -148,7 +149,7 @@ def try_all(
         )
         return 2
     tests = trying.Tests(folder, ROOT)
-    known = results() if options.resume else {}
+    known = results(RESULTS) if options.resume else {}
     outcomes: dict[Mutant, str] = {}
     for number, mutant in enumerate(mutants, start=1):
         files = choosing.tests_of(mutant.file, graph, options.most_tests)
@@ -161,33 +162,32 @@ def try_all(
             return 2
         seconds = time.monotonic() - began
         if key not in known:
-            note(key, mutant, outcomes[mutant])
+            note(RESULTS, key, mutant, outcomes[mutant])
         print(
             f"{number}/{len(mutants)} {outcomes[mutant]:<8} {mutant}  {seconds:.1f} s", flush=True
         )
     if tests.left_out:
         print("Left out, for they fail without a mutation:", *sorted(tests.left_out), sep="\n  ")
-    return summary(outcomes)
+    return summary(outcomes, explained.read(explained.FILE.read_text("utf-8")))
 
 
-def results() -> dict[str, str]:
+def results(file: Path) -> dict[str, str]:
     """Return the outcomes of earlier runs, by key."""
-    file = RESULTS / "results.jsonl"
     lines = file.read_text("utf-8").splitlines() if file.exists() else []
     # A killed run may leave a line that is not whole.
     found = [json.loads(line) for line in lines if line.endswith("}")]
     return {one["key"]: one["outcome"] for one in found}
 
 
-def note(key: str, mutant: Mutant, outcome: str) -> None:
+def note(file: Path, key: str, mutant: Mutant, outcome: str) -> None:
     """Write down an outcome."""
-    with (RESULTS / "results.jsonl").open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"key": key, "mutant": str(mutant), "outcome": outcome}) + "\n")
+    line = json.dumps({"key": key, "mutant": str(mutant), "outcome": outcome})
+    with file.open("a", encoding="utf-8") as appended:
+        appended.write(f"{line}\n")
 
 
-def summary(outcomes: Mapping[Mutant, str]) -> int:
+def summary(outcomes: Mapping[Mutant, str], entries: Sequence[Entry]) -> int:
     """Print the survivors and the figures; return the exit code."""
-    entries = explained.read(explained.FILE.read_text("utf-8"))
     alive = {one: outcome for one, outcome in outcomes.items() if outcome != "killed"}
     reasons = {one: explained.reason(entries, one) for one in alive}
     for one, reason in reasons.items():

@@ -14,6 +14,7 @@ import resource
 import signal
 import sys
 import time
+import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -135,6 +136,8 @@ class Tests:
         if child == 0:
             try:
                 self._be_pytest(words, report)
+            except BaseException:
+                traceback.print_exc(file=sys.__stderr__)
             finally:
                 os._exit(3)
         deadline = time.monotonic() + seconds
