@@ -172,10 +172,12 @@ def test_tests_of_a_file_are_the_unit_tests_that_depend_on_it_nearest_first() ->
         "testing/unit/test_other.py": frozenset({"hgfleet/y.py"}),
         "testing/integration/test_x.py": frozenset({"hgfleet/x/a.py"}),
     }
-    found = choosing.tests_of("hgfleet/x/a.py", graph, 9)
+    found = choosing.tests_of("hgfleet/x/a.py", graph, 9, ["unit"])
     assert found == ["testing/unit/test_near.py", "testing/unit/test_far.py"]
-    assert choosing.tests_of("hgfleet/x/a.py", graph, 1) == found[:1]
-    assert choosing.tests_of("hgfleet/z.py", graph, 9) == []
+    assert choosing.tests_of("hgfleet/x/a.py", graph, 1, ["unit"]) == found[:1]
+    assert choosing.tests_of("hgfleet/z.py", graph, 9, ["unit"]) == []
+    both = choosing.tests_of("hgfleet/x/a.py", graph, 9, ("unit", "integration"))
+    assert both == ["testing/integration/test_x.py", *found]
 
 
 def test_a_result_counts_until_the_code_or_a_test_changes() -> None:
@@ -194,9 +196,11 @@ def test_a_result_counts_until_the_code_or_a_test_changes() -> None:
 
 def test_mutants_are_of_a_package_and_of_a_place() -> None:
     options = command.parser().parse_args(["--package", "backup"])
-    assert {one.file for one in command.chosen(options, SOURCES)} == {"hgfleet/backup/prune.py"}
+    assert {one.file for one in command.chosen(options, SOURCES, set())} == {
+        "hgfleet/backup/prune.py"
+    }
     options = command.parser().parse_args(["--only", "hgfleet/backup/prune.py:2"])
-    assert [str(one) for one in command.chosen(options, SOURCES)] == [
+    assert [str(one) for one in command.chosen(options, SOURCES, set())] == [
         "hgfleet/backup/prune.py:2 4 -> 5  (in module)"
     ]
 
@@ -270,6 +274,21 @@ def test_results_of_a_killed_run_are_read_without_its_last_line(tmp_path: Path) 
     with file.open("a") as broken:
         broken.write('{"key": "b", "outc')
     assert command.results(file) == {"a": "killed"}
+
+
+def test_mutants_that_were_not_killed_are_tried_again(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    for key, mutant, outcome in (
+        ("a", PRUNE, "survived"),
+        ("b", OTHER, "not run"),
+        ("c", PRUNE, "killed"),
+    ):
+        command.note(file, key, mutant, outcome)
+    assert command.alive(file) == {OTHER.place}
+    (shell,) = choosing.all_of(SOURCES, "hgfleet/ssh/")
+    options = command.parser().parse_args(["--again"])
+    assert shell in command.chosen(options, SOURCES, {shell.place})
+    assert command.chosen(options, SOURCES, {OTHER.place}) == [OTHER]
 
 
 # --- the sandbox ------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from testing.runner import references, worktree
 from testing.tools.mutants import choosing, explained, sandbox
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from testing.tools.mutants.choosing import Mutant
     from testing.tools.mutants.explained import Entry
@@ -37,6 +37,7 @@ examples:
   python -m testing.tools.mutants --sample 40 --seed 7        others
   python -m testing.tools.mutants --package backup --resume   all of a package, in several sittings
   python -m testing.tools.mutants --only hgfleet/backup/prune.py:45    after a new test
+  python -m testing.tools.mutants --again --integration       survivors of earlier runs
   python -m testing.tools.mutants --package ssh --list        names mutants, runs nothing
 
 exit code: 0 if each mutant was killed or is explained, 1 if not, 2 if nothing could be run
@@ -63,11 +64,19 @@ def parser() -> argparse.ArgumentParser:
         "--only", action="append", metavar="FILE[:LINE]", help="mutants of a file or line"
     )
     result.add_argument(
+        "--again", action="store_true", help="mutants that were tried before and not killed"
+    )
+    result.add_argument(
         "--most-tests",
         type=int,
         default=MOST_TESTS,
         metavar="N",
         help=f"files of tests per mutant, the nearest by imports (default: {MOST_TESTS})",
+    )
+    result.add_argument(
+        "--integration",
+        action="store_true",
+        help="tests of the tier integration too, but for stories: for code that is not run by unit",
     )
     result.add_argument(
         "--resume", action="store_true", help="keep results whose code and tests did not change"
@@ -86,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if found := explained.problems(entries, sources):
         print(*found, sep="\n", file=sys.stderr)
         return 2
-    mutants = chosen(options, sources)
+    mutants = chosen(options, sources, alive(RESULTS) if options.again else set())
     if not mutants:
         print("No mutant is of that package and place: see --list.", file=sys.stderr)
         return 2
@@ -98,10 +107,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return try_all(mutants, options, sources, references.graph(sources, names), Path(inside))
 
 
-def chosen(options: argparse.Namespace, sources: Mapping[str, str]) -> list[Mutant]:
-    """Return the mutants of a command line."""
+def chosen(
+    options: argparse.Namespace, sources: Mapping[str, str], again: Container[str]
+) -> list[Mutant]:
+    """Return the mutants of a command line; `again` are the places for --again."""
     packages = [
-        [one for one in choosing.all_of(sources, folder) if is_wanted(one, options.only)]
+        [
+            one
+            for one in choosing.all_of(sources, folder)
+            if is_wanted(one, options.only) and (not options.again or one.place in again)
+        ]
         for name, folder in choosing.FOLDERS.items()
         if name in (options.package or choosing.FOLDERS)
     ]
@@ -149,10 +164,11 @@ def try_all(
         )
         return 2
     tests = trying.Tests(folder, ROOT)
+    tiers = ("unit", "integration") if options.integration else ("unit",)
     known = results(RESULTS) if options.resume else {}
     outcomes: dict[Mutant, str] = {}
     for number, mutant in enumerate(mutants, start=1):
-        files = choosing.tests_of(mutant.file, graph, options.most_tests)
+        files = choosing.tests_of(mutant.file, graph, options.most_tests, tiers)
         key = choosing.key(mutant, sources, files)
         began = time.monotonic()
         try:
@@ -173,15 +189,24 @@ def try_all(
 
 def results(file: Path) -> dict[str, str]:
     """Return the outcomes of earlier runs, by key."""
+    return {one["key"]: one["outcome"] for one in _noted(file)}
+
+
+def _noted(file: Path) -> list[dict[str, str]]:
     lines = file.read_text("utf-8").splitlines() if file.exists() else []
     # A killed run may leave a line that is not whole.
-    found = [json.loads(line) for line in lines if line.endswith("}")]
-    return {one["key"]: one["outcome"] for one in found}
+    return [json.loads(line) for line in lines if line.endswith("}")]
+
+
+def alive(file: Path) -> set[str]:
+    """Return the places of the mutants that were not killed when they were tried last."""
+    last = {one["place"]: one["outcome"] for one in _noted(file)}
+    return {place for place, outcome in last.items() if outcome != "killed"}
 
 
 def note(file: Path, key: str, mutant: Mutant, outcome: str) -> None:
     """Write down an outcome."""
-    line = json.dumps({"key": key, "mutant": str(mutant), "outcome": outcome})
+    line = json.dumps({"key": key, "place": mutant.place, "outcome": outcome})
     with file.open("a", encoding="utf-8") as appended:
         appended.write(f"{line}\n")
 

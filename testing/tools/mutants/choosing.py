@@ -33,6 +33,11 @@ class Mutant:
     file: str
     mutation: Mutation
 
+    @property
+    def place(self) -> str:
+        """Name the mutant whatever is its line."""
+        return f"{self.file} {self.mutation.scope} {self.mutation.change}"
+
     def __str__(self) -> str:
         one = self.mutation
         return f"{self.file}:{one.line} {one.change}  (in {one.scope})"
@@ -62,10 +67,23 @@ def sample(packages: Iterable[Sequence[Mutant]], number: int, seed: int) -> list
     return turns[:number] if number else turns
 
 
-def tests_of(file: str, graph: Mapping[str, frozenset[str]], most: int) -> list[str]:
-    """Return the files of unit tests that depend on a file, at most `most`, nearest first."""
+def tests_of(
+    file: str,
+    graph: Mapping[str, frozenset[str]],
+    most: int,
+    tiers: Iterable[str],
+) -> list[str]:
+    """Return the files of tests that depend on a file, at most `most`, nearest first.
+
+    Stories (.t) are none of them: pytest does not run them.
+    """
     far = distances(file, graph)
-    tests = [name for name in far if TESTS["unit"].fullmatch(name)]
+    patterns = [TESTS[tier] for tier in tiers]
+    tests = [
+        name
+        for name in far
+        if name.endswith(".py") and any(pattern.fullmatch(name) for pattern in patterns)
+    ]
     return sorted(tests, key=lambda name: (far[name], name))[:most]
 
 

@@ -162,7 +162,8 @@ class Tests:
             os.dup2(log, number)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         self._forget_the_checkout()
-        os.environ["TMPDIR"] = str(self.folder / "tmp")
+        # Ansible keeps temporary files at home.
+        os.environ["TMPDIR"] = os.environ["HOME"] = str(self.folder / "tmp")
         if report is None:
             sys.dont_write_bytecode = True
             os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
