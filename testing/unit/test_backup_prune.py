@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hgfleet.backup import prune as module
 from hgfleet.backup.prune import of_host, options, prune
-from hgfleet.backup.settings import Retention, Settings
+from hgfleet.backup.settings import CREDENTIALS, Retention, Settings
 from hgfleet.core.errors import TemporaryError
 from hgfleet.core.report import Report
 
@@ -20,9 +21,10 @@ RUNNING = [{"time": "2099-01-01T00:00:00Z"}]
 class Store:
     """The restic repositories of all hosts; `locks` are those that each look finds."""
 
-    keeps_locks = True
-
-    def __init__(self, *locks: list[dict[str, str]]) -> None:
+    def __init__(self, *locks: list[dict[str, str]], keeps_locks: bool = True) -> None:
+        self.keeps_locks = keeps_locks
+        self.snapshots: list[dict[str, Any]] = []
+        self.credentials: list[Path] = []
         self._locks = list(locks)
         self.pruned: list[list[str]] = []
         self.is_unlocked = False
@@ -34,7 +36,7 @@ class Store:
         return self._locks.pop(0) if self._locks else []
 
     def raw_snapshots(self) -> list[dict[str, Any]]:
-        return []
+        return self.snapshots
 
     def prune(self, words: list[str]) -> int:
         assert self.is_unlocked
@@ -51,8 +53,8 @@ def prepare(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
     import contextlib
 
     class Bucket:
-        def __init__(self, *_: object) -> None:
-            pass
+        def __init__(self, _settings: Settings, credentials: Path) -> None:
+            store.credentials.append(credentials)
 
         unlocked = staticmethod(contextlib.contextmanager(store.unlocked))
 
@@ -87,6 +89,35 @@ def test_nothing_is_pruned_beside_a_backup(
     with pytest.raises(TemporaryError, match="under way since 2099"):
         prune(SETTINGS, Report(part="backup"), SETTINGS.pruned, patience=0)
     assert store.pruned == []
+
+
+@pytest.mark.parametrize("keeps_locks", [True, False])
+def test_a_lock_from_before_the_last_end_is_left_over_only_where_backups_leave_theirs(
+    monkeypatch: pytest.MonkeyPatch, *, keeps_locks: bool
+) -> None:
+    """Over SSH a backup removes its locks: one that is there is of a backup under way."""
+    store = Store(*[RUNNING] * 9, keeps_locks=keeps_locks)
+    store.snapshots = [{"time": "2099-01-01T00:00:00Z", "summary": None}]
+    prepare(monkeypatch, store)
+    if keeps_locks:
+        assert prune(SETTINGS, Report(part="backup"), ["hg1"], patience=0) == []
+        assert len(store.pruned) == 1
+    else:
+        with pytest.raises(TemporaryError, match="under way since 2099"):
+            prune(SETTINGS, Report(part="backup"), ["hg1"], patience=0)
+
+
+def test_credentials_are_those_of_the_unit_or_the_ones_on_the_host(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    store = Store()
+    prepare(monkeypatch, store)
+    for folder in ("", str(tmp_path)):
+        monkeypatch.setattr(
+            module.systemd, "credential", lambda name, at=folder: Path(at, name) if at else None
+        )
+        prune(SETTINGS, Report(part="backup"), ["hg1"])
+    assert store.credentials == [SETTINGS.secrets / CREDENTIALS, tmp_path / CREDENTIALS]
 
 
 def test_each_host_has_its_place_beside_the_others() -> None:

@@ -521,3 +521,10 @@ def test_every_policy_says_what_it_is_for(policy: type[Policy]) -> None:
 
 
 # Manifests.
+
+
+def test_the_push_log_names_the_policies_and_the_rules_that_an_operator_passes_by() -> None:
+    policies = {"single-head": object(), "no-merges": object()}
+    said = dict.fromkeys(policies, "bypassed")
+    assert evaluate.bypassed(policies, []) == said
+    assert evaluate.bypassed(policies, [object()]) == {**said, "rules": "bypassed"}

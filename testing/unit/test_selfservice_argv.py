@@ -33,4 +33,5 @@ def test_an_open_quote_or_a_control_character_is_refused(line: str) -> None:
 def test_a_quoted_text_is_safe_on_a_terminal() -> None:
     assert argv.quoted("a b") == "'a b'"
     assert argv.quoted("\x1b[31m\u202e") == "'?[31m?'"
+    assert argv.quoted("x" * 100) == f"'{'x' * 100}'"
     assert argv.quoted("x" * 101) == f"'{'x' * 100}...'"

@@ -412,3 +412,20 @@ def test_a_probe_names_every_server_with_its_problem() -> None:
         ("ldaps://near", "(bind: away)"),
         ("ldaps://far", None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("stored", "detail"),
+    [
+        ([], "no-key"),
+        ([f"ssh-ed25519 {OTHER}"], "other-key"),
+        ([f"ssh-ed25519 {OTHER}", b"\xff"], "other-key,not-text"),
+        # A line of the log has an end.
+        ([f"ssh-ed25519 {OTHER}"] * 9, ",".join(["other-key"] * 5)),
+    ],
+)
+def test_the_log_says_what_is_wrong_with_each_stored_key(
+    ask: Callable[..., Any], stored: list[Any], detail: str
+) -> None:
+    _, log = ask(entry(sshPublicKey=stored))
+    assert f"detail={detail} " in f"{log} "

@@ -312,7 +312,7 @@ def test_nothing_can_be_written_outside_the_two_folders(tmp_path: Path) -> None:
     touch = 'for folder in "$@"; do touch "$folder/touched" 2>/dev/null || :; done'
     words = ["sh", "-c", touch, "sh", *map(str, folders)]
     done = subprocess.run(
-        sandbox.command(*folders[:2], words, root=True), capture_output=True, text=True, check=False
+        sandbox.command(folders[0], folders[1], words, root=True), capture_output=True, text=True, check=False
     )
     if done.returncode and "unshare" in done.stderr:
         pytest.skip(f"no namespaces here: {done.stderr.strip()}")

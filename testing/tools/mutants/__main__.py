@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -139,6 +140,8 @@ def outside(names: Iterable[str], words: Sequence[str]) -> int:
         command = sandbox.command(folder, RESULTS.parent, own, root=os.geteuid() == 0)
         path = os.pathsep.join(str(ROOT / name) for name in ("", "docker", "ansible"))
         env = {**os.environ, sandbox.INSIDE: made, "PYTHONPATH": path}
+        # Those inside end with this process (unshare --kill-child), and the copy is removed.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         try:
             return subprocess.run(command, env=env, cwd=ROOT, check=False).returncode
         except KeyboardInterrupt:
