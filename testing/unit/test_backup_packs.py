@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from hgfleet.core.errors import UnavailableError
 from hgfleet.core.report import Report
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 PACK = "ed" * 32
@@ -121,3 +123,65 @@ def test_a_record_of_root_belongs_to_the_user_of_the_units(
     record.save(tmp_path, record.DRILLS, {})
     owner = tmp_path.stat()
     assert given == [(tmp_path / record.DRILLS, owner.st_uid, owner.st_gid)]
+
+
+class Broken:
+    """The restic repository of a host with errors."""
+
+    def __init__(self, failure: str = "") -> None:
+        self.failure = failure
+        self.done: list[str] = []
+
+    def repair_packs(self, found: list[str], folder: Path) -> None:
+        assert folder.is_dir()
+        self._note(f"packs {' '.join(found)}")
+
+    def repair_snapshots(self) -> None:
+        self._note("snapshots")
+
+    def _note(self, step: str) -> None:
+        if self.failure:
+            raise UnavailableError(self.failure)
+        self.done.append(step)
+
+
+def test_packs_are_removed_before_their_content_is_taken_out_of_old_backups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stores = {"hg1": Broken(), "hg2": Broken(), "hg3": Broken("the store is away"), "hg4": Broken()}
+    asked: list[list[str]] = []
+
+    @contextlib.contextmanager
+    def at_rest(_settings: Settings, hosts: list[str]) -> Iterator[dict[str, Broken]]:
+        asked.append(hosts)
+        yield {host: stores[host] for host in hosts}
+
+    monkeypatch.setattr(prune, "at_rest", at_rest)
+    settings = Settings("s3-2", "s3:https://s3/backup/s3-2", frozenset(), state=tmp_path)
+    known = {
+        "hg1": {"broken": [PACK], "errors": 1},
+        "hg2": {"broken": [], "errors": 2},
+        "hg3": {"broken": [PACK], "errors": 1},
+        "hg4": {"broken": [], "errors": 0},
+    }
+    record.save(tmp_path, record.PACKS, known)
+    report = Report("text", part="backup")
+
+    assert packs.repair(settings, report, ["hg1", "hg2", "hg3", "hg4", "hg5"]) == ["hg3"]
+
+    # A host without errors is not disturbed.
+    assert asked == [["hg1", "hg2", "hg3"]]
+    assert (stores["hg1"].done, stores["hg2"].done) == ([f"packs {PACK}"], ["snapshots"])
+    left = record.load(tmp_path, record.PACKS)
+    assert {host for host in left if packs.is_wrong(left[host])} == {"hg3"}
+    # Copies of packs have content of repositories.
+    assert (tmp_path / "corrupt-packs").stat().st_mode & 0o777 == 0o700
+    said = capsys.readouterr().out
+    assert "systemctl start hgfleet-backup on hg1" in said
+    assert "the store is away" in said
+
+    stores["hg3"].failure = ""
+    assert packs.repair(settings, report, ["hg1", "hg2", "hg3"]) == []
+    assert asked[1:] == [["hg3"]]
+    assert packs.repair(settings, report, ["hg1"]) == []
+    assert len(asked) == 2

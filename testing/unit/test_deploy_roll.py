@@ -1,4 +1,4 @@
-"""Which hosts of a roll have nobody to take their place."""
+"""Web hosts of a roll that no other host can stand in for."""
 
 from __future__ import annotations
 

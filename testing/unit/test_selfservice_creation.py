@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import subprocess
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -80,3 +82,38 @@ def test_a_claim_of_a_folder_that_was_moved_away_is_refused(
         creation._claimed(new, "people/bob/x"),
     ):
         pytest.fail("the folder of another session is claimed")
+
+
+class Hg:
+    """A clone that takes two looks, and copies half of the source before each."""
+
+    returncode = 0
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        self.looks += 1
+        if timeout is not None and self.looks < 3:
+            raise subprocess.TimeoutExpired("hg", timeout)
+        return "", ""
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ({"source": 4_000_000, "new": 1_000_000}, "copying: about 25 % of 4.0 MB"),
+        # More than the source, for another way to store it; the end is the end of hg.
+        ({"source": 4_000_000, "new": 9_000_000}, "copying: about 99 % of 4.0 MB"),
+        ({"source": 0, "new": 0}, "copying: about 0 % of 0.0 MB"),
+    ],
+)
+def test_a_copy_says_its_share(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sizes: dict[str, int], said: str
+) -> None:
+    told: list[str] = []
+    context: Any = SimpleNamespace(progress=told.append)
+    monkeypatch.setattr(creation, "_start", lambda *_: Hg())
+    monkeypatch.setattr(creation.repositories, "size", lambda place: sizes[place.name])
+    creation._copy(context, 0, tmp_path / "source", tmp_path / "new")
+    assert told == [said] * 2

@@ -58,7 +58,7 @@ def changes(source: str) -> set[str]:
         ("x = [a for a in b if a]", {"if a -> True"}),
         ("LIMIT: Final = 3", {"3 -> 4"}),
         ("LIMIT = 3", {"3 -> 4"}),
-        # Somebody chose it, and 1801 would be as right.
+        # It is tuned, and 1801 would be as right.
         ("PATIENCE_SECONDS = 1800", set()),
         ("found = 3", set()),
         ("x = f(days=3)", {"3 -> 4"}),

@@ -35,7 +35,7 @@ class Mutant:
 
     @property
     def place(self) -> str:
-        """Name the mutant whatever is its line."""
+        """Name the mutant by its function and change, without its line."""
         return f"{self.file} {self.mutation.scope} {self.mutation.change}"
 
     def __str__(self) -> str:

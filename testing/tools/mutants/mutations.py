@@ -49,7 +49,7 @@ CLOCK: Final = re.compile(r"\btime\.|monotonic|deadline|\bnow\b")
 """Comparisons of times, which are never equal: the other order is taken for them."""
 
 TUNED: Final = re.compile(r"_(?:SECONDS|S|BYTES)$")
-"""Names of constants that somebody chose; a value close by is as right."""
+"""Names of tuned constants; a value close by is as right."""
 
 NORMAL_FORMS: Final = frozenset({"lower", "upper", "casefold", "strip", "lstrip", "rstrip"})
 CHOICES: Final = {"min": "max", "max": "min"}

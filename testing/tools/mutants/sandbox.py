@@ -1,8 +1,8 @@
 """A copy of the checkout, and a process that can write to nothing else.
 
-A mutated decision may delete what it should refuse, or kill what it should spare. So mutants run in
+A mutated decision may delete files or kill processes that it should spare. So mutants run in
 a mount namespace whose file systems are read-only but for the copy and the results, and in a
-namespace of processes. That takes root, or a kernel that gives user namespaces to everybody.
+namespace of processes. That takes root, or a kernel that gives user namespaces to all users.
 """
 
 from __future__ import annotations
