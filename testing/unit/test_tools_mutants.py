@@ -176,8 +176,8 @@ def test_tests_of_a_file_are_the_unit_tests_that_depend_on_it_nearest_first() ->
     assert found == ["testing/unit/test_near.py", "testing/unit/test_far.py"]
     assert choosing.tests_of("hgfleet/x/a.py", graph, 1, ["unit"]) == found[:1]
     assert choosing.tests_of("hgfleet/z.py", graph, 9, ["unit"]) == []
-    both = choosing.tests_of("hgfleet/x/a.py", graph, 9, ("unit", "integration"))
-    assert both == ["testing/integration/test_x.py", *found]
+    both = choosing.tests_of("hgfleet/x/a.py", graph, 1, ("unit", "integration"))
+    assert both == [*found[:1], "testing/integration/test_x.py"]
 
 
 def test_a_result_counts_until_the_code_or_a_test_changes() -> None:
@@ -312,7 +312,10 @@ def test_nothing_can_be_written_outside_the_two_folders(tmp_path: Path) -> None:
     touch = 'for folder in "$@"; do touch "$folder/touched" 2>/dev/null || :; done'
     words = ["sh", "-c", touch, "sh", *map(str, folders)]
     done = subprocess.run(
-        sandbox.command(folders[0], folders[1], words, root=True), capture_output=True, text=True, check=False
+        sandbox.command(folders[0], folders[1], words, root=True),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode and "unshare" in done.stderr:
         pytest.skip(f"no namespaces here: {done.stderr.strip()}")

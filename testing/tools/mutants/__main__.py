@@ -72,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         default=MOST_TESTS,
         metavar="N",
-        help=f"files of tests per mutant, the nearest by imports (default: {MOST_TESTS})",
+        help=f"files of tests of a tier per mutant, the nearest by imports (default: {MOST_TESTS})",
     )
     result.add_argument(
         "--integration",

@@ -73,18 +73,16 @@ def tests_of(
     most: int,
     tiers: Iterable[str],
 ) -> list[str]:
-    """Return the files of tests that depend on a file, at most `most`, nearest first.
+    """Return the files of tests that depend on a file, at most `most` of a tier, nearest first.
 
     Stories (.t) are none of them: pytest does not run them.
     """
     far = distances(file, graph)
-    patterns = [TESTS[tier] for tier in tiers]
-    tests = [
-        name
-        for name in far
-        if name.endswith(".py") and any(pattern.fullmatch(name) for pattern in patterns)
-    ]
-    return sorted(tests, key=lambda name: (far[name], name))[:most]
+    chosen: list[str] = []
+    for tier in tiers:
+        tests = [name for name in far if name.endswith(".py") and TESTS[tier].fullmatch(name)]
+        chosen += sorted(tests, key=lambda name: (far[name], name))[:most]
+    return chosen
 
 
 def distances(file: str, graph: Mapping[str, frozenset[str]]) -> dict[str, int]:

@@ -1,0 +1,106 @@
+"""The last push whose event is out: known here, or asked of the stream."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hgfleet.core.errors import HgfleetError
+from hgfleet.pushlog.log_file import Tip
+from hgfleet.replication import announcer
+from hgfleet.replication.announcer import SINCE, Announcer
+from hgfleet.replication.positions import Positions
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ID = "1f" * 16
+FIVE, SEVEN = (Tip(number, "ab" * 32, ID) for number in (5, 7))
+
+
+class Broker:
+    """Has a stream, with events or without, and says how far it is."""
+
+    def __init__(self, streamed: object, has_events: bool | None) -> None:
+        self.streamed_one = streamed
+        self.stream = None if has_events is None else SimpleNamespace(has_events=has_events)
+        self.asked: list[str] = []
+
+    async def streamed(self, repository: str, _stream: str) -> Any:
+        self.asked.append(repository)
+        return self.streamed_one
+
+
+def streamed(number: int) -> Any:
+    return SimpleNamespace(is_after=lambda tip: number > tip.id)
+
+
+def ask(
+    folder: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch, known: Tip | None, found: Tip
+) -> tuple[list[Tip], list[tuple[Tip, object]]]:
+    """Ask twice for a position; return both, and how the push log was read."""
+    read: list[tuple[Tip, object]] = []
+
+    def first(_store: Path, tip: Tip, told: object, begin: float) -> Tip:
+        assert begin == 3.0
+        read.append((tip, told))
+        return found
+
+    monkeypatch.setattr(announcer, "_first", first)
+    positions = Positions(folder)
+    positions.note(SINCE, "3.0")
+    if known is not None:
+        positions.announce(ID, known)
+    settings = SimpleNamespace(compiled=folder, dynamic=folder, lease_seconds=3.0)
+    made: Any = Announcer
+    one = made(settings, positions, broker, None, None, None)
+
+    async def twice() -> list[Tip]:
+        return [await one._position(ID, folder) for _ in range(2)]
+
+    try:
+        return asyncio.run(twice()), read
+    finally:
+        positions.close()
+
+
+@pytest.mark.parametrize(
+    ("known", "has_events", "at", "asked", "reads"),
+    [
+        # Nothing is known here: the stream is asked, if it has events at all.
+        (None, True, 7, True, [(Tip(), 7)]),
+        (None, False, 7, False, [(Tip(), None)]),
+        (None, None, 7, False, [(Tip(), None)]),
+        # A relay that was killed: the stream may be further than its position.
+        (FIVE, True, 7, True, [(FIVE, 7)]),
+        (FIVE, True, 5, True, []),
+        # Nothing reads the log where both agree.
+        (SEVEN, True, 7, True, []),
+    ],
+)
+def test_the_stream_is_asked_once_a_connection(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    known: Tip | None,
+    has_events: bool | None,
+    at: int,
+    asked: bool,
+    reads: list[tuple[Tip, int | None]],
+) -> None:
+    told = streamed(at)
+    broker = Broker(told, has_events)
+    tips, read = ask(tmp_path, broker, monkeypatch, known, SEVEN)
+    assert broker.asked == [ID] * asked
+    assert read == [(tip, None if number is None else told) for tip, number in reads]
+    assert tips == [SEVEN if reads or known is None else known] * 2
+
+
+def test_a_log_of_another_repository_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    other = Tip(7, "ab" * 32, "2f" * 16)
+    with pytest.raises(HgfleetError, match="belongs to repository 2f2f"):
+        ask(tmp_path, Broker(None, True), monkeypatch, None, other)

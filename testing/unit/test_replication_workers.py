@@ -1,0 +1,87 @@
+"""Workers of the applier: made when a job needs one, replaced when their process ends."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hgfleet.replication import workers
+from hgfleet.replication.failures import Kind
+from hgfleet.replication.jobs import Job, Result
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+JOB = Job("1f2e", "a", "a")
+
+
+class Member:
+    """A worker without a process. The job `ends` ends it."""
+
+    made = 0
+
+    def __init__(self, _context: object, _make: Callable[[], Any]) -> None:
+        type(self).made += 1
+        self.number, self.jobs, self.ended = type(self).made, 0, False
+        self.process = SimpleNamespace(exitcode=-9)
+        self.pipe = SimpleNamespace(close=lambda: None)
+
+    def run(self, job: Job) -> Result:
+        self.jobs += 1
+        if job.path == "ends":
+            raise EOFError
+        if job.path == "interrupted":
+            raise KeyboardInterrupt
+        return Result()
+
+    def end(self, _seconds: float) -> None:
+        self.ended = True
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> workers.Pool:
+    monkeypatch.setattr(workers, "_Member", Member)
+    monkeypatch.setattr(Member, "made", 0)
+    for name in ("HGFLEET_USER", "HGPLAIN", "HGENCODING"):
+        monkeypatch.setenv(name, "")
+    return workers.Pool(1, dict, "json")
+
+
+def test_a_worker_is_made_for_the_first_job_and_kept(pool: workers.Pool) -> None:
+    assert Member.made == 0
+    assert [pool.run(JOB).failure for _ in range(3)] == [None] * 3
+    assert Member.made == 1
+
+
+def test_a_job_that_ends_its_worker_fails_alone(pool: workers.Pool) -> None:
+    failure = pool.run(Job("1f2e", "ends", "a")).failure
+    assert failure is not None
+    assert failure.kind is Kind.POISON
+    assert "the worker ended with -9" in failure.reason
+    assert pool.run(JOB).failure is None
+    assert Member.made == 2
+
+
+def test_a_worker_is_replaced_after_so_many_jobs(
+    pool: workers.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "JOBS_PER_WORKER", 2)
+    for _ in range(3):
+        pool.run(JOB)
+    assert Member.made == 2
+
+
+def test_an_interrupted_job_leaves_a_place_for_the_next_one(pool: workers.Pool) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        pool.run(Job("1f2e", "interrupted", "a"))
+    assert pool.run(JOB).failure is None
+
+
+def test_all_workers_end_with_the_pool(pool: workers.Pool) -> None:
+    pool.run(JOB)
+    (member,) = pool._all
+    pool.close()
+    assert member.ended  # type: ignore[attr-defined]
+    assert pool._all == set()
