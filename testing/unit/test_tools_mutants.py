@@ -407,6 +407,18 @@ def test_a_test_that_fails_without_a_mutation_kills_nothing(folder: Path) -> Non
     assert set(outcomes.values()) == {"not run"}
 
 
+def test_a_test_that_fails_now_and_then_kills_nothing(folder: Path) -> None:
+    """It passes the first time, which is the one without a mutation, and fails from then on."""
+    (folder / "copy/test_flaky.py").write_text(
+        "import pathlib\n\ndef test_it():\n"
+        f"    mark = pathlib.Path({str(folder / 'ran')!r})\n"
+        "    ran = mark.exists()\n    mark.touch()\n    assert not ran\n"
+    )
+    outcomes, left_out = json.loads(tried(folder, "test_flaky.py", "test_tried.py").stdout)
+    assert outcomes["5 -> 6"] == "survived"
+    assert left_out == ["test_flaky.py"]
+
+
 def test_a_pytest_that_comes_to_no_result_ends_the_run(folder: Path) -> None:
     done = tried(folder, "test_tried.py", options="--no-such-option")
     assert done.returncode == 1

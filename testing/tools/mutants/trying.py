@@ -76,7 +76,7 @@ class Tests:
 
     def __init__(self, folder: Path, checkout: Path) -> None:
         self.folder, self.checkout = folder, checkout
-        self.copy = folder / "copy"
+        self.copy, self.report = folder / "copy", folder / "report.json"
         self.seconds: dict[str, float] = {}
         """Files of tests that pass without a mutation."""
         self.left_out: set[str] = set()
@@ -90,16 +90,14 @@ class Tests:
         new = [file for file in files if file not in self.seconds and file not in self.left_out]
         if not new:
             return
-        report = self.folder / "report.json"
-        report.unlink(missing_ok=True)
-        code = self._run(new, 60.0 * len(new), report=report)
-        seen = json.loads(report.read_text()) if report.exists() else {"failed": []}
-        if code not in PASSED and not seen["failed"]:
+        code = self._run(new, 60.0 * len(new), compile_files=True)
+        seen = self._seen()
+        if code not in PASSED and not seen.failed:
             # Every mutant would be taken for killed.
             raise ControlError((self.folder / "log").read_text("utf-8", "replace")[-4000:])
-        self.left_out |= set(seen["failed"]) & set(new)
+        self.left_out |= seen.failed & set(new)
         for file in set(new) - self.left_out:
-            self.seconds[file] = seen["seconds"].get(file, 0.0)
+            self.seconds[file] = seen.seconds.get(file, 0.0)
 
     def outcome(self, mutant: Mutant, files: Sequence[str]) -> str:
         """Run tests on a mutant; return its outcome."""
@@ -110,8 +108,19 @@ class Tests:
         limit = LEAST_SECONDS + TIMES * sum(self.seconds[file] for file in able)
         source = (self.copy / mutant.file).read_text("utf-8")
         with self._changed(mutant.file, apply(source, mutant.mutation)):
-            if self._run(["-x", *able], limit) not in PASSED:
+            is_killed = self._run(["-x", *able], limit) not in PASSED
+            failed = self._seen().failed & set(able)
+        if is_killed:
+            if self._run(sorted(failed) or able, limit) in PASSED:
                 return KILLED
+            # The test fails without the mutation as well, now and then, or the machine is busy.
+            self.left_out |= failed
+            self.seconds = {
+                file: 2 * seconds + 1
+                for file, seconds in self.seconds.items()
+                if file not in failed
+            }
+            return self.outcome(mutant, files)
         mark = self.folder / "tmp/reached"
         mark.unlink(missing_ok=True)
         with self._changed(mutant.file, witness(source, mutant.mutation, str(mark))):
@@ -130,12 +139,20 @@ class Tests:
             place.write_bytes(before)
             os.utime(place, ns=(times.st_atime_ns, times.st_mtime_ns))
 
-    def _run(self, words: Sequence[str], seconds: float, report: Path | None = None) -> int:
+    def _seen(self) -> Seen:
+        """Return the report of the last run; it is empty after the time limit."""
+        if not self.report.exists():
+            return Seen()
+        found = json.loads(self.report.read_text())
+        return Seen(found["seconds"], set(found["failed"]))
+
+    def _run(self, words: Sequence[str], seconds: float, *, compile_files: bool = False) -> int:
         """Run pytest in a fork; return its exit code, that of a signal after the time limit."""
+        self.report.unlink(missing_ok=True)
         child = os.fork()
         if child == 0:
             try:
-                self._be_pytest(words, report)
+                self._be_pytest(words, compile_files=compile_files)
             except BaseException:
                 traceback.print_exc(file=sys.__stderr__)
             finally:
@@ -153,7 +170,7 @@ class Tests:
         _kill(child)  # processes that tests left behind
         return os.waitstatus_to_exitcode(status)
 
-    def _be_pytest(self, words: Sequence[str], report: Path | None) -> NoReturn:
+    def _be_pytest(self, words: Sequence[str], *, compile_files: bool) -> NoReturn:
         os.setsid()
         resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
         os.chdir(self.copy)
@@ -164,13 +181,13 @@ class Tests:
         self._forget_the_checkout()
         # Ansible keeps temporary files at home.
         os.environ["TMPDIR"] = os.environ["HOME"] = str(self.folder / "tmp")
-        if report is None:
+        if not compile_files:
             sys.dont_write_bytecode = True
             os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
         seen = Seen()
         code = int(pytest.main([*OPTIONS, *words], plugins=[seen]))
-        if report is not None:
-            report.write_text(json.dumps({"seconds": seen.seconds, "failed": sorted(seen.failed)}))
+        told = {"seconds": seen.seconds, "failed": sorted(seen.failed)}
+        self.report.write_text(json.dumps(told))
         sys.stdout.flush()
         os._exit(code)
 
