@@ -204,6 +204,23 @@ def test_no_server_hears_of_a_bad_question(ask: Callable[..., Any], question: li
     assert len(log) < 1500
 
 
+@pytest.mark.parametrize(
+    ("question", "reason"),
+    [
+        ("type that is not allowed", "type"),
+        ("certificate", "type"),
+        ("another type", "question"),
+        ("64 KiB", "question"),
+        ("fingerprint of another key", "question"),
+    ],
+)
+def test_a_type_that_the_site_does_not_allow_is_told_from_a_broken_question(
+    ask: Callable[..., Any], question: str, reason: str
+) -> None:
+    _, log = ask(question=HOSTILE_QUESTIONS[question])
+    assert f"decision=deny reason={reason} " in log
+
+
 HOSTILE_ANSWERS = {
     "nobody": ([], "unknown"),
     "two people": ([entry(), entry("uid=bob,ou=people,dc=x", uid="bob")], "ambiguous"),
