@@ -163,11 +163,12 @@ class Tests:
             if ended:
                 break
             if time.monotonic() > deadline:
-                _kill(child)
+                _kill_group(child)
+                os.kill(child, signal.SIGKILL)  # it may have no group of its own yet
                 _, status = os.waitpid(child, 0)
                 break
             time.sleep(0.02)
-        _kill(child)  # processes that tests left behind
+        _kill_group(child)  # processes that tests left behind
         return os.waitstatus_to_exitcode(status)
 
     def _be_pytest(self, words: Sequence[str], *, compile_files: bool) -> NoReturn:
@@ -208,8 +209,6 @@ def _is_of(place: str, checkout: Path) -> bool:
     return resolved.is_relative_to(checkout) and ".venv" not in resolved.parts
 
 
-def _kill(child: int) -> None:
+def _kill_group(group: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child, signal.SIGKILL)
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(child, signal.SIGKILL)
+        os.killpg(group, signal.SIGKILL)
