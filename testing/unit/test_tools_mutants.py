@@ -170,6 +170,8 @@ def test_tests_of_a_file_are_the_unit_tests_that_depend_on_it_nearest_first() ->
         "testing/unit/test_far.py": frozenset({"hgfleet/x/b.py"}),
         "testing/unit/test_near.py": frozenset({"hgfleet/x/a.py"}),
         "testing/unit/test_other.py": frozenset({"hgfleet/y.py"}),
+        # It names the file, and does not run it.
+        "testing/unit/test_tools_mutants.py": frozenset({"hgfleet/x/a.py"}),
         "testing/integration/test_x.py": frozenset({"hgfleet/x/a.py"}),
     }
     found = choosing.tests_of("hgfleet/x/a.py", graph, 9, ["unit"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Final
@@ -24,6 +25,9 @@ FOLDERS: Final = {
     "deploy": "ansible/deploy/",
 }
 """The packages whose decisions are mutated, by the names that --package takes."""
+
+OF_TOOLS: Final = re.compile(r"testing/unit/test_(?:tools|runner)(?:_\w+)?\.py")
+"""Tests that read the product as text: an explained mutant, for one, is missing in its list."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,7 @@ def tests_of(
     chosen: list[str] = []
     for tier in tiers:
         tests = [name for name in far if name.endswith(".py") and TESTS[tier].fullmatch(name)]
+        tests = [name for name in tests if not OF_TOOLS.fullmatch(name)]
         chosen += sorted(tests, key=lambda name: (far[name], name))[:most]
     return chosen
 
