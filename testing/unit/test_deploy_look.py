@@ -55,3 +55,21 @@ def test_units_are_well_after_three_looks_in_a_row(
 ) -> None:
     Host(monkeypatch, *looks)
     assert look.look(5.0)["inactive"] == problems
+
+
+def test_units_that_are_not_active_are_named_with_their_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(look, "_systemctl", lambda *_: ["active", "failed", "activating"])
+    names = ["hgfleet-a.service", "hgfleet-b.service", "hgfleet-c.socket"]
+    assert look.inactive(names) == [
+        "hgfleet-b.service is failed",
+        "hgfleet-c.socket is activating",
+    ]
+    assert look.inactive([]) == []
+
+
+def test_units_that_have_to_be_active_are_the_enabled_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ["hgfleet-web.socket enabled enabled", "", "cron.service enabled enabled"]
+    monkeypatch.setattr(look, "_systemctl", lambda *_: lines)
+    assert look.enabled() == ["hgfleet-web.socket"]
