@@ -1,11 +1,16 @@
-"""fetch nothing for a client, answer only listed commands, and tell no internals of the server.
+"""fetch nothing for a client, take and answer only what is listed, and tell no internals.
 
-This extension runs in the hg that serves a repository. It takes away three things that core offers
-to every client:
+This extension runs in the hg that serves a repository. It takes away what core offers to every
+client:
 
-* The part ``remote-changegroup`` of a bundle2 names a URL, and core has the server fetch it. That
-  would let every user who may push to one repository send requests to hosts that only the server
-  reaches. The part is unknown here, as any other that hg does not have.
+* Parts of bundle2 that are not listed in ``hgfleet.hg.bundle_parts``, for the direction that they
+  come from. Core has one table for all directions. So a push could bring raw files of a store
+  (``stream2``), which core writes past the transaction, or the server's cache of tags
+  (``hgtagsfnodes``); and ``remote-changegroup`` had the server fetch a URL. Likewise parameters of
+  parts, namespaces of ``pushkey``, variables of ``--pushvars``, and arguments of ``getbundle``.
+
+* A push that is compressed, or that is no bundle2. The limits of a push count the bytes that are
+  sent, and no hg compresses a push.
 
 * Wire commands that are not listed in ``hgfleet.hg.wire_commands`` do not exist. The web part
   reads the same list, so SSH and HTTPS answer the same commands. Of these, ``between`` answers the
@@ -15,6 +20,19 @@ to every client:
   version, extensions, the place to report the defect. The client of ``hgfleet-shell`` gets one
   sentence instead, and the log of the host gets the exception.
 
+==============================  ==============================================================
+part                            answer
+==============================  ==============================================================
+listed for its direction        taken
+of a push, and in core's table  refused with a sentence before its data is read, mandatory or
+                                not; one line in the log (``event=push-part``), counted as
+                                ``parts``
+of a file or an answer          passed over if it is advisory, else refused
+raw files of a store            taken from files and answers alone, into repositories without a
+                                push log (a trial of a bundle)
+unknown to core                 core's way: passed over if it is advisory, else refused
+==============================  ==============================================================
+
 Enable it for everything that runs on the server::
 
   [extensions]
@@ -23,32 +41,66 @@ Enable it for everything that runs on the server::
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import contextlib
+import syslog
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from mercurial import bundle2, dispatch, extensions, wireprototypes, wireprotov1server
+from mercurial import (
+    bundle2,
+    changegroup,
+    dispatch,
+    encoding,
+    exchange,
+    extensions,
+    pushkey,
+    wireprototypes,
+    wireprotov1server,
+)
+from mercurial.exchanges import bundle_caps
 
-from hgfleet.hg import wire_commands
+from hgfleet.core import logfmt
+from hgfleet.hg import bundle_parts, wire_arguments, wire_commands
+from hgfleet.hg.bundle_parts import Answer, Direction
+from hgfleet.hg.hooks import WriteRefusedError, refuse, text, writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 testedwith = b"7.2"
 minimumhgversion = b"7.2"
 
 
+class _State:
+    """Whether this process applies a push of a client at the moment."""
+
+    pushing = False
+
+
+_state = _State()
+
+
 def uisetup(_ui: Any) -> None:
-    """Remove the part and the report; core 7.2 has no setting for either."""
-    bundle2.capabilities.pop(b"remote-changegroup", None)
+    """Close what has no setting in core 7.2."""
+    for name in wire_arguments.NOT_OFFERED:
+        bundle2.capabilities.pop(name.encode(), None)
     bundle2.parthandlermapping.pop(b"remote-changegroup", None)
+    extensions.wrapfunction(bundle_caps, "get_repo_caps", offered)
+    extensions.wrapfunction(bundle2, "_gethandler", handler_of)
+    extensions.wrapfunction(exchange, "unbundle", unbundle)
+    extensions.wrapfunction(pushkey, "push", push_key)
+    extensions.wrapfunction(pushkey, "list", list_keys)
     extensions.wrapfunction(dispatch, "handlecommandexception", quietly)
 
 
 def extsetup(_ui: Any) -> None:
-    """Close every wire command that is not listed; core 7.2 has no setting for it."""
+    """Close every wire command and argument that is not listed; core 7.2 has no setting for it."""
     commands = wireprotov1server.commands
     for name in set(commands) - {command.encode() for command in wire_commands.OPEN}:
         del commands[name]
     commands[b"between"].func = handshake_only(commands[b"between"].func)
+    arguments = wireprototypes.GETBUNDLE_ARGUMENTS
+    for name in set(arguments) - {argument.encode() for argument in wire_arguments.GETBUNDLE}:
+        del arguments[name]
 
 
 def handshake_only(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,3 +117,139 @@ def handshake_only(original: Callable[..., Any]) -> Callable[..., Any]:
 def quietly(_original: Callable[[Any], bool], _ui: Any) -> bool:
     """Print nothing; False lets the exception go on to the program that runs hg."""
     return False
+
+
+def offered(original: Any, repo: Any, *arguments: Any, **named: Any) -> Any:
+    """Return the capabilities of bundle2 that are listed; a client of this process says all."""
+    found = original(repo, *arguments, **named)
+    if named.get("role") == b"server":
+        listed = {name.encode() for name in wire_arguments.OFFERED}
+        return {name: values for name, values in found.items() if name in listed}
+    return found
+
+
+def unbundle(original: Any, repo: Any, bundle: Any, *arguments: Any) -> Any:
+    """Apply a push: a plain bundle2 with listed parts."""
+    with _of_a_push():
+        if isinstance(bundle, bundle2.unbundle20):
+            if bundle.compressed():
+                _refuse_part(
+                    repo,
+                    "a push may not be compressed: its limits count the bytes that are sent; "
+                    "nothing was changed, use an unchanged hg push",
+                )
+            result = original(repo, bundle, *arguments)
+            # Core answers with this number where a client asks for no reply, and fails without.
+            return 1 if result is None else result
+        if not isinstance(bundle, changegroup.cg1unpacker):
+            _refuse_part(
+                repo,
+                "a push may not be a bundle of raw files of a store: it would pass by policies, "
+                "quota and push log; nothing was changed, use an unchanged hg push",
+            )
+        return original(repo, bundle, *arguments)
+
+
+@contextlib.contextmanager
+def _of_a_push() -> Iterator[None]:
+    before = _state.pushing
+    _state.pushing = True
+    try:
+        yield
+    finally:
+        _state.pushing = before
+
+
+def handler_of(original: Any, op: Any, part: Any) -> Any:
+    """Return core's handler of a part, None to pass the part over; refuse a part in its place."""
+    if isinstance(op, bundle2.interruptoperation):
+        direction, repo = Direction.INTERRUPTION, None
+    else:
+        direction, repo = Direction.PUSH if _state.pushing else Direction.TAKEN, op.repo
+    name = text(part.type)
+    handler = bundle2.parthandlermapping.get(part.type)
+    answer = bundle_parts.answer(
+        direction,
+        name,
+        mandatory=part.mandatory,
+        known=handler is not None,
+        logged=repo is not None and bool(repo.ui.config(b"hgfleet", b"path")),
+    )
+    if answer is Answer.SKIP:
+        return None
+    sentence: str | None = None
+    if answer is Answer.REFUSE:
+        sentence = bundle_parts.refusal(direction, name)
+    elif direction is Direction.PUSH and handler is not None:
+        sentence = _parameters(repo, name, part, handler.params)
+    if sentence is not None:
+        _refuse_part(repo or op, sentence)
+    return original(op, part)
+
+
+def _parameters(repo: Any, name: str, part: Any, known: Any) -> str | None:
+    """Return why the parameters of a push's part are refused; drop variables that nothing reads."""
+    if name == "pushvars":
+        part.advisoryparams = tuple(_variables(repo.ui, part.advisoryparams))
+        return None
+    found = {text(key) for key in part.params}
+    sentence = bundle_parts.parameters_refusal(name, found, {text(key) for key in known})
+    if sentence is None and name == "changegroup":
+        versions = changegroup.supportedincomingversions(repo)
+        sentence = bundle_parts.version_refusal(
+            text(part.params.get(b"version", b"01")), {text(version) for version in versions}
+        )
+    return sentence
+
+
+def _variables(ui: Any, parameters: Any) -> Iterator[tuple[bytes, bytes]]:
+    listed = {name.encode() for name in wire_arguments.VARIABLES}
+    for name, value in parameters:
+        if name.upper() in listed:
+            yield name, value
+        else:
+            known = ", ".join(sorted(wire_arguments.VARIABLES))
+            told = f"the variable {bundle_parts.name(text(name))} of --pushvars is not known here"
+            ui.warn(encoding.strtolocal(f"{told}, expected {known}\n"))
+
+
+def push_key(original: Any, repo: Any, namespace: bytes, *arguments: Any) -> Any:
+    """Change a key in a listed namespace."""
+    if text(namespace) not in wire_arguments.PUSHED_NAMESPACES | wire_arguments.READ_NAMESPACES:
+        known = ", ".join(sorted(wire_arguments.PUSHED_NAMESPACES))
+        _refuse_part(
+            repo,
+            f"keys of the namespace '{bundle_parts.name(text(namespace))}' cannot be pushed here, "
+            f"expected {known}; nothing was changed",
+        )
+    return original(repo, namespace, *arguments)
+
+
+def list_keys(original: Any, repo: Any, namespace: bytes) -> Any:
+    """Return the keys of a listed namespace; as in core, an unknown one has none."""
+    if text(namespace) not in wire_arguments.READ_NAMESPACES:
+        return {}
+    return original(repo, namespace)
+
+
+def _refuse_part(repo: Any, sentence: str) -> NoReturn:
+    """Refuse a part of a bundle, and log it; `repo` is anything with a ui."""
+    ui = repo.ui
+    if _state.pushing:
+        line = logfmt.line(
+            "push-part",
+            user=writer().name or None,
+            repository=text(ui.config(b"hgfleet", b"path") or b"") or None,
+            decision="refuse",
+            reason="parts",
+            detail=sentence,
+        )
+        ui.log(b"hardening", b"%s\n", encoding.strtolocal(line))
+        # The session's own name and connection to the log: hgfleet-shell opened it.
+        syslog.syslog(syslog.LOG_AUTHPRIV | syslog.LOG_INFO, line)
+    try:
+        refuse(ui, sentence, reason="parts")
+    except WriteRefusedError as refusal:
+        # The form that clients with bundle2 understand; all have it (server.bundle1 is off).
+        refusal.duringunbundle2 = True
+        raise

@@ -20,6 +20,7 @@ REFUSED: Final = (
     "read-only",
     "policies",
     "quota",
+    "parts",
     "mirror",
     "replaced",
     "limits",

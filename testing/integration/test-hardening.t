@@ -26,17 +26,26 @@ tries it at once.
   $ touch core.rc
   $ serve core.rc < fetch 2>&1 | tr '\0' '\n' | grep -a 'error\|refused'
   abort: error: Connection refused
-  $ serve server.rc < fetch 2>&1 | tr '\0' '\n' | grep -a -i -o 'error:.*\|parttype.*\|refused'
-  ERROR:UNSUPPORTEDCONTENT
-  parttyperemote-changegroup
+  $ serve server.rc < fetch 2>&1 | tr '\0' '\n' | grep -a -i -o 'error:.*\|a push may.*\|refused'
+  ERROR:ABORT
+  a push may not have the part remote-changegroup: the server fetches nothing for a client; nothing was changed, use an unchanged hg push
 
-Nor is it offered.
+Nor is it offered. All that is offered to clients over SSH, and the capabilities of bundle2 in it:
 
   $ echo hello | serve core.rc | grep -c remote-changegroup
   1
-  $ echo hello | serve server.rc | grep -c remote-changegroup
-  0
-  [1]
+  $ echo hello | serve server.rc > offered
+  $ tr ' ' '\n' < offered | sed '/^[0-9]*$/d; s/=.*//' | xargs echo
+  capabilities: batch branchmap bundle2 getbundle known lookup protocaps pushkey streamreqs unbundle unbundlehash
+  $ tr ' ' '\n' < offered | sed -n 's/^bundle2=//p' | sed 's/%0A/\n/g; s/%3D/=/g; s/%2C/,/g'
+  HG20
+  bookmarks
+  changegroup=01,02,03
+  error=abort,unsupportedcontent,pushraced,pushkey
+  listkeys
+  phases=heads
+  pushkey
+  stream=v2
 
 A request that breaks the server says nothing of how it is made.
 
@@ -85,3 +94,8 @@ pairs, and `branches`, would read the whole history for each node.
   
   $ printf 'branches\n' | serve server.rc
   0
+
+Arguments of narrow clones are no arguments.
+
+  $ printf 'getbundle\n* 2\nbundlecaps 4\nHG20includepats 1\nx' | serve server.rc 2>&1 | grep -a warning
+  warning: getbundle ignored unexpected arguments includepats

@@ -1,0 +1,43 @@
+"""The tables of arguments cover Mercurial's own: what a later one adds is closed until listed."""
+
+from __future__ import annotations
+
+from mercurial import pushkey, wireprototypes, wireprotov1server
+from mercurial.exchanges import bundle_caps
+
+from hgfleet.hg import wire_arguments, wire_commands
+from hgfleet.policies import access_rules
+
+
+def names(table: object) -> set[str]:
+    """Return the names of a table of core."""
+    return {name.decode() for name in table}  # type: ignore[attr-defined]
+
+
+def test_arguments_of_open_commands_are_those_of_core() -> None:
+    commands = wireprotov1server.commands
+    found = {name: commands[name.encode()].args.decode() for name in wire_commands.OPEN}
+    assert found == wire_arguments.ARGUMENTS
+
+
+def test_arguments_of_getbundle_are_listed_or_closed() -> None:
+    both = wire_arguments.GETBUNDLE | wire_arguments.GETBUNDLE_CLOSED
+    assert both == names(wireprototypes.GETBUNDLE_ARGUMENTS) | wire_arguments.GETBUNDLE_CLOSED
+    assert wire_arguments.GETBUNDLE.isdisjoint(wire_arguments.GETBUNDLE_CLOSED)
+
+
+def test_namespaces_of_keys_are_those_of_core() -> None:
+    assert names(pushkey._namespaces) == wire_arguments.READ_NAMESPACES
+    assert wire_arguments.PUSHED_NAMESPACES < wire_arguments.READ_NAMESPACES
+
+
+def test_variables_of_a_push_are_those_that_a_policy_reads() -> None:
+    assert {access_rules.OVERRIDE} == wire_arguments.VARIABLES
+
+
+def test_capabilities_of_bundle2_are_listed_or_left_out() -> None:
+    listed = wire_arguments.OFFERED | wire_arguments.NOT_OFFERED
+    # Added by core for a repository.
+    repository = {"changegroup", "obsmarkers"}
+    assert names(bundle_caps.capabilities) | repository | wire_arguments.NOT_OFFERED == listed
+    assert wire_arguments.OFFERED.isdisjoint(wire_arguments.NOT_OFFERED)
