@@ -1,7 +1,7 @@
-"""fetch nothing for a client, take and answer only what is listed, and tell no internals.
+"""fetch nothing for a client, take and answer listed things alone, and tell no internals.
 
-This extension runs in the hg that serves a repository. It takes away what core offers to every
-client:
+This extension runs in the hg that serves a repository. It takes these away, which core offers to
+every client:
 
 * Parts of bundle2 that are not listed in ``hgfleet.hg.bundle_parts``, for the direction that they
   come from. Core has one table for all directions. So a push could bring raw files of a store
@@ -80,7 +80,7 @@ _state = _State()
 
 
 def uisetup(_ui: Any) -> None:
-    """Close what has no setting in core 7.2."""
+    """Close things for which core 7.2 has no setting."""
     for name in wire_arguments.NOT_OFFERED:
         bundle2.capabilities.pop(name.encode(), None)
     bundle2.parthandlermapping.pop(b"remote-changegroup", None)

@@ -21,9 +21,9 @@ class Direction(Enum):
     """Where a part comes from."""
 
     PUSH = "a push"
-    """What a client sends with `unbundle`."""
+    """A client sends it with `unbundle`."""
     TAKEN = "a bundle or an answer"
-    """What a process of this service pulls, or reads from a file."""
+    """A process of this service pulls it, or reads it from a file."""
     INTERRUPTION = "an interruption"
     """A part inside the data of another one: the sender failed in the middle."""
 
@@ -80,7 +80,7 @@ RAW: Final = frozenset({"stream2", "stream3-exp"})
 log can begin with them, and no registered repository."""
 
 TAKEN: Final = ANSWERED | RAW | {"bookmarks", "changegroup", "obsmarkers", "phase-heads"}
-"""Parts that a process of this service takes from what it pulls or unbundles."""
+"""Parts that a process of this service takes as it pulls or unbundles."""
 
 INTERRUPTING: Final = frozenset({"error:abort"})
 
@@ -112,7 +112,7 @@ _MAX_NAME: Final = 48
 
 
 class Answer(Enum):
-    """What becomes of a part."""
+    """The fate of a part."""
 
     TAKE = "take"
     SKIP = "skip"

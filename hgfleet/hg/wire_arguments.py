@@ -1,7 +1,7 @@
-"""Arguments of listed wire commands, and what a client may choose in them. Data alone.
+"""Arguments of listed wire commands, and the choices of a client in them. Data alone.
 
-As with the commands (`wire_commands`): what a later Mercurial adds is closed until it is listed,
-and tests compare the tables with core's (mercurial/wireprotov1server.py, wireprototypes.py,
+As with the commands (`wire_commands`), an argument of a later Mercurial is closed until it is
+listed, and tests compare the tables with core's (mercurial/wireprotov1server.py, wireprototypes.py,
 pushkey.py, exchanges/bundle_caps.py; 7.2).
 """
 
@@ -47,7 +47,7 @@ GETBUNDLE: Final = frozenset(
         "stream",
     }
 )
-"""Arguments of `getbundle`. They choose what is sent and in which form, and change nothing."""
+"""Arguments of `getbundle`. They choose the content and form of the answer, and change nothing."""
 
 GETBUNDLE_CLOSED: Final = frozenset({"excludepats", "includepats"})
 """Of narrow clones, which this service does not have."""

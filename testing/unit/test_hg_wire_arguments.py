@@ -1,4 +1,4 @@
-"""The tables of arguments cover Mercurial's own: what a later one adds is closed until listed."""
+"""The tables of arguments cover Mercurial's own: a new one is closed until it is listed."""
 
 from __future__ import annotations
 

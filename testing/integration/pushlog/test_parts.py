@@ -63,7 +63,7 @@ def files(site: PushlogSite) -> Mapping[str, bytes]:
     return {
         str(path.relative_to(place)): path.read_bytes()
         for path in sorted(place.rglob("*"))
-        # What core leaves of an aborted transaction has nothing of the push.
+        # Files that core leaves of an aborted transaction have nothing of the push.
         if path.is_file() and path.stat().st_size and not path.name.startswith(CORES)
     }
 
