@@ -28,7 +28,9 @@ state                           result
 ==============================  ==============================================================
 a push                          a record of the kind ``push``
 the first push to a repository  before it a record of the kind ``adoption``, which stands for
-that has changesets             all of them
+that is older than its log      all of its changesets
+the store changed without a     refused, with the way out; a removal of foreign changesets is
+record                          not recorded, and ``debugpushlog --accept`` records the rest
 :hg:`strip`, ``debugstrip``     a record of the kind ``strip`` with the changesets that were
                                 removed, in a transaction after those of the command
 nothing changes                 no record
@@ -52,7 +54,6 @@ The log holds names and addresses of people. It is never part of a clone, bundle
 from __future__ import annotations
 
 import os
-import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mercurial import (
@@ -69,13 +70,11 @@ from mercurial import (
     templateutil,
 )
 
-from hgfleet.hg.hooks import OPERATOR, refuse, text, writer
+from hgfleet.hg.hooks import refuse, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from hgfleet.pushlog.facts import Facts
-    from hgfleet.pushlog.log_file import Tip
     from hgfleet.pushlog.record import Record
 
 testedwith = b"7.2"
@@ -115,10 +114,12 @@ def reposetup(_ui: Any, repo: Any) -> None:
 
 
 def _check(ui: Any, repo: Any, **_more: object) -> None:
-    """Refuse a transaction on a host that takes no changes (a hook)."""
-    from hgfleet.pushlog import writable
+    """Refuse a transaction on a host that takes no changes, or behind unrecorded ones (a hook)."""
+    from hgfleet.pushlog import recording, writable
 
     writable.check(ui, repo)
+    if is_logged(repo):
+        recording.check(repo.unfiltered())
 
 
 def _recorded(base: Any) -> Any:
@@ -143,25 +144,25 @@ def is_logged(repo: Any) -> bool:
 def _record(repo: Any, transaction: Any) -> None:
     """Append the record of a transaction, if it has changes; raises Abort where it cannot."""
     from hgfleet.core.errors import PushlogError
-    from hgfleet.pushlog import facts, log_file, writable, writing
+    from hgfleet.pushlog import facts, log_file, recording, writable, writing
 
     if getattr(repo, "pushlog_stripping", False):
         return
-    removed = getattr(repo, "pushlog_removed", None)
-    found = removed or facts.of_transaction(repo, transaction)
+    given = getattr(repo, "pushlog_given", None)
+    found = given or (("push", facts.of_transaction(repo, transaction)),)
     line = repo.ui.config(b"hgfleet", b"applied-record")
     adopts = getattr(repo, "pushlog_adopts", False)
-    if found.is_empty and line is None and not adopts:
+    if all(one.is_empty for _, one in found) and line is None and not adopts:
         return
     try:
         tip = log_file.tip(os.fsdecode(repo.sjoin(b"pushlog")))
         if line is not None:
-            last = writing.after(tip, writing.applied(tip, line, found.heads.digest), line)
+            last = writing.after(tip, writing.applied(tip, line, found[-1][1].heads.digest), line)
             lines = [line]
         else:
             writable.check(repo.ui, repo, is_begun=True)
             tip = tip._replace(epoch=max(tip.epoch, writable.epoch(repo.ui)))
-            lines, last = _lines(repo, transaction, tip, found, "strip" if removed else "push")
+            lines, last = recording.lines(repo, transaction, tip, found)
     except PushlogError as problem:
         path = text(repo.ui.config(b"hgfleet", b"path"))
         refuse(
@@ -176,74 +177,19 @@ def _record(repo: Any, transaction: Any) -> None:
         transaction.addpostclose(_CATEGORY, lambda _: _remember(repo, done))
 
 
-def _lines(
-    repo: Any, transaction: Any, tip: Tip, found: Facts, kind: str
-) -> tuple[list[bytes], Tip]:
-    """Return the lines that a transaction of the primary appends, and the tip after them."""
-    from hgfleet.pushlog import facts, writing
-
-    by = writing.origin({text(name): text(encoding.environ[name]) for name in encoding.environ})
-    lines: list[bytes] = []
-    last, now = tip, round(time.time() * 1000)
-    if not tip.id:
-        last = writing.beginning()._replace(epoch=tip.epoch)
-        before = transaction.changes[b"origrepolen"]
-        if before or kind == "strip":
-            digest = getattr(repo, "pushlog_digest_before", None)
-            digest = digest or facts.digest(repo.changelog, before)
-            # A person's push adopts a repository by chance; an operator adopts it by intent.
-            user = by.user if OPERATOR.fullmatch(writer().name) else ""
-            record = writing.adoption(last, digest, user, now)
-            lines.append(record.line())
-            last = writing.after(last, record, lines[-1])
-    if not found.is_empty:
-        verdicts = getattr(repo, "hgfleet_verdicts", {})
-        record = writing.push(last, found, by, now, verdicts, kind)
-        lines.append(record.line())
-        last = writing.after(last, record, lines[-1])
-    return lines, last
-
-
 def _remember(repo: Any, done: tuple[str, int, int]) -> None:
     """Note the identity, the id and the end of the last record, for hooks after the lock."""
     repo._pushlog_last = done  # noqa: SLF001
 
 
 def _strip(original: Any, ui: Any, repo: Any, *arguments: Any, **named: Any) -> Any:
-    """Strip, and then record what is gone, while the caller holds the lock.
-
-    Core removes all changesets from the first one on and adds those again that stay, each in a
-    transaction: records of these would tell of removals and pushes that no reader saw.
-    """
+    """Strip, and record the removal."""
     repo = repo.unfiltered()
     if not is_logged(repo):
         return original(ui, repo, *arguments, **named)
-    from hgfleet.pushlog import facts
-    from hgfleet.pushlog.record import Heads
+    from hgfleet.pushlog import recording
 
-    log = repo.changelog
-    nodes = [log.node(number).hex() for number in log]
-    heads, digest = facts.heads(log), facts.digest(log)
-    bookmarks = dict(repo._bookmarks)  # noqa: SLF001
-    repo.pushlog_stripping = True
-    try:
-        result = original(ui, repo, *arguments, **named)
-    finally:
-        repo.pushlog_stripping = False
-    log = repo.changelog
-    left, now = facts.heads(log), dict(repo._bookmarks)  # noqa: SLF001
-    repo.pushlog_removed = facts.Facts(
-        tuple(node for node in nodes if not log.hasnode(bytes.fromhex(node))),
-        Heads(tuple(sorted(heads - left)), tuple(sorted(left - heads)), facts.digest(log)),
-        bookmarks=facts.moved(bookmarks, now),
-    )
-    repo.pushlog_digest_before = digest
-    try:
-        with repo.transaction(b"pushlog"):
-            pass
-    finally:
-        repo.pushlog_removed = repo.pushlog_digest_before = None
-    return result
+    return recording.strip(repo, lambda: original(ui, repo, *arguments, **named))
 
 
 @command(
@@ -306,46 +252,33 @@ def _show(fm: Any, record: Record) -> None:
     [
         (b"", b"verify", None, b"compare the log with the repository"),
         (b"", b"adopt", None, b"begin the log of a repository that has none"),
+        (b"", b"accept", None, b"record changesets that came or went past the log"),
     ],
-    b"--verify | --adopt",
+    b"--verify | --adopt | --accept",
 )
 def debugpushlog(ui: Any, repo: Any, **options: Any) -> int:
-    """Verify the push log, or begin it.
+    """Verify the push log, begin it, or accept changesets past it.
 
     --verify checks the chain of records and their form, that each changeset of the repository is in
     one record or was adopted, that each recorded one is there or was removed, and the heads.
+    --accept has an operator answer for changesets that came, or went, without a record.
     Returns 0 if all is right, 1 with a line for each problem.
     """
-    from hgfleet.pushlog import reading
+    from hgfleet.pushlog import reading, recording
 
-    if options["adopt"]:
-        adopt(repo)
+    act = recording.adopt if options["adopt"] else recording.accept if options["accept"] else None
+    if act is not None:
+        if not is_logged(repo):
+            raise error.Abort(
+                b"this repository has no push log", hint=b"only registered repositories have one"
+            )
+        act(repo.unfiltered())
     elif not options["verify"]:
-        raise error.InputError(b"expected --verify or --adopt")
+        raise error.InputError(b"expected --verify, --adopt or --accept")
     found = list(reading.problems(repo))
     for problem in found:
         ui.write(b"%s\n" % encoding.strtolocal(problem))
     return 1 if found else 0
-
-
-def adopt(repo: Any) -> None:
-    """Begin the log of a repository that has changesets and no log, with the record of adoption."""
-    from hgfleet.pushlog import log_file, reading
-
-    if not is_logged(repo):
-        raise error.Abort(
-            b"this repository has no push log", hint=b"only registered repositories have one"
-        )
-    repo = repo.unfiltered()
-    with repo.lock():
-        if not len(repo) or log_file.tip(reading.file(repo)).id:
-            return
-        repo.pushlog_adopts = True
-        try:
-            with repo.transaction(b"pushlog"):
-                pass
-        finally:
-            repo.pushlog_adopts = False
 
 
 @revsetpredicate(b"pushed([user], [date], [id])")

@@ -34,6 +34,7 @@ REFUSED: Final = (
 FAILED: Final = (
     "fenced",
     "pushlog",
+    "unrecorded",
     "policies-failed",
     "disk",
     "memory",

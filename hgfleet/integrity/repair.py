@@ -19,8 +19,8 @@ from hgfleet.core import files
 from hgfleet.core.errors import HostError, PushlogError, TemporaryError, UnavailableError
 from hgfleet.hg import unconfigured
 from hgfleet.integrity.check import check
-from hgfleet.pushlog import chain, index, index_step, log_file
-from hgfleet.pushlog.record import Heads, hash_of, parse
+from hgfleet.pushlog import index, index_step, log_file
+from hgfleet.pushlog.record import hash_of, parse
 from hgfleet.registry import moves, owned_files
 from hgfleet.replication.settings import Role
 from hgfleet.storage import place
@@ -157,21 +157,9 @@ def _log(repository: Path) -> list[bytes]:
 
 
 def _demand(copy: Path) -> None:
-    """Raise HostError unless a repository verifies and has the heads of its last record."""
+    """Raise HostError unless a repository verifies; so it has the heads of its last record."""
     if problem := check(copy):
         raise HostError(
             f"{copy}: made anew, it is corrupt as well: {problem}; where a mirror is good, promote "
             "it (runbook promote), and repair this host as its mirror"
-        )
-    last = None
-    log = copy / ".hg/store" / log_file.NAME
-    for last in chain.checked(log_file.entries(log)):  # noqa: B007
-        pass
-    if last is None:
-        return
-    digest = Heads.digest_of(in_place.heads(copy))
-    if digest != last.record.heads.digest:
-        raise HostError(
-            f"{copy}: its heads have the digest {digest[:12]}, expected that of record "
-            f"{last.record.id}, {last.record.heads.digest[:12]}"
         )

@@ -18,7 +18,8 @@ from mercurial.repo import factory
 
 from hgfleet.core.errors import PushlogError
 from hgfleet.integrity.check import FOUND
-from hgfleet.pushlog import chain, log_file
+from hgfleet.pushlog import chain, log_file, unrecorded
+from hgfleet.pushlog.record import Heads
 
 
 def problems(folder: Path) -> list[str]:
@@ -33,6 +34,7 @@ def problems(folder: Path) -> list[str]:
         repo = factory.repository(ui, os.fsencode(folder)).unfiltered()
         said += _verify(repo)
         said += _small_files(repo)
+        said += _unrecorded(repo)
     except (error.Error, error.StorageError, OSError, ValueError) as problem:
         said.append(_text(problem))
     return said + _log(folder)
@@ -72,6 +74,23 @@ def _log(folder: Path) -> list[str]:
     except (PushlogError, OSError) as problem:
         return [f"push log: {problem}"]
     return []
+
+
+def _unrecorded(repo: Any) -> list[str]:
+    """Compare the heads with the last record: no transaction leaves other ones."""
+    log = repo.changelog
+    try:
+        last = log_file.last(os.fsdecode(repo.sjoin(os.fsencode(log_file.NAME))))
+    except PushlogError:
+        # The chain is read on its own.
+        return []
+    found = unrecorded.problem(
+        last,
+        Heads.digest_of(log.node(number).hex() for number in log.headrevs() if number >= 0),
+        changesets=len(log),
+        from_start=repo.vfs.exists(os.fsencode(log_file.FROM_START)),
+    )
+    return [f"push log: {found}"] if found else []
 
 
 def _text(problem: BaseException) -> str:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 NAME: Final = "pushlog"
 """In the store of a repository."""
 
+FROM_START: Final = "pushlog-from-start"
+"""In `.hg` of a repository that was made empty under a push log: no push adopts its changesets. A
+repository that is older than its log, or was copied here, has no such file."""
+
 MAX_LINE: Final = 256 * 1024 * 1024
 """Bytes; a record of a million changesets has some 90 MB."""
 
@@ -60,15 +64,25 @@ def tip(file: Path | str) -> Tip:
 
     Raises PushlogError if the last line is no record, OSError if the file cannot be read.
     """
-    try:
-        with open(file, "rb") as opened:  # noqa: PTH123  (sessions import this; pathlib is slow)
-            end, line = _last_line(opened.fileno())
-    except FileNotFoundError:
-        return Tip()
+    end, line = _end(file)
     if line is None:
         return Tip()
     record = parse(line)
     return Tip(record.id, hash_of(line), record.repository, end, record.epoch)
+
+
+def last(file: Path | str) -> Record | None:
+    """Return the last record, None without one; raises as `tip`."""
+    line = _end(file)[1]
+    return None if line is None else parse(line)
+
+
+def _end(file: Path | str) -> tuple[int, bytes | None]:
+    try:
+        with open(file, "rb") as opened:  # noqa: PTH123  (sessions import this; pathlib is slow)
+            return _last_line(opened.fileno())
+    except FileNotFoundError:
+        return 0, None
 
 
 def _last_line(descriptor: int) -> tuple[int, bytes | None]:

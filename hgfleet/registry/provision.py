@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 from hgfleet.core import files, paths
 from hgfleet.core.errors import HostError, RegistryError
 from hgfleet.hg.command_server import Hg, HgError
+from hgfleet.pushlog import log_file
 from hgfleet.registry import dynamic_update, hgrc, moves, obstacles, owned_files, user_repositories
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.obstacles import Obstacle
@@ -107,6 +108,15 @@ def configure(repository: Repository, target: Target, place: Path) -> None:
             run.configure(repository, descriptor, is_new=True)
         finally:
             os.close(descriptor)
+
+
+def mark_from_start(descriptor: int) -> None:
+    """Note in a new, empty repository that its push log covers all of its history."""
+    control = os.open(".hg", OPEN_FOLDER, dir_fd=descriptor)
+    try:
+        files.replace_at(control, log_file.FROM_START, "", mode=FILE_MODE)
+    finally:
+        os.close(control)
 
 
 def follow(repository: Repository, target: Target, say: Callable[[str], None]) -> None:
@@ -202,6 +212,7 @@ class _Run:
             created = os.open(new, OPEN_FOLDER, dir_fd=descriptor)
             try:
                 self.configure(repository, created, is_new=True)
+                mark_from_start(created)
             finally:
                 os.close(created)
             os.rename(new, name, src_dir_fd=descriptor, dst_dir_fd=descriptor)

@@ -16,7 +16,7 @@ USER: Final = "operator:pushlog"
 
 
 def run(places: Mapping[str, Path], action: str, hgrc: str, *, named: bool) -> None:
-    """Adopt or verify repositories by their path, and print the result of each.
+    """Adopt, accept or verify repositories by their path, and print the result of each.
 
     A repository that this host does not have is passed over, unless it was `named` (HostError).
     Raises PushlogError if a log has problems.

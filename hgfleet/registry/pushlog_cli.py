@@ -22,6 +22,7 @@ examples:
   hgfleet pushlog index team/project     of one of them
   hgfleet pushlog verify                 compare every log with its repository
   hgfleet pushlog adopt                  begin the logs of repositories that have none
+  hgfleet pushlog accept team/project    answer for changesets that no record tells of
 
 It runs as root, and works with the rights of hg. An index is made from its push log and can be
 deleted at any time: this command, or the next pushes, make it again.
@@ -48,6 +49,7 @@ def add_parser(subparsers: Any) -> None:
     _add_paths(one)
     for name, text in (
         ("adopt", "begin the log of repositories that have changesets and none"),
+        ("accept", "record changesets that came or went without a record, of named repositories"),
         ("verify", "compare logs with their repositories: chain, changesets, heads"),
     ):
         one = subcommands.on_repositories(
@@ -72,6 +74,11 @@ def _add_paths(one: argparse.ArgumentParser) -> None:
 def _check(options: argparse.Namespace) -> int:
     from hgfleet.registry import pushlog_check
 
+    if options.action == "accept" and not options.repositories:
+        raise UsageError(
+            "got no repository, expected the paths of those whose changesets you answer for; "
+            "`hgfleet pushlog verify` names them"
+        )
     owned_files.become(options.user)
     places = {path: Path(options.root) / path for path in _chosen(options)}
     named = bool(options.repositories)

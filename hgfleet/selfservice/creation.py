@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Final
 from hgfleet.core import names
 from hgfleet.core.errors import HostError, TemporaryError
 from hgfleet.core.files import sync
+from hgfleet.pushlog import log_file
 from hgfleet.registry import dynamic_update, user_repositories
 from hgfleet.registry.compiled import load_compiled
 from hgfleet.selfservice import repositories, rules
@@ -71,6 +72,8 @@ def create(context: Context, path: str, entry: Entry, source: Repository | None 
     with _claimed(new, path) as claim:
         if source is None:
             _hg(context, claim, "init", "--", str(new))
+            # The first push to a fork adopts the changesets of its source.
+            (new / ".hg" / log_file.FROM_START).touch(0o640)
         else:
             _copy(context, claim, context.place(source.path), new)
         (new / ".hg" / MARK).write_text(state(new), "ascii")

@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from hgfleet.core import counters
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -106,6 +108,16 @@ def other_push(text: str, _now: float) -> str:
     other = json.loads(last) | {"user": "unknown"}
     text = json.dumps(other, sort_keys=True, separators=(",", ":"))
     return "".join([*lines, text, "\n"])
+
+
+def unrecorded_pushes(text: str, _now: float) -> str:
+    """Counts of pushes with one more that was refused, because the store has no record of changes.
+
+    One is too few for the alerts on the objective of pushes.
+    """
+    counts = counters.parse(text)
+    counts["unrecorded"] = counts.get("unrecorded", 0.0) + 1
+    return "".join(f"{name} {count:.17g}\n" for name, count in counts.items())
 
 
 def damaged(text: str, _now: float) -> str:

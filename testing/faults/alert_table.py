@@ -274,6 +274,15 @@ _RECORDS: Final = (
         faults.record(INTEGRITY, document(records.late_verification)),
         _on(Place.PRIMARY, "RepositoryCorrupt", "VerificationMissing", "VerificationOverdue"),
     ),
+    # After the other wave, whose minutes have shown the count before.
+    Provocation(
+        Kind.RECORD,
+        2,
+        Place.PRIMARY,
+        faults.record("/run/hgfleet-counters/pushes", records.unrecorded_pushes),
+        (Shown("PushesUnrecorded", Place.PRIMARY, {"reason": "unrecorded"}),),
+        passes="hgfleet_push_failures_total",
+    ),
     Provocation(
         Kind.RECORD,
         1,

@@ -9,6 +9,8 @@ import pytest
 from hgfleet.backup import packs
 from hgfleet.backup.restic import Check
 from hgfleet.bundles import corruption, record
+from hgfleet.core import counters
+from hgfleet.hg import push_outcome
 from hgfleet.integrity import state
 from hgfleet.probes import history
 from hgfleet.probes.history import History, Result
@@ -48,6 +50,15 @@ def test_a_verification_is_late_and_found_a_corrupt_repository() -> None:
     assert NOW - found.ended > 42 * HOUR
     assert found.corrupt == 1
     assert NOW - found.oldest > (found.days + 1) * DAY
+
+
+def test_a_push_was_refused_behind_unrecorded_changes() -> None:
+    text = "accepted 12\naccepted seconds 4.1\n"
+    for count in (1, 2):
+        text = records.unrecorded_pushes(text, NOW)
+        found = push_outcome.of(counters.parse(text))
+        assert found.failed["unrecorded"] == count
+        assert (found.accepted, found.seconds) == (12, 4.1)
 
 
 def test_a_damaged_document_cannot_be_read() -> None:

@@ -106,6 +106,15 @@ def test_a_flipped_bit_is_found_and_named(
     assert named in check(primary.path)
 
 
+def test_changesets_without_a_record_are_found(primary: Primary) -> None:
+    repo = primary.repo
+    with repo.wlock(), repo.lock(), repo.transaction(b"past the log"):
+        primary.commit(b"foreign\n")
+    settle()
+    said = check(primary.path)
+    assert said == f"push log: its store has other heads than after record {PUSHES} of its push log"
+
+
 def test_a_verifier_that_cannot_run_is_no_damage(
     primary: Primary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,5 +212,5 @@ def test_a_copy_with_other_heads_than_its_record_is_refused(primary: Primary) ->
     log = primary.log.read_bytes().splitlines(keepends=True)
     primary.log.write_bytes(b"".join(log[:-1]))
     settle()
-    with pytest.raises(HostError, match="its heads have the digest"):
+    with pytest.raises(HostError, match="other heads than after record"):
         repair._demand(primary.path)

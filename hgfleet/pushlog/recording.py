@@ -1,0 +1,194 @@
+"""Records of the changes of a transaction, and of an operator's removals and adoptions.
+
+Only the extension `pushlog` imports this module; it needs Mercurial. It talks to its parts by
+attributes of the repository: `pushlog_stripping` (transactions inside of a removal leave no
+record), `pushlog_given` (kinds and facts to record instead of the transaction's own) and
+`pushlog_adopts`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+from mercurial import encoding, error, phases
+
+from hgfleet.core.errors import PushlogError
+from hgfleet.hg.hooks import OPERATOR, refuse, text, writer
+from hgfleet.pushlog import facts, log_file, reading, unrecorded, writing
+from hgfleet.pushlog.record import Heads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from hgfleet.pushlog.facts import Facts
+    from hgfleet.pushlog.log_file import Tip
+
+
+def lines(
+    repo: Any, transaction: Any, tip: Tip, found: Sequence[tuple[str, Facts]]
+) -> tuple[list[bytes], Tip]:
+    """Return the lines that a transaction of the primary appends, and the tip after them."""
+    by = writing.origin({text(name): text(encoding.environ[name]) for name in encoding.environ})
+    made: list[bytes] = []
+    last, now = tip, round(time.time() * 1000)
+    if not tip.id:
+        last = writing.beginning()._replace(epoch=tip.epoch)
+        before = transaction.changes[b"origrepolen"]
+        if before or found[0][0] == "strip":
+            digest = getattr(repo, "pushlog_digest_before", None)
+            digest = digest or facts.digest(repo.changelog, before)
+            # A person's push adopts a repository by chance; an operator adopts it by intent.
+            user = by.user if OPERATOR.fullmatch(writer().name) else ""
+            record = writing.adoption(last, digest, user, now)
+            made.append(record.line())
+            last = writing.after(last, record, made[-1])
+    for kind, one in found:
+        if not one.is_empty:
+            verdicts = getattr(repo, "hgfleet_verdicts", {})
+            record = writing.push(last, one, by, now, verdicts, kind)
+            made.append(record.line())
+            last = writing.after(last, record, made[-1])
+    return made, last
+
+
+def check(repo: Any) -> None:
+    """Refuse a transaction of a repository whose store changed without a record."""
+    if repo.ui.config(b"hgfleet", b"applied-record") or any(
+        getattr(repo, name, None)
+        for name in ("pushlog_stripping", "pushlog_given", "pushlog_adopts")
+    ):
+        # The replication compares the heads itself; the others are an operator's repair.
+        return
+    if (told := _problem(repo)) is None:
+        return
+    path = text(repo.ui.config(b"hgfleet", b"path"))
+    refuse(
+        repo.ui,
+        f"{path} takes no changes, and nothing was changed: {told}; tell the operators",
+        (f"operators: {unrecorded.HOW_TO.format(path=path)}",),
+        reason="unrecorded",
+    )
+
+
+def _problem(repo: Any) -> str | None:
+    log = repo.changelog
+    try:
+        last = log_file.last(reading.file(repo))
+    except PushlogError:
+        # The record of the transaction cannot be appended: that is told then.
+        return None
+    from_start = repo.vfs.exists(log_file.FROM_START.encode("ascii"))
+    return unrecorded.problem(last, facts.digest(log), changesets=len(log), from_start=from_start)
+
+
+def strip(repo: Any, original: Callable[[], Any]) -> Any:
+    """Strip, and then record the removal, while the caller holds the lock.
+
+    Core removes all changesets from the first one on and adds those again that stay, each in a
+    transaction: records of these would tell of removals and pushes that no reader saw.
+    """
+    log = repo.changelog
+    foreign = _problem(repo)
+    nodes = [log.node(number).hex() for number in log]
+    before, digest = facts.heads(log), facts.digest(log)
+    bookmarks = dict(repo._bookmarks)  # noqa: SLF001  (core has no other name)
+    repo.pushlog_stripping = True
+    try:
+        result = original()
+    finally:
+        repo.pushlog_stripping = False
+    if foreign is not None:
+        # A record would have the digest of the foreign changesets that stay, and cover them.
+        if left := _problem(repo):
+            repo.ui.warn(encoding.strtolocal(f"the removal is not recorded: still, {left}\n"))
+        return result
+    log = repo.changelog
+    left_heads, now = facts.heads(log), dict(repo._bookmarks)  # noqa: SLF001
+    moved = tuple(sorted(before - left_heads)), tuple(sorted(left_heads - before))
+    gone = facts.Facts(
+        tuple(node for node in nodes if not log.hasnode(bytes.fromhex(node))),
+        Heads(*moved, facts.digest(log)),
+        bookmarks=facts.moved(bookmarks, now),
+    )
+    repo.pushlog_digest_before = digest
+    try:
+        with _given(repo, [("strip", gone)]), repo.transaction(b"pushlog"):
+            pass
+    finally:
+        repo.pushlog_digest_before = None
+    return result
+
+
+@contextlib.contextmanager
+def _given(repo: Any, found: Sequence[tuple[str, Facts]]) -> Iterator[None]:
+    """Have the next transaction record this."""
+    repo.pushlog_given = found
+    try:
+        yield
+    finally:
+        repo.pushlog_given = None
+
+
+def adopt(repo: Any) -> None:
+    """Begin the log of a repository that has changesets and no log, with the record of adoption."""
+    with repo.lock():
+        if not len(repo) or log_file.tip(reading.file(repo)).id:
+            return
+        repo.pushlog_adopts = True
+        try:
+            with repo.transaction(b"pushlog"):
+                pass
+        finally:
+            repo.pushlog_adopts = False
+
+
+def accept(repo: Any) -> None:
+    """Record the changesets that came or went without a record, by the operator who says so.
+
+    Mirrors follow these records as all others.
+    """
+    path = reading.file(repo)
+    with repo.lock():
+        if not log_file.tip(path).id:
+            adopt(repo)
+            return
+        if _problem(repo) is None:
+            return
+        log = repo.changelog
+        history = {
+            log.node(number).hex(): tuple(
+                log.node(parent).hex() for parent in log.parentrevs(number) if parent >= 0
+            )
+            for number in log
+        }
+        try:
+            found = unrecorded.difference((one.record for one in log_file.entries(path)), history)
+        except PushlogError as problem:
+            raise error.Abort(encoding.strtolocal(str(problem))) from problem
+        with _given(repo, list(_accepted(repo, history, found))), repo.transaction(b"pushlog"):
+            pass
+
+
+def _accepted(
+    repo: Any, history: dict[str, tuple[str, ...]], found: unrecorded.Difference
+) -> Iterator[tuple[str, Facts]]:
+    """Yield a removal and a push that lead from the log to the store."""
+    kept = unrecorded.heads(history, history.keys() - set(found.added))
+    if found.gone:
+        yield "strip", facts.Facts(found.gone, Heads(digest=Heads.digest_of(kept)))
+    if found.added:
+        now = facts.heads(repo.changelog)
+        moved = Heads(tuple(sorted(kept - now)), tuple(sorted(now - kept)), Heads.digest_of(now))
+        names = {number: name.decode("ascii") for number, name in phases.phasenames.items()}
+        yield (
+            "push",
+            facts.Facts(
+                found.added,
+                moved,
+                tuple(
+                    (node, None, names[repo[bytes.fromhex(node)].phase()]) for node in found.added
+                ),
+            ),
+        )
