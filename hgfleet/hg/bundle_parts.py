@@ -82,6 +82,9 @@ log can begin with them, and no registered repository."""
 TAKEN: Final = ANSWERED | RAW | {"bookmarks", "changegroup", "obsmarkers", "phase-heads"}
 """Parts that a process of this service takes as it pulls or unbundles."""
 
+REBUILT: Final = TAKEN - ANSWERED - RAW
+"""Parts of a clone bundle that a mirror's repository is made from."""
+
 INTERRUPTING: Final = frozenset({"error:abort"})
 
 CLOSED: Final = frozenset(

@@ -5,6 +5,7 @@ It is built in a folder where nothing reads it, so its transactions need no orde
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shutil
@@ -16,6 +17,7 @@ from hgfleet.bundles.manifest import Manifests
 from hgfleet.bundles.reader import Reader
 from hgfleet.core import files
 from hgfleet.core.errors import HgfleetError, PushlogError, UnavailableError
+from hgfleet.hg import bundle_parts
 from hgfleet.pushlog import chain, index, index_step, log_file
 from hgfleet.registry import owned_files, provision
 from hgfleet.replication import changesets, snapshot
@@ -23,7 +25,7 @@ from hgfleet.replication.source_client import GoneError
 from hgfleet.replication.source_requests import Selection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from hgfleet.replication.settings import Settings
     from hgfleet.replication.snapshot import State
@@ -140,6 +142,7 @@ class Rebuild:
                 repo.lock(),
                 repo.transaction(_SOURCE) as tr,
                 file.open("rb") as opened,
+                _listed_parts(),
             ):
                 unbundler = exchange.readbundle(repo.ui, opened, os.fsencode(file))
                 bundle2.applybundle(repo, unbundler, tr, _SOURCE)
@@ -182,6 +185,23 @@ class Rebuild:
         fresh.rename(log)
         # No transaction will find it due until the next push.
         index.refresh(str(log), str(self._place / ".hg/cache" / index_step.NAME))
+
+
+@contextlib.contextmanager
+def _listed_parts() -> Iterator[None]:
+    """Have core know only the parts that a clone bundle may bring: no raw files, no caches.
+
+    The state of the result is compared with the source's; other files of its store are not.
+    """
+    from mercurial import bundle2
+
+    before = bundle2.parthandlermapping
+    listed = {name.encode("ascii") for name in bundle_parts.REBUILT}
+    bundle2.parthandlermapping = {name: before[name] for name in listed & before.keys()}
+    try:
+        yield
+    finally:
+        bundle2.parthandlermapping = before
 
 
 class _UnequalError(UnavailableError):

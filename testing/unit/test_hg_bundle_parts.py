@@ -20,6 +20,7 @@ def test_every_part_of_core_is_in_one_of_the_lists() -> None:
     assert set().union(*lists) == set(CORE) | {"remote-changegroup"}
     assert lists[2].isdisjoint(lists[0] | lists[1])
     assert bundle_parts.INTERRUPTING <= bundle_parts.ANSWERED
+    assert {"bookmarks", "changegroup", "obsmarkers", "phase-heads"} == bundle_parts.REBUILT
     closed_in_pushes = bundle_parts.ANSWERED | bundle_parts.RAW | bundle_parts.CLOSED
     assert closed_in_pushes.isdisjoint(bundle_parts.PUSHED)
     assert all(one.isdisjoint(other) for one, other in combinations(lists[2:], 2))

@@ -286,10 +286,14 @@ def store(tmp_path: Path) -> Iterator[tuple[Path, str, list[str]]]:
         thread.join()
 
 
-def _publish(primary: Primary, mirror: Host, store: tuple[Path, str, list[str]]) -> Path:
+def _publish(
+    primary: Primary, mirror: Host, store: tuple[Path, str, list[str]], type_: str = "zstd-v2"
+) -> Path:
     folder, url, _ = store
     file = folder / "bundle.hg"
-    primary.hg_in(PATH, "bundle", "--all", "--type", "zstd-v2", file)
+    raw = ("--config", "server.uncompressedallowsecret=yes")
+    raw += ("--config", "experimental.evolution.bundle-obsmarker=yes")
+    primary.hg_in(PATH, "bundle", "--all", "--type", type_, file, *raw)
     content = file.read_bytes()
     digest = hashlib.sha256(content).hexdigest()
     now = datetime.now(UTC)
@@ -320,6 +324,28 @@ def test_a_corrupt_clone_bundle_is_passed_over(
     file.write_bytes(content)
     _resync(mirror, said)
     assert "sha256" in said[0]
+    _assert_equal(primary, mirror)
+
+
+def test_raw_files_in_the_place_of_a_clone_bundle_are_passed_over(
+    primary: Primary, mirror: Host, said: list[str], store: tuple[Path, str, list[str]]
+) -> None:
+    _publish(primary, mirror, store, "none-streamv2")
+    _resync(mirror, said)
+    assert "cannot be applied" in said[0]
+    assert "stream2" in said[0]
+    _assert_equal(primary, mirror)
+
+
+def test_a_clone_bundle_brings_no_cache_of_tags(
+    primary: Primary, mirror: Host, said: list[str], store: tuple[Path, str, list[str]]
+) -> None:
+    primary.hg_in(PATH, "tag", "v1")
+    primary.hg_in(PATH, "tags")
+    _publish(primary, mirror, store)
+    _resync(mirror, said)
+    assert said == []
+    assert not (mirror.path(PATH) / ".hg/cache/hgtagsfnodes1").exists()
     _assert_equal(primary, mirror)
 
 
