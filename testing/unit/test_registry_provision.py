@@ -16,6 +16,7 @@ import pytest
 
 from hgfleet.core.errors import HostError
 from hgfleet.core.owner import Owner
+from hgfleet.pushlog import log_file
 from hgfleet.registry import dynamic_update, user_repositories
 from hgfleet.registry.compiled import load_compiled
 from hgfleet.registry.owned_files import owner
@@ -118,6 +119,15 @@ def test_a_new_host_gets_every_repository_and_a_second_run_changes_nothing(targe
     before = snapshot(target.root.parent)
     assert run(target) == ["0"]
     assert snapshot(target.root.parent) == before
+
+
+def test_a_new_repository_is_marked_as_made_under_its_push_log(target: Target) -> None:
+    old = target.root / "plain/.hg"
+    (old / "store").mkdir(parents=True)
+    run(target)
+    assert (target.root / "team/tool/.hg" / log_file.FROM_START).is_file()
+    # A repository that was copied here is older than its log.
+    assert not (old / log_file.FROM_START).exists()
 
 
 def test_the_files_have_the_modes_that_let_the_group_read_and_nobody_else(target: Target) -> None:

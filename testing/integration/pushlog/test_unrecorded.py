@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -99,6 +101,38 @@ def test_an_operator_answers_for_changesets_that_came(changed: PushlogSite) -> N
     # There is nothing left to accept.
     changed.server("debugpushlog", "--accept")
     assert len(changed.records()) == 4
+
+
+def test_a_mirror_follows_an_answer(changed: PushlogSite) -> None:
+    mirror = changed.path("mirror")
+    changed.hg("init", mirror, **OPERATOR)
+    changed.server("debugpushlog", "--accept")
+    foreign = changed.records()[-1].changesets
+    apply = changed.root / "apply.py"
+    apply.write_text(
+        "import io, sys\n"
+        "from pathlib import Path\n"
+        "from hgfleet.pushlog import log_file\n"
+        "from hgfleet.replication import apply, changegroup_worker\n"
+        "source, mirror = map(Path, sys.argv[1:])\n"
+        "opened = changegroup_worker.Opened()\n"
+        "for one in log_file.entries(source / '.hg/store/pushlog'):\n"
+        "    data = changegroup_worker.changegroup(\n"
+        "        opened.get(str(source)), one.record.changesets, 10**6)\n"
+        "    repo = apply.open_repository(mirror)\n"
+        "    print(apply.apply(repo, one.line, one.record, io.BytesIO(data)))\n"
+    )
+    (mirror / ".hg/hgrc").write_text("[hgfleet]\npath = mirror\nread = public\n")
+    done = subprocess.run(
+        [sys.executable, apply, changed.path("server"), mirror],
+        env=changed.environment(HGFLEET_USER="operator:applier"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["apply"] * 3, done.stderr
+    assert changed.log("mirror").read_bytes() == changed.log().read_bytes()
+    assert changed.hg("-R", mirror, "log", "-r", "tip", "-T", "{node}", **OPERATOR) in foreign
 
 
 def test_an_operator_answers_for_changesets_that_went(changed: PushlogSite) -> None:

@@ -8,6 +8,7 @@ import signal
 
 import pytest
 
+from hgfleet.pushlog import log_file
 from hgfleet.registry import dynamic_update
 from hgfleet.registry.model import Settings
 from hgfleet.selfservice import creation
@@ -30,6 +31,8 @@ def test_a_created_repository_is_registered_configured_and_can_be_pushed_to(
     hgrc = (site.repos / "people/bob/x/.hg/hgrc").read_text()
     assert "path = people/bob/x\n" in hgrc
     assert "owner = bob\n" in hgrc
+    # Its push log covers it from the beginning, so no push adopts changesets.
+    assert (site.repos / "people/bob/x/.hg" / log_file.FROM_START).exists()
     assert "description = Two words\n" in hgrc
     site.source("made")
     place = site.path("people/bob/x")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hgfleet.core.errors import TemporaryError
+from hgfleet.pushlog import log_file
 
 if TYPE_CHECKING:
     from testing.conftest import WaitFor
@@ -45,6 +46,8 @@ def test_a_fork_has_the_changesets_that_a_reader_sees_and_nothing_else(
     }
     assert str(place) not in (copy / ".hg/hgrc").read_text()
     assert site.entries["people/carol/f"].forked_from == "hgfleet"
+    # Its first push adopts the changesets of the source.
+    assert not (copy / ".hg" / log_file.FROM_START).exists()
 
 
 def test_a_fork_of_a_private_repository_is_as_private(site: SelfserviceSite) -> None:
