@@ -44,6 +44,12 @@ def lines(
             record = writing.adoption(last, digest, user, now)
             made.append(record.line())
             last = writing.after(last, record, made[-1])
+            if before:
+                # An adoption is told to the user whose push begins the log.
+                repo.ui.status(
+                    b"the push log begins: record 1 stands for the %d changesets from before\n"
+                    % before
+                )
     for kind, one in found:
         if not one.is_empty:
             verdicts = getattr(repo, "hgfleet_verdicts", {})

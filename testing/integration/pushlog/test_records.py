@@ -87,7 +87,8 @@ def test_a_repository_with_changesets_is_adopted_by_its_first_push(site: Pushlog
     site.server("unbundle", site.root / "all.hg", "--config", "hgfleet.pushlog=no")
     assert not site.log().exists()
     second = site.change(text="two\n")
-    site.push()
+    said = site.push()
+    assert "remote: the push log begins: record 1 stands for the 1 changesets from before" in said
     adoption, push = site.records()
     assert (adoption.kind, adoption.user, adoption.changesets) == ("adoption", "", ())
     assert adoption.heads.digest != push.heads.digest
