@@ -28,6 +28,12 @@ NULL: Final = b"0" * 40
 UNBUNDLE: Final = call("unbundle", heads=b"force".hex().encode())
 
 
+def part(name: bytes) -> bytes:
+    """Write a bundle2 with one part that has neither parameters nor data."""
+    header = bytes([len(name)]) + name + bytes(6)
+    return b"HG20" + bytes(4) + len(header).to_bytes(4, "big") + header + bytes(8)
+
+
 def writes(tip: bytes) -> dict[str, bytes]:
     """Return requests to write; `tip` is a changeset that the repository has."""
     return {
@@ -87,6 +93,8 @@ NONSENSE: Final = {
     "a bundle of the old kind": UNBUNDLE + b"6\nHG10UN0\n",
     "a bundle that is none": UNBUNDLE + b"4\n\x7fELF0\n",
     "a bundle without an end": UNBUNDLE + b"99\nHG20",
+    "raw files of a store": UNBUNDLE + b"34\n" + part(b"STREAM2") + b"0\n",
+    "a cache of tags": UNBUNDLE + b"39\n" + part(b"hgtagsfnodes") + b"0\n",
     "a phase that goes back": call("pushkey", namespace=b"phases", key=NULL, old=b"0", new=b"1"),
     "capabilities": call("protocaps", caps=b"comp=" + b"x," * 10000 + b"\n\0"),
     "an upgrade": b"upgrade x proto=exp-ssh-v2-0003\nhello\nbetween\n",
