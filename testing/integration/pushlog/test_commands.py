@@ -151,3 +151,16 @@ def test_operators_verify_and_adopt_all_repositories(pushed: PushlogSite) -> Non
     assert hgfleet("verify") == (0, ["fork: ok", "server: ok"])
     assert hgfleet("verify", "server") == (0, ["server: ok"])
     assert hgfleet("verify", "other")[0] == 2
+
+    # Changesets past the log are accepted one repository at a time.
+    pushed.change(text="past the log\n")
+    pushed.at_work("bundle", "--all", pushed.root / "more.hg")
+    pushed.server("unbundle", pushed.root / "more.hg", "--config", "hgfleet.pushlog=no")
+    code, said = hgfleet("adopt")
+    assert code == PushlogError.exit_code
+    assert any("other heads than after its last record" in line for line in said)
+    code, said = hgfleet("accept")
+    assert code == 2
+    assert "got no repository, expected the paths of those" in said[-1]
+    assert hgfleet("accept", "server") == (0, ["server: ok"])
+    assert pushed.records()[-1].user == "operator:pushlog"
