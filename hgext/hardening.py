@@ -124,7 +124,9 @@ def offered(original: Any, repo: Any, *arguments: Any, **named: Any) -> Any:
     found = original(repo, *arguments, **named)
     if named.get("role") == b"server":
         listed = {name.encode() for name in wire_arguments.OFFERED}
-        return {name: values for name, values in found.items() if name in listed}
+        found = {name: values for name, values in found.items() if name in listed}
+        versions = {version.encode() for version in bundle_parts.VERSIONS}
+        found[b"changegroup"] = tuple(one for one in found[b"changegroup"] if one in versions)
     return found
 
 

@@ -67,6 +67,9 @@ OFFERED: Final = frozenset(
         "HG20",
         "bookmarks",
         "changegroup",
+        # Pushes to unrelated heads do not race.
+        "checkheads",
+        "delta-compression",
         "error",
         "listkeys",
         "obsmarkers",

@@ -41,6 +41,8 @@ Nor is it offered. All that is offered to clients over SSH, and the capabilities
   HG20
   bookmarks
   changegroup=01,02,03
+  checkheads=related
+  delta-compression=none,zlib,zstd
   error=abort,unsupportedcontent,pushraced,pushkey
   listkeys
   phases=heads

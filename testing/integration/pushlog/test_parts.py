@@ -296,3 +296,13 @@ def test_raw_files_are_not_unbundled_into_a_registered_repository(changed: Pushl
     plain = changed.root / "plain"
     changed.hg("init", plain, **OPERATOR)
     changed.hg("-R", plain, "unbundle", changed.root / "none-streamv2.hg", **OPERATOR)
+
+
+def test_a_push_names_only_the_heads_that_it_replaces(site: PushlogSite) -> None:
+    """So pushes to unrelated heads do not race: the capability `checkheads` is offered."""
+    site.change()
+    site.push()
+    site.change(text="two\n")
+    said = site.push("--debug")
+    assert 'bundle2-output-part: "check:updated-heads"' in said
+    assert 'bundle2-output-part: "check:heads"' not in said
