@@ -138,7 +138,16 @@ def _given(repo: Any, found: Sequence[tuple[str, Facts]]) -> Iterator[None]:
 
 
 def adopt(repo: Any) -> None:
-    """Begin the log of a repository that has changesets and no log, with the record of adoption."""
+    """Begin the log of a repository that is older than it, with the record of adoption.
+
+    Operators run this for all repositories. The changesets of one that was made under the log are
+    left to `accept`.
+    """
+    if not repo.vfs.exists(log_file.FROM_START.encode("ascii")):
+        _adopt(repo)
+
+
+def _adopt(repo: Any) -> None:
     with repo.lock():
         if not len(repo) or log_file.tip(reading.file(repo)).id:
             return
@@ -158,7 +167,7 @@ def accept(repo: Any) -> None:
     path = reading.file(repo)
     with repo.lock():
         if not log_file.tip(path).id:
-            adopt(repo)
+            _adopt(repo)
             return
         if _problem(repo) is None:
             return

@@ -196,7 +196,9 @@ def test_a_repository_that_was_made_under_the_log_is_not_adopted_by_a_push(
     said = site.push(code=255)
     assert "its store has 1 changesets, and its push log has no record" in said
     assert not site.log().exists()
-    site.server("debugpushlog", "--adopt")
+    # An operator adopts what all repositories have, and answers for this one by its name.
+    assert "no log, and 1 changesets" in site.server("debugpushlog", "--adopt", code=1)
+    site.server("debugpushlog", "--accept")
     site.push()
     assert [record.kind for record in site.records()] == ["adoption", "push"]
 
