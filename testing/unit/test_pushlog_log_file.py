@@ -25,6 +25,7 @@ def file(tmp_path: Path) -> Path:
 def test_no_file_and_an_empty_one_have_no_records(file: Path) -> None:
     for _ in range(2):
         assert log_file.tip(file) == Tip()
+        assert log_file.last(file) is None
         assert list(log_file.entries(file)) == []
         file.touch()
 
@@ -37,6 +38,9 @@ def test_the_tip_is_the_last_complete_line(file: Path) -> None:
     for rest in (b"{", b'{"id":4' * 20_000):
         file.write_bytes(content + rest)
         assert log_file.tip(file) == expected
+        last = log_file.last(file)
+        assert last is not None
+        assert last.id == 3
         assert [one.record.id for one in log_file.entries(file)] == [1, 2, 3]
     file.write_bytes(b"{" * 200_000)
     assert log_file.tip(file) == Tip()
