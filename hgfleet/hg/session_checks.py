@@ -1,8 +1,8 @@
 """Checks that the rights of a session or request still hold, for code that has waited.
 
 A session or request is let in once, and may then wait for minutes: for its next command, a lock, a
-slot. The code that lets it in leaves a check here, and the code that has waited runs the check. The check belongs to the
-context of the session or request (a thread, a task), and goes with that.
+slot. The code that lets it in leaves a check here, and the code that has waited runs the check. The
+check belongs to the context of the session or request (a thread, a task), and goes with that.
 """
 
 from __future__ import annotations

@@ -136,8 +136,8 @@ class Push(Protocol):
     def replaced_paths(self, branch: str) -> Iterable[tuple[str, str]]:
         """Return new heads that descend from no head of the branch before, and paths that differ.
 
-        Each of them replaces the content of the branch: its paths are those that differ from any of the
-        heads before, also of closed ones if there were no others.
+        Each of them replaces the content of the branch: its paths are those that differ from any of
+        the heads before, also of closed ones if there were no others.
         """
 
     @property

@@ -21,9 +21,10 @@ tiers of the gate, which is a run that names none (those of the cluster beside a
   e2e         the service on the local cluster, brought up if need be (minutes; needs Docker)
   faults      the same with parts of the cluster broken on purpose (minutes; needs Docker)
 
-tiers that run only when they are named, or with --all (they need Docker):
+tiers that run only when they are named, or with --all (most need Docker):
   deploys     ./deploy over SSH, from blank hosts on (minutes)
   alerts      every alert fires with its fault, and ends after it (minutes)
+  mutants     a sample of decisions, each made wrong: does a unit test fail? (10 minutes)
   bench       each benchmark once, with small numbers
   rolls       ./deploy over the cluster while clients work (10 minutes a test)
   site        a deployed site, without a change: site:INVENTORY (minutes; not with --all)

@@ -6,6 +6,7 @@
 | unit | decisions and files of the Python package | nothing |
 | goldens | the configuration that site.yml writes is the one under review | nothing |
 | integration | hgext/ in a real hg | nothing |
+| mutants | a decision that is wrong fails a unit test; runs only when it is named | nothing |
 | roles | each role alone on a throw-away host: it converges and keeps its promises | Docker |
 | deploys | ./deploy over SSH, from blank hosts on; runs only when it is named | Docker |
 | e2e | the service as a person meets it, on the local cluster | Docker |
@@ -28,7 +29,7 @@ import bootstrap
 from bootstrap import ROOT
 
 from testing.runner import benches, goldens, linters, site, worktree
-from testing.runner.commands import PROCESSORS, pytest, tool
+from testing.runner.commands import PROCESSORS, pytest, python, tool
 from testing.runner.execution import Room, Step
 from testing.runner.hosts import cluster_environment, host_tests
 
@@ -93,6 +94,18 @@ def set_up(tier: str, only: Only = None) -> None:
     }
     if missing:
         bootstrap.ensure_debian_packages(list(missing), ", ".join(dict.fromkeys(missing.values())))
+
+
+# mutants
+
+SAMPLE: Final = 60
+"""Mutants of a run of the whole, of some 7,200; the seed is fixed, so a survivor is no surprise."""
+
+
+def mutants(_words: str, _only: Only = None) -> list[Step]:
+    """Return the one step of the tier; an interrupted sample goes on."""
+    command = python("-m", "testing.tools.mutants", "--sample", str(SAMPLE), "--resume")
+    return [Step("mutants", "sample", command, env={"PYTHONPATH": ".:docker:ansible"})]
 
 
 # roles
@@ -268,6 +281,7 @@ TIERS: Final[dict[str, Callable[[str, Only], list[Step]]]] = {
     "unit": unit,
     "goldens": goldens.steps,
     "integration": integration,
+    "mutants": mutants,
     "roles": roles,
     "deploys": deploys,
     "e2e": e2e,
@@ -278,7 +292,7 @@ TIERS: Final[dict[str, Callable[[str, Only], list[Step]]]] = {
     "site": site.steps,
 }
 
-BY_NAME: Final = frozenset({"deploys", "alerts", "bench", "rolls", "site"})
+BY_NAME: Final = frozenset({"mutants", "deploys", "alerts", "bench", "rolls", "site"})
 """Tiers that run only when they are named, or with --all."""
 
 PARALLEL: Final = {

@@ -16,7 +16,7 @@ def test_all_tiers_in_their_order_unless_some_are_named() -> None:
     assert cli.parse(["deploys"])[1] == [("deploys", "")]
     _, chosen = cli.parse(["--all"])
     assert sorted(tier for tier, _ in chosen) == sorted(
-        [*gate, "deploys", "alerts", "bench", "rolls"]
+        [*gate, "mutants", "deploys", "alerts", "bench", "rolls"]
     )
     assert cli.parse(["--all", "rolls", "deploys"])[1] == [("deploys", ""), ("rolls", "")]
     _, chosen = cli.parse(["e2e", "unit:registry", "unit:keys", "lint"])
