@@ -160,6 +160,7 @@ class Application:
             raw = str(exchange.environ.get("RAW_URI", path))
             if raw.startswith("/") and not routing.is_canonical(raw, route):
                 raise not_found()
+            exchange.may_go_on = functools.partial(self._may_go_on, path, principal)
             return self._requests.answer(exchange, route)
         self._redirect_renamed(exchange, registry, principal)
         if (
@@ -171,6 +172,12 @@ class Application:
         if exchange.method not in ("GET", "HEAD"):
             raise method_not_allowed()
         return self._page(exchange, catalogue, route, principal)
+
+    def _may_go_on(self, path: str, principal: Principal | None) -> bool:
+        """Whether a request that has waited would be let in now, too."""
+        registry = self._registry.current()
+        route = registry and routing.resolve(path, registry, principal, lambda *_: False)
+        return isinstance(route, routing.InRepository)
 
     def _redirect_renamed(
         self, exchange: Exchange, registry: Registry, principal: Principal | None

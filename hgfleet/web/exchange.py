@@ -48,6 +48,8 @@ class Exchange:
     """Whether the answer is for this client alone."""
     arguments: str | None = None
     """Arguments of a wire command out of the body of a POST; None if they are in headers."""
+    may_go_on: Callable[[], bool] = lambda: True
+    """Whether the right by which it was let in still holds; for code that has waited."""
 
     @property
     def is_head(self) -> bool:

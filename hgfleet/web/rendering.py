@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.web import budgets
-from hgfleet.web.exchange import RefusedError, unavailable
+from hgfleet.web.exchange import RefusedError, not_found, unavailable
 from hgfleet.web.execution import Execution
 from hgfleet.web.renderers import (
     LimitError,
@@ -78,6 +78,8 @@ class Rendering:
         place = self._enter(exchange, kind)
         try:
             self._wait(exchange, place, connection)
+            if not exchange.may_go_on():
+                raise not_found()
             limits = budgets.budget(self._settings, kind)
             readers = readers_of(repository)
             lease = self._renderers.lend(path, readers, limits, connection, spent)

@@ -8,11 +8,15 @@ key.
 
 from __future__ import annotations
 
+import functools
 import os
 from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
+from mercurial import error
+
+from hgfleet.hg import session_checks
 from hgfleet.web import budgets, cache, headers, hgweb, slots
 from hgfleet.web.exchange import bad, method_not_allowed
 from hgfleet.web.execution import Execution
@@ -96,6 +100,9 @@ class RepositoryRequests:
             # hgext/admission.py watches whether a client that waits for its turn is still there.
             environ["hgfleet.connection"] = exchange.environ.get("gunicorn.socket")
             environ["hgfleet.entry"] = exchange.entry
+        # For hgext/admission.py: a clone may wait for its turn. The next request of this thread has
+        # a check of its own.
+        session_checks.leave(functools.partial(_go_on, exchange))
         try:
             done = self._run(exchange, request, environ, route.repository, fingerprint)
         except slots.BusyError as problem:
@@ -195,6 +202,12 @@ class RepositoryRequests:
         """Refuse a wire command in the form that makes hg print the sentence and fail."""
         final = (("Content-Type", "application/hg-error"), headers.KEEP_NOWHERE)
         return self._responses.send(exchange, HTTPStatus.OK, final, f"{sentence}\n".encode())
+
+
+def _go_on(exchange: Exchange) -> None:
+    """Raise the error that a client of hg prints, if the request would not be let in any more."""
+    if not exchange.may_go_on():
+        raise error.Abort(b"there is no such repository here any more; nothing was sent")
 
 
 def _wrong_arguments(problem: Exception, request: Request) -> str:

@@ -226,6 +226,21 @@ def test_a_client_that_has_the_beginning_waits_for_the_rest(
     assert "1 changesets" in pull.end()
 
 
+def test_a_clone_that_waited_is_let_in_by_the_registry_of_now(
+    served: Served, wait_for: WaitFor
+) -> None:
+    slot = served.slot()
+    clone = served.clone("http")
+    wait_for("the client reads that it waits", lambda: WAITS in clone.text())
+    site = served.site
+    site.private.append(site.public.pop(site.public.index(REPOSITORY)))
+    site.write_registry()
+    slot.leave()
+    assert "there is no such repository here any more; nothing was sent" in clone.end()
+    assert clone.process.returncode != 0
+    wait_for("the slot is free again", lambda: not any(served.queue.iterdir()))
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_one_too_many_is_refused(served: Served, protocol: str, wait_for: WaitFor) -> None:
     slot = served.slot()

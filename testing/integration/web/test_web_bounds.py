@@ -126,6 +126,25 @@ def test_an_address_above_its_share_is_told_and_another_one_gets_its_page(site: 
     assert ask(web, f"{PROJECT}/rev/tip").status == 200
 
 
+def test_a_request_that_waited_is_let_in_by_the_registry_of_now(
+    site: Site, wait_for: WaitFor
+) -> None:
+    web = site.application()
+    slots = web._rendering._slots
+    held = [slots.enter(f"192.0.2.{n}", Kind.PAGE) for n in range(site.settings.renderers)]
+    replies: list[Reply] = []
+    waiting = threading.Thread(target=lambda: replies.append(ask(web, f"{PROJECT}/shortlog")))
+    waiting.start()
+    wait_for("the request waits", lambda: slots.load()["waiting"] == 1)
+    site.private.append(site.public.pop(site.public.index(PROJECT[1:])))
+    site.write_registry()
+    for place in held:
+        slots.leave(place)
+    waiting.join()
+    assert [reply.status for reply in replies] == [404]
+    assert slots.load()["running"] == 0
+
+
 GETBUNDLE = {"X-HgArg-1": "bundlecaps=HG20%2Cbundle2%3DHG20%250Achangegroup%253D01%252C02&cg=1"}
 
 
