@@ -64,9 +64,7 @@ def withdraw(
     `check` gets the entry under the lock and raises an error unless it may go.
     """
     renaming.finish(context, path)
-    purged = Path(context.root) / PURGED
-    purged.mkdir(mode=0o700, exist_ok=True)
-    away = purged / uuid.uuid4().hex
+    away = Path(context.root) / PURGED / uuid.uuid4().hex
     place = context.place(path)
     with dynamic_update.update(context.dynamic) as entries:
         entry = entries.get(path)
@@ -77,6 +75,7 @@ def withdraw(
         # Its bundles go with it; the jobs learn only from this note which bundles those are.
         note_purged(context.dynamic, path)
         if place.is_dir():
+            away.parent.mkdir(mode=0o700, exist_ok=True)
             place.rename(away)
         del entries[path]
     for above in names.parents(path)[:-1]:

@@ -59,6 +59,7 @@ def test_a_deletion_is_confirmed_and_only_of_an_own_archived_repository(
     assert others.stderr.replace(PATH, "people/bob/u") == never.stderr
     assert set(site.entries) == {PATH, "people/bob/live"}
     assert (site.path(PATH) / ".hg").is_dir()
+    assert site.remains() == []
 
 
 KILLED_AT = {
