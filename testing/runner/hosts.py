@@ -1,14 +1,22 @@
-"""Hosts and their tests: the cluster's environment, and the test files of the roles of a host."""
+"""Hosts and their tests: the cluster's environment, and the test files of the roles of a host.
+
+The hosts of the cluster have the tests of the roles that they carry. In the gate a host is spared
+those that a scenario runs: the scenario proves what the role does, the goldens and the effective
+configuration what the inventory of the cluster makes of it. A run of all tiers, or of this one by
+its name, spares none.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from typing import TYPE_CHECKING
 
 import bootstrap
 from bootstrap import ROOT
 
+from testing.runner import worktree
 from testing.runner.commands import tool
 
 if TYPE_CHECKING:
@@ -31,8 +39,12 @@ def parse_exports(text: str) -> dict[str, str]:
     return result
 
 
-def host_tests(env: Mapping[str, str]) -> list[tuple[str, str, list[str]]]:
-    """Return every host of the cluster with its container and the test files of its roles."""
+def host_tests(env: Mapping[str, str], *, gate: bool = False) -> list[tuple[str, str, list[str]]]:
+    """Return the hosts of the cluster with their containers and the test files of their roles.
+
+    In the gate the files that scenarios run are left out, and so are hosts without any other.
+    """
+    proven = tests_of_scenarios() if gate else frozenset()
     listing = bootstrap.run(
         tool("ansible-inventory", "-i", "ansible/inventories/cluster/hosts.yml", "--list"),
         what="Reading the inventory",
@@ -40,12 +52,28 @@ def host_tests(env: Mapping[str, str]) -> list[tuple[str, str, list[str]]]:
         cwd=ROOT,
     )
     return tests_of_hosts(
-        json.loads(listing), env["HGFLEET_CLUSTER_NAME"], lambda name: (ROOT / name).exists()
+        json.loads(listing),
+        env["HGFLEET_CLUSTER_NAME"],
+        lambda name: name not in proven and (ROOT / name).exists(),
     )
 
 
+def tests_of_scenarios() -> frozenset[str]:
+    """Return the test files of roles that a scenario runs on one of its hosts.
+
+    These are the tests of the scenario's role, or those that its inventory names for a host.
+    """
+    names = set(worktree.scenarios())
+    for scenario in worktree.scenarios():
+        inventory = ROOT / f"testing/roles/inventory/{scenario}.yml"
+        text = inventory.read_text("utf-8") if inventory.exists() else ""
+        for named in re.findall(r"^ +role_tests: \[([\w, ]+)\]", text, re.MULTILINE):
+            names |= set(re.split(r", *", named))
+    return frozenset(f"testing/roles/test_{name}.py" for name in names)
+
+
 def tests_of_hosts(
-    inventory: dict[str, dict[str, object]], cluster: str, exists: Callable[[str], bool]
+    inventory: dict[str, dict[str, object]], cluster: str, wanted: Callable[[str], bool]
 ) -> list[tuple[str, str, list[str]]]:
     """Match hosts with test files: the groups of a host are its roles, and `base` is on all."""
     variables = inventory["_meta"]["hostvars"]
@@ -56,7 +84,7 @@ def tests_of_hosts(
     result = []
     for host in sorted(variables):
         own = [name for name, inside in groups.items() if host in inside]
-        present = role_tests(own, exists)
+        present = role_tests(own, wanted)
         if present:
             result.append((host, f"{cluster}-{host}", present))
     return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from bootstrap import ROOT
 
 from testing.runner import cli, commands, hosts, linters, tiers
 
@@ -136,6 +137,27 @@ def test_each_host_is_checked_for_every_role_it_has() -> None:
             ],
         ),
         ("ldap1", "c-ldap1", [f"testing/roles/test_{role}.py" for role in ("base", "directory")]),
+    ]
+
+
+def test_the_gate_leaves_the_tests_of_roles_to_their_scenarios() -> None:
+    proven = hosts.tests_of_scenarios()
+    for named in ("base", "base_ca", "directory_replica", "metrics", "proxy_acme"):
+        assert f"testing/roles/test_{named}.py" in proven
+    files = {f"testing/roles/{file.name}" for file in (ROOT / "testing/roles").glob("test_*.py")}
+    assert proven <= files
+    # A file that no scenario runs stays with the hosts of the cluster.
+    assert files - proven == set()
+
+
+def test_a_host_without_a_test_of_its_own_is_left_out() -> None:
+    inventory: dict[str, dict[str, object]] = {
+        "_meta": {"hostvars": {"hg1": {}, "ldap1": {}}},
+        "ssh": {"hosts": ["hg1"]},
+        "directory": {"hosts": ["ldap1"]},
+    }
+    assert hosts.tests_of_hosts(inventory, "c", lambda name: name.endswith("test_ssh.py")) == [
+        ("hg1", "c-hg1", ["testing/roles/test_ssh.py"])
     ]
 
 
