@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from testing.e2e.abuse.support import Connection, Root, Witness, shared
+from testing.e2e.abuse.support import Connection, shared
+from testing.e2e.abuse.witness import Root, Witness, differences
 from testing.e2e.command import run, wait_until
 
 if TYPE_CHECKING:
@@ -36,13 +37,12 @@ def witness(root: Root) -> Iterator[Witness]:
     """Watch the host's journal during a test; afterwards the host is as it was before."""
     before = root.world()
     assert any(line.startswith("listens") for line in before), before
-    yield Witness(root, root.cursor())
+    seen = Witness(root, root.cursor())
+    yield seen
 
     def unchanged() -> bool:
-        after = root.look()
-        new = [line for line in after if line not in before]
-        gone = [line for line in before if line not in after]
-        assert (new, gone) == ([], []), f"new on the host: {new}; gone: {gone}"
+        found = differences(before, root.look(), seen.begun)
+        assert not found, "the host is not as it was:\n" + "\n".join(found)
         return True
 
     # A session that was cut off may need a moment to end.

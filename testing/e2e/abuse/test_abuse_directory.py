@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import base64
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from testing.e2e.abuse.support import NAME_OF_64_KIB
-from testing.e2e.command import wait_until
+from testing.e2e.command import run, wait_until
 from testing.e2e.people import DENIED, Person, fingerprint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from testing.e2e.abuse.support import Witness
+    from testing.e2e.abuse.witness import Line, Witness
     from testing.e2e.cluster import Cluster
-    from testing.e2e.command import Result
     from testing.e2e.host import Host
 
 pytestmark = pytest.mark.alone
@@ -51,9 +50,11 @@ class Entries:
     """Entries of the directory that a test makes as its administrator; they go afterwards."""
 
     host: Host
+    replica: Host
     base: str
+    made: list[str] = field(default_factory=list)
 
-    def add(self, dn: str, attributes: list[tuple[str, str]]) -> Result:
+    def add(self, dn: str, attributes: list[tuple[str, str]]) -> None:
         """Add an entry below the base."""
         lines = [("dn", f"{dn},{self.base}"), *attributes]
         # In base64, as LDIF has values that are not plain text.
@@ -61,22 +62,32 @@ class Entries:
             f"{name}:: {base64.b64encode(value.encode('utf-8', 'surrogateescape')).decode()}\n"
             for name, value in lines
         )
-        return self.host.run("ldapadd", "-Q", "-Y", "EXTERNAL", "-H", "ldapi:///", stdin=ldif)
+        self.made.append(dn)
+        words = ["ldapadd", "-Q", "-Y", "EXTERNAL", "-H", "ldapi:///"]
+        self.host.run(*words, stdin=ldif).ok()
 
-    def remove(self, dn: str) -> None:
-        """Remove an entry, if it is there."""
-        words = ["ldapdelete", "-Q", "-Y", "EXTERNAL", "-H", "ldapi:///", f"{dn},{self.base}"]
+    def wait(self) -> None:
+        """Wait until the replica of the SSH host has all that the directory has."""
+        status = ["hgfleet", "replica", "status"]
+        wait_until("the replica has it", lambda: self.replica.run(*status).ok(), 20)
+
+    def remove(self) -> None:
+        """Remove the entries that were made."""
+        names = [f"{dn},{self.base}" for dn in self.made]
+        words = ["ldapdelete", "-c", "-Q", "-Y", "EXTERNAL", "-H", "ldapi:///", *names]
         done = self.host.run(*words)
         assert done.code in (0, 32), done  # 32: no such object
+        self.made.clear()
 
 
 @pytest.fixture
 def entries(cluster: Cluster) -> Iterator[Entries]:
     """The directory; the entries of the test are removed afterwards."""
-    found = Entries(cluster.first("directory"), cluster.env["HGFLEET_LDAP_BASE"])
+    base = cluster.env["HGFLEET_LDAP_BASE"]
+    found = Entries(cluster.first("directory"), cluster.first("ssh"), base)
     yield found
-    found.remove("cn=Abuse,ou=people")
-    found.remove("ou=Abuse,ou=groups")
+    found.remove()
+    found.wait()
 
 
 def person_entry(uid: str, key: str, identity: str) -> list[tuple[str, str]]:
@@ -92,36 +103,67 @@ def person_entry(uid: str, key: str, identity: str) -> list[tuple[str, str]]:
     ]
 
 
-def denials(witness: Witness, identity: str) -> list[str]:
-    """Return the reasons of the lookups of a key."""
-    lines = [line.text for line in witness.lines("hgfleet-keys") if identity in line.text]
-    assert all(line.isprintable() for line in lines), lines
-    return [found[1] for line in lines if (found := re.search(r" reason=(\S+)", line))]
+@dataclass(frozen=True)
+class Stranger:
+    """A person with an entry of a test, and the fingerprint of the key."""
+
+    person: Person
+    identity: str
 
 
-def wait_for_reason(stranger: Person, witness: Witness, reason: str) -> None:
-    """Try until the replica has the entry; every try has to be refused."""
-    identity = fingerprint(stranger.key)
+def strangers(
+    cluster: Cluster,
+    entries: Entries,
+    folder: Path,
+    stored: Mapping[str, Callable[[str, str], tuple[str, str]]],
+) -> dict[str, Stranger]:
+    """Make an entry and a key of its own for each input; return who comes with the keys.
 
-    def tried() -> bool:
-        stranger.ssh("whoami").refused(DENIED)
-        return denials(witness, identity)[-1] == reason
+    An input gives the name and the stored key, from the type and the base64 of the public key.
+    """
+    found = {}
+    for number, (name, values) in enumerate(stored.items()):
+        key = folder / f"key-{number}"
+        run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "made", "-f", str(key)]).ok()
+        kind, blob = key.with_suffix(".pub").read_text().split()[:2]
+        identity = fingerprint(key)
+        uid, value = values(kind, blob)
+        entries.add(f"cn=Abuse {number},ou=people", person_entry(uid, value, identity))
+        found[name] = Stranger(Person("stranger", key, cluster), identity)
+    entries.wait()
+    return found
 
-    wait_until(f"the lookup says {reason}", tried, 20)
+
+def are_refused(witness: Witness, found: Mapping[str, Stranger], reason: str) -> None:
+    """Let each stranger try to log in: each is refused for one reason, before the shell."""
+
+    def send(stranger: Stranger) -> Stranger:
+        stranger.person.ssh("whoami").refused(DENIED)
+        return stranger
+
+    def check(stranger: Stranger, lines: list[Line]) -> None:
+        assert {line.program for line in lines} == {"hgfleet-keys"}, lines
+        assert all(line.text.isprintable() for line in lines), lines
+        own = [line.text for line in lines if stranger.identity in line.text]
+        reasons = {said[1] for line in own if (said := re.search(r" reason=(\S+)", line))}
+        assert reasons == {reason}, lines
+
+    witness.try_each(found, send, check, ("hgfleet-keys", "hgfleet-shell"))
 
 
-@pytest.mark.parametrize("stored", STORED.values(), ids=STORED)
 def test_a_stored_key_that_is_more_than_a_key_opens_nothing(
-    cluster: Cluster, entries: Entries, witness: Witness, made_key: Path, stored: str
+    cluster: Cluster, entries: Entries, witness: Witness, tmp_path: Path
 ) -> None:
-    kind, blob = made_key.with_suffix(".pub").read_text().split()[:2]
-    value = stored.format(key=f"{kind} {blob}", blob=blob, half=blob[:40])
-    entry = person_entry("abuse", value, fingerprint(made_key))
-    entries.add("cn=Abuse,ou=people", entry).ok()
+    def values(stored: str) -> Callable[[str, str], tuple[str, str]]:
+        return lambda kind, blob: (
+            "abuse",
+            stored.format(key=f"{kind} {blob}", blob=blob, half=blob[:40]),
+        )
 
-    wait_for_reason(Person("stranger", made_key, cluster), witness, "directory-key")
+    inputs = {name: values(stored) for name, stored in witness.chosen(STORED).items()}
+    found = strangers(cluster, entries, tmp_path, inputs)
 
-    assert witness.lines("hgfleet-shell") == []
+    are_refused(witness, found, "directory-key")
 
 
 UIDS: Final = {
@@ -140,31 +182,45 @@ UIDS: Final = {
 }
 
 
-@pytest.mark.parametrize("uid", UIDS.values(), ids=UIDS)
 def test_a_stored_name_that_is_none_opens_nothing(
-    cluster: Cluster, entries: Entries, witness: Witness, made_key: Path, uid: str
+    cluster: Cluster, entries: Entries, witness: Witness, tmp_path: Path
 ) -> None:
-    key = " ".join(made_key.with_suffix(".pub").read_text().split()[:2])
-    entries.add("cn=Abuse,ou=people", person_entry(uid, key, fingerprint(made_key))).ok()
+    def values(uid: str) -> Callable[[str, str], tuple[str, str]]:
+        return lambda kind, blob: (uid, f"{kind} {blob}")
 
-    wait_for_reason(Person("stranger", made_key, cluster), witness, "name")
+    inputs = {name: values(uid) for name, uid in witness.chosen(UIDS).items()}
+    found = strangers(cluster, entries, tmp_path, inputs)
 
-    assert witness.lines("hgfleet-shell") == []
+    are_refused(witness, found, "name")
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["maintainers,sandbox", "x --user alice", 'x" --user alice "', "$(id)", "x\ny", "public"],
-)
+GROUPS: Final = {
+    "two groups": "maintainers,sandbox",
+    "an option": "x --user alice",
+    "a quote": 'x" --user alice "',
+    "a substitution": "$(id)",
+    "a line": "x\ny",
+    "everybody": "public",
+}
+
+
 def test_a_stored_group_with_a_hostile_name_gives_nothing(
-    cluster: Cluster, entries: Entries, bob: Person, witness: Witness, name: str
+    entries: Entries, bob: Person, witness: Witness
 ) -> None:
     before = bob.ssh("whoami").ok().stdout
     member = f"uid=bob,ou=people,{entries.base}"
-    group = [("objectClass", "groupOfNames"), ("ou", "Abuse"), ("cn", name), ("member", member)]
-    entries.add("ou=Abuse,ou=groups", group).ok()
-    status = ["hgfleet", "replica", "status"]
-    wait_until("the replica has it", lambda: cluster.first("ssh").run(*status).ok(), 20)
 
-    assert bob.ssh("whoami").ok().stdout == before
-    assert all(line.text.isprintable() for line in witness.lines("hgfleet-keys"))
+    def send(name: str) -> None:
+        group = [("objectClass", "groupOfNames"), ("ou", "Abuse"), ("cn", name), ("member", member)]
+        entries.add("ou=Abuse,ou=groups", group)
+        try:
+            entries.wait()
+            assert bob.ssh("whoami").ok().stdout == before
+        finally:
+            entries.remove()
+
+    def check(_: None, lines: list[Line]) -> None:
+        assert lines
+        assert all(line.text.isprintable() for line in lines), lines
+
+    witness.try_each(GROUPS, send, check, ("hgfleet-keys",))

@@ -9,7 +9,8 @@ import pytest
 from testing.e2e.abuse.support import NAME_OF_64_KIB
 
 if TYPE_CHECKING:
-    from testing.e2e.abuse.support import Connection, Witness
+    from testing.e2e.abuse.support import Connection, Said
+    from testing.e2e.abuse.witness import Line, Witness
     from testing.e2e.cluster import Cluster
 
 pytestmark = pytest.mark.alone
@@ -48,19 +49,20 @@ def writes(tip: bytes) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("what", writes(b""))
 def test_the_wire_protocol_writes_nothing_without_the_right(
-    bobs: Connection, witness: Witness, cluster: Cluster, what: str
+    bobs: Connection, witness: Witness, cluster: Cluster
 ) -> None:
-    request = writes(min(cluster.remote_heads("e2e/push")).encode())[what]
+    def send(request: bytes) -> None:
+        said = bobs.run("hg -R e2e/push serve --stdio", stdin=request).clean()
+        answer = said.stderr + said.stdout.decode("utf-8", "replace")
+        assert "bob may not push to e2e/push" in answer
 
-    said = bobs.run("hg -R e2e/push serve --stdio", stdin=request).clean()
+    def check(_: None, lines: list[Line]) -> None:
+        events = [line.text.split()[0] for line in lines]
+        assert events == ["event=session", "event=session-end"], lines
 
-    assert "bob may not push to e2e/push" in said.stderr + said.stdout.decode("utf-8", "replace")
-    assert [line.text.split()[0] for line in witness.lines("hgfleet-shell")] == [
-        "event=session",
-        "event=session-end",
-    ]
+    tip = min(cluster.remote_heads("e2e/push")).encode()
+    witness.try_each(writes(tip), send, check)
 
 
 NONSENSE: Final = {
@@ -105,14 +107,16 @@ NONSENSE: Final = {
 }
 
 
-@pytest.mark.parametrize("words", NONSENSE.values(), ids=NONSENSE)
 def test_nonsense_on_the_wire_ends_the_session_and_shows_nothing(
-    bobs: Connection, witness: Witness, words: bytes
+    bobs: Connection, witness: Witness
 ) -> None:
-    bobs.run("hg -R e2e/push serve --stdio", stdin=words).clean()
+    def send(words: bytes) -> Said:
+        return bobs.run("hg -R e2e/push serve --stdio", stdin=words).clean()
 
-    lines = witness.lines("hgfleet-shell")
-    begins = "event=session decision=serve user=bob repository=e2e/push "
-    assert lines[0].text.startswith(begins), lines
-    assert all(line.text.isprintable() for line in lines), lines
-    assert len(lines) == 2, lines
+    def check(_: Said, lines: list[Line]) -> None:
+        begins = "event=session decision=serve user=bob repository=e2e/push "
+        assert lines[0].text.startswith(begins), lines
+        assert all(line.text.isprintable() for line in lines), lines
+        assert len(lines) == 2, lines
+
+    witness.try_each(NONSENSE, send, check)
