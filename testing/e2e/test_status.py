@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from testing.e2e import metrics
 from testing.e2e.command import wait_until
 from testing.e2e.mirrors import log_of
-from testing.e2e.prometheus import SEEN
 from testing.e2e.status import fetch, last, page, probe
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from testing.e2e.cluster import Cluster
-    from testing.e2e.prometheus import Prometheus
 
 MINUTES: Final = timedelta(minutes=3)
 """Age of the last clone that the page may show: a run each minute, and the run itself."""
@@ -74,16 +73,18 @@ except botocore.exceptions.ClientError as error:
     assert host.run(python, "-c", script, endpoint).ok().stdout.split() == ["403"]
 
 
-@pytest.mark.parametrize("kind", ["clone", "push"])
-def test_results_are_metrics(cluster: Cluster, prometheus: Prometheus, kind: str) -> None:
+def test_results_are_metrics(cluster: Cluster) -> None:
     host = cluster.first("monitoring")
-    name = f'sum by (host) (hgfleet_probes_total{{probe="{kind}"}})'
-    wait_until("results are counted", lambda: prometheus.query(name), SEEN)
-    before = prometheus.query(name)[host.name]
+    names = [f'hgfleet_probes_total{{probe="{kind}"}}' for kind in ("clone", "push")]
+    before = metrics.written([host])
+
     probe(host)
-    wait_until("the result is counted", lambda: prometheus.query(name)[host.name] > before, SEEN)
-    uploaded = prometheus.query("time() - hgfleet_status_page_uploaded_timestamp_seconds")
-    assert uploaded[host.name] < 300
+
+    after = metrics.written([host])
+    for name in names:
+        assert metrics.total(after, name) > metrics.total(before, name), name
+    uploaded = metrics.total(after, "hgfleet_status_page_uploaded_timestamp_seconds")
+    assert datetime.now(UTC).timestamp() - uploaded < 300
 
 
 def test_a_push_is_in_the_push_log_of_the_primary_and_of_each_mirror(cluster: Cluster) -> None:
