@@ -138,6 +138,7 @@ def deploy(cluster: Cluster, host: Host, parts: str) -> Result:
     return cluster.ansible("ansible-playbook", *words).ok()
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_a_push_outlives_a_deploy_with_the_release_it_began_with(
     cluster: Cluster, host: Host, other_release: str, work: Clone
