@@ -40,6 +40,7 @@ def test_a_second_run_changes_nothing(cluster: Cluster) -> None:
     assert_nothing_changed(cluster, cluster.ansible("ansible-playbook", SITE).ok())
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_a_dry_run_has_no_diff(cluster: Cluster) -> None:
     done = cluster.ansible("ansible-playbook", SITE, "--check", "--diff").ok()
@@ -49,6 +50,7 @@ def test_a_dry_run_has_no_diff(cluster: Cluster) -> None:
     assert not differences, str(done)
 
 
+@pytest.mark.whole
 def test_wrong_variables_are_refused_together_before_a_host_is_touched(cluster: Cluster) -> None:
     wrong = ("-e", "web_send_timeout=5", "-e", "web_tilte=x")
     done = cluster.ansible("ansible-playbook", SITE, "--check", *wrong)
