@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from bootstrap import ROOT
 from testinfra import backend
 
+from testing.runner.hosts import tests_of_scenarios
 from testing.site import machine
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from testing.site.machine import Machine
 
 backend.BACKENDS["docker"] = "testing.roles.connection.EnteringBackend"
@@ -19,3 +23,12 @@ backend.BACKENDS["docker"] = "testing.roles.connection.EnteringBackend"
 def of_site() -> Machine | None:
     """Return the host as the inventory of its site has it; None if it is of no site."""
     return machine.this()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Leave the files that scenarios run out of the gate: its scenarios do not run with --gate."""
+    proven = tests_of_scenarios()
+    for item in items:
+        if str(item.path.relative_to(ROOT)) in proven:
+            item.add_marker(pytest.mark.whole)

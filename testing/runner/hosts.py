@@ -1,9 +1,9 @@
 """Hosts and their tests: the cluster's environment, and the test files of the roles of a host.
 
-The hosts of the cluster have the tests of the roles that they carry. In the gate a host is spared
-those that a scenario runs: the scenario proves what the role does, the goldens and the effective
-configuration what the inventory of the cluster makes of it. A run of all tiers, or of this one by
-its name, spares none.
+The hosts of the cluster have the tests of the roles that they carry. The gate leaves out the files
+that a scenario runs (testing/roles/conftest.py): a scenario proves the role, the goldens and the
+effective configuration prove the variables of the cluster's inventory. A run of all tiers, or of
+this one by its name, leaves none out.
 """
 
 from __future__ import annotations
@@ -39,12 +39,8 @@ def parse_exports(text: str) -> dict[str, str]:
     return result
 
 
-def host_tests(env: Mapping[str, str], *, gate: bool = False) -> list[tuple[str, str, list[str]]]:
-    """Return the hosts of the cluster with their containers and the test files of their roles.
-
-    In the gate the files that scenarios run are left out, and so are hosts without any other.
-    """
-    proven = tests_of_scenarios() if gate else frozenset()
+def host_tests(env: Mapping[str, str]) -> list[tuple[str, str, list[str]]]:
+    """Return every host of the cluster with its container and the test files of its roles."""
     listing = bootstrap.run(
         tool("ansible-inventory", "-i", "ansible/inventories/cluster/hosts.yml", "--list"),
         what="Reading the inventory",
@@ -52,9 +48,7 @@ def host_tests(env: Mapping[str, str], *, gate: bool = False) -> list[tuple[str,
         cwd=ROOT,
     )
     return tests_of_hosts(
-        json.loads(listing),
-        env["HGFLEET_CLUSTER_NAME"],
-        lambda name: name not in proven and (ROOT / name).exists(),
+        json.loads(listing), env["HGFLEET_CLUSTER_NAME"], lambda name: (ROOT / name).exists()
     )
 
 
@@ -73,7 +67,7 @@ def tests_of_scenarios() -> frozenset[str]:
 
 
 def tests_of_hosts(
-    inventory: dict[str, dict[str, object]], cluster: str, wanted: Callable[[str], bool]
+    inventory: dict[str, dict[str, object]], cluster: str, exists: Callable[[str], bool]
 ) -> list[tuple[str, str, list[str]]]:
     """Match hosts with test files: the groups of a host are its roles, and `base` is on all."""
     variables = inventory["_meta"]["hostvars"]
@@ -84,7 +78,7 @@ def tests_of_hosts(
     result = []
     for host in sorted(variables):
         own = [name for name, inside in groups.items() if host in inside]
-        present = role_tests(own, wanted)
+        present = role_tests(own, exists)
         if present:
             result.append((host, f"{cluster}-{host}", present))
     return result

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from bootstrap import ROOT
 
+from testing.roles import conftest
 from testing.runner import cli, commands, hosts, linters, tiers
 
 
@@ -150,15 +151,21 @@ def test_the_gate_leaves_the_tests_of_roles_to_their_scenarios() -> None:
     assert files - proven == set()
 
 
-def test_a_host_without_a_test_of_its_own_is_left_out() -> None:
-    inventory: dict[str, dict[str, object]] = {
-        "_meta": {"hostvars": {"hg1": {}, "ldap1": {}}},
-        "ssh": {"hosts": ["hg1"]},
-        "directory": {"hosts": ["ldap1"]},
-    }
-    assert hosts.tests_of_hosts(inventory, "c", lambda name: name.endswith("test_ssh.py")) == [
-        ("hg1", "c-hg1", ["testing/roles/test_ssh.py"])
-    ]
+class Item:
+    """A collected test of a file."""
+
+    def __init__(self, name: str) -> None:
+        self.path = ROOT / name
+        self.markers: list[str] = []
+
+    def add_marker(self, marker: pytest.MarkDecorator) -> None:
+        self.markers.append(marker.name)
+
+
+def test_only_tests_that_a_scenario_runs_are_left_out_of_the_gate() -> None:
+    own, other = Item("testing/roles/test_base.py"), Item("testing/site/test_ports.py")
+    conftest.pytest_collection_modifyitems([own, other])  # type: ignore[list-item]
+    assert (own.markers, other.markers) == (["whole"], [])
 
 
 def test_every_step_has_a_log_of_its_own() -> None:
