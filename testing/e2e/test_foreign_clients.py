@@ -8,7 +8,7 @@ half-way, and for what it has not yet.
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -16,7 +16,7 @@ from testing.e2e.people import Client
 from testing.e2e.test_old_clients import PROGRAMS as OLD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from testing.e2e.cluster import Cluster
     from testing.e2e.host import Host
@@ -52,12 +52,10 @@ def half_way(cluster: Cluster) -> str:
     return str(int(told) // 2)
 
 
-@pytest.fixture(params=["https", "ssh"])
-def source(request: pytest.FixtureRequest, cluster: Cluster) -> str:
-    """The repository's address in the cluster's network."""
-    if request.param == "ssh":
-        return f"ssh://hg@{cluster.first('ssh').name}/{REPOSITORY}"
-    return f"https://{cluster.first('proxy').name}/{REPOSITORY}"
+def address(cluster: Cluster, transport: str) -> str:
+    """Return the repository's address in the cluster's network."""
+    host = f"hg@{cluster.first('ssh').name}" if transport == "ssh" else cluster.first("proxy").name
+    return f"{transport}://{host}/{REPOSITORY}"
 
 
 @pytest.fixture
@@ -68,16 +66,32 @@ def place(client_host: Host) -> Iterator[str]:
     client_host.shell(f"rm -rf {folder}")
 
 
+def pairs(programs: Iterable[str], gate: set[tuple[str, str]]) -> list[Any]:
+    """Return each program with both transports; the pairs that the gate leaves out are `whole`.
+
+    The answers that a program understands do not depend on the transport, so the gate has each
+    program once, and each transport.
+    """
+    return [
+        pytest.param(name, transport, marks=() if (name, transport) in gate else pytest.mark.whole)
+        for name in programs
+        for transport in ("https", "ssh")
+    ]
+
+
 def changesets(client: Client, clone: str) -> set[str]:
     """Return the changesets of a clone."""
     return set(client.hg("-R", clone, "log", "-T", "{node}\n").ok().stdout.split())
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    ("program", "transport"),
+    pairs(PROGRAMS, {("Debian's", "ssh"), *((name, "https") for name in PROGRAMS)}),
+)
 def test_incoming_and_pulls_bring_the_same_changesets(
-    cluster: Cluster, client_host: Host, source: str, half_way: str, place: str, program: str
+    cluster: Cluster, client_host: Host, half_way: str, place: str, program: str, transport: str
 ) -> None:
-    client = Client(client_host, "", PROGRAMS[program])
+    client, source = Client(client_host, "", PROGRAMS[program]), address(cluster, transport)
     every = set(cluster.remote_heads(REPOSITORY))
 
     client.hg("clone", "--noupdate", "-r", half_way, source, f"{place}/half").ok()
@@ -99,11 +113,14 @@ def test_incoming_and_pulls_bring_the_same_changesets(
     client.hg("-R", f"{place}/half", "verify", "--quiet").ok()
 
 
-@pytest.mark.parametrize("program", ["Debian's", "evolve"])
+@pytest.mark.parametrize(
+    ("program", "transport"),
+    pairs(("Debian's", "evolve"), {("Debian's", "https"), ("evolve", "ssh")}),
+)
 def test_a_pull_into_an_empty_repository_and_after_a_clone_bundle_is_whole(
-    cluster: Cluster, client_host: Host, source: str, place: str, program: str
+    cluster: Cluster, client_host: Host, place: str, program: str, transport: str
 ) -> None:
-    client = Client(client_host, "", PROGRAMS[program])
+    client, source = Client(client_host, "", PROGRAMS[program]), address(cluster, transport)
 
     client.hg("init", f"{place}/empty").ok()
     newer = client.hg("-R", f"{place}/empty", "incoming", "-T", "{node}\n", "--quiet", source)
@@ -117,9 +134,11 @@ def test_a_pull_into_an_empty_repository_and_after_a_clone_bundle_is_whole(
     assert set(cluster.remote_heads(REPOSITORY)) <= found
 
 
+@pytest.mark.parametrize("transport", ["https", pytest.param("ssh", marks=pytest.mark.whole)])
 def test_git_clones_and_fetches_through_cinnabar(
-    cluster: Cluster, client_host: Host, source: str, half_way: str, place: str
+    cluster: Cluster, client_host: Host, half_way: str, place: str, transport: str
 ) -> None:
+    source = address(cluster, transport)
     ssh = (
         "ssh -F none -i /client/HGFLEET_KEYS/alice -o IdentitiesOnly=yes -o BatchMode=yes"
         " -o StrictHostKeyChecking=yes -o UserKnownHostsFile=/client/HGFLEET_KNOWN_HOSTS"
