@@ -5,18 +5,14 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-import pytest
-
-from testing.e2e.command import run, wait_until
-from testing.e2e.people import DENIED, Directory, Person, fingerprint
+from testing.e2e.command import run
+from testing.e2e.people import DENIED, Person, fingerprint
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from testing.e2e.cluster import Cluster
     from testing.e2e.host import Host
-
-SECONDS_UNTIL_REVOKED = 5
 
 
 def test_bob_may_not_push_to_hgfleet_and_is_told_who_may(
@@ -91,34 +87,3 @@ def test_an_unknown_key_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     denied = refusals(host, cursor, key)
     assert denied
     assert all("reason=unknown" in line for line in denied), denied
-
-
-def test_a_disabled_person_is_refused(cluster: Cluster) -> None:
-    mallory = cluster.person("mallory")
-    host = cluster.first("ssh")
-    cursor = host.journal_cursor()
-
-    mallory.ssh("whoami").refused(DENIED)
-
-    assert refusals(host, cursor, mallory.key)
-
-
-@pytest.mark.alone
-def test_a_key_that_was_just_removed_is_refused_and_the_other_one_goes_on_working(
-    cluster: Cluster, carol: Person, carols_entry: Directory
-) -> None:
-    second = cluster.person("carol", key="carol-second")
-    assert "name:      carol" in second.ssh("whoami").ok().stdout
-    identity = fingerprint(second.key)
-
-    carols_entry.change("delete", identity, carols_entry.keys()[identity])
-
-    wait_until(
-        "the removed key is refused",
-        lambda: second.ssh("whoami").refused(DENIED),
-        SECONDS_UNTIL_REVOKED,
-    )
-    assert "name:      carol" in carol.ssh("whoami").ok().stdout
-    # And back: nothing remembers the refusal.
-    carols_entry.change("add", identity, second.key.with_suffix(".pub").read_text().strip())
-    wait_until("the key works again", second.ssh("whoami").ok, SECONDS_UNTIL_REVOKED)

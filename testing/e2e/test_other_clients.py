@@ -115,17 +115,6 @@ def test_another_client_gets_words_and_no_shell(
     bob.say("id", server).refused("is not a command of this service")
 
 
-@pytest.mark.parametrize("program", CLIENTS)
-def test_a_disabled_person_is_refused_with_another_client(
-    cluster: Cluster, client_host: Host, server: str, program: str
-) -> None:
-    mallory = stranger(cluster, client_host, "mallory", program)
-
-    said = mallory.say("whoami", server).refused()
-
-    assert said.stdout == ""
-
-
 def test_a_client_without_post_quantum_key_exchange_is_told_so(bob: Person) -> None:
     bob.ssh("whoami", options=["-o", "KexAlgorithms=curve25519-sha256"]).refused(
         "no matching key exchange method found"

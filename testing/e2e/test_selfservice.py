@@ -144,12 +144,6 @@ def test_a_repository_from_its_creation_to_its_end(
     carol.clone(carol.ssh_url(fork), tmp_path / "fork").hg("verify").ok()
 
 
-def test_a_disabled_person_creates_nothing(cluster: Cluster, host: Host) -> None:
-    cluster.person("mallory").ssh("repo create people/mallory/x").refused("Permission denied")
-
-    assert "people/mallory/x" not in registered(host)
-
-
 def test_a_private_one_is_its_owners_alone(
     cluster: Cluster,
     alice: Person,
@@ -338,53 +332,6 @@ def test_the_key_of_a_session_is_shown(cluster: Cluster) -> None:
 
     assert "SHA256:" in shown["carol"]
     assert shown["carol"] != shown["carol-second"]
-
-
-HOSTILE: Final = {
-    "another shell's command": "repo create people/bob/evil; id",
-    "substitution": "repo create people/bob/$(id)",
-    "backquotes": "repo create people/bob/`id`",
-    "up": "repo create people/bob/../../../tmp/evil",
-    "absolute": "repo create /tmp/evil",
-    "below another person": "repo create people/alice/evil",
-    "a folder of Mercurial": "repo create people/bob/.hg",
-    "inside a repository": "repo create hgfleet/evil",
-    "a line in the description": "repo create people/bob/evil --description 'a\n[hooks]\nx = id'",
-    "an option of hg": "repo create --config=extensions.x=/tmp/x.py people/bob/evil",
-    "a fork of an option": "repo fork --debugger people/bob/evil",
-    "a fork of a path": "repo fork /srv/hg/repos/e2e/private people/bob/evil",
-    "a fork of what is hidden": "repo fork e2e/private people/bob/evil",
-    "a fork of a bundle": "repo fork bundle:hgfleet people/bob/evil",
-    "an archive of the inventory's": "repo archive hgfleet",
-    "a description of the inventory's": "repo describe hgfleet evil",
-    "a group that is none": "repo create people/bob/evil --read 'a b'",
-    "everything is public": "repo create people/bob/evil --read public,staff",
-    "long": "repo create people/bob/" + "a" * 4000,
-    "coloured": "repo create people/bob/\x1b[31mevil",
-    "right to left": "repo create people/bob/\u202eevil",
-    "the other registry": "repo create people/bob/evil --registry /tmp/x.json",
-}
-
-
-@pytest.mark.parametrize("command", HOSTILE.values(), ids=HOSTILE)
-def test_hostile_words_make_nothing(host: Host, bob: Person, command: str) -> None:
-    before = host.shell(f"cat {DYNAMIC} 2>/dev/null | sha256sum; find /srv/hg/repos -name '*evil*'")
-    cursor = host.journal_cursor()
-
-    refused = bob.ssh(command).refused()
-
-    assert refused.stdout == ""
-    assert refused.stderr.count("\n") == 1, refused
-    assert refused.stderr.strip().isprintable()
-    after = host.shell(f"cat {DYNAMIC} 2>/dev/null | sha256sum; find /srv/hg/repos -name '*evil*'")
-    assert after == before
-    lines = [
-        line
-        for line in host.journal_after(cursor, "--identifier=hgfleet-shell")
-        if "user=bob" in line and "decision=refuse" in line
-    ]
-    assert lines
-    assert all(line.isprintable() for line in lines)
 
 
 @pytest.mark.alone
