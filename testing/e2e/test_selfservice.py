@@ -1,4 +1,8 @@
-"""Repositories that people make for themselves over SSH: from `repo create` to the end."""
+"""Repositories that people make for themselves over SSH: from `repo create` to the end.
+
+The gate has the whole life of one, and who sees it. The promises of each command are proven in
+testing/integration/selfservice, with the shell and a real hg.
+"""
 
 from __future__ import annotations
 
@@ -164,6 +168,7 @@ def test_a_private_one_is_its_owners_alone(
     alice.ssh("repo", "fork", path, copy).refused(f"There is no repository '{path}'")
 
 
+@pytest.mark.whole
 def test_a_fork_of_a_private_repository_stays_private(
     cluster: Cluster,
     alice: Person,
@@ -180,6 +185,7 @@ def test_a_fork_of_a_private_repository_stays_private(
     assert cluster.get(fork).status == 404
 
 
+@pytest.mark.whole
 def test_the_quota_ends_it(host: Host, carol: Person, path_for: Callable[[Person], str]) -> None:
     used = sum(entry["owner"] == "carol" for entry in registered(host).values())
     for _ in range(QUOTA - used):
@@ -189,6 +195,7 @@ def test_the_quota_ends_it(host: Host, carol: Person, path_for: Callable[[Person
     assert f"({QUOTA} of {QUOTA} used)" in carol.ssh("whoami").ok().stdout
 
 
+@pytest.mark.whole
 def test_an_owner_deletes_an_archived_repository_for_good(
     host: Host, bob: Person, path_for: Callable[[Person], str], tmp_path: Path
 ) -> None:
@@ -206,6 +213,7 @@ def test_an_owner_deletes_an_archived_repository_for_good(
     bob.ssh("repo", "create", path).ok()
 
 
+@pytest.mark.whole
 def test_an_owner_renames_a_repository(
     cluster: Cluster,
     bob: Person,
@@ -225,6 +233,7 @@ def test_an_owner_renames_a_repository(
     assert cluster.get(old).status == 404
 
 
+@pytest.mark.whole
 def test_an_owner_keeps_drafts(
     bob: Person, path_for: Callable[[Person], str], tmp_path: Path
 ) -> None:
@@ -239,6 +248,7 @@ def test_an_owner_keeps_drafts(
     assert work.hg("log", "-r", "tip", "-T", "{phase}").ok().stdout == "draft"
 
 
+@pytest.mark.whole
 def test_two_sessions_want_the_same_name(
     host: Host, alice: Person, path_for: Callable[[Person], str]
 ) -> None:
@@ -259,6 +269,7 @@ def test_two_sessions_want_the_same_name(
     alice.ssh("repo", "info", path).ok()
 
 
+@pytest.mark.whole
 def test_registry_apply_leaves_what_people_made_as_it_is(
     host: Host, bob: Person, path_for: Callable[[Person], str]
 ) -> None:
@@ -270,6 +281,7 @@ def test_registry_apply_leaves_what_people_made_as_it_is(
     assert path not in applied
 
 
+@pytest.mark.whole
 def test_operators_purge_what_has_waited_and_nothing_else(
     host: Host, bob: Person, path_for: Callable[[Person], str]
 ) -> None:
@@ -310,6 +322,7 @@ def back_date(host: Host, path: str, days: int) -> None:
     host.run("runuser", "-u", "hg", "--", python, "-c", program, path, str(days)).ok()
 
 
+@pytest.mark.whole
 def test_an_operator_gives_a_repository_to_somebody_else(
     host: Host, bob: Person, carol: Person, path_for: Callable[[Person], str], tmp_path: Path
 ) -> None:
