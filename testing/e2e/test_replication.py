@@ -298,7 +298,6 @@ def test_readers_of_a_drained_mirror_go_on_at_another_and_at_last_at_the_primary
     assert server_of(cluster, client, cursor) == {cluster.first("ssh").name}
 
 
-@pytest.mark.whole
 @pytest.mark.disruptive
 def test_without_its_applier_a_mirror_leaves_and_comes_back_by_itself(
     cluster: Cluster, mirrors: list[Host], work: Clone
@@ -318,7 +317,6 @@ def test_without_its_applier_a_mirror_leaves_and_comes_back_by_itself(
     assert node in heads(cluster, gone)
 
 
-@pytest.mark.whole
 @pytest.mark.disruptive
 def test_without_a_broker_pushes_go_on_and_are_delivered_when_it_returns(
     cluster: Cluster, mirrors: list[Host], work: Clone
