@@ -1,14 +1,17 @@
-"""Every host comes back by itself after a reboot, with all it had."""
+"""Hosts come back by themselves after an outage of power, with all they had."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from testing.e2e.command import run, wait_until
+from testing.e2e.mirrors import SECONDS, is_equal, mirrors_of, wait_for_use
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from testing.e2e.cluster import Cluster
@@ -17,7 +20,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.disruptive, pytest.mark.slow]
 
-REPOSITORY = "e2e/clone"
+REPOSITORY = "hgfleet"
+"""Its bundles are there on every cluster."""
 SECONDS_FOR_BOOT = 60
 
 
@@ -29,35 +33,47 @@ def boot_id(host: Host) -> str:
 def objects(cluster: Cluster) -> dict[str, tuple[int, str]]:
     """Return status and size of everything that clients are sent to."""
     found = {}
-    for repository in ("hgfleet", REPOSITORY):
-        for url in cluster.manifest(repository):
-            page = cluster.get(url, method="HEAD")
-            found[url] = (page.status, page.headers.get("content-length", ""))
+    for url in cluster.manifest(REPOSITORY):
+        page = cluster.get(url, method="HEAD")
+        found[url] = (page.status, page.headers.get("content-length", ""))
     return found
 
 
+def test_all_hosts_come_back_by_themselves_after_an_outage_of_power(
+    cluster: Cluster, alice: Person, tmp_path: Path
+) -> None:
+    """None finds another one that serves already, and all boot at once."""
+    comes_back(cluster, alice, cluster.hosts, tmp_path)
+    for mirror in mirrors_of(cluster):
+        wait_for_use(cluster, mirror)
+        wait_until(f"{mirror.name} is equal to the primary", partial(is_equal, mirror), SECONDS)
+
+
+@pytest.mark.whole
 def test_a_host_comes_back_by_itself_with_all_it_had(
     cluster: Cluster, alice: Person, each_host: str, tmp_path: Path
 ) -> None:
-    host = cluster.host(each_host)
-    heads = {name: cluster.remote_heads(name) for name in ("hgfleet", REPOSITORY, "e2e/shared")}
+    comes_back(cluster, alice, [cluster.host(each_host)], tmp_path)
+
+
+def comes_back(cluster: Cluster, alice: Person, hosts: Sequence[Host], folder: Path) -> None:
+    """Switch hosts off and on; check that the service is as it was, with nobody's help."""
+    heads = {name: cluster.remote_heads(name) for name in (REPOSITORY, "e2e/clone", "e2e/shared")}
     whoami = alice.ssh("whoami").ok().stdout
+    cluster.wait_for_bundles(REPOSITORY)
     # A test before this one may have stopped the store.
     stored = wait_until("bundles are offered", lambda: objects(cluster))
     assert {status for status, _ in stored.values()} == {200}
-    before = boot_id(host)
+    before = {host.name: boot_id(host) for host in hosts}
 
-    run(["docker", "restart", host.container]).ok()
+    run(["docker", "stop", *(host.container for host in hosts)]).ok()
+    run(["docker", "start", *(host.container for host in hosts)]).ok()
 
-    def booted() -> bool:
-        state = host.systemctl("is-system-running").stdout.strip()
-        assert state in ("running", "degraded"), state
-        return True
-
-    wait_until(f"{each_host} has booted", booted, SECONDS_FOR_BOOT)
-    failed = host.systemctl("--failed", "--plain", "--no-legend").stdout
-    assert failed == "", failed
-    assert boot_id(host) != before
+    for host in hosts:
+        wait_until(f"{host.name} has booted", partial(has_booted, host), SECONDS_FOR_BOOT)
+        failed = host.systemctl("--failed", "--plain", "--no-legend").stdout
+        assert failed == "", f"{host.name}: {failed}"
+        assert boot_id(host) != before[host.name]
     wait_until("the proxy has a healthy server", lambda: cluster.get("").status == 200)
     wait_until("SSH answers", lambda: alice.ssh("whoami").ok())
 
@@ -65,16 +81,23 @@ def test_a_host_comes_back_by_itself_with_all_it_had(
     assert {name: cluster.remote_heads(name) for name in heads} == heads
     wait_until("all bundles answer as before", lambda: objects(cluster) == stored)
     for number, source in enumerate((cluster.url(REPOSITORY), alice.ssh_url(REPOSITORY))):
-        clone = alice.clone(source, tmp_path / str(number))
+        clone = alice.clone(source, folder / str(number))
         assert "applying clone bundle from" in clone.made.output
         assert clone.heads() == heads[REPOSITORY]
         clone.hg("verify").ok()
     # Anything that a reboot could have torn shows on the server's own disk.
-    if "ssh" in groups(cluster, each_host):
+    for host in (host for host in hosts if "ssh" in groups(cluster, host.name)):
         for name in heads:
             words = ["runuser", "-u", "hg", "--", "env", "HGRCPATH=/etc/hgfleet/hgrc"]
             words += ["/opt/hgfleet/current/bin/hg", "-R", f"/srv/hg/repos/{name}", "verify", "-q"]
             host.run(*words).ok()
+
+
+def has_booted(host: Host) -> bool:
+    """Tell whether systemd of a host has started all it starts; an error while it has not."""
+    state = host.systemctl("is-system-running").stdout.strip()
+    assert state in ("running", "degraded"), state
+    return True
 
 
 def groups(cluster: Cluster, name: str) -> set[str]:
