@@ -179,6 +179,7 @@ def test_a_backup_beside_pushes_restores_to_a_state_that_the_repository_had(
     assert lost["host"] == 0
 
 
+@pytest.mark.whole
 def test_a_time_between_two_backups_is_met_to_the_push(primary: Host, work: Clone) -> None:
     primary.systemctl("start", UNIT).ok()
     pushes = [(push(work), datetime.now(UTC).isoformat()) for _ in range(LAST)]
