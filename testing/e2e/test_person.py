@@ -277,7 +277,8 @@ def test_a_certificate_of_a_disabled_person_is_refused(
 def test_a_certificate_runs_nothing_but_the_shell(authority: Authority, guest: Person) -> None:
     authority.sign(guest, principals=guest.name)
     gets_in(guest)
-    guest.ssh("id").refused("id")
+    guest.ssh("sh").refused("is not a command of this service")
+    guest.ssh(options=("-W", "127.0.0.1:2222")).refused("administratively prohibited")
     guest.ssh("whoami", options=("-o", "RequestTTY=force")).refused("PTY allocation request failed")
 
 

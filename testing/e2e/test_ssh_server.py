@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -95,11 +94,21 @@ def test_no_other_key_and_no_other_account_opens(cluster: Cluster, key: str, acc
     assert "uid=" not in said.output
 
 
+def certified(cluster: Cluster, folder: Path, principal: str) -> Path:
+    """Return a new key with a certificate for people that names this principal."""
+    key = folder / "key"
+    signer = str(cluster.person("user-ca").key)
+    run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)]).ok()
+    words = ["ssh-keygen", "-q", "-s", signer, "-I", "test", "-n", principal, "-V", "+5m"]
+    run([*words, f"{key}.pub"]).ok()
+    return key
+
+
 def test_a_certificate_for_people_opens_nothing_for_administrators(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    certified(cluster, tmp_path, "breakglass")
-    person = replace(cluster.person("alice"), key=tmp_path / "key")
+    key = certified(cluster, tmp_path, "breakglass")
+    person = replace(cluster.person("alice"), key=key)
     target = ["-p", cluster.env["HGFLEET_ADMIN_SSH_PORT"], "breakglass@127.0.0.1", "id"]
 
     run(["ssh", *person.ssh_options, *target]).refused("Permission denied (publickey)")
@@ -107,56 +116,6 @@ def test_a_certificate_for_people_opens_nothing_for_administrators(
 
 def test_the_key_in_the_safe_is_nobodys_in_mercurial(cluster: Cluster) -> None:
     cluster.person("admin").ssh("whoami").refused("Permission denied (publickey)")
-
-
-# --- certificates -----------------------------------------------------------------------------
-
-
-def certified(cluster: Cluster, folder: Path, *principals: str, ca: str = "user-ca") -> None:
-    """Make a new key in `folder`, with a certificate that names these principals."""
-    shutil.rmtree(folder)
-    folder.mkdir()
-    key = str(folder / "key")
-    signer = str(cluster.person(ca).key)
-    run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key]).ok()
-    names = ["-n", ",".join(principals)] if principals else []
-    run(["ssh-keygen", "-q", "-s", signer, "-I", "test", *names, "-V", "+5m", f"{key}.pub"]).ok()
-
-
-def test_a_certificate_lets_in_whom_it_names(cluster: Cluster, tmp_path: Path) -> None:
-    certified(cluster, tmp_path, "bob")
-
-    said = replace(cluster.person("bob"), key=tmp_path / "key").ssh("whoami").ok()
-
-    assert "name:      bob" in said.stdout
-
-
-def test_a_certificate_runs_nothing_else_either(cluster: Cluster, tmp_path: Path) -> None:
-    certified(cluster, tmp_path, "bob")
-    bob = replace(cluster.person("bob"), key=tmp_path / "key")
-
-    bob.ssh("sh").refused("is not a command of this service")
-    bob.ssh(options=["-W", "127.0.0.1:2222"]).refused("administratively prohibited")
-
-
-@pytest.mark.parametrize(
-    ("principals", "ca"),
-    [
-        (("mallory",), "user-ca"),  # disabled
-        (("nobody",), "user-ca"),
-        (("hg",), "user-ca"),  # the account, not a person
-        (("alice", "bob"), "user-ca"),
-        ((), "user-ca"),
-        (("bob",), "alice"),  # signed by a person's key
-    ],
-)
-def test_other_certificates_let_nobody_in(
-    cluster: Cluster, tmp_path: Path, principals: tuple[str, ...], ca: str
-) -> None:
-    certified(cluster, tmp_path, *principals, ca=ca)
-    stranger = replace(cluster.person("bob"), key=tmp_path / "key")
-
-    stranger.ssh("whoami").refused("Permission denied (publickey)")
 
 
 # --- host keys --------------------------------------------------------------------------------
@@ -205,6 +164,7 @@ def test_an_operator_gets_them_from_a_playbook(cluster: Cluster, tmp_path: Path)
 # --- the secret -------------------------------------------------------------------------------
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_a_plan_that_changes_the_secret_does_not_show_it(cluster: Cluster) -> None:
     host = cluster.first("ssh")
