@@ -64,6 +64,7 @@ def again_and_again(
     return thread
 
 
+@pytest.mark.whole
 def test_nobody_notices_an_upgrade(
     cluster: Cluster, host: Host, bob: Person, alice: Person, old: str, tmp_path: Path
 ) -> None:
