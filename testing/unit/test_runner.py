@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bootstrap import ROOT
 
-from testing.roles import conftest
 from testing.runner import cli, commands, hosts, linters, tiers
 
 
@@ -139,33 +137,6 @@ def test_each_host_is_checked_for_every_role_it_has() -> None:
         ),
         ("ldap1", "c-ldap1", [f"testing/roles/test_{role}.py" for role in ("base", "directory")]),
     ]
-
-
-def test_the_gate_leaves_the_tests_of_roles_to_their_scenarios() -> None:
-    proven = hosts.tests_of_scenarios()
-    for named in ("base", "base_ca", "directory_replica", "metrics", "proxy_acme"):
-        assert f"testing/roles/test_{named}.py" in proven
-    files = {f"testing/roles/{file.name}" for file in (ROOT / "testing/roles").glob("test_*.py")}
-    assert proven <= files
-    # A file that no scenario runs stays with the hosts of the cluster.
-    assert files - proven == set()
-
-
-class Item:
-    """A collected test of a file."""
-
-    def __init__(self, name: str) -> None:
-        self.path = ROOT / name
-        self.markers: list[str] = []
-
-    def add_marker(self, marker: pytest.MarkDecorator) -> None:
-        self.markers.append(marker.name)
-
-
-def test_only_tests_that_a_scenario_runs_are_left_out_of_the_gate() -> None:
-    own, other = Item("testing/roles/test_base.py"), Item("testing/site/test_ports.py")
-    conftest.pytest_collection_modifyitems([own, other])  # type: ignore[list-item]
-    assert (own.markers, other.markers) == (["whole"], [])
 
 
 def test_every_step_has_a_log_of_its_own() -> None:
