@@ -16,7 +16,7 @@ from testing.runner.arguments import parse
 from testing.runner.execution import Executor, say
 from testing.runner.outcome import Failure, Outcome, chosen, summary
 from testing.runner.preparation import Preparation
-from testing.runner.processors import shared_by_nice_value
+from testing.runner.processors import group_of_run
 from testing.runner.selection import report, select
 from testing.runner.sittings import Sittings
 from testing.tools import pace
@@ -69,13 +69,13 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, _as_ctrl_c)
     if options.plan:
         return _show(options, chosen)
-    with shared_by_nice_value(), scratch.folder() as environment:
+    with group_of_run() as group, scratch.folder() as environment:
         factor = pace.measure()
         if factor > 1:
             say(
                 "run-tests", f"this machine is busy or slow: deadlines are {factor:g} times as long"
             )
-        return _run(Executor({**environment, pace.VARIABLE: str(factor)}), options, chosen)
+        return _run(Executor({**environment, pace.VARIABLE: str(factor)}, group), options, chosen)
 
 
 def _show(options: argparse.Namespace, chosen: list[tuple[str, str]]) -> int:

@@ -21,6 +21,8 @@ from testing.runner.outcome import Failure, Outcome, duration, of_command, of_ju
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from testing.runner.processors import Group
+
 SECONDS_BETWEEN_SIGNS_OF_LIFE: Final = 15.0
 SECONDS_TO_END: Final = 20.0
 """Grace for an interrupted tool before it is killed; molecule and pytest run their teardown."""
@@ -108,11 +110,15 @@ class Room:
 class Executor:
     """Runs steps, several at a time, and ends all of them together.
 
-    All of them have the variables of `environment` besides the controller's and their own.
+    All of them have the variables of `environment` besides the controller's and their own. Those
+    with a niceness are in the control group `group` where there is one.
     """
 
-    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, environment: Mapping[str, str] | None = None, group: Group | None = None
+    ) -> None:
         self.environment = environment or {}
+        self.group = group
         self.running: dict[subprocess.Popen[str], Step] = {}
         self.lock = threading.Lock()
         self.stopping = False
@@ -186,6 +192,11 @@ class Executor:
         controller = bootstrap.controller_environment()
         return {**controller, "PYTHONUNBUFFERED": "1", **self.environment, **step.env}
 
+    def _command(self, step: Step) -> list[str]:
+        if self.group and step.niceness:
+            return self.group.enter(step.command, step.niceness)
+        return list(step.command)
+
     def _watch(self, step: Step, began: float) -> tuple[int, list[str], _Watcher]:
         lines: list[str] = []
         watcher = _Watcher(step, began)
@@ -195,7 +206,7 @@ class Executor:
                 if self.stopping:
                     return -signal.SIGTERM, lines, watcher
                 process = subprocess.Popen(
-                    list(step.command),
+                    self._command(step),
                     cwd=step.cwd,
                     env=self._environment(step),
                     stdin=subprocess.DEVNULL,
@@ -274,14 +285,11 @@ class Executor:
 
 
 def _step_behind(leader: int, niceness: int) -> None:
-    """Give a session, by the process that leads it, a smaller share of busy processors.
-
-    Where Linux groups sessions, and `shared_by_nice_value` may not turn that off, sessions have the
-    value of their group: that of this one, not those that its processes begin.
-    """
+    """Give a process and all that it will start a smaller share of busy processors."""
     with contextlib.suppress(ProcessLookupError):
         os.setpriority(os.PRIO_PGRP, leader, niceness)
-    # Absent without that feature, or when the process has ended.
+    # Where Linux groups sessions and there is no control group, the group of this session has the
+    # value, not those that its processes begin. The file is absent when the process has ended.
     with contextlib.suppress(OSError):
         Path(f"/proc/{leader}/autogroup").write_text(str(niceness), encoding="ascii")
 
