@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import bootstrap
 from bootstrap import ROOT, STATE, Step, run
 
-from localcluster import images, inotify, release, settings, snapshots
+from localcluster import images, inotify, marks, release, repair, settings, snapshots
+from localcluster.plan import plan
 from localcluster.settings import Settings
 
 if TYPE_CHECKING:
@@ -206,26 +207,59 @@ def up(fresh: bool, keep: bool) -> Settings:
     hosts = read_inventory(cluster)
     key = snapshots.key_of(cluster, built)
 
-    converged = CONVERGED.exists() and CONVERGED.read_text() == key and set(present) == set(hosts)
-    kept = {name: snapshots.name_of(cluster, name, key) for name in hosts}
-    from_snapshots = not present and all(images.exists(image) for image in kept.values())
-    if not (present or from_snapshots):
-        Step.say("snapshots", "none fits roles, variables and release: hosts are made anew")
-    chosen = {"base": base}
-    if from_snapshots:
-        chosen.update(kept)
-    elif present:
-        # Keep the containers that are there: they are converged further, not made anew.
-        chosen.update(current_images(cluster, list(present)))
-    start_containers(cluster, built, hosts, chosen)
-    if not (converged or from_snapshots):
-        CONVERGED.unlink(missing_ok=True)
-        playbook(cluster, built, ROOT / "ansible/site.yml", {}, "converge", "ansible/site.yml")
-        if keep:
-            snapshots.take(cluster, hosts, key)
+    _converge(cluster, built, hosts, present, key, base, keep=keep)
     CONVERGED.write_text(key)
     remember_release(cluster, built)
     return cluster
+
+
+def _converge(
+    cluster: Settings,
+    built: Release,
+    hosts: Mapping[str, Host],
+    present: Mapping[str, str],
+    key: str,
+    base: str,
+    *,
+    keep: bool,
+) -> None:
+    """Make hosts what the roles say, by the cheapest way that their state allows."""
+    kept = {name: snapshots.name_of(cluster, name, key) for name in hosts}
+    left = marks.left()
+    todo = plan(
+        hosts,
+        present,
+        recorded=CONVERGED.exists() and CONVERGED.read_text() == key,
+        snapshots=not present and all(images.exists(image) for image in kept.values()),
+        left_by_tests=bool(left),
+        keep=keep,
+    )
+    if not (present or todo.from_snapshots):
+        Step.say("snapshots", "none fits roles, variables and release: hosts are made anew")
+    chosen = {"base": base}
+    if todo.from_snapshots:
+        chosen.update(kept)
+    elif present:
+        # Keep the containers that are there: they are converged further, not made anew.
+        chosen.update(images.of_containers(cluster.name, list(present)))
+    if todo.converge:
+        CONVERGED.unlink(missing_ok=True)
+    if todo.repair:
+        Step.say("repair", marks.sentence(left))
+        repair.let_go_on(cluster, present)
+    start_containers(cluster, built, hosts, chosen)
+    if todo.repair:
+        # They have their network now. The second time waits until they have booted.
+        repair.restart(cluster, present)
+        start_containers(cluster, built, hosts, chosen)
+        repair.undo(cluster, hosts)
+    if todo.converge:
+        playbook(cluster, built, ROOT / "ansible/site.yml", {}, "converge", "ansible/site.yml")
+    if todo.repair:
+        repair.require_well({name: repair.failed_units(cluster, name) for name in hosts})
+    if todo.take_snapshots:
+        snapshots.take(cluster, hosts, key)
+    marks.forget()
 
 
 def remember_release(cluster: Settings, built: Release) -> None:
@@ -233,21 +267,6 @@ def remember_release(cluster: Settings, built: Release) -> None:
     variables = ansible_variables(cluster, built)
     (STATE / "release.json").write_text(json.dumps(variables, indent=2) + "\n")
     release.prune(built)
-
-
-def current_images(cluster: Settings, names: list[str]) -> dict[str, str]:
-    """Return the image of each container, as the engine knows it."""
-    found = run(
-        [
-            "docker",
-            "inspect",
-            "--format",
-            "{{.Config.Image}}",
-            *(f"{cluster.name}-{name}" for name in names),
-        ],
-        what="Reading the containers' images",
-    )
-    return dict(zip(names, found.split(), strict=False))
 
 
 def start_containers(
@@ -291,6 +310,7 @@ def remove(cluster: Settings, with_snapshots: bool = False, only: str | None = N
                 what="Removing the containers",
             )
     if only is None:
+        marks.forget()
         subprocess.run(
             ["docker", "network", "rm", cluster.name],
             stdout=subprocess.DEVNULL,
@@ -342,21 +362,8 @@ def ensure_people_keys(folder: Path) -> None:
     for name in PEOPLE_KEYS + OTHER_KEYS:
         if not (folder / f"{name}.pub").exists():
             (folder / name).unlink(missing_ok=True)
-            run(
-                [
-                    "ssh-keygen",
-                    "-q",
-                    "-t",
-                    "ed25519",
-                    "-N",
-                    "",
-                    "-C",
-                    f"{name}@hgfleet.test",
-                    "-f",
-                    str(folder / name),
-                ],
-                what=f"Making a key for {name}",
-            )
+            words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"{name}@hgfleet.test"]
+            run([*words, "-f", str(folder / name)], what=f"Making a key for {name}")
 
 
 def execute(cluster: Settings, host: str, command: list[str]) -> int:

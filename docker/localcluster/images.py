@@ -188,3 +188,11 @@ def _ensure_with_packages(name: str, listed: str, said: str) -> str:
         with Step("image", said):
             _commit_with_packages(base, read_packages(packages), image)
     return image
+
+
+def of_containers(cluster: str, hosts: Sequence[str]) -> dict[str, str]:
+    """Return the image of each host's container, as the engine knows it."""
+    containers = [f"{cluster}-{name}" for name in hosts]
+    words = ["docker", "inspect", "--format", "{{.Config.Image}}", *containers]
+    found = run(words, what="Reading the containers' images")
+    return dict(zip(hosts, found.split(), strict=False))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import bootstrap
 from bootstrap import STATE
 
+from localcluster.marks import Mark, under_test
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -21,10 +23,13 @@ def exclusively() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """Keep commands from changing the cluster while it is tested."""
-    with _locked(fcntl.LOCK_SH, "A command is changing this checkout's cluster."):
-        yield
+def undisturbed(tests: str) -> Iterator[Mark]:
+    """Keep commands from changing the cluster while it is tested, and mark that it is."""
+    with (
+        _locked(fcntl.LOCK_SH, "A command is changing this checkout's cluster."),
+        under_test(tests) as mark,
+    ):
+        yield mark
 
 
 @contextlib.contextmanager

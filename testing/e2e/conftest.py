@@ -25,6 +25,7 @@ from bootstrap import ROOT, STATE, VENV, SetupError
 from localcluster import images, release
 from localcluster.cluster import INVENTORY
 from localcluster.lock import undisturbed
+from localcluster.marks import Mark
 
 from testing.e2e.cluster import Cluster
 from testing.e2e.command import run, wait_until
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 BEGUN = pytest.StashKey[str]()
 TURNS = pytest.StashKey[Turns]()
+MARK = pytest.StashKey[Mark]()
 NETWORK = tuple(
     f"mercurial.{name}" for name in ("bundlecaches", "httppeer", "sslutil", "streamclone")
 )
@@ -65,17 +67,21 @@ def environment() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def _cluster_stays() -> Iterator[None]:
-    """Share the lock of ./cluster: nothing changes the cluster while it is tested."""
+def _cluster_stays(request: pytest.FixtureRequest, worker_id: str) -> Iterator[Mark]:
+    """Share the lock of ./cluster: nothing changes the cluster while it is tested.
+
+    Tests that are killed leave the mark, and the next `./cluster up` repairs the hosts.
+    """
     try:
-        with undisturbed():
-            yield
+        with undisturbed(f"tests ({worker_id})") as mark:
+            request.config.stash[MARK] = mark
+            yield mark
     except SetupError as problem:
         pytest.exit(str(problem), pytest.ExitCode.USAGE_ERROR)
 
 
 @pytest.fixture(scope="session")
-def cluster(_cluster_stays: None) -> Cluster:
+def cluster(_cluster_stays: Mark) -> Cluster:
     """Return the running cluster."""
     for file in (VENV / "bin/hg", INVENTORY):
         if not file.exists():
@@ -288,5 +294,7 @@ def journals(cluster: Cluster, since: str) -> Iterator[tuple[str, str]]:
 
 
 @pytest.fixture(autouse=True)
-def _cluster_is_known(cluster: Cluster) -> None:
-    """Let every test have the cluster, for the report of a failure."""
+def _cluster_is_known(request: pytest.FixtureRequest, cluster: Cluster) -> None:
+    """Let every test have the cluster, for the report of a failure, and name it in the mark."""
+    assert cluster.env
+    request.config.stash[MARK].at(request.node.name)

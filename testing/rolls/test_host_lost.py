@@ -45,7 +45,7 @@ def replace_by_a_blank_machine(host: Host) -> None:
     hosts = life.read_inventory(site)
     life.remove(site, only=host.name)
     others = [name for name in hosts if name != host.name]
-    chosen = {**life.current_images(site, others), "base": images.ensure_base()}
+    chosen = {**images.of_containers(site.name, others), "base": images.ensure_base()}
     life.start_containers(site, release.ensure(), hosts, chosen)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import bootstrap
 import pytest
-from localcluster import cli, client, cluster, images, lock, release, settings
+from localcluster import cli, client, cluster, images, lock, marks, release, settings
 from localcluster.settings import Settings
 
 if TYPE_CHECKING:
@@ -291,7 +291,7 @@ def test_ssl_cert_file_decides_what_build_steps_trust(
 @pytest.fixture
 def no_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Return the folder that takes the place of .cluster, in which there is nothing."""
-    for module in (cluster, cli, client, lock, settings):
+    for module in (cluster, cli, client, lock, marks, settings):
         monkeypatch.setattr(module, "STATE", tmp_path)
     return tmp_path
 

@@ -1,0 +1,44 @@
+"""What `./cluster up` has to do, by what is there: a pure decision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps of an `up`, in their order."""
+
+    repair: bool
+    """Restart hosts that are there, and undo what tests broke and no role sets."""
+    from_snapshots: bool
+    converge: bool
+    take_snapshots: bool
+
+
+def plan(
+    hosts: Collection[str],
+    present: Collection[str],
+    *,
+    recorded: bool,
+    snapshots: bool,
+    left_by_tests: bool,
+    keep: bool,
+) -> Plan:
+    """Return the steps for these hosts of the inventory, of which some have a container.
+
+    `recorded`: the last `up` has converged hosts of these roles and this release. `snapshots`: each
+    host has one of these. `left_by_tests`: tests on the hosts were killed, or left them broken.
+    `keep`: snapshots are wanted.
+    """
+    # Hosts that are gone took with them what tests did.
+    repair = left_by_tests and bool(present)
+    from_snapshots = snapshots and not present
+    converged = recorded and set(present) == set(hosts) and not repair
+    converge = not (converged or from_snapshots)
+    # No later cluster should begin with what tests left in files that no role sets.
+    return Plan(repair, from_snapshots, converge, converge and keep and not repair)
