@@ -21,26 +21,32 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from bootstrap import ROOT, STATE, VENV, SetupError
+from bootstrap import ROOT, VENV, SetupError
 from localcluster import images, release
 from localcluster.cluster import INVENTORY
 from localcluster.lock import undisturbed
-from localcluster.marks import Mark
 
 from testing.e2e.cluster import Cluster
 from testing.e2e.command import run, wait_until
 from testing.e2e.host import Host
+from testing.e2e.lane import (  # noqa: F401  hooks of pytest
+    MARK,
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_runtest_protocol,
+    pytest_runtest_teardown,
+    pytest_xdist_make_scheduler,
+)
 from testing.e2e.people import Client, Directory, Person
 from testing.e2e.prometheus import Prometheus
-from testing.e2e.turns import PartScheduling, Turns, is_alone, order
 from testing.tools import prefork
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
 
+    from localcluster.marks import Mark
+
 BEGUN = pytest.StashKey[str]()
-TURNS = pytest.StashKey[Turns]()
-MARK = pytest.StashKey[Mark]()
 NETWORK = tuple(
     f"mercurial.{name}" for name in ("bundlecaches", "httppeer", "sslutil", "streamclone")
 )
@@ -213,39 +219,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
         collect(yaml.safe_load(INVENTORY.read_text())["all"])
         metafunc.parametrize("each_host", list(names))
-
-
-# --- turns ------------------------------------------------------------------------------------
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Share the locks of this checkout's cluster with the other workers."""
-    config.stash[TURNS] = Turns(STATE, "tests")
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> PartScheduling:
-    """Distribute parts, not tests."""
-    return PartScheduling(config, log)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest part; parts that are alone come last."""
-    items.sort(key=lambda item: order(item.nodeid))
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(
-    item: pytest.Item, nextitem: pytest.Item | None
-) -> Generator[None, object, object]:
-    """Wait for the turn of a test; several in a row that are alone are one turn."""
-    turns = item.config.stash[TURNS]
-    turns.enter(alone=is_alone(item))
-    try:
-        return (yield)
-    finally:
-        if not (is_alone(item) and is_alone(nextitem)):
-            turns.leave()
 
 
 # --- failures ---------------------------------------------------------------------------------

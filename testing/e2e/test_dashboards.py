@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from testing.e2e.cluster import Cluster
     from testing.e2e.prometheus import Prometheus
 
+pytestmark = pytest.mark.without("stores")
+
 ALWAYS_DRAWN = ("service", "hosts")
 """Their metrics are there as soon as a host runs; others come with the first run of a job."""
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from testing.e2e.cluster import Cluster
     from testing.e2e.host import Host
 
+pytestmark = pytest.mark.without("stores")
+
 FOLDER: Final = "/var/log/journal/remote"
 UPLOAD: Final = "hgfleet-journal-upload.service"
 RECEIVER: Final = "hgfleet-journal-proxy.service"
@@ -167,7 +169,7 @@ def receiver_away(monitor: Host) -> Iterator[None]:
     monitor.systemctl("start", RECEIVER).ok()
 
 
-@pytest.mark.disruptive
+@pytest.mark.disruptive("monitoring")
 @pytest.mark.usefixtures("receiver_away")
 def test_lines_from_while_the_receiver_was_away_come_later(monitor: Host, sender: Host) -> None:
     mark = log(sender)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from testing.e2e.cluster import Cluster
     from testing.e2e.people import Person
 
-pytestmark = pytest.mark.disruptive
+pytestmark = [pytest.mark.disruptive("stores"), pytest.mark.without("monitoring")]
 
 REPOSITORY = "e2e/clone"
 SMALL_BYTES = 20_000

@@ -1,24 +1,32 @@
 """Which end-to-end tests run at the same time on the one cluster (pytest-xdist).
 
-Two rules make workers safe:
+Three rules make workers safe, and keep them busy:
 
-1. Tests of one part of `PARTS` run in one worker, in their order: they use the same repositories
-   and people. A file that is in no part is a part of its own.
+1. Tests of one part of `PARTS` run in one worker, in their order: they change the same repositories
+   and people. A file that is in no part is a part of its own. `testing/tools/sharing.py` refuses
+   what two parts change.
 2. A test marked `alone` or `disruptive` has the cluster to itself: it reads all that a host logs,
-   compares a host before and after, or stops parts of the service. The other workers wait.
+   compares a host before and after, or stops parts of the service. These tests run after all
+   others, so that no worker waits for them in the middle of its parts.
+3. `alone("stores")` has only that resource to itself: tests marked `without("stores")`, which do
+   not need it, run at the same time. It stays at its place in its part.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import fcntl
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from bootstrap import ROOT
 from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import pytest
 
@@ -52,77 +60,171 @@ PARTS: Final = {
         "test_abuse_paths",
         "test_abuse_wire",
     ),
-    "outages": ("test_objectstore", "test_ssh_sessions", "test_reboot"),
+    "outages": ("test_ssh_sessions", "test_reboot"),
     # Of the tier faults.
     "stores": ("test_fault_stores", "test_fault_admission"),
     "logins": ("test_fault_directory", "test_fault_clock", "test_fault_logs"),
+    # The one without stores, the other without monitoring: side by side.
+    "bundles away": ("test_objectstore",),
+    "monitoring": ("test_dashboards", "test_journals"),
 }
-"""Files by part. Parts begin in this order, those without a name before `LAST`."""
+"""Files by part. Parts begin in this order, those without a name before `LATE`."""
 
-LAST: Final = ("abuse", "outages")
-"""Parts that are alone on the cluster begin when the others are done."""
+LATE: Final = ("bundles away", "monitoring")
+"""Parts that have a resource to themselves, and those that run beside them."""
+
+RESOURCES: Final = ("rest", "stores", "monitoring")
+"""What a test may have to itself: object stores with their caches and what clients are sent there,
+the hosts of monitoring, and the rest."""
 
 _PART_OF: Final = {file: part for part, files in PARTS.items() for file in files}
 _FILES: Final = tuple(_PART_OF)
+_ALONE: Final = ("alone", "disruptive")
+
+
+@dataclass(frozen=True)
+class Wants:
+    """The resources that a test has to itself, and those that it uses with others."""
+
+    alone: frozenset[str]
+    shared: frozenset[str]
+
+    @property
+    def whole(self) -> bool:
+        """Tell whether nothing may run beside it."""
+        return self.alone == frozenset(RESOURCES)
+
+
+def wants(marks: Iterable[tuple[str, tuple[str, ...]]]) -> Wants:
+    """Return what a test with these marks (name and arguments) wants."""
+    everything = frozenset(RESOURCES)
+    alone: frozenset[str] = frozenset()
+    shared = everything
+    for name, words in marks:
+        unknown = set(words) - everything
+        if name in (*_ALONE, "without") and unknown:
+            raise ValueError(f"{name}: got {sorted(unknown)}, expected some of {RESOURCES}")
+        if name in _ALONE:
+            alone |= frozenset(words) or everything
+        elif name == "without":
+            shared -= frozenset(words)
+    return Wants(alone, shared - alone)
+
+
+def wants_of(item: pytest.Item) -> Wants:
+    """Return what a collected test wants."""
+    return wants((mark.name, mark.args) for mark in item.iter_markers())
+
+
+@cache
+def _marks_of_file(path: Path) -> dict[str, list[tuple[str, tuple[str, ...]]]]:
+    """Return the marks of each function and class of a file by name; those of all as ""."""
+    found: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
+
+    def read(nodes: Iterable[ast.stmt], prefix: str) -> None:
+        for node in nodes:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
+                many = isinstance(node.value, ast.List | ast.Tuple)
+                values = node.value.elts if many else [node.value]  # type: ignore[attr-defined]
+                found[""] = [mark for value in values if (mark := _mark(value))]
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                decorators = [mark for value in node.decorator_list if (mark := _mark(value))]
+                found[f"{prefix}{node.name}"] = decorators
+            if isinstance(node, ast.ClassDef):
+                read(node.body, f"{node.name}::")
+
+    read(ast.parse(path.read_text("utf-8")).body, "")
+    return found
+
+
+def _mark(node: ast.expr) -> tuple[str, tuple[str, ...]] | None:
+    words: tuple[str, ...] = ()
+    if isinstance(node, ast.Call):
+        words = tuple(str(a.value) for a in node.args if isinstance(a, ast.Constant))
+        node = node.func
+    name = ast.unparse(node)
+    known = (*_ALONE, "without")
+    mark = name.removeprefix("pytest.mark.")
+    return (mark, words) if mark != name and mark in known else None
+
+
+def wants_of_id(nodeid: str, root: Path = ROOT) -> Wants:
+    """Return what a test wants, by its file: the process that hands out tests has not loaded it."""
+    file, _, name = nodeid.partition("[")[0].partition("::")
+    path = root / file
+    marks = _marks_of_file(path) if path.is_file() else {}
+    outer = name.rpartition("::")[0]
+    return wants(
+        [*marks.get("", []), *(marks.get(outer, []) if outer else []), *marks.get(name, [])]
+    )
+
+
+def file_of(nodeid: str) -> str:
+    """Return the name of a test's file."""
+    return Path(nodeid.partition("::")[0]).stem
 
 
 def part_of(nodeid: str) -> str:
     """Return the part of a test."""
-    file = Path(nodeid.partition("::")[0]).stem
-    return _PART_OF.get(file, file)
+    return _PART_OF.get(file_of(nodeid), file_of(nodeid))
 
 
-def order(nodeid: str) -> tuple[int, str]:
-    """Return the key that sorts tests by part and file; those of a file keep their order."""
-    part, file = part_of(nodeid), Path(nodeid.partition("::")[0]).stem
-    if part not in PARTS:
-        return len(_FILES), file
-    late = len(_FILES) + 1 if part in LAST else 0
-    return late + _FILES.index(file), ""
+def scope_of(nodeid: str, root: Path = ROOT) -> str:
+    """Return what stays in one worker: a part, or those of a part that have the cluster alone.
+
+    Nothing runs beside the latter, so it does not matter which worker has them.
+    """
+    return f"{part_of(nodeid)}, alone" if wants_of_id(nodeid, root).whole else part_of(nodeid)
 
 
-def is_alone(item: pytest.Item | None) -> bool:
-    """Tell whether a test has the cluster to itself."""
-    return item is not None and any(
-        item.get_closest_marker(name) for name in ("alone", "disruptive")
-    )
+def order(nodeid: str, root: Path = ROOT) -> tuple[bool, int, str]:
+    """Return the key that sorts tests by phase, part and file; those of a file keep their order."""
+    file = file_of(nodeid)
+    alone = wants_of_id(nodeid, root).whole
+    if file not in _PART_OF:
+        return alone, len(_FILES), file
+    late = len(_FILES) + 1 if part_of(nodeid) in LATE else 0
+    return alone, late + _FILES.index(file), ""
 
 
 class PartScheduling(LoadScopeScheduling):  # type: ignore[misc]  # published without types
     """Gives a worker the next part once it is nearly done with the one before."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return part_of(nodeid)
+        return scope_of(nodeid)
 
 
 class Turns:
-    """Tests enter together; one that is alone waits until all have left, and keeps all out.
+    """Tests enter rooms together; one that is alone in a room waits until all others have left.
 
     The door lets one in at a time: a test that waits for an empty room holds the door, so a steady
     stream of others cannot keep it waiting.
     """
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, rooms: Iterable[str] = ("room",)) -> None:
         folder.mkdir(exist_ok=True)
         self._door = (folder / f"{name}.door").open("w")
-        self._room = (folder / f"{name}.room").open("w")
+        self._rooms = {room: (folder / f"{name}.{room}").open("w") for room in rooms}
         self._inside = False
 
-    def enter(self, *, alone: bool) -> None:
+    def enter(self, *, alone: Iterable[str] = (), shared: Iterable[str] = ()) -> None:
         """Wait for the turn of a test, unless the one before it has kept its turn."""
         if self._inside:
             return
+        alone = frozenset(alone)
         fcntl.flock(self._door, fcntl.LOCK_EX)
         try:
-            fcntl.flock(self._room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            for room in sorted({*alone, *shared}):
+                kind = fcntl.LOCK_EX if room in alone else fcntl.LOCK_SH
+                fcntl.flock(self._rooms[room], kind)
         finally:
             fcntl.flock(self._door, fcntl.LOCK_UN)
         self._inside = True
 
     @contextlib.contextmanager
     def turn(self, *, alone: bool) -> Iterator[None]:
-        """Enter, and leave at the end."""
-        self.enter(alone=alone)
+        """Enter all rooms, and leave at the end."""
+        self.enter(**{"alone" if alone else "shared": tuple(self._rooms)})
         try:
             yield
         finally:
@@ -131,4 +233,5 @@ class Turns:
     def leave(self) -> None:
         """End the turn."""
         self._inside = False
-        fcntl.flock(self._room, fcntl.LOCK_UN)
+        for room in self._rooms.values():
+            fcntl.flock(room, fcntl.LOCK_UN)

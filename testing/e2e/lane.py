@@ -1,0 +1,76 @@
+"""Hooks of pytest for tests on the one cluster: their turns, and an end when it is not well.
+
+The tests after a disruptive test that left the cluster broken would all fail, each after its
+deadlines. So the run ends there, and says which test it was and what is not well.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from bootstrap import STATE
+from localcluster.marks import Mark
+
+from testing.e2e import well
+from testing.e2e.cluster import Cluster
+from testing.e2e.turns import RESOURCES, PartScheduling, Turns, order, wants_of
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+TURNS = pytest.StashKey[Turns]()
+MARK = pytest.StashKey[Mark]()
+BROKEN = pytest.StashKey[str]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Share the locks of this checkout's cluster with the other workers."""
+    config.stash[TURNS] = Turns(STATE, "tests", RESOURCES)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> PartScheduling:
+    """Distribute parts, not tests."""
+    return PartScheduling(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest part; tests that have the cluster alone come last."""
+    items.sort(key=lambda item: order(item.nodeid))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
+    """Wait for the turn of a test; several in a row that are alone are one turn."""
+    turns, wanted = item.config.stash[TURNS], wants_of(item)
+    turns.enter(alone=wanted.alone, shared=wanted.shared)
+    try:
+        return (yield)
+    finally:
+        if reason := item.stash.get(BROKEN, ""):
+            item.session.shouldstop = reason
+            if mark := item.config.stash.get(MARK, None):
+                mark.keep(reason)
+        if nextitem is None or not wanted.alone or wants_of(nextitem) != wanted:
+            turns.leave()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """Look whether the cluster is well after a disruptive test, once all is undone."""
+    try:
+        yield
+    finally:
+        cluster = getattr(item, "funcargs", {}).get("cluster")
+        if item.get_closest_marker("disruptive") and isinstance(cluster, Cluster):
+            # The second run of a failed test has waited already.
+            seconds = 0 if item.stash.get(BROKEN, "") else well.SECONDS
+            item.stash[BROKEN] = ""
+            try:
+                well.wait(cluster, seconds)
+            except AssertionError as error:
+                item.stash[BROKEN] = f"after {item.nodeid}: {error}. See ./cluster status"
+                pytest.fail(f"{item.stash[BROKEN]}; no further test runs", pytrace=False)

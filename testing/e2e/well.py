@@ -1,0 +1,100 @@
+"""One cheap look whether the cluster is well, with what clients use."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+from testing.e2e.command import run, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from testing.e2e.cluster import Cluster
+    from testing.e2e.host import Host
+
+SECONDS: Final = 60
+"""For a cluster on which everything was undone: mirrors reconnect and catch up."""
+
+# Jobs whose timer or path starts them again do not count: their last run met the fault of a test.
+FAILED: Final = """
+failed=$(systemctl --failed --plain --no-legend | cut -d ' ' -f 1)
+[ -z "$failed" ] || systemctl show --property=Id,TriggeredBy $failed
+"""
+
+
+def daemons(shown: str) -> list[str]:
+    """Return the units that nothing starts again, of the output of `FAILED`."""
+    found = []
+    for block in shown.strip().split("\n\n"):
+        words = dict(line.partition("=")[::2] for line in block.splitlines())
+        if words.get("Id") and not words.get("TriggeredBy"):
+            found.append(words["Id"])
+    return found
+
+
+def unused(shown: str) -> list[str]:
+    """Return the web hosts that get no readers, of the proxy's `show stat`."""
+    rows = [line.split(",") for line in shown.splitlines() if line.startswith("web,")]
+    servers = {row[1]: row[17] for row in rows if row[1] not in ("FRONTEND", "BACKEND")}
+    if not servers:
+        return ["no web host is known to the proxy"]
+    return [
+        f"the proxy sends no readers to {name}: {state}"
+        for name, state in servers.items()
+        if not state.startswith("UP")
+    ]
+
+
+def absent(shown: str, hosts: Collection[str]) -> list[str]:
+    """Return the hosts that do not run, of lines of `docker ps` with host and state."""
+    states = dict(line.split(" ", 1) for line in shown.splitlines() if " " in line)
+    found = {name: states.get(name, "missing") for name in hosts}
+    return [f"{name} is {state}" for name, state in found.items() if state != "running"]
+
+
+def problems(cluster: Cluster) -> list[str]:
+    """Return what is not well; each entry names a host, a unit or an answer."""
+    hosts = {host.name: host for host in cluster.hosts}
+    label = f"label=hgfleet.cluster={cluster.env['HGFLEET_CLUSTER_NAME']}"
+    form = '{{.Label "hgfleet.host"}} {{.State}}'
+    away = absent(run(["docker", "ps", "-a", "--filter", label, "--format", form]).stdout, hosts)
+    if away:
+        # The others would wait for these.
+        return away
+
+    def units(host: Host) -> list[str]:
+        return [f"{unit} on {host.name} has failed" for unit in daemons(host.shell(FAILED))]
+
+    def web() -> list[str]:
+        page = cluster.get("")
+        return [] if page.status == 200 else [f"the web part answers {page.status}"]
+
+    def ssh() -> list[str]:
+        asked = cluster.person("alice").ssh("whoami")
+        return [] if asked.code == 0 else [f"SSH answers alice: {asked.output.strip()}"]
+
+    def mirrors() -> list[str]:
+        stats = "echo 'show stat' | socat - /run/haproxy/admin.sock"
+        return unused(cluster.first("proxy").shell(stats))
+
+    def answer(look: Callable[[], list[str]]) -> list[str]:
+        try:
+            return look()
+        except (AssertionError, OSError) as error:
+            return [str(error).splitlines()[0] if str(error) else repr(error)]
+
+    looks = [web, ssh, mirrors, *((lambda host=host: units(host)) for host in hosts.values())]
+    with ThreadPoolExecutor(4) as pool:
+        return [problem for found in pool.map(answer, looks) for problem in found]
+
+
+def wait(cluster: Cluster, seconds: float = SECONDS) -> None:
+    """Wait until the cluster is well; the error names what is not."""
+
+    def probe() -> bool:
+        found = problems(cluster)
+        assert not found, "; ".join(found)
+        return True
+
+    wait_until("the cluster is well", probe, seconds, 0.5)
