@@ -1,8 +1,8 @@
 """Marks of tests on the cluster: tests that are killed leave theirs, and the next `up` reads it.
 
 A process of tests shares the lock of `./cluster` (`lock.py`) and has a mark for as long. A command
-that holds the lock alone knows that each mark it finds is left over, whatever process has the
-number of the one that made it now.
+that holds the lock alone knows that each mark it finds is left over: the number
+of a process comes again, its lock does not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAME: Final = "under-test"
 
 @dataclass(frozen=True)
 class Left:
-    """What a mark says: which tests, when they began, the last one, and why the mark was kept."""
+    """A mark's text: which tests, when they began, the last test, why the mark was kept."""
 
     tests: str
     began: str
@@ -61,7 +61,7 @@ class Mark:
         self._write()
 
     def keep(self, reason: str) -> None:
-        """Leave the mark at the end: what was broken is broken still."""
+        """Leave the mark at the end: the cluster is still broken."""
         self.left = Left(self.left.tests, self.left.began, self.left.last, reason)
         self._write()
 
@@ -80,7 +80,7 @@ def under_test(tests: str) -> Iterator[Mark]:
 
 
 def left() -> list[Left]:
-    """Return what the marks say; the caller holds the lock of `./cluster` alone."""
+    """Return the texts of the marks; the caller holds the lock of `./cluster` alone."""
     found = []
     for file in sorted((STATE / NAME).glob("*.json")):
         try:
@@ -97,6 +97,6 @@ def forget() -> None:
 
 
 def sentence(found: Sequence[Left]) -> str:
-    """Return what a person is told of the marks."""
+    """Return the sentence about the marks that `up` prints."""
     told = "; ".join(map(str, found[:3])) + ("; ..." if len(found) > 3 else "")
     return f"{told}. The hosts are not trusted: they restart, and site.yml runs on all of them"

@@ -1,4 +1,4 @@
-"""What `./cluster up` has to do, by what is there: a pure decision."""
+"""The steps of `./cluster up` by the state of its hosts: a pure decision."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Plan:
     """The steps of an `up`, in their order."""
 
     repair: bool
-    """Restart hosts that are there, and undo what tests broke and no role sets."""
+    """Restart hosts that are there, and undo changes of tests that no role undoes."""
     from_snapshots: bool
     converge: bool
     take_snapshots: bool
@@ -35,10 +35,10 @@ def plan(
     host has one of these. `left_by_tests`: tests on the hosts were killed, or left them broken.
     `keep`: snapshots are wanted.
     """
-    # Hosts that are gone took with them what tests did.
+    # Hosts that are gone took the changes of tests with them.
     repair = left_by_tests and bool(present)
     from_snapshots = snapshots and not present
     converged = recorded and set(present) == set(hosts) and not repair
     converge = not (converged or from_snapshots)
-    # No later cluster should begin with what tests left in files that no role sets.
+    # No later cluster should begin with files that tests left and no role sets.
     return Plan(repair, from_snapshots, converge, converge and keep and not repair)

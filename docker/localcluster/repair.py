@@ -2,7 +2,7 @@
 
 A restart undoes what a host forgets: stopped and frozen processes, units and settings in /run,
 small disks in RAM, rules of the firewall. `site.yml` writes what roles set: files, packages, units,
-people. What is left is done here. Repositories and people's data stay.
+people. The rest is done here. Repositories and people's data stay.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ rm -rf /var/tmp/hgfleet-faults /var/tmp/alert-watch
 find /etc/hgfleet /var/lib/hgfleet* -xdev -name '*.away' 2>/dev/null |
     while read -r file; do [ -e "${file%.away}" ] || mv "$file" "${file%.away}"; done
 """
-"""Undoes changes of tests that no role would undo: a mirror taken out of use, a push log that
-nobody may read, files put out of the way, folders of tests."""
+"""Undoes changes of tests that no role would undo: a mirror taken out of use, an unreadable push
+log, files put out of the way, folders of tests."""
 
 
 def let_go_on(cluster: Settings, states: Mapping[str, str]) -> None:
@@ -53,11 +53,11 @@ def restart(cluster: Settings, hosts: Iterable[str]) -> None:
 
 
 def undo(cluster: Settings, hosts: Iterable[str]) -> None:
-    """Undo what no role would undo, on hosts that have booted."""
-    with Step("repair", "undoing what tests broke"):
+    """Undo changes of tests that no role undoes, on hosts that have booted."""
+    with Step("repair", "undoing changes of tests"):
         for name in hosts:
             command = ["docker", "exec", f"{cluster.name}-{name}", "sh", "-c", UNDO]
-            run(command, what=f"Undoing what tests broke on {name}")
+            run(command, what=f"Undoing changes of tests on {name}")
 
 
 def failed_units(cluster: Settings, host: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Hooks of pytest for tests on the one cluster: their turns, and an end when it is not well.
 
 The tests after a disruptive test that left the cluster broken would all fail, each after its
-deadlines. So the run ends there, and says which test it was and what is not well.
+deadlines. So the run ends there, and says which test it was and which part is not well.
 """
 
 from __future__ import annotations

@@ -145,6 +145,7 @@ def test_bob_gets_the_answer_of_a_missing_one(
     assert said[PRIVATE] == said[MISSING]
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("private", "fresh")
 def test_a_wrong_password_is_refused(cluster: Cluster, alice: Person, tmp_path: Path) -> None:
     alice.signed_in("wrong", tmp_path).hg(
@@ -216,6 +217,7 @@ def test_who_was_disabled_is_refused_within_two_seconds(
     wait_until("carol is refused", is_out, SECONDS_UNTIL_OUT)
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("private", "fresh")
 def test_guessing_is_throttled_and_others_are_not(
     cluster: Cluster, alice: Person, bob: Person, new_token: Callable[[Person], Token]
@@ -235,6 +237,7 @@ def test_guessing_is_throttled_and_others_are_not(
     assert cluster.get(f"{PUBLIC}?cmd=heads", headers=basic("bob", "guess")).status == 200
 
 
+@pytest.mark.disruptive
 @pytest.mark.usefixtures("private")
 def test_without_the_daemon_what_is_public_is_served(
     cluster: Cluster, alice: Person, stopped: Callable[[str, str], None]
@@ -251,6 +254,7 @@ def test_without_the_daemon_what_is_public_is_served(
     assert cluster.get(f"{PUBLIC}?cmd=heads", headers=basic("alice", "any")).status == 200
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("private", "fresh")
 def test_nothing_secret_is_written_anywhere(
     cluster: Cluster,

@@ -3,8 +3,8 @@
 Three rules make workers safe, and keep them busy:
 
 1. Tests of one part of `PARTS` run in one worker, in their order: they change the same repositories
-   and people. A file that is in no part is a part of its own. `testing/tools/sharing.py` refuses
-   what two parts change.
+   and people. A file that is in no part is a part of its own. `testing/tools/sharing.py`
+   refuses anything that two parts change.
 2. A test marked `alone` or `disruptive` has the cluster to itself: it reads all that a host logs,
    compares a host before and after, or stops parts of the service. These tests run after all
    others, so that no worker waits for them in the middle of its parts.
@@ -22,13 +22,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bootstrap import ROOT
 from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     import pytest
+
+ROOT: Final = Path(__file__).resolve().parents[2]
 
 PARTS: Final = {
     # Change people or the directory, or sign in by password; push to e2e/push, shared and private.
@@ -49,6 +50,8 @@ PARTS: Final = {
     "clones": ("test_clone", "test_pullbundles", "test_foreign_clients", "test_limits"),
     # Change the registry of repositories that people made.
     "registry": ("test_selfservice", "test_storage"),
+    # Push to e2e/replication, and follow the pushes on mirrors and in logs.
+    "replication": ("test_replication", "test_log"),
     # Back the primary up, and count the pushes since.
     "backups": ("test_backup", "test_integrity"),
     # Compare the SSH host before and after each test.
@@ -74,8 +77,8 @@ LATE: Final = ("bundles away", "monitoring")
 """Parts that have a resource to themselves, and those that run beside them."""
 
 RESOURCES: Final = ("rest", "stores", "monitoring")
-"""What a test may have to itself: object stores with their caches and what clients are sent there,
-the hosts of monitoring, and the rest."""
+"""The parts of the service that a test may have to itself: object stores with their caches and the
+offers of bundles, the hosts of monitoring, and the rest."""
 
 _PART_OF: Final = {file: part for part, files in PARTS.items() for file in files}
 _FILES: Final = tuple(_PART_OF)
@@ -94,9 +97,13 @@ class Wants:
         """Tell whether nothing may run beside it."""
         return self.alone == frozenset(RESOURCES)
 
+    def excludes(self, other: Wants) -> bool:
+        """Tell whether one of two tests has to wait for the end of the other."""
+        return bool(self.alone & (other.alone | other.shared) or other.alone & self.shared)
+
 
 def wants(marks: Iterable[tuple[str, tuple[str, ...]]]) -> Wants:
-    """Return what a test with these marks (name and arguments) wants."""
+    """Return the wants of a test with these marks (name and arguments)."""
     everything = frozenset(RESOURCES)
     alone: frozenset[str] = frozenset()
     shared = everything
@@ -112,7 +119,7 @@ def wants(marks: Iterable[tuple[str, tuple[str, ...]]]) -> Wants:
 
 
 def wants_of(item: pytest.Item) -> Wants:
-    """Return what a collected test wants."""
+    """Return the wants of a collected test."""
     return wants((mark.name, mark.args) for mark in item.iter_markers())
 
 
@@ -149,7 +156,7 @@ def _mark(node: ast.expr) -> tuple[str, tuple[str, ...]] | None:
 
 
 def wants_of_id(nodeid: str, root: Path = ROOT) -> Wants:
-    """Return what a test wants, by its file: the process that hands out tests has not loaded it."""
+    """Return the wants of a test by its file: the process that hands out tests did not load it."""
     file, _, name = nodeid.partition("[")[0].partition("::")
     path = root / file
     marks = _marks_of_file(path) if path.is_file() else {}
@@ -170,7 +177,7 @@ def part_of(nodeid: str) -> str:
 
 
 def scope_of(nodeid: str, root: Path = ROOT) -> str:
-    """Return what stays in one worker: a part, or those of a part that have the cluster alone.
+    """Return the tests that stay in one worker: a part, or those of it that are alone.
 
     Nothing runs beside the latter, so it does not matter which worker has them.
     """

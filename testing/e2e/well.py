@@ -1,4 +1,4 @@
-"""One cheap look whether the cluster is well, with what clients use."""
+"""One cheap look whether the cluster is well, by the answers that clients get."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def absent(shown: str, hosts: Collection[str]) -> list[str]:
 
 
 def problems(cluster: Cluster) -> list[str]:
-    """Return what is not well; each entry names a host, a unit or an answer."""
+    """Return the parts that are not well; each entry names a host, a unit or an answer."""
     hosts = {host.name: host for host in cluster.hosts}
     label = f"label=hgfleet.cluster={cluster.env['HGFLEET_CLUSTER_NAME']}"
     form = '{{.Label "hgfleet.host"}} {{.State}}'
@@ -90,7 +90,7 @@ def problems(cluster: Cluster) -> list[str]:
 
 
 def wait(cluster: Cluster, seconds: float = SECONDS) -> None:
-    """Wait until the cluster is well; the error names what is not."""
+    """Wait until the cluster is well; the error names the parts that are not."""
 
     def probe() -> bool:
         found = problems(cluster)

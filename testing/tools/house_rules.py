@@ -9,7 +9,8 @@ Likewise `ignore_errors` and linters switched off by a comment. The result of a 
 `__`: it stays for the plays after it, whose preflight takes other names for variables of a role.
 
 The packages of hgfleet import each other in one direction (`imports.py`), and modules and functions
-are short enough to be read in a few minutes (`lengths.py`).
+are short enough to be read in a few minutes (`lengths.py`). Tests on the cluster that may run at the
+same time share nothing (`sharing.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from testing.tools import imports, lengths
+from testing.tools import imports, lengths, sharing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -111,7 +112,7 @@ def template_problems(text: str) -> Iterator[tuple[int, str]]:
 
 def check(top: Path) -> list[str]:
     """Check a repository; returns a line per problem, and fails if there is nothing to check."""
-    result = [*imports.problems(top), *lengths.problems(top)]
+    result = [*imports.problems(top), *lengths.problems(top), *sharing.problems(top)]
     count = 0
     for folder in ("tasks", "handlers"):
         for path in sorted(top.glob(f"ansible/roles/*/{folder}/**/*.yml")):

@@ -16,7 +16,7 @@ from testing.e2e.turns import RESOURCES, Turns
 if TYPE_CHECKING:
     from pathlib import Path
 
-# --- what is not well -------------------------------------------------------------------------
+# --- parts that are not well ------------------------------------------------------------------
 
 
 def test_a_failed_daemon_counts_and_a_job_that_is_started_again_does_not() -> None:

@@ -1,4 +1,4 @@
-"""What `./cluster up` does with a cluster on which tests were killed: marks, plan and repair."""
+"""`./cluster up` after tests were killed: marks, plan and repair."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_converged_cluster_on_which_tests_were_killed_is_repaired_and_converge
     assert decided(left_by_tests=True) == Plan(True, False, converge=True, take_snapshots=False)
 
 
-def test_hosts_that_are_gone_took_with_them_what_tests_did() -> None:
+def test_hosts_that_are_gone_took_the_changes_of_tests_with_them() -> None:
     assert decided((), left_by_tests=True, snapshots=True) == decided((), snapshots=True)
     assert decided((), snapshots=True) == Plan(False, True, converge=False, take_snapshots=False)
     made = decided((), left_by_tests=True)
@@ -106,7 +106,7 @@ def test_a_mark_with_a_reason_stays_and_the_next_test_does_not_change_it() -> No
 
 
 def test_a_killed_process_leaves_its_mark_and_no_lock(state: Path) -> None:
-    """What the mark says of its maker is the lock: nobody has it, whoever has the process id."""
+    """A mark is known by the lock of its process, which is free, and not by a process id."""
     script = f"""
 import sys
 from pathlib import Path

@@ -128,12 +128,6 @@ class Job:
     seconds: float
     wants: Wants = SHARED
 
-    def excludes(self, other: Job) -> bool:
-        return bool(
-            self.wants.alone & (other.wants.alone | other.wants.shared)
-            or other.wants.alone & self.wants.shared
-        )
-
 
 def phases(jobs: list[Job]) -> list[list[Job]]:
     """Return the jobs by scope, in the order of `turns.order`."""
@@ -169,7 +163,9 @@ def run(scopes: list[list[Job]], workers: int = 2) -> list[tuple[float, float, J
         row = [current[worker].pop(0)]
         while current[worker] and row[0].wants.alone and current[worker][0].wants == row[0].wants:
             row.append(current[worker].pop(0))
-        begin = max([door, free[worker], *(end for _, end, job in done if row[0].excludes(job))])
+        begin = max(
+            [door, free[worker], *(end for _, end, job in done if row[0].wants.excludes(job.wants))]
+        )
         door = begin
         for job in row:
             done.append((begin, begin + job.seconds, job))
@@ -201,7 +197,7 @@ def test_nothing_that_excludes_each_other_runs_at_the_same_time() -> None:
     assert len(done) == len(MIXED) + 3
     for number, (begin, end, job) in enumerate(done):
         for other_begin, other_end, other in done[number + 1 :]:
-            if job.excludes(other):
+            if job.wants.excludes(other.wants):
                 assert end <= other_begin or other_end <= begin, (job, other)
 
 
