@@ -9,8 +9,8 @@ Likewise `ignore_errors` and linters switched off by a comment. The result of a 
 `__`: it stays for the plays after it, whose preflight takes other names for variables of a role.
 
 The packages of hgfleet import each other in one direction (`imports.py`), and modules and functions
-are short enough to be read in a few minutes (`lengths.py`). Tests on the cluster that may run at the
-same time share nothing (`sharing.py`).
+are short enough to be read in a few minutes (`lengths.py`). Tests on the cluster that may run at
+the same time share nothing (`sharing.py`).
 """
 
 from __future__ import annotations
