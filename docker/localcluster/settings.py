@@ -46,6 +46,12 @@ def name_of(checkout: str) -> str:
     return f"hgfleet-{hashlib.sha256(checkout.encode()).hexdigest()[:6]}"
 
 
+def is_container_of(cluster: Settings, container: str) -> bool:
+    """Tell whether a container is a host of a cluster; those of tests of roles are beside it."""
+    name = cluster.name
+    return container.startswith(f"{name}-") and not container.startswith(f"{name}-roles-")
+
+
 def foreign_hosts(found: Mapping[str, str], known: Settings | None) -> list[str]:
     """Return the hosts that another checkout at this path made, before it was deleted.
 

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 from bootstrap import ROOT
+from localcluster import settings
+from localcluster.lock import undisturbed
 from testinfra import backend
 
 from testing.runner.hosts import tests_of_scenarios
 from testing.site import machine
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from testing.site.machine import Machine
 
@@ -32,3 +34,14 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     for item in items:
         if str(item.path.relative_to(ROOT)) in proven:
             item.add_marker(pytest.mark.whole)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _mark_on_the_cluster(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Have a mark while a host of the cluster is tested: some tests stop its units."""
+    tested, known = request.config.getoption("--hosts") or "", settings.load()
+    if known and settings.is_container_of(known, tested.removeprefix("docker://")):
+        with undisturbed(f"tests of the roles of {tested}"):
+            yield
+    else:
+        yield

@@ -22,6 +22,13 @@ def any_block(_first_port: int) -> bool:
     return True
 
 
+def test_a_host_of_the_cluster_is_told_from_one_of_a_role_test() -> None:
+    mine = settings.Settings("hgfleet-ab12cd", "10.213.7", 21000, "")
+    assert settings.is_container_of(mine, "hgfleet-ab12cd-hg1")
+    for other in ("hgfleet-ab12cd-roles-hg1", "hgfleet-ab12ce-hg1", ""):
+        assert not settings.is_container_of(mine, other)
+
+
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder that takes the place of .cluster; the engine has no networks."""
