@@ -202,16 +202,29 @@ def test_a_host_that_got_no_inotify_instance_is_explained() -> None:
     assert "sysctl fs.inotify.max_user_instances=1024" in str(refused.value)
 
 
-def test_inotify_instances_are_counted(tmp_path: Path) -> None:
-    for process, target in (("1", "anon_inode:inotify"), ("23", "anon_inode:inotify"), ("4", "x")):
-        folder = tmp_path / process / "fd"
-        folder.mkdir(parents=True)
-        (folder / "5").symlink_to(target)
-    assert inotify.instances(tmp_path) == 2
+def process(proc: Path, pid: str, program: str, target: str) -> None:
+    """Make a process with one open file."""
+    folder = proc / pid / "fd"
+    folder.mkdir(parents=True)
+    (proc / pid / "comm").write_text(f"{program}\n")
+    (folder / "5").symlink_to(target)
+
+
+def test_inotify_instances_of_a_user_are_counted(tmp_path: Path) -> None:
+    for pid, target in (("1", "anon_inode:inotify"), ("23", "anon_inode:inotify"), ("4", "x")):
+        process(tmp_path, pid, "systemd", target)
+    assert inotify.instances(tmp_path, os.getuid()) == 2
+    assert inotify.instances(tmp_path, os.getuid() + 1) == 0, "the limit is per user"
+
+
+def test_a_child_that_is_about_to_start_has_its_parents_instances(tmp_path: Path) -> None:
+    process(tmp_path, "1", "systemd", "anon_inode:inotify")
+    process(tmp_path, "2", "(sd-exec-strv)", "anon_inode:inotify")
+    assert inotify.instances(tmp_path, os.getuid()) == 1
 
 
 @pytest.mark.parametrize(
-    ("limit", "hosts", "after"), [(128, 6, 128), (128, 13, 1024), (2048, 300, 2048)]
+    ("limit", "hosts", "after"), [(128, 18, 128), (128, 19, 1024), (2048, 300, 2048)]
 )
 def test_the_limit_is_raised_only_where_hosts_would_not_boot(
     tmp_path: Path, limit: int, hosts: int, after: int, capsys: pytest.CaptureFixture[str]
