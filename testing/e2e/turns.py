@@ -108,12 +108,13 @@ def wants(marks: Iterable[tuple[str, tuple[str, ...]]]) -> Wants:
     alone: frozenset[str] = frozenset()
     shared = everything
     for name, words in marks:
-        unknown = set(words) - everything
-        if name in (*_ALONE, "without") and unknown:
+        if name not in (*_ALONE, "without"):
+            continue  # "parametrize" has lists
+        if unknown := set(words) - everything:
             raise ValueError(f"{name}: got {sorted(unknown)}, expected some of {RESOURCES}")
         if name in _ALONE:
             alone |= frozenset(words) or everything
-        elif name == "without":
+        else:
             shared -= frozenset(words)
     return Wants(alone, shared - alone)
 

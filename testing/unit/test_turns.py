@@ -37,7 +37,8 @@ def test_a_file_in_no_part_is_a_part_of_its_own() -> None:
 
 def test_a_test_without_marks_uses_everything_with_others() -> None:
     assert turns.wants([]) == Wants(frozenset(), EVERYTHING)
-    assert turns.wants([("slow", ())]) == Wants(frozenset(), EVERYTHING)
+    others = [("slow", ()), ("parametrize", ("number", [[1], [2]]))]
+    assert turns.wants(others) == Wants(frozenset(), EVERYTHING)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("mark", ["alone", "disruptive"])
