@@ -35,6 +35,7 @@ from testing.e2e.lane import (  # noqa: F401  hooks of pytest
     pytest_configure,
     pytest_runtest_protocol,
     pytest_runtest_teardown,
+    pytest_sessionfinish,
     pytest_xdist_make_scheduler,
 )
 from testing.e2e.people import Client, Directory, Person

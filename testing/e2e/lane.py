@@ -50,11 +50,13 @@ def pytest_runtest_protocol(
     try:
         return (yield)
     finally:
-        if reason := item.stash.get(BROKEN, ""):
+        reason = item.stash.get(BROKEN, "")
+        if reason:
             item.session.shouldstop = reason
             if mark := item.config.stash.get(MARK, None):
                 mark.keep(reason)
-        if nextitem is None or not wanted.alone or wants_of(nextitem) != wanted:
+        # A worker that stops keeps no turn: the others would wait for the end of its process.
+        if reason or nextitem is None or not wanted.alone or wants_of(nextitem) != wanted:
             turns.leave()
 
 
@@ -74,3 +76,8 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
             except AssertionError as error:
                 item.stash[BROKEN] = f"after {item.nodeid}: {error}. See ./cluster status"
                 pytest.fail(f"{item.stash[BROKEN]}; no further test runs", pytrace=False)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Leave the turn that a run has which ends at a failure."""
+    session.config.stash[TURNS].leave()

@@ -90,7 +90,7 @@ class Lane:
 
     def run(self, *ends: list[str]) -> None:
         """Run the test, and again for each further state of the cluster at its end."""
-        hook = lane.pytest_runtest_protocol(self.item, None)
+        hook = lane.pytest_runtest_protocol(self.item, self.item)
         next(hook)
         for self.found in ends:
             with contextlib.suppress(pytest.fail.Exception):
@@ -121,9 +121,11 @@ def test_a_cluster_that_is_not_well_fails_the_test_and_names_what_is_not(disrupt
         assert words in str(told.value)
 
 
-def test_the_lane_stops_and_leaves_its_mark(disruptive: Lane) -> None:
+def test_the_lane_stops_and_leaves_its_mark_and_its_turn(state: Path, disruptive: Lane) -> None:
     disruptive.run(["hgweb1 is paused"])
     assert "hgweb1 is paused" in disruptive.item.session.shouldstop
+    other = Turns(state, "tests", RESOURCES)
+    other.enter(alone=RESOURCES)  # it would wait for ever if the worker had kept its turn
     disruptive.mark.end()
     (left,) = marks.left()
     assert "hgweb1 is paused" in left.reason
