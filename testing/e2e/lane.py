@@ -80,4 +80,5 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Leave the turn that a run has which ends at a failure."""
-    session.config.stash[TURNS].leave()
+    if turns := session.config.stash.get(TURNS, None):
+        turns.leave()

@@ -56,7 +56,7 @@ BREAKS: Final = re.compile(
     r"\b(systemctl|docker)\b.*?\b(stop|restart|kill|mask|pause|disconnect)\b", re.DOTALL
 )
 CHANGES_A_PERSON: Final = ("modify", "change")
-"""Calls that change an account or given keys. A further key of a test's own disturbs nobody."""
+"""Calls that change an account or given keys. A further key disturbs no other test."""
 FIXTURES_OF_PEOPLE: Final = {"carols_entry": "carol", "carol_may_be_disabled": "carol"}
 PEOPLE: Final = ("alice", "bob", "carol", "mallory")
 
