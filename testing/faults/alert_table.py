@@ -344,6 +344,9 @@ _RECORDS: Final = (
 
 TABLE: Final = (*_UNITS, *_DISKS, *_METRICS, *_RECORDS)
 
+SMOKE: Final = ("SshDown", "BundleCorrupt")
+"""Alerts that the gate provokes: of a connection as clients make it, and of a job's record."""
+
 NOT_PROVOKED: Final[Mapping[str, str]] = {}
 """Alerts that no test provokes, each with the reason."""
 

@@ -69,6 +69,13 @@ class Watch:
         """Return the labels of each alert that is pending or firing, and `state` with its state."""
         return [one["labels"] | {"state": one["state"]} for one in self.ask("alerts")["alerts"]]
 
+    def delivered(self) -> set[str]:
+        """Return the names of the alerts that the second Alertmanager has of this Prometheus."""
+        address = f"http://{alert_config.ALERTMANAGER}"
+        ask = ("amtool", "--alertmanager.url", address, "alert", "--output=json")
+        listed = json.loads(self.host.run(*ask).ok().stdout)
+        return {one["labels"]["alertname"] for one in listed}
+
     def forget(self, selector: str) -> None:
         """Delete the samples of series up to now, as if the windows that read them had passed."""
         self.ask(
@@ -101,7 +108,7 @@ class Watch:
 
 
 @contextmanager
-def watch(host: Host, history: Iterable[str]) -> Iterator[Watch]:
+def watch(host: Host, history: Iterable[str] = ()) -> Iterator[Watch]:
     """Run the second Prometheus; `history` is what it has seen before, in OpenMetrics."""
     _remove(host)
     try:
@@ -113,9 +120,10 @@ def watch(host: Host, history: Iterable[str]) -> Iterator[Watch]:
         changed = alert_config.watching(config, f"{FOLDER}/rules/*.yml")
         _write(host, f"{FOLDER}/prometheus.yml", changed)
         _write(host, f"{FOLDER}/alertmanager.yml", alert_config.delivering())
-        text = "\n".join(history) + "\n"
-        host.write(f"{FOLDER}/history", text)
-        host.shell(f"promtool tsdb create-blocks-from openmetrics {FOLDER}/history {FOLDER}/data")
+        if seen := list(history):
+            host.write(f"{FOLDER}/history", "\n".join(seen) + "\n")
+            load = "promtool tsdb create-blocks-from openmetrics"
+            host.shell(f"{load} {FOLDER}/history {FOLDER}/data")
         host.shell(f"chown -R prometheus: {FOLDER}")
         found = Watch(host)
         found.start_receiver()

@@ -1,7 +1,8 @@
 """Every alert fires when its fault is there, names its host, and ends after the fault.
 
 The faults are in `alert_table.py`. A second Prometheus watches them, in which no rule waits for
-longer than seconds (`alert_watch.py`).
+longer than seconds (`alert_watch.py`). The file is the tier `alerts`; two of the alerts are in
+`test_fault_alert_smoke.py`, for the gate.
 """
 
 from __future__ import annotations
@@ -27,22 +28,21 @@ from testing.faults.alert_faults import (
     DISK_MIB,
     UNREADABLE,
     Scene,
-    hung_host,
     push_log,
     small_disk,
 )
-from testing.faults.alert_table import BACKUP, INTEGRITY, TABLE, Place, Provocation, host_of
+from testing.faults.alert_scene import SECONDS, sees, write_metrics
+from testing.faults.alert_table import BACKUP, INTEGRITY, TABLE, Place, host_of
 from testing.faults.alert_watch import CONFIG, watch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from testing.e2e.cluster import Cluster
     from testing.e2e.host import Host
 
-SECONDS: Final = 120
-"""Until alerts fire or end: the daemons' timers, the next reads, and a busy machine."""
+pytestmark = [pytest.mark.disruptive, pytest.mark.slow, pytest.mark.whole]
 
 PASS_SECONDS: Final = 15
 """Between two times at which old values pass, so that a fault that goes on would be seen."""
@@ -113,34 +113,6 @@ def history_of_disk(monitor: Host, host: Host) -> Iterator[str]:
     return alert_config.disk_history(labels, DISK_MIB * 1024 * 1024, time.time())
 
 
-def write_metrics(cluster: Cluster, provocations: Sequence[Provocation]) -> None:
-    """Write the metrics of hosts now that would follow within 15 s."""
-    places = {place for one in provocations for place in (one.place, *(s.place for s in one.shown))}
-    hung = {one.place for one in provocations if one.fault is hung_host}
-    for place in sorted(places - hung - {Place.NONE}):
-        host = host_of(cluster, place)
-        # Where the service is stopped, the missing metrics are the fault.
-        if host.systemctl("is-active", "hgfleet-metrics.service").code == 0:
-            host.systemctl("reload", "hgfleet-metrics.service").ok()
-
-
-def matches(active: Sequence[Mapping[str, str]], wanted: Mapping[str, str], *states: str) -> bool:
-    return any(one["state"] in states and wanted.items() <= one.items() for one in active)
-
-
-def sees(scene: Scene, wanted: Sequence[Mapping[str, str]], *, firing: bool) -> bool:
-    """Whether all alerts fire, or none is even pending; an error names the others."""
-    active = scene.watch.alerts()
-    if firing:
-        wrong = [one for one in wanted if not matches(active, one, "firing")]
-    else:
-        wrong = [one for one in wanted if matches(active, one, "firing", "pending")]
-    assert not wrong, f"{len(wrong)} of {len(wanted)} do not: {wrong}"
-    return True
-
-
-@pytest.mark.disruptive
-@pytest.mark.slow
 @pytest.mark.parametrize("wave", sorted({one.wave for one in TABLE}))
 def test_every_alert_fires_with_its_fault_and_ends_after_it(scene: Scene, wave: int) -> None:
     cluster = scene.cluster

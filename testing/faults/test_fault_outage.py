@@ -1,4 +1,8 @@
-"""An outage is told while it lasts: by alerts, by `./cluster status`, on the status page."""
+"""An outage is told while it lasts: by alerts, by `./cluster status`, on the status page.
+
+The alerts are those of the real Prometheus, with the waits of its rules. The gate has two alerts in
+a second Prometheus (`test_fault_alert_smoke.py`).
+"""
 
 from __future__ import annotations
 
@@ -28,6 +32,7 @@ def delivered(monitor: Host) -> set[str]:
 
 
 @pytest.mark.disruptive
+@pytest.mark.whole
 def test_servers_that_stop_are_told_within_a_minute_until_they_run(
     cluster: Cluster, prometheus: Prometheus
 ) -> None:

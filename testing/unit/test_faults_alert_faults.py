@@ -80,3 +80,9 @@ def test_an_alert_is_provoked_by_one_fault_and_once_with_the_same_labels() -> No
     for one in alert_table.TABLE:
         labels = [(shown.alert, shown.place, *sorted(shown.labels.items())) for shown in one.shown]
         assert len(labels) == len(set(labels))
+
+
+def test_the_gate_provokes_an_alert_of_a_broken_part_and_one_of_a_record() -> None:
+    by_alert = {shown.alert: one for one in alert_table.TABLE for shown in one.shown}
+    kinds = [by_alert[name].kind for name in alert_table.SMOKE]
+    assert kinds == [alert_table.Kind.FAULT, alert_table.Kind.RECORD]

@@ -1,0 +1,45 @@
+"""State of alerts during a provocation; hosts write their metrics at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from testing.faults.alert_faults import hung_host
+from testing.faults.alert_table import Place, host_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from testing.e2e.cluster import Cluster
+    from testing.faults.alert_faults import Scene
+    from testing.faults.alert_table import Provocation
+
+SECONDS: Final = 120
+"""Until alerts fire or end: the daemons' timers, the next reads, and a busy machine."""
+
+
+def write_metrics(cluster: Cluster, provocations: Sequence[Provocation]) -> None:
+    """Write the metrics of hosts now that would follow within 15 s."""
+    places = {place for one in provocations for place in (one.place, *(s.place for s in one.shown))}
+    hung = {one.place for one in provocations if one.fault is hung_host}
+    for place in sorted(places - hung - {Place.NONE}):
+        host = host_of(cluster, place)
+        # Where the service is stopped, the missing metrics are the fault.
+        if host.systemctl("is-active", "hgfleet-metrics.service").code == 0:
+            host.systemctl("reload", "hgfleet-metrics.service").ok()
+
+
+def matches(active: Sequence[Mapping[str, str]], wanted: Mapping[str, str], *states: str) -> bool:
+    """Tell whether an alert with these labels is in one of these states."""
+    return any(one["state"] in states and wanted.items() <= one.items() for one in active)
+
+
+def sees(scene: Scene, wanted: Sequence[Mapping[str, str]], *, firing: bool) -> bool:
+    """Tell whether all alerts fire, or none is even pending; an error names the others."""
+    active = scene.watch.alerts()
+    if firing:
+        wrong = [one for one in wanted if not matches(active, one, "firing")]
+    else:
+        wrong = [one for one in wanted if matches(active, one, "firing", "pending")]
+    assert not wrong, f"{len(wrong)} of {len(wanted)} do not: {wrong}"
+    return True

@@ -1,0 +1,51 @@
+"""Alerts of two kinds reach the Alertmanager while their faults last, and end after them.
+
+One alert tells of connections as clients make them, one of the record that a job wrote.
+`test_fault_alerts.py` provokes all alerts.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from testing.e2e.command import wait_until
+from testing.faults.alert_faults import Scene
+from testing.faults.alert_scene import SECONDS, sees, write_metrics
+from testing.faults.alert_table import SMOKE, TABLE, host_of
+from testing.faults.alert_watch import watch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from testing.e2e.cluster import Cluster
+
+pytestmark = [pytest.mark.disruptive, pytest.mark.slow]
+
+CHOSEN: Final = [one for one in TABLE if any(shown.alert in SMOKE for shown in one.shown)]
+
+
+@pytest.fixture
+def scene(cluster: Cluster) -> Iterator[Scene]:
+    """Begin to watch."""
+    with watch(cluster.first("monitoring")) as watching:
+        yield Scene(cluster, watching)
+
+
+def test_alerts_of_connections_and_of_records_reach_the_alertmanager(scene: Scene) -> None:
+    wanted = [shown.wanted(scene.cluster) for one in CHOSEN for shown in one.shown]
+    names = {one["alertname"] for one in wanted}
+    wait_until("the alerts are quiet", lambda: sees(scene, wanted, firing=False), SECONDS)
+    assert not names & scene.watch.delivered()
+
+    with ExitStack() as stack:
+        for one in CHOSEN:
+            stack.enter_context(one.fault(scene, host_of(scene.cluster, one.place)))
+        write_metrics(scene.cluster, CHOSEN)
+        wait_until("the alerts fire", lambda: sees(scene, wanted, firing=True), SECONDS, 1)
+        wait_until("Alertmanager has them", lambda: names <= scene.watch.delivered(), SECONDS, 1)
+
+    write_metrics(scene.cluster, CHOSEN)
+    wait_until("the alerts end", lambda: sees(scene, wanted, firing=False), SECONDS, 1)
