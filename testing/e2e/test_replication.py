@@ -1,4 +1,7 @@
-"""Pushes are on every mirror at once, private ones stay private there, and readers follow."""
+"""Pushes are on every mirror at once, private ones stay private there, and readers follow.
+
+What remains without a mirror or the broker is in `testing/faults/test_fault_mirrors.py`.
+"""
 
 from __future__ import annotations
 
@@ -59,11 +62,6 @@ def heads(cluster: Cluster, host: Host, path: str = REPOSITORY) -> set[str]:
     page = ask(cluster, host, f"{path}?cmd=heads")
     assert page.status == 200, f"{host.name}: {page}"
     return set(page.body.split())
-
-
-def shows(cluster: Cluster, host: Host, node: str) -> bool:
-    """Tell whether a changeset is a head on a web host."""
-    return node in heads(cluster, host)
 
 
 def refuses(cluster: Cluster, host: Host, who: Mapping[str, str]) -> bool:
@@ -296,47 +294,6 @@ def test_readers_of_a_drained_mirror_go_on_at_another_and_at_last_at_the_primary
     cursor = cluster.first("proxy").journal_cursor()
     client.hg("identify", f"https://proxy1/{REPOSITORY}").ok()
     assert server_of(cluster, client, cursor) == {cluster.first("ssh").name}
-
-
-@pytest.mark.disruptive
-def test_without_its_applier_a_mirror_leaves_and_comes_back_by_itself(
-    cluster: Cluster, mirrors: list[Host], work: Clone
-) -> None:
-    gone, other = mirrors[0], mirrors[1:]
-    gone.systemctl("stop", "hgfleet-applier.service").ok()
-    try:
-        wait_for_absence(cluster, gone)
-        node = work.commit("away.txt", uuid.uuid4().bytes, "while a mirror is away")
-        assert "recorded" in work.hg("push").ok().output
-        for host in other:
-            assert node in heads(cluster, host), host.name
-        assert node in cluster.remote_heads(REPOSITORY)
-    finally:
-        gone.systemctl("start", "hgfleet-applier.service").ok()
-    wait_for_use(cluster, gone)
-    assert node in heads(cluster, gone)
-
-
-@pytest.mark.disruptive
-def test_without_a_broker_pushes_go_on_and_are_delivered_when_it_returns(
-    cluster: Cluster, mirrors: list[Host], work: Clone
-) -> None:
-    broker = cluster.first("broker")
-    broker.systemctl("stop", "hgfleet-broker.service").ok()
-    try:
-        node = work.commit("broken.txt", uuid.uuid4().bytes, "while the broker is away")
-        said = work.hg("push").ok().output
-        assert "recorded" in said
-        assert f"visible on {len(mirrors)}/{len(mirrors)}" not in said
-        # Mirrors that may be behind serve no readers.
-        wait_until(
-            "readers see the push", lambda: node in cluster.remote_heads(REPOSITORY), SECONDS
-        )
-    finally:
-        broker.systemctl("start", "hgfleet-broker.service").ok()
-    for host in mirrors:
-        wait_until(f"{host.name} shows it", partial(shows, cluster, host, node), SECONDS)
-        wait_for_use(cluster, host)
 
 
 def test_a_host_that_is_no_mirror_is_refused_by_the_source(cluster: Cluster) -> None:

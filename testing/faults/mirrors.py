@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+import uuid
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -106,3 +107,44 @@ class Reader:
     def failures(self, since: float) -> list[tuple[float, str]]:
         """Return the reads that failed and began after a moment: seconds after it, and answer."""
         return [(began - since, answer) for began, answer in self.failed if began >= since]
+
+
+@dataclass
+class Pusher:
+    """A client that pushes without a pause, until a push fails."""
+
+    work: Clone
+    acknowledged: dict[int, str] = field(default_factory=dict)
+    """Pushes whose client was told that they are recorded: number and changeset."""
+    failed: str = ""
+    """What the client of the push that failed was told."""
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread = field(init=False)
+
+    def __enter__(self) -> Pusher:
+        self._thread = threading.Thread(target=self._push_on, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(SECONDS)
+        assert not self._thread.is_alive(), "a push hangs"
+
+    def _push_on(self) -> None:
+        while not self._stop.is_set():
+            node = self.work.commit("file.txt", uuid.uuid4().bytes, "in spite of it")
+            push = self.work.hg("push")
+            if told := RECORDED.search(push.output):
+                self.acknowledged[int(told[1])] = node
+            if push.code:
+                self.failed = push.output
+                return
+
+    def wait_for_pushes(self, count: int) -> None:
+        """Wait until so many pushes are acknowledged."""
+
+        def has_pushed() -> bool:
+            return len(self.acknowledged) >= count
+
+        wait_until("pushes are acknowledged", has_pushed, SECONDS)

@@ -63,6 +63,16 @@ def stopped(_cluster: Cluster, host: Host) -> Iterator[None]:
         wait_until(f"{host.name} has booted", lambda: has_booted(host), SECONDS_TO_RECOVER)
 
 
+def killed(_cluster: Cluster, host: Host) -> Iterator[None]:
+    """The host loses power: no program on it ends in order."""
+    run(["docker", "kill", host.container]).ok()
+    try:
+        yield
+    finally:
+        run(["docker", "start", host.container]).ok()
+        wait_until(f"{host.name} has booted", lambda: has_booted(host), SECONDS_TO_RECOVER)
+
+
 def paused(_cluster: Cluster, host: Host) -> Iterator[None]:
     """The host hangs: its kernel takes connections, and no program answers."""
     run(["docker", "pause", host.container]).ok()

@@ -1,4 +1,8 @@
-"""A mirror takes the place of a primary that is gone, and the former one takes no push."""
+"""A mirror takes the place of a primary that is gone, and the former one takes no push.
+
+The steps of a promotion are in `testing/integration/replication`, `test_promotion.py` and
+`test_fencing.py`; here the playbook makes them on hosts.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
     from testing.e2e.people import Person
     from testing.faults.support import Faults
 
-pytestmark = [pytest.mark.disruptive, pytest.mark.slow]
+pytestmark = [pytest.mark.disruptive, pytest.mark.slow, pytest.mark.whole]
 
 
 @pytest.fixture
