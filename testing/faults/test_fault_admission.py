@@ -95,6 +95,7 @@ def test_without_any_store_all_clones_succeed_in_turn(
     assert any("waiting for a slot" in result.output for _, result in results)
 
 
+@pytest.mark.whole
 @pytest.mark.usefixtures("no_store")
 def test_without_any_store_pull_bundles_serve_clones_and_nobody_waits(
     cluster: Cluster, alice: Person, logins: Turns, tmp_path: Path
