@@ -1,7 +1,8 @@
 """Clocks that are wrong, on the SSH host: who gets in does not depend on them, or it is a no.
 
 Containers share the machine's clock, so a program is told another time (libfaketime of the client
-host, the same Debian): the real lookup, against the real servers, as its real user.
+host, the same Debian): the real lookup, against the real servers, as its real user. The decisions
+are in `testing/unit/test_directory_sync_check.py` and `test_ssh_certificate.py`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from testing.e2e.cluster import Cluster
     from testing.e2e.host import Host
+
+pytestmark = pytest.mark.whole
 
 FOLDER: Final = "/var/tmp/hgfleet-faults"
 KEYS: Final = "/opt/hgfleet/current/bin/hgfleet-keys"

@@ -67,6 +67,7 @@ def test_a_full_disk_for_logs_stops_nobody(
     assert said.seconds < SECONDS_FOR_A_LOGIN
 
 
+@pytest.mark.whole
 def test_nobody_waits_for_a_log_that_nobody_takes(
     cluster: Cluster, alice: Person, bob: Person, faults: Faults, tmp_path: Path
 ) -> None:
@@ -81,6 +82,7 @@ def test_nobody_waits_for_a_log_that_nobody_takes(
     assert said.seconds < SECONDS_FOR_A_LOGIN
 
 
+@pytest.mark.whole
 def test_a_journal_that_hangs_delays_people_and_turns_nobody_away(
     cluster: Cluster, alice: Person, bob: Person, faults: Faults
 ) -> None:
