@@ -10,7 +10,7 @@ import ssl
 import subprocess
 import time
 import urllib.request
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import bootstrap
 from bootstrap import ROOT, STATE, Step, run
@@ -19,7 +19,7 @@ from localcluster import cluster as life
 from localcluster import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from localcluster.cluster import Host
@@ -106,7 +106,11 @@ def firing(cluster: Settings) -> list[str]:
     )
     url = f"{contract(cluster)['HGFLEET_METRICS_URL']}/api/v1/alerts"
     with opener.open(url, timeout=5) as answer:
-        alerts = json.load(answer)["data"]["alerts"]
+        return lines_of(json.load(answer)["data"]["alerts"])
+
+
+def lines_of(alerts: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the lines of those alerts that fire. Pure."""
     return sorted(
         f"{one['labels']['severity']:<7}{one['labels']['alertname']}: "
         f"{one['annotations']['summary']}"
