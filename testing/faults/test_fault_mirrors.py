@@ -211,19 +211,26 @@ def runs(host: Host, unit: str) -> bool:
     return bool(host.systemctl("is-active", unit).ok())
 
 
-def test_no_push_is_lost_when_relay_and_appliers_are_killed(cluster: Cluster, work: Clone) -> None:
+def test_no_push_is_lost_when_relay_and_appliers_and_a_whole_mirror_are_killed(
+    cluster: Cluster, work: Clone, faults: Faults
+) -> None:
+    mirrors = mirrors_of(cluster)
     units = [(cluster.first("ssh"), "hgfleet-relay.service")]
-    units += [(host, "hgfleet-applier.service") for host in mirrors_of(cluster)]
+    units += [(host, "hgfleet-applier.service") for host in mirrors]
     acknowledged = {}
     with ThreadPoolExecutor(1) as pool:
-        for turn in range(KILLS):
+        for turn in range(KILLS + 1):
             push = pool.submit(pushed, work, uuid.uuid4().bytes)
-            host, unit = units[turn % len(units)]
-            host.systemctl("kill", "--signal=KILL", unit)
+            if turn < KILLS:
+                host, unit = units[turn % len(units)]
+                host.systemctl("kill", "--signal=KILL", unit)
+            else:
+                faults.break_(killed, mirrors[0])
             node, said = push.result()
             acknowledged[number_of(said)] = node
+    faults.stack.close()
 
-    assert len(acknowledged) == KILLS
+    assert len(acknowledged) == KILLS + 1
     for host, unit in units:
         wait_until(f"{unit} runs", partial(runs, host, unit), SECONDS)
     wait_until("both show all", lambda: show(cluster, acknowledged), SECONDS)
