@@ -14,7 +14,7 @@ This extension limits the number of such answers, for all processes of a host to
   admission-patience = 300
   # for how long a clone holds its slot (seconds); it goes on after that
   admission-hold = 600
-  # an answer with so many changesets needs a slot, and one whose part of the store has so much
+  # an answer with so many changesets needs a slot, and a clone or large part of so much
   admission-changesets = 1000
   admission-size = 20 MB
 
@@ -72,7 +72,7 @@ from hgfleet.admission import prepared
 from hgfleet.hg import session_checks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from hgfleet.admission.clone import Clone
     from hgfleet.admission.queue import Position
@@ -142,7 +142,11 @@ def _getbundlechunks(
     clone = None
     if proto is not None and source == b"serve":
         ready = prepared.of(repo)
-        clone = _clone(repo, proto, _count(repo, options) if ready is None else ready.live)
+        if ready is None:
+            missing = _missing(repo, options)
+            clone = _clone(repo, proto, len(missing), missing)
+        else:
+            clone = _clone(repo, proto, ready.live)
     if clone is None:
         return answer()
     try:
@@ -166,7 +170,7 @@ def _stream(original: Any) -> Any:
     def stream_out(repo: Any, proto: Any, *arguments: Any) -> Any:
         changesets = len(repo)
         try:
-            clone = _clone(repo, proto, changesets)
+            clone = _clone(repo, proto, changesets, range(changesets))
         except error.Abort as refused:
             return wireprototypes.ooberror(b"%s (%s)\n" % (refused.message, refused.hint))
         response = original(repo, proto, *arguments)
@@ -226,41 +230,52 @@ def _answer_while_waiting(
     yield from chunks
 
 
-def _count(repo: Any, options: dict[str, Any]) -> int:
-    """Return how many changesets an answer will have.
+def _missing(repo: Any, options: dict[str, Any]) -> Sequence[int]:
+    """Return the revisions that an answer will have.
 
-    A request without sense counts as 0 changesets: core answers it with an error of its own.
+    A request without sense has none: core answers it with an error of its own.
     """
-    if options.get("stream"):
-        return len(repo)
-    if not options.get("cg", True):
-        return 0
     changelog = repo.changelog
+    if options.get("stream"):
+        return range(len(changelog))
+    if not options.get("cg", True):
+        return ()
     heads = options.get("heads") or changelog.heads()
     common = [node for node in options.get("common") or () if changelog.hasnode(node)]
     common = [node for node in common if node != repo.nullid]
     if not common and set(heads) == set(changelog.heads()):
-        return len(changelog)
+        return range(len(changelog))
     try:
-        return len(changelog.findmissing(common or None, heads))
+        return [changelog.rev(node) for node in changelog.findmissing(common or None, heads)]
     except error.LookupError:
-        return 0
+        return ()
 
 
-def _clone(repo: Any, proto: Any, changesets: int) -> Clone | None:
-    """Put an answer that needs a slot into the queue; raises error.Abort if the queue is full."""
-    from hgfleet.admission import queue
+def _clone(
+    repo: Any, proto: Any, changesets: int, missing: Sequence[int] | None = None
+) -> Clone | None:
+    """Put an answer that needs a slot into the queue; raises error.Abort if the queue is full.
+
+    `missing` has its revisions, None if another extension has prepared it.
+    """
+    from hgfleet.admission import queue, weight
     from hgfleet.admission.clone import HINT, Clone
 
     ui = repo.ui
     folder = ui.config(b"hgfleet", b"admission")
-    store = Path(os.fsdecode(repo.svfs.base))
+    total = len(repo.changelog)
+    most = ui.configbytes(b"hgfleet", b"admission-size")
+
+    def weighs_much() -> bool:
+        if missing is None or not queue.weighs_more(Path(os.fsdecode(repo.svfs.base)), most):
+            return False
+        return changesets == total or weight.files_weigh_more(repo, missing, most)
+
     if not folder or not queue.is_costly(
         changesets,
-        of=len(repo.changelog),
+        of=total,
         most_changesets=ui.configint(b"hgfleet", b"admission-changesets"),
-        most_size=ui.configbytes(b"hgfleet", b"admission-size"),
-        weighs_more=lambda most: queue.weighs_more(store, most),
+        weighs_much=weighs_much,
     ):
         return None
     clone = Clone(repo, proto, changesets)

@@ -98,26 +98,18 @@ def _clones(number: int) -> str:
 
 
 def is_costly(
-    changesets: int,
-    *,
-    of: int,
-    most_changesets: int,
-    most_size: int,
-    weighs_more: Callable[[int], bool],
+    changesets: int, *, of: int, most_changesets: int, weighs_much: Callable[[], bool]
 ) -> bool:
     """Whether an answer with that many changesets of a repository of `of` needs a slot.
 
-    An answer of fewer than `most_changesets` needs one if its part of the store is larger than
-    `most_size` (bytes): a client that says it has the first changeset gets the rest, and costs as
-    much as a clone. `weighs_more` tells whether the store has more bytes than a number. An ordinary
-    pull, of less than a tenth of the repository, never needs a slot, and the store is not looked
-    at.
+    An answer of fewer than `most_changesets` needs one if it is large: a client that says it has
+    the first changeset gets the rest, and costs as much as a clone. `weighs_much` is called only
+    for an answer that may be: an ordinary pull, of less than a tenth of the repository, never needs
+    a slot.
     """
     if changesets >= most_changesets:
         return True
-    if changesets <= 0 or changesets * LEAST_PART < of:
-        return False
-    return weighs_more(most_size * of // changesets)
+    return changesets > 0 and changesets * LEAST_PART >= of and weighs_much()
 
 
 def position(tickets: Sequence[Ticket], mine: int, slots: int) -> Position | None:

@@ -32,6 +32,7 @@ KINDS: Final = ("changesets", "manifest", "wire", "page", "archive", "api", "oth
 STATUSES: Final = ("2xx", "3xx", "4xx", "5xx")
 CACHE: Final = ("hit", "miss")
 REFUSALS: Final = (
+    "archive",
     "busy",
     "limit",
     "push",

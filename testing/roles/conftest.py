@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import pytest
-from bootstrap import ROOT
 from localcluster import settings
 from localcluster.lock import undisturbed
 from testinfra import backend
 
-from testing.runner.hosts import tests_of_scenarios
 from testing.site import machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from testing.site.machine import Machine
+
+FOLDER: Final = Path(__file__).parent
 
 backend.BACKENDS["docker"] = "testing.roles.connection.EnteringBackend"
 
@@ -29,10 +30,12 @@ def of_site() -> Machine | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Leave the files that scenarios run out of the gate: its scenarios do not run with --gate."""
-    proven = tests_of_scenarios()
+    """Leave the tests of roles out of the gate on hosts of the cluster.
+
+    Scenarios run each file of this folder (a unit test of the runner says so), and not with --gate.
+    """
     for item in items:
-        if str(item.path.relative_to(ROOT)) in proven:
+        if item.path.parent == FOLDER:
             item.add_marker(pytest.mark.whole)
 
 

@@ -70,7 +70,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     monkeypatch.setattr(cli.bootstrap, "ensure_controller", lambda: None)
     monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
     monkeypatch.setattr(cli.pace, "measure", lambda: 1.0)
-    monkeypatch.setattr(cli, "shared_by_nice_value", contextlib.nullcontext)
+    monkeypatch.setattr(cli, "group_of_run", contextlib.nullcontext)
     monkeypatch.setattr(worktree, "files", lambda: list(contents))
     monkeypatch.setattr(worktree, "sources", lambda _names: {"ansible/site.yml": ""})
     monkeypatch.setattr(worktree, "scenarios", lambda: list(ROLES))

@@ -219,11 +219,16 @@ def test_a_client_that_has_the_beginning_waits_for_the_rest(
 ) -> None:
     first = served.clone(protocol, "--rev", "0")
     first.end()
+    served.site.commit(REPOSITORY, "large.txt", os.urandom(200).hex())
     slot = served.slot()
     pull = served.start(first.folder, "pull")
     wait_for("the client reads that it waits", lambda: WAITS in pull.text())
     slot.leave()
-    assert "1 changesets" in pull.end()
+    assert "2 changesets" in pull.end()
+    served.site.commit(REPOSITORY, "small.txt")
+    slot = served.slot()
+    assert "1 changesets" in served.start(first.folder, "pull").end()
+    slot.leave()
 
 
 def test_a_clone_that_waited_is_let_in_by_the_registry_of_now(
