@@ -34,7 +34,7 @@ class Slot:
     def __init__(self, folder: str, person: str, number: int, descriptor: int) -> None:
         """Made by `take` alone."""
         self.folder, self.person, self.number = folder, person, number
-        self._descriptor = descriptor
+        self.descriptor = descriptor
 
     @property
     def push_name(self) -> str:
@@ -43,7 +43,7 @@ class Slot:
 
     def leave(self) -> None:
         """Give the slot back."""
-        os.close(self._descriptor)
+        os.close(self.descriptor)
 
 
 def take(folder: str, person: str, most: int) -> Slot:

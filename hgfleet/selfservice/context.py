@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -43,6 +43,8 @@ class Context:
     tokens: str = token_file.PATH
     progress: Callable[[str], None] = lambda _: None
     """Writes a line for a person who waits; raises OSError once the client has disconnected."""
+    inherited: list[int] = field(default_factory=list)
+    """Descriptors of locks that a copy holds too: it may outlive its session for a moment."""
 
     @cached_property
     def static(self) -> Registry:

@@ -166,7 +166,7 @@ def clear(place: Path, path: str) -> None:
 
 
 def _start(context: Context, claim: int, *argv: str) -> subprocess.Popen[str]:
-    """Start hg. It holds the claim too, so no session begins anew while hg is alive."""
+    """Start hg. It holds the claim and the slot too, so both are taken as long as hg is alive."""
     return subprocess.Popen(
         [repositories.program(), "--noninteractive", *argv],
         env=repositories.environment(context),
@@ -176,7 +176,7 @@ def _start(context: Context, claim: int, *argv: str) -> subprocess.Popen[str]:
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        pass_fds=[claim],
+        pass_fds=[claim, *context.inherited],
     )
 
 

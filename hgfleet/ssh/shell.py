@@ -276,7 +276,7 @@ def _carry_out(
     call: Call, options: Options, client: tuple[str | None, str | None], log: logfmt.Log
 ) -> int:
     """Run a command of the self-service, log it, and print its answer or refusal."""
-    from hgfleet.selfservice import changes, mirrors
+    from hgfleet.selfservice import changes, mirrors, session_slot
     from hgfleet.selfservice.context import Context
 
     start = time.monotonic()
@@ -300,6 +300,9 @@ def _carry_out(
     }
     answer, refusal = "", None
     try:
+        session_slot.take(
+            context, lambda problem: log(logfmt.line("session-uncounted", detail=problem))
+        )
         if call.command.document:
             changes.check(context.configuration)
         answer = call.command.run(context, call)

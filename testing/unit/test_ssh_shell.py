@@ -14,6 +14,7 @@ import pytest
 
 from hgfleet.core import counters
 from hgfleet.core.errors import ConfigurationError
+from hgfleet.hg import session_slots
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.model import Registry, Repository
 from hgfleet.ssh import session_counts, shell
@@ -265,6 +266,50 @@ def test_a_client_that_has_gone_is_no_traceback(site: Site) -> None:
     done = site.run(["sh", "-c", f"{site.path}/ssh host help 2>{site.path}/err | true"], {})
     assert done.returncode == 0
     assert (site.path / "err").read_text() == ""
+
+
+# --- commands take a slot of the person ------------------------------------------------------
+
+
+def counted(site: Site, most: int) -> Path:
+    """Have the sessions of each person counted; return the folder of the slots."""
+    folder = site.path / "sessions"
+    folder.mkdir(mode=0o700)
+    settings = f"[hgfleet]\nsessions = {folder}\nsessions-person = {most}\n"
+    (site.path / "hgrc").write_text(settings)
+    return folder
+
+
+@pytest.mark.parametrize("command", ["whoami", "help", "repo list", "token create", ""])
+def test_a_command_without_a_free_slot_is_refused_as_a_session_of_hg_is(
+    site: Site, command: str
+) -> None:
+    folder = counted(site, 1)
+    held = session_slots.take(str(folder), "bob", 1)
+    refused = site.ssh(command)
+    assert (refused.returncode, refused.stdout) == (75, "")
+    assert refused.stderr == (
+        "bob has too many sessions on this server: 1 at a time are allowed; wait until a clone, "
+        "pull or push of yours is done, or end one\n"
+    )
+    assert "decision=refuse" in site.log[-1]
+    held.leave()
+    other = session_slots.take(str(folder), "carol", 1)
+    assert site.ssh("whoami").returncode == 0
+    other.leave()
+
+
+def test_a_command_leaves_its_slot(site: Site) -> None:
+    folder = counted(site, 1)
+    for _ in range(2):
+        assert site.ssh("whoami").returncode == 0
+    assert [path.name for path in folder.iterdir()] == ["bob.0.slot"]
+
+
+def test_a_command_goes_on_where_slots_cannot_be_taken(site: Site) -> None:
+    counted(site, 1).rmdir()
+    assert site.ssh("whoami").returncode == 0
+    assert any("event=session-uncounted" in line for line in site.log)
 
 
 # --- sessions that end early ------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,19 +102,49 @@ mkdir -p "$new/.hg/store" && echo $$ > "$new/.hg/store/pid" && exec cat {fifo}
 """
 
 
+def slow_hg(site: SelfserviceSite) -> str:
+    """Return code for a session whose copies take as long as a writer of `fifo` wants."""
+    fifo, slow = site.root / "fifo", site.root / "slow-hg"
+    if not fifo.exists():
+        os.mkfifo(fifo)
+        slow.write_text(SLOW_HG.format(fifo=shlex.quote(str(fifo))))
+        slow.chmod(0o755)
+    return (
+        "from hgfleet.selfservice import creation, repositories; creation.PROGRESS_S = 0.05; "
+        f"repositories.program = lambda: '{slow}'; "
+    )
+
+
+def test_a_fork_holds_a_session_slot_of_the_person_for_its_length(
+    site: SelfserviceSite, wait_for: WaitFor
+) -> None:
+    site.source("hgfleet")
+    folder = site.root / "sessions"
+    folder.mkdir(mode=0o700)
+    settings = f"[hgfleet]\nsessions = {folder}\nsessions-person = 1\n"
+    site.hgrc.write_text(site.hgrc.read_text() + settings)
+    fork = site.session("bob", "repo fork hgfleet people/bob/f", first=slow_hg(site))
+    assert fork.stderr is not None
+    assert fork.stderr.readline().startswith("copying: about ")
+    for command in ("repo fork hgfleet people/bob/g", "whoami"):
+        refused = site.ssh_command("bob", command)
+        assert refused.returncode == TemporaryError.exit_code
+        assert refused.stderr.startswith("bob has too many sessions on this server: 1 at a time")
+    site.ok("carol", "whoami")
+    # The copy goes on for a moment when its session is killed, and has the slot as long as it does.
+    pid = int((site.repos / "people/bob/.f.making/.hg/store/pid").read_text())
+    fork.kill()
+    fork.wait()
+    assert site.ssh_command("bob", "whoami").returncode == TemporaryError.exit_code
+    os.kill(pid, signal.SIGKILL)
+    wait_for("the slot", lambda: site.ssh_command("bob", "whoami").returncode == 0)
+
+
 def test_a_fork_reports_its_progress_and_ends_with_its_session(
     site: SelfserviceSite, wait_for: WaitFor
 ) -> None:
     site.source("hgfleet")
-    fifo, slow = site.root / "fifo", site.root / "slow-hg"
-    os.mkfifo(fifo)
-    slow.write_text(SLOW_HG.format(fifo=shlex.quote(str(fifo))))
-    slow.chmod(0o755)
-    first = (
-        "from hgfleet.selfservice import creation, repositories; creation.PROGRESS_S = 0.05; "
-        f"repositories.program = lambda: '{slow}'; "
-    )
-    session = site.session("bob", "repo fork hgfleet people/bob/f", first=first)
+    session = site.session("bob", "repo fork hgfleet people/bob/f", first=slow_hg(site))
     assert session.stderr is not None
     assert session.stderr.readline().startswith("copying: about ")
     pid = int((site.repos / "people/bob/.f.making/.hg/store/pid").read_text())
