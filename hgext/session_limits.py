@@ -25,6 +25,8 @@ session ends with one sentence instead::
 state                           answer
 ==============================  ==============================================================
 malformed request               a sentence with the value found and the value expected
+phase or bookmark of a          a sentence with the changeset; the session goes on
+changeset that is not here
 argument or line too long       the same, before it is read
 push too large, disk full       the bytes sent, the bytes allowed, the way out
 all slots of the person in use  the number, the way out
@@ -54,7 +56,13 @@ from typing import TYPE_CHECKING, Any
 from mercurial import encoding, error, extensions, registrar, wireprotoserver
 
 from hgfleet.core import names
-from hgfleet.hg import incoming, session_outcome, session_slots, session_start
+from hgfleet.hg import (
+    incoming,
+    session_outcome,
+    session_slots,
+    session_start,
+    unknown_changesets,
+)
 from hgfleet.hg.client_stream import ClientStream
 from hgfleet.hg.incoming import SessionEndError
 
@@ -80,11 +88,12 @@ OPERATORS = "_operators"
 
 
 def uisetup(_ui: Any) -> None:
-    """Wrap the loop of a session and the two places where it reads; core 7.2 has no hook there."""
+    """Wrap the loop of a session, and where it reads and applies; core 7.2 has no hook there."""
     handler = wireprotoserver.sshv1protocolhandler
     extensions.wrapfunction(wireprotoserver, "_runsshserver", bounded)
     extensions.wrapfunction(handler, "getargs", getargs)
     extensions.wrapfunction(handler, "getpayload", getpayload)
+    unknown_changesets.install()
 
 
 class PushStream(ClientStream):

@@ -1,0 +1,101 @@
+"""Pushed phases and bookmarks of changesets that a repository does not have, refused in a sentence.
+
+Core (7.2) ends such a request with an exception: `RepoLookupError` from `pushkey`, which is no
+`error.Error`, and errors of the changelog from the parts `phase-heads` and `bookmarks`. All three
+are the client's: its history is older or newer than the history here.
+
+Only extensions import this module; it needs Mercurial.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mercurial import bookmarks, encoding, error, extensions, phases, pushkey
+from mercurial.node import hex as to_hex
+
+from hgfleet.hg import push_outcome
+from hgfleet.hg.hooks import refuse
+from hgfleet.hg.incoming import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+
+def install() -> None:
+    """Wrap the functions that apply a push; core 7.2 has no hook before them."""
+    extensions.wrapfunction(pushkey, "push", _push)
+    extensions.wrapfunction(phases, "updatephases", _update_phases)
+    extensions.wrapfunction(bookmarks.bmstore, "applychanges", _apply_changes)
+
+
+def sentence(changeset: bytes, what: str) -> str:
+    """Return the refusal of a phase or bookmark of a changeset with this full name in hex."""
+    short = shown(changeset[:12])[1:-1]
+    return (
+        f"the changeset {short} is not here: got it for {what}, expected a changeset that this "
+        "repository has or that comes with the push; pull, then push again"
+    )
+
+
+def _push(
+    original: Callable[..., bool], repo: Any, namespace: bytes, key: bytes, old: bytes, new: bytes
+) -> bool:
+    """Answer False, after a sentence, where a value of `pushkey` names no changeset here."""
+    try:
+        if original(repo, namespace, key, old, new):
+            return True
+    except error.RepoLookupError:
+        # Any other lookup that failed, such as one of a hook, is a defect of this service.
+        if _missing(repo, namespace, key, new) is None:
+            raise
+    if missing := _missing(repo, namespace, key, new):
+        push_outcome.note("invalid")
+        repo.ui.warn(b"%s\n" % encoding.strtolocal(missing))
+    return False
+
+
+def _missing(repo: Any, namespace: bytes, key: bytes, new: bytes) -> str | None:
+    """Return the sentence about the changeset that is missing; core sees hidden ones for phases."""
+    if namespace == b"phases" and not _has(repo.unfiltered(), key):
+        return sentence(key, "a phase")
+    if namespace == b"bookmarks" and new and not _has(repo, new):
+        return sentence(new, f"the bookmark {shown(key)}")
+    return None
+
+
+def _has(repo: Any, name: bytes) -> bool:
+    try:
+        return name in repo
+    except error.ProgrammingError:
+        # The name has another form than the full name of a changeset.
+        return False
+
+
+def _update_phases(
+    original: Callable[..., None],
+    repo: Any,
+    transaction: Callable[[], Any],
+    heads: Mapping[int, Iterable[bytes]],
+) -> None:
+    has = repo.unfiltered().changelog.hasnode
+    for nodes in heads.values():
+        for node in nodes:
+            if not has(node):
+                refuse(repo.ui, sentence(to_hex(node), "a phase"), reason="invalid")
+    original(repo, transaction, heads)
+
+
+def _apply_changes(
+    original: Callable[..., None],
+    store: Any,
+    repo: Any,
+    transaction: Any,
+    changes: list[tuple[bytes, bytes | None]],
+) -> None:
+    has = repo.unfiltered().changelog.hasnode
+    for bookmark, node in changes:
+        if node is not None and not has(node):
+            what = f"the bookmark {shown(bookmark)}"
+            refuse(repo.ui, sentence(to_hex(node), what), reason="invalid")
+    original(store, repo, transaction, changes)
