@@ -19,10 +19,13 @@ below the limit                 allowed, and the new size is noted in ``.hg/hgfl
 above it                        refused; the sentence has the sizes and the way out
 nothing is added                allowed: phases, bookmarks, and ``hg debugstrip`` of an operator
 ``operator:NAME``               allowed, and noted
-the dynamic registry is damaged the size of this repository counts alone
+the dynamic registry is damaged only the size of this repository counts
+reservations cannot be made     compared with the sizes of now, and logged
 ==============================  ==============================================================
 
-Two pushes to two repositories at the same time are each compared with the size before the other.
+Sizes are blocks on the disk. A push reserves what it adds until its transaction is permanent, so
+pushes and forks of one owner at the same time are compared with each other
+(``hgfleet/registry/size_reservations.py``).
 
 Enable it for all processes that write on the server::
 
@@ -32,16 +35,24 @@ Enable it for all processes that write on the server::
 
 from __future__ import annotations
 
+import contextlib
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mercurial import registrar
 
-from hgfleet.core.errors import RegistryError
+from hgfleet.core.errors import RegistryError, TemporaryError
 from hgfleet.core.paths import DYNAMIC
+from hgfleet.hg import store_size
 from hgfleet.hg.hooks import OPERATOR, refuse, text, writer
-from hgfleet.registry import repository_sizes
+from hgfleet.registry import repository_sizes, size_reservations
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hgfleet.registry.size_reservations import Owner, Reservation
 
 testedwith = b"7.2"
 minimumhgversion = b"7.2"
@@ -55,25 +66,73 @@ configitem(b"hgfleet", b"dynamic", default=os.fsencode(DYNAMIC))
 def reposetup(_ui: Any, repo: Any) -> None:
     """Look at every transaction of a user repository on this host's disk before it is permanent."""
     if repo.local() and repo.ui.config(b"hgfleet", b"owner"):
+        repo.ui.setconfig(b"hooks", b"pretxnopen.owner_quota", measure, b"owner_quota")
         repo.ui.setconfig(b"hooks", b"pretxnclose.owner_quota", check, b"owner_quota")
+
+
+def measure(repo: Any, **_news: object) -> None:
+    """Have the size before a transaction noted (a hook): in its midst, a store has files twice."""
+    repository_sizes.remembered(Path(os.fsdecode(repo.root)))
 
 
 def check(ui: Any, repo: Any, **_news: object) -> None:
     """Refuse a transaction above the limit (a hook); note the size of any other one."""
-    place = Path(os.fsdecode(repo.root))
-    added = growth(repo)
-    before = size_before(place, added)
-    if not OPERATOR.fullmatch(writer().name):
+    change = Change(repo, lengths(repo))
+    added = change.growth(is_open=True)
+    before = size_before(change.place, added)
+    allowed = ui.configbytes(b"hgfleet", b"owner-quota")
+    reservation = None
+    if allowed and added > 0 and not OPERATOR.fullmatch(writer().name):
         owner = text(ui.config(b"hgfleet", b"owner"))
-        allowed = ui.configbytes(b"hgfleet", b"owner-quota")
-        used = before + others(ui, place, owner) if allowed and added > 0 else 0
-        sentence = repository_sizes.refusal(owner, used, added, allowed)
-        if sentence is not None:
-            refuse(ui, sentence, reason="quota")
-    if added:
-        repo.currenttransaction().addpostclose(
-            b"owner_quota", lambda _: repository_sizes.remember(place, before + added)
-        )
+        with locked(ui, owner) as lock:
+            used = before + others(ui, change.place, owner, lock)
+            sentence = repository_sizes.refusal(owner, used, added, allowed)
+            if sentence is not None:
+                refuse(ui, sentence, reason="quota")
+            reservation = reserve(ui, lock, added)
+    transaction = repo.currenttransaction()
+
+    def end(_transaction: Any) -> None:
+        if reservation is not None:
+            reservation.release()
+
+    def note(_transaction: Any) -> None:
+        if grown := change.growth(is_open=False):
+            repository_sizes.remember(change.place, before + grown)
+        end(_transaction)
+
+    transaction.addpostclose(b"owner_quota", note)
+    transaction.addabort(b"owner_quota", end)
+
+
+@contextlib.contextmanager
+def locked(ui: Any, owner: str) -> Iterator[Owner | None]:
+    """Compare with the quota while no other change of the owner is; without a lock if need be."""
+    folder = size_reservations.folder_of(os.fsdecode(ui.config(b"hgfleet", b"dynamic")))
+    with contextlib.ExitStack() as stack:
+        lock = None
+        try:
+            lock = stack.enter_context(size_reservations.locked(folder, owner))
+        except OSError as problem:
+            # A folder that cannot be used must not end every push.
+            log(ui, problem)
+        except TemporaryError as problem:
+            refuse(ui, str(problem), reason="locked")
+        yield lock
+
+
+def reserve(ui: Any, lock: Owner | None, added: int) -> Reservation | None:
+    """Reserve what the push adds, where that can be done."""
+    try:
+        return lock and lock.reserve(size_reservations.Reserved(added))
+    except OSError as problem:
+        log(ui, problem)
+        return None
+
+
+def log(ui: Any, problem: Exception) -> None:
+    """Tell the operators why the quota is compared with less than it should be."""
+    ui.log(b"owner_quota", b"%s\n", str(problem).encode("utf-8", "replace"))
 
 
 def size_before(place: Path, added: int) -> int:
@@ -85,25 +144,64 @@ def size_before(place: Path, added: int) -> int:
     return repository_sizes.measured(place) - added if known is None else known
 
 
-def growth(repo: Any) -> int:
-    """Return the bytes that the open transaction has added to files of the store.
+def lengths(repo: Any) -> dict[bytes, int]:
+    """Return the lengths before the open transaction of the files of the store that it changed.
 
     A transaction knows how long each file was (7.2: `_offsetmap`, and `_newfiles`).
     """
     transaction = repo.currenttransaction()
-    lengths = dict.fromkeys(transaction._newfiles, 0)  # noqa: SLF001
-    lengths |= transaction._offsetmap  # noqa: SLF001
-    added = 0
-    for name, length in lengths.items():
-        try:
-            added += repo.svfs.stat(name).st_size - length
-        except FileNotFoundError:
-            added -= length
-    return added
+    before = dict.fromkeys(transaction._newfiles, 0)  # noqa: SLF001
+    return before | transaction._offsetmap  # noqa: SLF001
 
 
-def others(ui: Any, place: Path, owner: str) -> int:
-    """Return the bytes of the owner's other repositories."""
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A transaction: the repository, and the lengths of its files before."""
+
+    repo: Any
+    before: dict[bytes, int]
+
+    @property
+    def place(self) -> Path:
+        """The folder of the repository."""
+        return Path(os.fsdecode(self.repo.root))
+
+    def growth(self, *, is_open: bool) -> int:
+        """Return the bytes of the blocks that the transaction has added to the store."""
+        added = 0
+        new: set[str] = set()
+        for name, length in self.before.items():
+            now = self._length(name, is_open=is_open)
+            added += store_size.blocks(now) - store_size.blocks(length)
+            if not length:
+                new.add(os.fsdecode(self.repo.svfs.join(name)))
+        return added + store_size.made_folders(new) * store_size.BLOCK
+
+    def _length(self, name: bytes, *, is_open: bool) -> int:
+        # Core writes some indexes to another file until the end of the transaction. The index of a
+        # file that gets data of its own (a split) still has all data in it until then.
+        for candidate in (*(replacements(name) if is_open else ()), name):
+            try:
+                return int(self.repo.svfs.stat(candidate).st_size)
+            except FileNotFoundError:
+                continue
+        return 0
+
+
+def replacements(name: bytes) -> tuple[bytes, ...]:
+    """Return the files that may become this index at the end of a transaction (7.2). Pure.
+
+    `revlog._split_index_file` has the first of them, `revlog._InnerRevlog` the second, of the
+    changelog.
+    """
+    if not name.endswith(b".i"):
+        return ()
+    above, slash, rest = name.partition(b"/")
+    return (above + b"-s/" + rest,) if slash else (name + b".s", name + b".a")
+
+
+def others(ui: Any, place: Path, owner: str, lock: Owner | None) -> int:
+    """Return the bytes of the owner's other repositories, and of what other changes add."""
     path = text(ui.config(b"hgfleet", b"path") or b"")
     root = str(place).removesuffix(f"/{path}")
     if root == str(place):
@@ -111,6 +209,7 @@ def others(ui: Any, place: Path, owner: str) -> int:
     try:
         paths = repository_sizes.owned(os.fsdecode(ui.config(b"hgfleet", b"dynamic")), owner)
     except RegistryError as problem:
-        ui.log(b"owner_quota", b"%s\n", str(problem).encode("utf-8", "replace"))
+        log(ui, problem)
         return 0
-    return repository_sizes.total(Path(root), [one for one in paths if one != path])
+    reserved = lock.reserved(paths) if lock is not None else 0
+    return reserved + repository_sizes.total(Path(root), [one for one in paths if one != path])

@@ -1,8 +1,10 @@
 """Sizes of user repositories, remembered beside each, and the quota of all of one owner.
 
-A push adds the bytes that it wrote to the remembered size of its repository (`hgext/owner_quota`),
-so no push walks through a store. A size that is missing or older than RECOUNT_S is measured anew:
-a kill between a push and its note, or a storage upgrade, is forgotten by then.
+A size is what the store takes of the disk, in blocks: a repository of many small files takes far
+more than their content. A push adds what it wrote to the remembered size of its repository
+(`hgext/owner_quota`), so no push walks through a store. A size that is missing or older than
+RECOUNT_S is measured again: a kill between a push and its note, or a storage upgrade, is forgotten
+by then.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-NAME: Final = "hgfleet-size"
-"""In .hg: bytes of the store, in decimal."""
+NAME: Final = "hgfleet-disk-size"
+"""In .hg: bytes of the store's blocks, in decimal. `hgfleet-size` of older releases had content."""
 
 RECOUNT_S: Final = 7 * 86_400
 
@@ -50,6 +52,21 @@ def refusal(owner: str, used: int, growth: int, allowed: int) -> str | None:
         f"the repositories of {owner} would have {mebibytes(used + growth)}, and the limit is "
         f"{mebibytes(allowed)} (used: {mebibytes(used)}); archive and delete one, or ask an "
         "operator for more; nothing was changed"
+    )
+
+
+def disk_refusal(size: int, free: int, reserved: int, least: int) -> str | None:
+    """Return the refusal of a copy of this size, None if as much as has to stays free on the disk.
+
+    `free` are the bytes free on the disk, `reserved` those that other copies will write.
+    """
+    if free - reserved - size >= least:
+        return None
+    others = f", {mebibytes(reserved)} of it for copies that are under way" if reserved else ""
+    return (
+        f"the disk of this service has {mebibytes(free)} left{others}, and this copy needs "
+        f"{mebibytes(size)} where {mebibytes(least)} stay free; nothing was changed; tell the "
+        "operators"
     )
 
 
@@ -90,5 +107,5 @@ def remember(place: Path, size: int) -> None:
 
 
 def measured(place: Path) -> int:
-    """Return the bytes of the repository's store, from a walk through it."""
-    return store_size.size(f"{place}/.hg/store")
+    """Return the bytes of the blocks of the repository's store, from a walk through it."""
+    return store_size.on_disk(f"{place}/.hg/store")

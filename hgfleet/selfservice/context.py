@@ -84,6 +84,11 @@ class Context:
         return repository_sizes.parse_size(address.setting(self.configuration, "owner-quota"))
 
     @cached_property
+    def disk_free(self) -> int:
+        """Bytes that pushes and copies leave free on the disk of the repositories."""
+        return repository_sizes.parse_size(address.setting(self.configuration, "push-disk-free"))
+
+    @cached_property
     def relay(self) -> str:
         """The relay's wake socket; "" on a host without replication."""
         return address.setting(self.configuration, "relay")

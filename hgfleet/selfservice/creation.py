@@ -29,13 +29,14 @@ import fcntl
 import os
 import shutil
 import subprocess
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.core import names
 from hgfleet.core.errors import HostError, TemporaryError
 from hgfleet.core.files import sync
 from hgfleet.pushlog import log_file
-from hgfleet.registry import dynamic_update, user_repositories
+from hgfleet.registry import dynamic_update, repository_sizes, user_repositories
 from hgfleet.registry.compiled import load_compiled
 from hgfleet.selfservice import repositories, rules
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from hgfleet.registry.model import Repository
     from hgfleet.registry.user_repositories import Entry
     from hgfleet.selfservice.context import Context
+    from hgfleet.selfservice.fork_size import ForkSize
 
 MARK: Final = user_repositories.UNREGISTERED
 
@@ -59,7 +61,15 @@ PROGRESS_S: Final = 2.0
 """How often a long copy says how far it is."""
 
 
-def create(context: Context, path: str, entry: Entry, source: Repository | None = None) -> None:
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The repository that a fork is a copy of, and what is reserved for the copy."""
+
+    repository: Repository
+    size: ForkSize
+
+
+def create(context: Context, path: str, entry: Entry, source: Source | None = None) -> None:
     """Make a repository and register it. The person was already found to be allowed to.
 
     Raises AccessDeniedError if that has changed meanwhile, TemporaryError if another session
@@ -75,7 +85,7 @@ def create(context: Context, path: str, entry: Entry, source: Repository | None 
             # The first push to a fork adopts the changesets of its source.
             (new / ".hg" / log_file.FROM_START).touch(0o640)
         else:
-            _copy(context, claim, context.place(source.path), new)
+            _copy(context, claim, source, new)
         (new / ".hg" / MARK).write_text(state(new), "ascii")
         with dynamic_update.update(context.dynamic) as entries:
             # Another session may have taken the name, or the last of the quota, meanwhile.
@@ -166,7 +176,7 @@ def clear(place: Path, path: str) -> None:
 
 
 def _start(context: Context, claim: int, *argv: str) -> subprocess.Popen[str]:
-    """Start hg. It holds the claim and the slot too, so both are taken as long as hg is alive."""
+    """Start hg. It holds the claim, slot and reservation too, so none is free while hg lives."""
     return subprocess.Popen(
         [repositories.program(), "--noninteractive", *argv],
         env=repositories.environment(context),
@@ -187,29 +197,31 @@ def _hg(context: Context, claim: int, *argv: str) -> None:
         raise HostError(f"hg {argv[0]} failed: {said.strip()[-1000:]}")
 
 
-def _copy(context: Context, claim: int, source: Path, new: Path) -> None:
+def _copy(context: Context, claim: int, source: Source, new: Path) -> None:
     """Copy the changesets that a reader of the source sees, as a pull does.
 
     Not by hard links: those would take along content that no reader gets (secret and hidden
     changesets, the files that extensions keep in the store), lock the source against pushes
     meanwhile, and tie the two together on disk.
     """
-    argv = ("clone", "--quiet", "--pull", "--noupdate", "--", str(source), str(new))
+    place = context.place(source.repository.path)
+    argv = ("clone", "--quiet", "--pull", "--noupdate", "--", str(place), str(new))
     process = _start(context, claim, *argv)
     try:
-        whole = 0
         while True:
             try:
                 said, _ = process.communicate(timeout=PROGRESS_S)
                 break
             except subprocess.TimeoutExpired:
-                whole = whole or repositories.size(source)
-                share = min(99, 100 * repositories.size(new) // max(whole, 1))
+                whole = source.size.expected
+                share = min(99, 100 * source.size.check(new) // max(whole, 1))
                 context.progress(f"copying: about {share} % of {whole / 1e6:,.1f} MB")
     except BaseException:
-        # The client disconnected, or the service stops: the fork is given up.
+        # There is no room for more, the client disconnected, or the service stops: the fork is
+        # given up.
         process.kill()
         process.communicate()
         raise
     if process.returncode:
-        raise HostError(f"hg clone of {source} failed: {said.strip()[-1000:]}")
+        raise HostError(f"hg clone of {place} failed: {said.strip()[-1000:]}")
+    repository_sizes.remember(new, source.size.check(new))

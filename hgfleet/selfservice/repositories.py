@@ -106,16 +106,6 @@ def used(context: Context) -> int:
     return repository_sizes.total(Path(context.root), owned)
 
 
-def check_size(context: Context, source: Path) -> None:
-    """Refuse a copy that takes the repositories of the person above the quota."""
-    if context.size_quota:
-        refusal = repository_sizes.refusal(
-            context.principal.name, used(context), size(source), context.size_quota
-        )
-        if refusal is not None:
-            raise AccessDeniedError(f"{refusal[0].upper()}{refusal[1:]}.")
-
-
 # --- changes by the owner -------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hgfleet.core.errors import UsageError
 from hgfleet.core.text import alternatives
 from hgfleet.registry import permissions, user_repositories
-from hgfleet.selfservice import creation, deletion, renaming, repositories, rules
+from hgfleet.selfservice import creation, deletion, fork_size, renaming, repositories, rules
 from hgfleet.selfservice.argv import quoted
 from hgfleet.selfservice.command import HELP
 
@@ -122,8 +122,8 @@ def fork(context: Context, call: Call) -> str:
     source = repositories.find(context, call.arguments[0])
     path = call.arguments[1]
     entry = _new_entry(context, path, call, source)
-    repositories.check_size(context, context.place(source.path))
-    creation.create(context, path, entry, source)
+    with fork_size.reserved(context, path, context.place(source.path)) as size:
+        creation.create(context, path, entry, creation.Source(source, size))
     return _made(context, path, entry, f"Forked {source.path} as {path}.")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hgfleet.hg.store_size import BLOCK
 from hgfleet.registry import repository_sizes
 from hgfleet.registry.user_repositories import Entry
 from testing.unit.user_repository_file import BOB, written
@@ -59,16 +60,41 @@ def test_a_size_is_measured_once_and_again_when_it_is_old_or_damaged(tmp_path: P
     store = tmp_path / ".hg/store"
     store.mkdir(parents=True)
     (store / "file").write_bytes(b"x" * 100)
-    assert repository_sizes.remembered(tmp_path) == 100
-    (store / "file").write_bytes(b"x" * 300)
-    assert repository_sizes.remembered(tmp_path) == 100
+    assert repository_sizes.remembered(tmp_path) == 2 * BLOCK
+    (store / "file").write_bytes(b"x" * 3 * BLOCK)
+    assert repository_sizes.remembered(tmp_path) == 2 * BLOCK
     note = tmp_path / ".hg" / repository_sizes.NAME
     old = time.time() - repository_sizes.RECOUNT_S - 1
     os.utime(note, (old, old))
-    assert repository_sizes.remembered(tmp_path) == 300
+    assert repository_sizes.remembered(tmp_path) == 4 * BLOCK
     note.write_text("half a")
-    assert repository_sizes.remembered(tmp_path) == 300
+    assert repository_sizes.remembered(tmp_path) == 4 * BLOCK
     assert repository_sizes.remembered(tmp_path / "none") == 0
+
+
+def test_a_size_that_an_older_release_noted_is_measured_again(tmp_path: Path) -> None:
+    """It was the size of the content."""
+    (tmp_path / ".hg/store").mkdir(parents=True)
+    (tmp_path / ".hg/hgfleet-size").write_text("5\n")
+    assert repository_sizes.remembered(tmp_path) == BLOCK
+
+
+@pytest.mark.parametrize(
+    ("free", "reserved", "is_refused"),
+    [(15, 0, False), (14, 0, True), (20, 5, False), (20, 6, True), (0, 0, True)],
+)
+def test_a_copy_leaves_as_much_of_the_disk_as_has_to_stay(
+    free: int, reserved: int, is_refused: bool
+) -> None:
+    assert (repository_sizes.disk_refusal(5, free, reserved, 10) is not None) is is_refused
+
+
+def test_a_refusal_of_the_disk_has_the_sizes_and_the_way_out() -> None:
+    assert repository_sizes.disk_refusal(3 * MIB, 9 * MIB, 2 * MIB, 5 * MIB) == (
+        "the disk of this service has 9.0 MiB left, 2.0 MiB of it for copies that are under way, "
+        "and this copy needs 3.0 MiB where 5.0 MiB stay free; nothing was changed; tell the "
+        "operators"
+    )
 
 
 def test_archived_repositories_of_the_owner_count(tmp_path: Path) -> None:

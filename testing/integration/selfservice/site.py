@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import functools
+import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -42,6 +44,13 @@ SESSION: Final = {"PYTHONPATH": str(site.TOP), "PATH": "/usr/bin:/bin", "HGENCOD
 """The environment that sessions begin with; the encoding is what they set before they use core."""
 
 PARTS_OF_SESSIONS: Final = ("hgfleet.ssh.shell", "hgfleet.selfservice.commands")
+
+SLOW_HG = """\
+#!/bin/sh
+# `hg clone ... -- SOURCE NEW` that takes as long as the test wants.
+for new; do :; done
+mkdir -p "$new/.hg/store" && echo $$ > "$new/.hg/store/pid" && exec cat {fifo}
+"""
 
 BOB: Final = {"HGFLEET_USER": "bob", "HGFLEET_GROUPS": "sandbox"}
 CAROL: Final = {"HGFLEET_USER": "carol", "HGFLEET_GROUPS": "sandbox"}
@@ -144,3 +153,16 @@ def history(commits: int) -> Path:
     for number in range(commits):
         made.add("template", f"file{number}")
     return made.path("template")
+
+
+def slow_hg(site: SelfserviceSite) -> str:
+    """Return code for a session whose copies take as long as a writer of `fifo` wants."""
+    fifo, slow = site.root / "fifo", site.root / "slow-hg"
+    if not fifo.exists():
+        os.mkfifo(fifo)
+        slow.write_text(SLOW_HG.format(fifo=shlex.quote(str(fifo))))
+        slow.chmod(0o755)
+    return (
+        "from hgfleet.selfservice import creation, repositories; creation.PROGRESS_S = 0.05; "
+        f"repositories.program = lambda: '{slow}'; "
+    )

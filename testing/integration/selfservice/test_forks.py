@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import threading
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hgfleet.core.errors import TemporaryError
 from hgfleet.pushlog import log_file
+from testing.integration.selfservice.site import slow_hg
 
 if TYPE_CHECKING:
     from testing.conftest import WaitFor
@@ -92,27 +92,6 @@ def test_a_source_may_be_pushed_to_meanwhile(site: SelfserviceSite) -> None:
     # The same history, as far as it goes.
     tip = site.hg("-R", copy, "log", "-r", "tip", "-T", "{node}")
     assert site.hg("-R", str(place), "log", "-r", tip, "-T", "{node}") == tip
-
-
-SLOW_HG = """\
-#!/bin/sh
-# `hg clone ... -- SOURCE NEW` that takes as long as the test wants.
-for new; do :; done
-mkdir -p "$new/.hg/store" && echo $$ > "$new/.hg/store/pid" && exec cat {fifo}
-"""
-
-
-def slow_hg(site: SelfserviceSite) -> str:
-    """Return code for a session whose copies take as long as a writer of `fifo` wants."""
-    fifo, slow = site.root / "fifo", site.root / "slow-hg"
-    if not fifo.exists():
-        os.mkfifo(fifo)
-        slow.write_text(SLOW_HG.format(fifo=shlex.quote(str(fifo))))
-        slow.chmod(0o755)
-    return (
-        "from hgfleet.selfservice import creation, repositories; creation.PROGRESS_S = 0.05; "
-        f"repositories.program = lambda: '{slow}'; "
-    )
 
 
 def test_a_fork_holds_a_session_slot_of_the_person_for_its_length(
