@@ -81,9 +81,9 @@ def check(ui: Any, repo: Any, **_news: object) -> None:
     added = change.growth(is_open=True)
     before = size_before(change.place, added)
     allowed = ui.configbytes(b"hgfleet", b"owner-quota")
-    reservation = None
+    owner = text(ui.config(b"hgfleet", b"owner"))
+    reservation: Reservation | None = None
     if allowed and added > 0 and not OPERATOR.fullmatch(writer().name):
-        owner = text(ui.config(b"hgfleet", b"owner"))
         with locked(ui, owner) as lock:
             used = before + others(ui, change.place, owner, lock)
             sentence = repository_sizes.refusal(owner, used, added, allowed)
@@ -97,22 +97,34 @@ def check(ui: Any, repo: Any, **_news: object) -> None:
             reservation.release()
 
     def note(_transaction: Any) -> None:
-        if grown := change.growth(is_open=False):
-            repository_sizes.remember(change.place, before + grown)
-        end(_transaction)
+        size = before + change.growth(is_open=False)
+        if reservation is None:
+            if size != before:
+                repository_sizes.remember(change.place, size)
+            return
+        with contextlib.ExitStack() as stack:
+            # Without the lock, another change may count both the new size and the reservation.
+            with contextlib.suppress(OSError, TemporaryError):
+                stack.enter_context(size_reservations.locked(folder_of(ui), owner, wait=1))
+            repository_sizes.remember(change.place, size)
+            reservation.release()
 
     transaction.addpostclose(b"owner_quota", note)
     transaction.addabort(b"owner_quota", end)
 
 
+def folder_of(ui: Any) -> str:
+    """Return the folder of reservations of this host."""
+    return size_reservations.folder_of(os.fsdecode(ui.config(b"hgfleet", b"dynamic")))
+
+
 @contextlib.contextmanager
 def locked(ui: Any, owner: str) -> Iterator[Owner | None]:
     """Compare with the quota while no other change of the owner is; without a lock if need be."""
-    folder = size_reservations.folder_of(os.fsdecode(ui.config(b"hgfleet", b"dynamic")))
     with contextlib.ExitStack() as stack:
         lock = None
         try:
-            lock = stack.enter_context(size_reservations.locked(folder, owner))
+            lock = stack.enter_context(size_reservations.locked(folder_of(ui), owner))
         except OSError as problem:
             # A folder that cannot be used must not end every push.
             log(ui, problem)
@@ -123,8 +135,10 @@ def locked(ui: Any, owner: str) -> Iterator[Owner | None]:
 
 def reserve(ui: Any, lock: Owner | None, added: int) -> Reservation | None:
     """Reserve what the push adds, where that can be done."""
+    if lock is None:
+        return None
     try:
-        return lock and lock.reserve(size_reservations.Reserved(added))
+        return lock.reserve(size_reservations.Reserved(added))
     except OSError as problem:
         log(ui, problem)
         return None
@@ -150,8 +164,9 @@ def lengths(repo: Any) -> dict[bytes, int]:
     A transaction knows how long each file was (7.2: `_offsetmap`, and `_newfiles`).
     """
     transaction = repo.currenttransaction()
-    before = dict.fromkeys(transaction._newfiles, 0)  # noqa: SLF001
-    return before | transaction._offsetmap  # noqa: SLF001
+    before: dict[bytes, int] = dict.fromkeys(transaction._newfiles, 0)  # noqa: SLF001
+    before |= transaction._offsetmap  # noqa: SLF001
+    return before
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,9 @@ class ForkSize:
 
     def reserve(self) -> int:
         """Reserve the expected size; return the descriptor whose lock is the reservation."""
-        _check_disk(self._context, self.expected, size_reservations.to_be_written(self._folder))
         with self._locked() as lock:
+            others = size_reservations.to_be_written(self._folder)
+            _check_disk(self._context, self.expected, others)
             self._check_quota(lock, self.expected)
             self._reservation = lock.reserve(Reserved(self.expected, 0, self._path))
         return self._reservation.descriptor

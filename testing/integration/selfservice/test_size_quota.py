@@ -268,6 +268,7 @@ def test_pushes_at_the_same_time_stay_below_the_quota_together(
     first.start()
     # The hook reads: the first push was checked.
     writer = wait_for("the hook", lambda: opened(wait))
+    assert writer is not None
     try:
         push(limited, two, 61, code=255)
     finally:
@@ -275,6 +276,32 @@ def test_pushes_at_the_same_time_stay_below_the_quota_together(
     first.join()
     assert len(outcome) == 1
     assert changesets(limited, one) == "file60 "
+
+
+def test_a_folder_of_reservations_that_is_not_in_order_ends_no_push(
+    limited: SelfserviceSite,
+) -> None:
+    limited.source("hgfleet")
+    path = "people/bob/one"
+    limited.ok("bob", f"repo create {path}")
+    (limited.dynamic.parent / size_reservations.FOLDER).write_text("")
+    push(limited, path, 60)
+    # The quota of now holds.
+    push(limited, path, 80, code=255)
+    refused = limited.ssh_command("bob", "repo fork hgfleet people/bob/f")
+    assert refused.stderr.startswith("This service is not in order at the moment")
+    assert sorted(limited.entries) == [path]
+
+
+def test_an_operator_is_not_limited_and_the_size_is_noted(limited: SelfserviceSite) -> None:
+    path = "people/bob/one"
+    limited.ok("bob", f"repo create {path}")
+    noise = random.Random(1).randbytes(200 * 1024)
+    (limited.path(path) / "noise").write_bytes(noise)
+    limited.hg_in(path, "commit", "--addremove", "--message", "noise")
+    note = int((limited.path(path) / ".hg" / repository_sizes.NAME).read_text())
+    assert 200 * 1024 <= note <= 240 * 1024
+    push(limited, path, 1, code=255)
 
 
 # --- the disk -------------------------------------------------------------------------------
