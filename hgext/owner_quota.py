@@ -15,7 +15,7 @@ Repositories without an owner have no limit here.
 ==============================  ==============================================================
 state                           answer
 ==============================  ==============================================================
-below the limit                 allowed, and the new size is noted in ``.hg/hgfleet-size``
+below the limit                 allowed; the new size is noted in ``.hg/hgfleet-disk-size``
 above it                        refused; the sentence has the sizes and the way out
 nothing is added                allowed: phases, bookmarks, and ``hg debugstrip`` of an operator
 ``operator:NAME``               allowed, and noted

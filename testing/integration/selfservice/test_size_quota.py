@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +18,6 @@ from testing.integration.support.site import HGEXT
 
 if TYPE_CHECKING:
     import subprocess
-    from pathlib import Path
 
     from testing.conftest import WaitFor
     from testing.integration.selfservice.site import SelfserviceSite
@@ -166,9 +166,9 @@ def test_many_small_files_count_as_the_blocks_that_they_take(limited: Selfservic
 # --- forks and pushes at the same time --------------------------------------------------------
 
 
-def held(site: SelfserviceSite, path: str) -> subprocess.Popen[str]:
+def held(site: SelfserviceSite, path: str, first: str = "") -> subprocess.Popen[str]:
     """Return a fork of bob that is copying, for as long as the test wants."""
-    fork = site.session("bob", f"repo fork hgfleet {path}", first=slow_hg(site))
+    fork = site.session("bob", f"repo fork hgfleet {path}", first=slow_hg(site) + first)
     assert fork.stderr is not None
     assert fork.stderr.readline().startswith("copying: about ")
     return fork
@@ -249,6 +249,19 @@ def opened(fifo: Path) -> int | None:
         return None
 
 
+def test_a_copy_that_grows_above_the_quota_is_given_up(limited: SelfserviceSite) -> None:
+    """Its source may be pushed to meanwhile."""
+    limited.source("hgfleet")
+    fork = held(limited, "people/bob/f")
+    store = limited.path("people/bob/.f.making") / ".hg/store"
+    pid = (store / "pid").read_text().strip()
+    (store / "more").write_bytes(b"x" * 200 * 1024)
+    assert "The repositories of bob would have " in fork.communicate()[1]
+    assert fork.returncode == 77
+    assert not Path(f"/proc/{pid}").exists()
+    assert limited.remains() == []
+
+
 def test_pushes_at_the_same_time_stay_below_the_quota_together(
     limited: SelfserviceSite, wait_for: WaitFor
 ) -> None:
@@ -316,4 +329,21 @@ def test_a_fork_leaves_space_on_the_disk_as_pushes_do(limited: SelfserviceSite) 
     assert refused.stderr.startswith("The disk of this service has ")
     assert "1,024,000,000.0 MiB stay free" in refused.stderr
     assert limited.entries == {}
+    assert limited.remains() == []
+
+
+def test_a_copy_is_given_up_where_the_disk_becomes_full(limited: SelfserviceSite) -> None:
+    limited.source("hgfleet")
+    full = limited.root / "full"
+    with limited.hgrc.open("a") as file:
+        file.write("push-disk-free = 1 MB\n")
+    first = (
+        "import os; from types import SimpleNamespace; from hgfleet.selfservice import fork_size; "
+        "fork_size.os = SimpleNamespace(statvfs=lambda _: SimpleNamespace("
+        f"f_frsize=4096, f_bavail=0 if os.path.exists('{full}') else 10**6)); "
+    )
+    fork = held(limited, "people/bob/f", first)
+    full.touch()
+    assert "The disk of this service has 0.0 MiB left" in fork.communicate()[1]
+    assert fork.returncode == 75
     assert limited.remains() == []
