@@ -23,7 +23,7 @@ the dynamic registry is damaged only the size of this repository counts
 reservations cannot be made     compared with the sizes of now, and logged
 ==============================  ==============================================================
 
-Sizes are blocks on the disk. A push reserves what it adds until its transaction is permanent, so
+Sizes are blocks on the disk. A push reserves its bytes until its transaction is permanent, so
 pushes and forks of one owner at the same time are compared with each other
 (``hgfleet/registry/size_reservations.py``).
 
@@ -134,7 +134,7 @@ def locked(ui: Any, owner: str) -> Iterator[Owner | None]:
 
 
 def reserve(ui: Any, lock: Owner | None, added: int) -> Reservation | None:
-    """Reserve what the push adds, where that can be done."""
+    """Reserve the bytes of the push, where that can be done."""
     if lock is None:
         return None
     try:
@@ -216,7 +216,7 @@ def replacements(name: bytes) -> tuple[bytes, ...]:
 
 
 def others(ui: Any, place: Path, owner: str, lock: Owner | None) -> int:
-    """Return the bytes of the owner's other repositories, and of what other changes add."""
+    """Return the bytes of the owner's other repositories, and those that other changes reserved."""
     path = text(ui.config(b"hgfleet", b"path") or b"")
     root = str(place).removesuffix(f"/{path}")
     if root == str(place):

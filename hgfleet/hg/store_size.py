@@ -1,7 +1,7 @@
 """Size of a repository's store: of its content, and of the disk that it takes.
 
 A disk is counted in blocks of 4 KiB, the block of ext4 and xfs, and computed from the length of a
-file. What the kernel counts (`st_blocks`) depends on the moment: xfs gives a growing file up to
+file. The count of the kernel (`st_blocks`) depends on the moment: xfs gives a growing file up to
 twice its length for some minutes, and zfs none before it has written.
 """
 

@@ -29,11 +29,11 @@ def install() -> None:
     extensions.wrapfunction(bookmarks.bmstore, "applychanges", _apply_changes)
 
 
-def sentence(changeset: bytes, what: str) -> str:
+def sentence(changeset: bytes, thing: str) -> str:
     """Return the refusal of a phase or bookmark of a changeset with this full name in hex."""
     short = shown(changeset[:12])[1:-1]
     return (
-        f"the changeset {short} is not here: got it for {what}, expected a changeset that this "
+        f"the changeset {short} is not here: got it for {thing}, expected a changeset that this "
         "repository has or that comes with the push; pull, then push again"
     )
 
@@ -96,6 +96,6 @@ def _apply_changes(
     has = repo.unfiltered().changelog.hasnode
     for bookmark, node in changes:
         if node is not None and not has(node):
-            what = f"the bookmark {shown(bookmark)}"
-            refuse(repo.ui, sentence(to_hex(node), what), reason="invalid")
+            name = f"the bookmark {shown(bookmark)}"
+            refuse(repo.ui, sentence(to_hex(node), name), reason="invalid")
     original(store, repo, transaction, changes)

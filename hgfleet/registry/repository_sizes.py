@@ -1,7 +1,7 @@
 """Sizes of user repositories, remembered beside each, and the quota of all of one owner.
 
-A size is what the store takes of the disk, in blocks: a repository of many small files takes far
-more than their content. A push adds what it wrote to the remembered size of its repository
+A size is the disk space of the store, in blocks: a repository of many small files takes far
+more than their content. A push adds its bytes to the remembered size of its repository
 (`hgext/owner_quota`), so no push walks through a store. A size that is missing or older than
 RECOUNT_S is measured again: a kill between a push and its note, or a storage upgrade, is forgotten
 by then.

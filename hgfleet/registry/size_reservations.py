@@ -1,7 +1,7 @@
 """Bytes that forks and pushes are about to add, reserved for an owner before they are there.
 
 Two changes at the same time would each be compared with the size before the other. So a change
-reserves its bytes under a lock of the owner, and counts what others have reserved. In a folder
+reserves its bytes under a lock of the owner, and counts the reservations of others. In a folder
 beside the dynamic registry:
 
 =======================  =======================================================================
@@ -11,7 +11,7 @@ beside the dynamic registry:
 =======================  =======================================================================
 
 The kernel ends a lock with the last process that has it, however it ends, so a killed fork reserves
-nothing. What is left of it is removed by the next change of the owner.
+nothing. Its file is removed by the next change of the owner.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _OPEN: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """What one change has reserved; `path` is the new repository of a fork, "" for a push."""
+    """The reserved bytes of a change; `path` is the new repository of a fork, "" for a push."""
 
     size: int
     written: int = 0
@@ -57,7 +57,7 @@ class Reservation:
         self.name, self.descriptor = name, descriptor
 
     def note(self, reserved: Reserved) -> None:
-        """Replace what is reserved."""
+        """Replace the reserved bytes."""
         line = f"{reserved.size} {reserved.written} {reserved.path}\n".encode()
         os.pwrite(self.descriptor, line, 0)
         os.ftruncate(self.descriptor, len(line))
@@ -79,7 +79,7 @@ class Owner:
     def reserved(self, registered: Collection[str] = (), own: Reservation | None = None) -> int:
         """Return the bytes that changes of the owner have reserved, but for the caller's `own`.
 
-        A fork that is registered counts with its own size. What killed changes left is removed.
+        A fork that is registered counts with its own size. Files of killed changes are removed.
         """
         total = 0
         for path, owner in _files(self.folder):
@@ -161,7 +161,7 @@ def _files(folder: str) -> Iterator[tuple[str, str]]:
 
 
 def _held(path: str) -> Reserved | None:
-    """Return what is reserved in a file, None if no process has it any more."""
+    """Return the content of a reservation, None if no process has it any more."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -63,7 +63,7 @@ PROGRESS_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The repository that a fork is a copy of, and what is reserved for the copy."""
+    """The repository that a fork is a copy of, and the bytes reserved for the copy."""
 
     repository: Repository
     size: ForkSize

@@ -1,6 +1,6 @@
 """Room for a fork: reserved for its owner and on the disk before the copy begins.
 
-The copy is expected to take what its source takes. It is looked at again while it grows and when it
+The copy is expected to be as large as its source. It is looked at again while it grows and when it
 is complete, so a source that is pushed to meanwhile is no way past the quota.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ForkSize:
-    """What a fork is expected to take, and may take."""
+    """The expected and the reserved size of a fork."""
 
     def __init__(self, context: Context, path: str, expected: int) -> None:
         """Made by `reserved` alone, which reserves it."""
@@ -43,7 +43,7 @@ class ForkSize:
         return self._reservation.descriptor
 
     def check(self, new: Path) -> int:
-        """Return what the copy takes now; raise the refusal of a copy that there is no room for."""
+        """Return the size of the copy now; raise the refusal of one that has no room."""
         size = repository_sizes.measured(new)
         _check_disk(self._context, 0, 0)
         assert self._reservation is not None

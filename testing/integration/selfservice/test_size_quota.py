@@ -121,7 +121,7 @@ def fill(site: SelfserviceSite, kilobytes: int) -> None:
     (site.path("hgfleet") / ".hg/store/large").write_bytes(b"x" * kilobytes * 1024)
 
 
-# --- what a push takes of the disk ------------------------------------------------------------
+# --- the disk space of a push ------------------------------------------------------------------
 
 
 def test_a_large_file_counts_once(limited: SelfserviceSite) -> None:
@@ -183,7 +183,7 @@ def end(site: SelfserviceSite, fork: subprocess.Popen[str], path: str) -> None:
 
 
 def given_up(site: SelfserviceSite, fork: subprocess.Popen[str], path: str) -> str:
-    """Return what a fork says that ends by itself, and kill one that does not."""
+    """Return the refusal of a fork that ends by itself, and kill a fork that does not."""
     try:
         return fork.communicate(timeout=60)[1]
     except subprocess.TimeoutExpired:
