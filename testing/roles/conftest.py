@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pytest
 from localcluster import settings
@@ -13,11 +12,9 @@ from testinfra import backend
 from testing.site import machine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from testing.site.machine import Machine
-
-FOLDER: Final = Path(__file__).parent
 
 backend.BACKENDS["docker"] = "testing.roles.connection.EnteringBackend"
 
@@ -26,17 +23,6 @@ backend.BACKENDS["docker"] = "testing.roles.connection.EnteringBackend"
 def of_site() -> Machine | None:
     """Return the host as the inventory of its site has it; None if it is of no site."""
     return machine.this()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Leave the tests of roles out of the gate on hosts of the cluster.
-
-    Scenarios run each file of this folder (a unit test of the runner says so), and not with --gate.
-    """
-    for item in items:
-        if item.path.parent == FOLDER:
-            item.add_marker(pytest.mark.whole)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,22 +1,18 @@
 """Hosts and their tests: the cluster's environment, and the test files of the roles of a host.
 
-The hosts of the cluster have the tests of the roles that they carry. The gate leaves out the files
-that a scenario runs (testing/roles/conftest.py): a scenario proves the role, the goldens and the
-effective configuration prove the variables of the cluster's inventory. A run of all tiers, or of
-this one by its name, leaves none out.
+The hosts of the cluster have the tests of the roles that they carry. The gate runs none of them
+(`tiers.of_gate`).
 """
 
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from typing import TYPE_CHECKING
 
 import bootstrap
 from bootstrap import ROOT
 
-from testing.runner import worktree
 from testing.runner.commands import tool
 
 if TYPE_CHECKING:
@@ -50,20 +46,6 @@ def host_tests(env: Mapping[str, str]) -> list[tuple[str, str, list[str]]]:
     return tests_of_hosts(
         json.loads(listing), env["HGFLEET_CLUSTER_NAME"], lambda name: (ROOT / name).exists()
     )
-
-
-def tests_of_scenarios() -> frozenset[str]:
-    """Return the test files of roles that a scenario runs on one of its hosts.
-
-    These are the tests of the scenario's role, or those that its inventory names for a host.
-    """
-    names = set(worktree.scenarios())
-    for scenario in worktree.scenarios():
-        inventory = ROOT / f"testing/roles/inventory/{scenario}.yml"
-        text = inventory.read_text("utf-8") if inventory.exists() else ""
-        for named in re.findall(r"^ +role_tests: \[([\w, ]+)\]", text, re.MULTILINE):
-            names |= set(re.split(r", *", named))
-    return frozenset(f"testing/roles/test_{name}.py" for name in names)
 
 
 def tests_of_hosts(

@@ -1,40 +1,28 @@
-"""testing/runner/hosts.py: which tests of roles the gate leaves to their scenarios."""
+"""testing/runner/hosts.py: the tests of roles, which the gate runs in scenarios only."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
 
 from bootstrap import ROOT
 
-from testing.roles import conftest
-from testing.runner import hosts
-
-if TYPE_CHECKING:
-    import pytest
+from testing.runner import worktree
 
 
-def test_the_gate_leaves_the_tests_of_roles_to_their_scenarios() -> None:
-    proven = hosts.tests_of_scenarios()
-    for named in ("base", "base_ca", "directory_replica", "metrics", "proxy_acme"):
-        assert f"testing/roles/test_{named}.py" in proven
-    files = {f"testing/roles/{file.name}" for file in (ROOT / "testing/roles").glob("test_*.py")}
-    assert proven <= files
-    # A file that no scenario runs stays with the hosts of the cluster.
-    assert files - proven == set()
+def run_by_scenarios() -> set[str]:
+    """Return the test files of roles that a scenario runs on one of its hosts.
+
+    These are the tests of the scenario's role, or those that its inventory names for a host.
+    """
+    names = set(worktree.scenarios())
+    for inventory in (ROOT / "testing/roles/inventory").glob("*.yml"):
+        text = inventory.read_text("utf-8")
+        for named in re.findall(r"^ +role_tests: \[([\w, ]+)\]", text, re.MULTILINE):
+            names |= set(re.split(r", *", named))
+    return {f"test_{name}.py" for name in names}
 
 
-class Item:
-    """A collected test of a file."""
-
-    def __init__(self, name: str) -> None:
-        self.path = ROOT / name
-        self.markers: list[str] = []
-
-    def add_marker(self, marker: pytest.MarkDecorator) -> None:
-        self.markers.append(marker.name)
-
-
-def test_only_tests_that_a_scenario_runs_are_left_out_of_the_gate() -> None:
-    own, other = Item("testing/roles/test_base.py"), Item("testing/site/test_ports.py")
-    conftest.pytest_collection_modifyitems([own, other])  # type: ignore[list-item]
-    assert (own.markers, other.markers) == (["whole"], [])
+def test_each_test_of_a_role_runs_in_a_scenario() -> None:
+    """So the gate needs none on the hosts of the cluster (`tiers.of_gate`)."""
+    files = {file.name for file in (ROOT / "testing/roles").glob("test_*.py")}
+    assert run_by_scenarios() == files
