@@ -43,11 +43,11 @@ EVERY_TEST: Final = ("requirements.", "pyproject.toml", "docker/release/")
 TESTS: Final = {
     "unit": re.compile(r"testing/unit/(?:.+/)?test_\w+\.py"),
     "integration": re.compile(r"testing/integration/(?:.+/)?(?:test_\w+\.py|test-[\w-]+\.t)"),
-    "roles": re.compile(r"testing/roles/test_\w+\.py"),
-    "deploys": re.compile(r"testing/deploys/test_\w+\.py"),
-    "e2e": re.compile(r"testing/e2e/test_\w+\.py"),
-    "faults": re.compile(r"testing/faults/test_\w+\.py"),
-    "rolls": re.compile(r"testing/rolls/test_\w+\.py"),
+    "roles": re.compile(r"testing/roles/(?:.+/)?test_\w+\.py"),
+    "deploys": re.compile(r"testing/deploys/(?:.+/)?test_\w+\.py"),
+    "e2e": re.compile(r"testing/e2e/(?:.+/)?test_\w+\.py"),
+    "faults": re.compile(r"testing/faults/(?:.+/)?test_\w+\.py"),
+    "rolls": re.compile(r"testing/rolls/(?:.+/)?test_\w+\.py"),
 }
 
 LATE: Final = ("deploys", "e2e", "faults", "rolls")

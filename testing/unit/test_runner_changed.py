@@ -39,6 +39,7 @@ SOURCES = {
     "testing/deploys/site.py": "",
     "testing/deploys/test_small.py": "from testing.deploys.site import Site",
     "testing/e2e/support.py": "",
+    "testing/e2e/abuse/test_abuse_wire.py": "",
     "testing/e2e/test_clone.py": "from testing.e2e.support import x\nfrom hgfleet.web import app",
     "testing/e2e/test_push.py": "from testing.e2e.support import x",
     "testing/roles/ldap.py": "",
@@ -164,6 +165,7 @@ def test_a_file_that_is_no_python_yet_refers_to_nothing() -> None:
         # pytest loads it for stories too.
         ("testing/integration/site.py", {"integration": {"test_serve.py", "test-access.t"}}),
         ("testing/e2e/test_push.py", {"e2e": {"test_push.py"}}),
+        ("testing/e2e/abuse/test_abuse_wire.py", {"e2e": {"test_abuse_wire.py"}}),
         ("testing/e2e/support.py", {"e2e": {"test_push.py", "test_clone.py"}}),
         (
             "pyproject.toml",

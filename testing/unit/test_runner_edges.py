@@ -152,3 +152,16 @@ def test_a_role_chooses_its_scenarios_the_goldens_and_tests_that_read_it(role: s
 
 def test_a_script_of_stories_chooses_them_and_nothing_else() -> None:
     assert chosen("testing/integration/policies.sh", "integration") == stories_with(r"policies\.sh")
+
+
+def test_each_file_of_tests_is_of_a_tier_that_a_change_of_it_chooses() -> None:
+    """The tier `site` runs only with an inventory: `deploys` and `e2e` run its files."""
+    names, _, _ = checkout()
+    files = [name for name in names if name.rpartition("/")[2].startswith(STORY)]
+    of_testing = [n for n in files if n.startswith("testing/") and n.endswith((".py", ".t"))]
+    unknown = [
+        name
+        for name in of_testing
+        if not any(pattern.fullmatch(name) for pattern in TESTS.values())
+    ]
+    assert [name for name in unknown if not name.startswith("testing/site/")] == []
