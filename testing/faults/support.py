@@ -55,17 +55,16 @@ class Faults:
 
 def stopped(_cluster: Cluster, host: Host) -> Iterator[None]:
     """The host is off: connections are refused or go nowhere."""
-    run(["docker", "stop", host.container]).ok()
-    try:
-        yield
-    finally:
-        run(["docker", "start", host.container]).ok()
-        wait_until(f"{host.name} has booted", lambda: has_booted(host), SECONDS_TO_RECOVER)
+    yield from _off(host, "stop")
 
 
 def killed(_cluster: Cluster, host: Host) -> Iterator[None]:
     """The host loses power: no program on it ends in order."""
-    run(["docker", "kill", host.container]).ok()
+    yield from _off(host, "kill")
+
+
+def _off(host: Host, command: str) -> Iterator[None]:
+    run(["docker", command, host.container]).ok()
     try:
         yield
     finally:
