@@ -1,4 +1,8 @@
-"""Every store is away: no bundle is left, all clients clone from the server, and it bears that."""
+"""Every store is away: no bundle is left, all clients clone from the server, and it bears that.
+
+Of the whole: the gate has clones, a push and a bundle run without any store in
+`testing/e2e/test_objectstore.py`, and clones that wait for slots in `testing/e2e/test_admission.py`.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
     from testing.e2e.cluster import Cluster
     from testing.e2e.people import Person
     from testing.e2e.turns import Turns
+
+pytestmark = pytest.mark.whole
 
 COSTLY: Final = "e2e/outage"
 ON_DISK: Final = "hgfleet"
@@ -95,7 +101,6 @@ def test_without_any_store_all_clones_succeed_in_turn(
     assert any("waiting for a slot" in result.output for _, result in results)
 
 
-@pytest.mark.whole
 @pytest.mark.usefixtures("no_store")
 def test_without_any_store_pull_bundles_serve_clones_and_nobody_waits(
     cluster: Cluster, alice: Person, logins: Turns, tmp_path: Path
