@@ -30,7 +30,9 @@ PROVIDER: Final = "ldaps://"
 UNIT: Final = "slapd.service"
 CHECK: Final = "hgfleet-replica-check.service"
 STALE: Final = "/run/hgfleet/directory-stale"
+SECRET: Final = "/etc/hgfleet/secrets/replica-bind"
 PROVIDER_UNREACHABLE: Final = 75
+REFUSED: Final = 77
 REPLICA_UNREACHABLE: Final = 69
 """Exit codes of the replica's check (hgfleet/directory/sync_check.py)."""
 SECONDS_FOR_A_REFUSAL: Final = 15.0
@@ -207,3 +209,22 @@ def test_a_replica_that_stays_behind_raises_an_alarm_and_is_not_believed(
     carol.ssh("whoami").ok()
     assert sources(host, cursor, carol) == {PROVIDER}
     assert {found["reason"] for found in lookups(host, cursor, second.key)} == {"unknown"}
+
+
+@pytest.mark.whole
+def test_a_provider_that_refuses_the_replicas_account_raises_an_alarm(
+    cluster: Cluster, faults: Faults
+) -> None:
+    host = cluster.first("ssh")
+    faults.stack.callback(caught_up, host)
+    faults.stack.callback(host.write, SECRET, host.shell(f"cat {SECRET}"))
+    host.write(SECRET, "wrong\n")
+
+    host.systemctl("start", CHECK).refused()
+
+    shown = host.systemctl("show", "--value", "--property=ExecMainStatus", CHECK).ok()
+    assert int(shown.stdout) == REFUSED
+    status = host.run("hgfleet", "replica", "status")
+    assert status.code == REFUSED
+    assert "refused" in status.output
+    host.run("test", "-e", STALE).ok()

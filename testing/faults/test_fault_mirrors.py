@@ -81,6 +81,12 @@ def reader_of(cluster: Cluster) -> Host:
     return found
 
 
+def shows(cluster: Cluster, host: Host, node: str) -> bool:
+    """Tell whether a mirror has a changeset."""
+    known = f"https://{cluster.address(host)}:8443/{REPOSITORY}?cmd=known&nodes={node}"
+    return cluster.get(known).body == "1"
+
+
 def is_visible_everywhere(cluster: Cluster, work: Clone) -> bool:
     """Push, and tell whether the pusher reads that every mirror shows the push."""
     _, said = pushed(work, uuid.uuid4().bytes)
@@ -115,9 +121,27 @@ def test_pushes_and_reads_go_on_without_one_mirror_and_it_comes_back(
         wait_for_use(cluster, gone)
         reader.wait_for_reads(20, since=time.monotonic())
     assert reader.failures(died + UNNOTICED_SECONDS) == []
-    known = f"https://{cluster.address(gone)}:8443/{REPOSITORY}?cmd=known&nodes={node}"
-    assert cluster.get(known).body == "1"
+    assert shows(cluster, gone, node)
     wait_until("both show a push", lambda: is_visible_everywhere(cluster, work), SECONDS)
+
+
+@pytest.mark.whole
+def test_a_mirror_whose_applier_stopped_serves_no_reader_until_it_has_caught_up(
+    cluster: Cluster, work: Clone, faults: Faults
+) -> None:
+    """Its web host answers as ever, and would show old heads."""
+    gone, *others = mirrors_of(cluster)
+    faults.stop_unit(gone, "hgfleet-applier.service")
+    wait_for_absence(cluster, gone)
+
+    node, _ = pushed(work, uuid.uuid4().bytes)
+
+    assert node in cluster.remote_heads(REPOSITORY)
+    for host in others:
+        assert is_used(cluster, host), host.name
+    faults.stack.close()
+    wait_for_use(cluster, gone)
+    assert shows(cluster, gone, node)
 
 
 @pytest.mark.parametrize(
