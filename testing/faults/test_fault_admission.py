@@ -1,7 +1,7 @@
 """Every store is away: no bundle is left, all clients clone from the server, and it bears that.
 
-Of the whole: the gate has clones, a push and a bundle run without any store in
-`testing/e2e/test_objectstore.py`, and clones that wait for slots in `testing/e2e/test_admission.py`.
+The gate leaves these out: it has clones, a push and a bundle run without any store in
+`testing/e2e/test_objectstore.py`, and waits for slots in `testing/e2e/test_admission.py`.
 """
 
 from __future__ import annotations
