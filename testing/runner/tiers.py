@@ -6,14 +6,14 @@
 | unit | decisions and files of the Python package | nothing |
 | goldens | the configuration that site.yml writes is the one under review | nothing |
 | integration | hgext/ in a real hg | nothing |
-| mutants | a decision that is wrong fails a unit test; runs only when it is named | nothing |
+| mutants | a decision that is wrong fails a unit test; not of the gate | root |
 | roles | each role alone on a throw-away host: it converges and keeps its promises | Docker |
-| deploys | ./deploy over SSH, from blank hosts on; runs only when it is named | Docker |
+| deploys | ./deploy over SSH, from blank hosts on; not of the gate | Docker |
 | e2e | the service as a person meets it, on the local cluster | Docker |
 | faults | which services remain while parts of the cluster are broken on purpose | Docker |
-| alerts | every alert fires with its fault; runs only when it is named | Docker |
-| bench | each benchmark runs, with small numbers; runs only when it is named | Docker |
-| rolls | ./deploy over the cluster while clients work; runs only when it is named | Docker |
+| alerts | every alert fires with its fault; not of the gate | Docker |
+| bench | each benchmark runs, with small numbers; not of the gate | Docker |
+| rolls | ./deploy over the cluster while clients work; not of the gate | Docker |
 | site | a deployed site is what its inventory says; runs only when it is named | the site |
 """
 
