@@ -23,7 +23,7 @@ INTEGRATION: Final = "testing/integration/"
 # The tests whose hg loads the extension, beside the story of its name.
 LOADED_BY: Final[dict[str, str]] = {
     "access": "test-access-replaced.t test-bundle_trigger.t test-pushcounts.t test-session_limits.t"
-    " pushlog/* selfservice/* replication/test_applier.py",
+    " pushlog/* selfservice/* replication/test_applier.py test_session_rights.py",
     "admission": "bundles/test_pullbundle_answers.py web/test_web_admission.py",
     "any_date": "test-policies-metadata.t",
     "bundle_trigger": "",
@@ -45,7 +45,7 @@ LOADED_BY: Final[dict[str, str]] = {
     "pushlog_index": "replication/test_apply.py web/test_web_pushlog_recorded.py",
     "recovery": "pushlog/test_killed.py",
     "replicated": "",
-    "session_limits": "test-pushcounts.t pushlog/*",
+    "session_limits": "test-pushcounts.t pushlog/* test_session_rights.py",
     "session_rights": "test_session_rights.py",
     "signedbundles": "steering/test_signedbundles.py",
 }
