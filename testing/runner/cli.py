@@ -23,7 +23,7 @@ from testing.tools import pace
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from testing.runner.plan import Plan
 
@@ -86,9 +86,10 @@ def _show(options: argparse.Namespace, chosen: list[tuple[str, str]]) -> int:
     except bootstrap.SetupError as error:
         print(f"run-tests: {error}", file=sys.stderr)
         return 1
+    if options.changed is not None:
+        return 0  # the choice of tests has been printed with its reasons
     passed = set(records.sittings.tiers) if records.sittings else set()
-    is_named = options.tiers or options.changed is not None
-    print(plan.text(planned, {} if is_named else plan.left_out(planned, passed)))
+    print(plan.text(planned, {} if options.tiers else plan.left_out(planned, passed)))
     if records.sittings:
         print(f"\n{record.about_whole(records.sittings.tree)}")
     return 0
@@ -109,7 +110,8 @@ def _plan(options: argparse.Namespace, chosen: list[tuple[str, str]]) -> tuple[P
         steps = {tier: sittings.steps_of(tier) for tier in names}
         return plan.whole(names, sittings.left(names), steps, worktree.scenarios()), records
     if options.changed is not None:
-        return plan.changed(chosen, _select(options.changed, names)), records
+        by_name = () if options.tiers else tiers.BY_NAME
+        return plan.changed(chosen, _select(options.changed, names, by_name)), records
     if options.tiers or records.scenarios is None:
         return plan.named(chosen), records
     return plan.gate(worktree.scenarios(), records.scenarios.to_run()), records
@@ -186,13 +188,15 @@ def _end_of_whole(records: Records, *, ended_now: bool) -> int:
     return 0
 
 
-def _select(revision: str, named: Sequence[str]) -> Mapping[str, Sequence[str]]:
+def _select(
+    revision: str, named: Sequence[str], by_name: Collection[str]
+) -> Mapping[str, Sequence[str]]:
     """Print the tests that a change needs and those left out; return the former, by tier."""
     commit, since = worktree.base_of_change(revision)
     changed = worktree.changed_since(commit)
     names = worktree.files()
     selection = select(changed, worktree.sources(names), names, worktree.carried_roles())
-    print(report(selection, changed, since, named), flush=True)
+    print(report(selection, changed, since, named, by_name), flush=True)
     return selection.chosen
 
 

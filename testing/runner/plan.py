@@ -61,7 +61,7 @@ def named(chosen: Iterable[tuple[str, str]]) -> Plan:
 def changed(chosen: Iterable[tuple[str, str]], only: Mapping[str, Sequence[str]]) -> Plan:
     """Return the plan of the tests that a change needs."""
     found = tuple((tier, words) for tier, words in chosen if only.get(tier))
-    return Plan(found, only, why={tier: "the change needs it" for tier, _ in found})
+    return Plan(found, only)
 
 
 def gate(scenarios: Collection[str], to_run: Mapping[str, str]) -> Plan:
@@ -108,15 +108,15 @@ def whole(
 
 
 def text(plan: Plan, tiers_left_out: Mapping[str, str]) -> str:
-    """Render a plan for a person: a line for each part that runs or not, with its reason."""
+    """Render a plan for a person: a line for each part that runs or not, with its reason.
+
+    The parts of a change are in the report of its choice (selection.py).
+    """
     rows = []
     for tier, words in plan.chosen:
         parts = plan.only.get(tier)
         if tier == "roles" and parts is not None:
             rows += [("runs", f"roles:{name}", plan.why.get(f"roles:{name}", "")) for name in parts]
-        elif parts is not None:
-            names = " ".join(name.rpartition("/")[2] for name in parts)
-            rows.append(("runs", tier, f"{plan.why.get(tier, '')}: {names}"))
         else:
             name = f"{tier}:{words}" if words else tier
             rows.append(("runs", name, plan.why.get(name, "")))

@@ -151,9 +151,16 @@ def _left_out(
 
 
 def report(
-    selection: Selection, changed: Collection[str], since: str, tiers: Collection[str]
+    selection: Selection,
+    changed: Collection[str],
+    since: str,
+    tiers: Collection[str],
+    by_name: Collection[str] = (),
 ) -> str:
-    """Render the tests of these tiers that run and those left out, for a person."""
+    """Render the tests of these tiers that run and those left out, for a person.
+
+    `by_name` has the tiers that run only when they are named: chosen tests of them are told.
+    """
     shown = sorted(changed)
     lines = [f"{len(shown)} changed {'file' if len(shown) == 1 else 'files'} ({since}):"]
     lines += [f"  {name}" for name in shown[:FILES_SHOWN]]
@@ -161,6 +168,9 @@ def report(
         lines.append(f"  ... and {len(shown) - FILES_SHOWN} more")
     for tier, names in selection.chosen.items():
         if tier not in tiers:
+            if names and tier in by_name:
+                command = f"./run-tests {tier} --changed"
+                lines.append(f"left out  {tier:<12} its tests are not of the gate: {command}")
             continue
         what = {"lint": "files", "goldens": "inventories", "roles": "scenarios"}.get(
             tier, "files of tests"

@@ -202,6 +202,16 @@ def test_what_is_left_out_is_said_with_its_reason() -> None:
     assert "roles" not in text
 
 
+def test_tests_of_the_change_that_are_not_of_the_gate_are_named_with_their_command() -> None:
+    files = ["deploy"]
+    chosen = select(files, SOURCES, NAMES, CARRIED)
+    text = report(chosen, files, "not on main", ["unit"], by_name=tiers.BY_NAME)
+    told = "left out  deploys      its tests are not of the gate: ./run-tests deploys --changed"
+    assert told in text.splitlines()
+    assert "rolls" not in text
+    assert "deploys" not in report(chosen, files, "not on main", ["unit"])
+
+
 def test_of_many_files_the_first_are_shown() -> None:
     files = [f"docs/{n:02}.md" for n in range(30)]
     text = report(Selection({"lint": tuple(files)}, {}), files, "since v1", ["lint"])

@@ -104,6 +104,4 @@ def test_a_plan_of_named_tiers_and_of_a_change() -> None:
         {"lint": ("a.py",), "unit": ("testing/unit/test_a.py",), "e2e": ()},
     )
     assert changed.tiers == ["lint", "unit"]
-    assert plan.text(changed, {}).splitlines()[1] == (
-        "runs      unit  the change needs it: test_a.py"
-    )
+    assert changed.only["unit"] == ("testing/unit/test_a.py",)
