@@ -204,7 +204,6 @@ def _bring_clock_library(site: Site) -> None:
     subprocess.run(write, input=library, check=True)
 
 
-NAME_IN_USE: Final = "192.0.2.77"
 KEYS: Final = f"/home/{ACCOUNT}/.ssh/authorized_keys"
 
 CASES: Final = (
