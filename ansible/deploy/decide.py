@@ -303,17 +303,6 @@ def version_in_archive(first_member: str) -> str:
     return check_version(found[1] if found else first_member)
 
 
-def previous(
-    states: Mapping[str, HostState], hosts: Sequence[str], version: str
-) -> dict[str, list[str]]:
-    """Return the releases that are to be replaced by `version`, each with its hosts."""
-    result: dict[str, list[str]] = {}
-    for name in hosts:
-        if states[name].current and states[name].current != version:
-            result.setdefault(states[name].current, []).append(name)
-    return result
-
-
 def require_current(version: str, states: Mapping[str, HostState], hosts: Sequence[str]) -> None:
     """Say so if the run went well and a host nevertheless works with another release."""
     others = [name for name in hosts if states[name].current != version]
@@ -384,17 +373,3 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         "  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip()
         for row in every
     )
-
-
-def way_back(inventory: str, before: Mapping[str, Sequence[str]]) -> str:
-    """Return how to undo a release; empty if there was none before."""
-    if not before:
-        return ""
-    if len(before) == 1:
-        (version,) = before
-        return f"To go back: ./deploy {inventory} --rollback {version}"
-    lines = [
-        f"  ./deploy {inventory} --limit '{','.join(names)}' --rollback {version}"
-        for version, names in before.items()
-    ]
-    return "\n".join(["To go back (the hosts had different releases):", *lines])

@@ -237,20 +237,6 @@ def test_another_current_release_after_a_run_is_told() -> None:
         decide.require_current(NEW, STATES, ["hg1", "hg2"])
 
 
-def test_the_way_back_names_the_release_of_before() -> None:
-    assert decide.way_back("production", {}) == ""
-    before = decide.previous(STATES, ["hg2", "hg3"], NEW)
-    assert before == {OLD: ["hg2"]}
-    assert decide.way_back("production", before).endswith(f"./deploy production --rollback {OLD}")
-
-
-def test_the_way_back_from_a_mixed_fleet_has_a_line_for_each_release() -> None:
-    before = decide.previous(STATES, ["hg1", "hg2"], "0.2.0-cccc")
-    text = decide.way_back("production", before)
-    assert f"--limit 'hg1' --rollback {NEW}" in text
-    assert f"--limit 'hg2' --rollback {OLD}" in text
-
-
 def test_the_plan_is_summed_up() -> None:
     results = {"hg1": Result(2, False), "hg2": Result(0, False), "proxy1": Result(1, False)}
     assert decide.plan_summary(results, []) == "Plan: 3 changes (hg1 2, proxy1 1)."
