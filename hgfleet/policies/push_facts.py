@@ -205,12 +205,11 @@ class RepositoryPush:
         result: dict[bytes, tags.Tag] = {}
         for changeset in self.added:
             rev = self._rev(changeset)
-            lines = [change.after.get(file) for change in self._against_parents(rev)]
-            gone = [file in c.before and file not in c.after for c in self._against_parents(rev)]
-            if not all(line is not None or left for line, left in zip(lines, gone, strict=True)):
+            if not any(file in c.before or file in c.after for c in self._against_parents(rev)):
                 continue
             parents = [self._tags_text(parent) for parent in self._parents(rev)]
-            moved = tags.moved(changeset.node, self._tags_text(rev), parents)
+            ancestor = self._tags_text(self._ancestor(rev)) if len(parents) > 1 else b""
+            moved = tags.moved(changeset.node, self._tags_text(rev), parents, ancestor)
             # Of a tag that a push moves several times, the last one counts; its name once.
             result.update({tag.stored: tag for tag in moved})
         return list(result.values())
@@ -352,10 +351,13 @@ class RepositoryPush:
             self._ancestor_of = (rev, self._ancestor_lines(rev))
         return self._ancestor_of[1].get(path)
 
-    def _ancestor_lines(self, rev: int) -> Mapping[bytes, bytes]:
+    def _ancestor(self, rev: int) -> int:
         first, second = self._log.parentrevs(rev)
-        ancestor = self._log.rev(self._log.ancestor(self._log.node(first), self._log.node(second)))
-        text = self._text(self._manifest_rev(ancestor))
+        node = self._log.ancestor(self._log.node(first), self._log.node(second))
+        return int(self._log.rev(node))
+
+    def _ancestor_lines(self, rev: int) -> Mapping[bytes, bytes]:
+        text = self._text(self._manifest_rev(self._ancestor(rev)))
         fields = (line.partition(b"\0") for line in text.split(b"\n"))
         return {path: rest for path, _, rest in fields}
 

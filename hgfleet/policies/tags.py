@@ -3,7 +3,8 @@
 A line of `.hgtags` is a node and a name; the last line of a name counts, and lines before it say
 which nodes it supersedes, so that the tags of all heads can be put together
 (mercurial.tags.findglobaltags). A tag is moved by a changeset if the nodes of its lines are others
-than in each parent.
+than in each parent. A merge moves it too where it takes the lines of one parent, and the other one
+had changed them: that parent is no head any more, and its tag is gone or at a former node.
 """
 
 from __future__ import annotations
@@ -50,17 +51,26 @@ def nodes_by_name(text: bytes) -> dict[bytes, list[bytes]]:
     return result
 
 
-def moved(changeset: str, text: bytes, parents: Sequence[bytes]) -> Iterator[Tag]:
-    """Yield the tags that a changeset with this `.hgtags` moves; `parents` has those before it."""
+def moved(
+    changeset: str, text: bytes, parents: Sequence[bytes], ancestor: bytes = b""
+) -> Iterator[Tag]:
+    """Yield the tags that a changeset with this `.hgtags` moves; `parents` has those before it.
+
+    `ancestor` is that of the common ancestor of both parents of a merge.
+    """
     if len(parents) == 1 and text.startswith(parents[0]) and parents[0][-1:] in (b"", b"\n"):
         # Nearly always lines are added at the end. An import of 1,000 tags reads each once.
         for name, nodes in nodes_by_name(text[len(parents[0]) :]).items():
             yield Tag(changeset, name, is_removed=nodes[-1] == _NULL)
         return
-    now = nodes_by_name(text)
+    if len(parents) == 2 and sorted(parents) == sorted((text, ancestor)):
+        # Most merges: one side alone has changed the file.
+        return
+    now, base = nodes_by_name(text), nodes_by_name(ancestor)
     before = [nodes_by_name(parent) for parent in parents]
     names = dict.fromkeys([*now, *(name for known in before for name in known)])
     for name in names:
         lines = now.get(name, [])
-        if all(known.get(name, []) != lines for known in before):
+        others = [known.get(name, []) for known in before if known.get(name, []) != lines]
+        if len(others) == len(before) or any(other != base.get(name, []) for other in others):
             yield Tag(changeset, name, is_removed=not lines or lines[-1] == _NULL)

@@ -111,3 +111,27 @@ A merge brings the tags of its parents, and moves none.
   $ commit 'merged'
   $ push -f
   remote: added 2 changesets with 1 changes to 1 files (+1 heads)
+
+Nor does a merge bring a tag back to where it was, by the file of the side that had not moved it.
+
+  $ hg update -q -C default
+  $ as alice staff,release
+  $ tags "$(hg log -r 'desc(stable)' -T '{node}') v1\n"
+  remote: added 1 changesets with 1 changes to 1 files
+  $ hg log -r v1 -T '{desc}\n'
+  stable
+  $ moved=$(hg log -r . -T '{node}')
+  $ hg update -q -C -r .^
+  $ echo x > x
+  $ commit 'from before'
+  $ hg merge -q -r $moved
+  $ hg revert -q -r 'desc("from before")' .hgtags
+  $ as bob staff
+  $ commit 'a merge that takes the tag back'
+  $ push
+  remote: - rules: d03cc9592e0d changes the tag v1, where only members of release may push; ask one of them
+  remote: bob may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+  $ hg log -R "$TESTTMP/server" -r v1 -T '{desc}\n'
+  stable

@@ -14,8 +14,9 @@ def line(node: bytes, name: bytes) -> bytes:
     return node + b" " + name + b"\n"
 
 
-def names(text: bytes, *parents: bytes) -> list[str]:
-    return [f"{tag.name}{'-' if tag.is_removed else ''}" for tag in moved("1" * 40, text, parents)]
+def names(text: bytes, *parents: bytes, ancestor: bytes = b"") -> list[str]:
+    found = moved("1" * 40, text, parents, ancestor)
+    return [f"{tag.name}{'-' if tag.is_removed else ''}" for tag in found]
 
 
 def test_a_line_at_the_end_sets_its_tag() -> None:
@@ -55,7 +56,21 @@ def test_a_merge_moves_what_neither_parent_has() -> None:
     one, two = line(A, b"v1"), line(A, b"v2")
     assert names(one + two, one, two) == []
     assert names(one + two + line(B, b"v1"), one, two) == ["v1"]
-    assert names(two, one, two) == []
+    assert names(one + two, one, one + two, ancestor=one) == []
+
+
+def test_a_merge_that_takes_the_former_lines_moves_the_tag_back() -> None:
+    old = line(A, b"v1")
+    new = old + line(B, b"v1")
+    assert names(new, old, new, ancestor=old) == []
+    assert names(new, new, old, ancestor=old) == []
+    assert names(old, old, new, ancestor=old) == ["v1"]
+    assert names(old, new, old, ancestor=old) == ["v1"]
+    assert names(b"", b"", old) == ["v1-"]
+    # The other lines of a side stay a clean merge.
+    other = line(A, b"v2")
+    assert names(old + other, old + other, new, ancestor=old) == ["v1"]
+    assert names(new + other, old + other, new, ancestor=old) == []
 
 
 texts = st.lists(
