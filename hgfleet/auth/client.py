@@ -22,23 +22,26 @@ ANSWER_S: Final = 10.0
 """Seconds; longer than the daemon gives the directory."""
 
 QUEUE_S: Final = 0.05
-"""How long a question waits for a slot (seconds). It holds a thread that public requests need."""
+"""How long a question waits for a slot and for its address's share (seconds). It holds a thread
+that public requests need."""
 
 
 class AuthClient:
     """Asks the daemon, at most `calls` questions at a time. Safe in threads.
 
-    An address has at most half of these, so that another one finds room.
+    An address has at most half of these, so that another one finds room. As many refusals again
+    wait until they are told. With more, a refused client gets no answer instead of a thread.
     """
 
     def __init__(
         self, path: str, calls: int, *, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         self._path = path
-        self._slots = threading.BoundedSemaphore(calls)
+        self._calls = calls
         self._share = max(1, calls // 2)
         self._sleep = sleep
-        self._lock = threading.Lock()
+        self._refusals = threading.BoundedSemaphore(calls)
+        self._left = threading.Condition()
         self._asking: Counter[str] = Counter()
 
     def ask(self, question: Question) -> Answer:
@@ -57,29 +60,34 @@ class AuthClient:
             except (OSError, protocol.ProtocolError) as error:
                 raise UnavailableError(f"{self._path}: {error}") from error
         if isinstance(answer, protocol.Refused):
-            self._sleep(answer.after)
+            if not self._refusals.acquire(blocking=False):
+                raise UnavailableError("too many refusals wait at a time")
+            try:
+                self._sleep(answer.after)
+            finally:
+                self._refusals.release()
         if isinstance(answer, protocol.Person) and answer.name != question.user:
             raise UnavailableError(f"{self._path} answered about another person")
         return answer
 
     @contextlib.contextmanager
     def _slot(self, address: str) -> Iterator[None]:
-        with self._lock:
-            if self._asking[address] >= self._share:
-                raise UnavailableError(f"too many questions of {address} at a time")
+        with self._left:
+            if not self._left.wait_for(lambda: self._has_room(address), QUEUE_S):
+                whose = f" of {address}" if self._asking[address] >= self._share else ""
+                raise UnavailableError(f"too many questions{whose} at a time")
             self._asking[address] += 1
         try:
-            if not self._slots.acquire(timeout=QUEUE_S):
-                raise UnavailableError("too many questions at a time")
-            try:
-                yield
-            finally:
-                self._slots.release()
+            yield
         finally:
-            with self._lock:
+            with self._left:
                 self._asking[address] -= 1
                 if not self._asking[address]:
                     del self._asking[address]
+                self._left.notify_all()
+
+    def _has_room(self, address: str) -> bool:
+        return self._asking.total() < self._calls and self._asking[address] < self._share
 
     def _ask(self, line: bytes) -> Answer:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hgfleet.auth import client as client_module
 from hgfleet.auth import protocol
 from hgfleet.auth.client import AuthClient
-from hgfleet.auth.protocol import Question, Refused
+from hgfleet.auth.protocol import Person, Question, Refused
 from hgfleet.core.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -20,10 +21,11 @@ if TYPE_CHECKING:
     from testing.conftest import WaitFor
 
 CALLS = 4
+RIGHT = "right"
 
 
 class Daemon:
-    """A daemon that refuses, once it is told to answer; it notes the addresses that ask."""
+    """A daemon that knows one secret; it answers once it is told to, and notes who asks."""
 
     def __init__(self, path: Path) -> None:
         self.listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -44,9 +46,12 @@ class Daemon:
     def _answer(self, connection: socket.socket) -> None:
         with connection:
             line = protocol.receive_line(connection, protocol.LONGEST_QUESTION)
-            self.asked.append(protocol.read_question(line).client)
+            question = protocol.read_question(line)
+            self.asked.append(question.client)
             self.may_answer.wait()
-            connection.sendall(protocol.write_answer(Refused(0.25)))
+            is_right = question.secret == RIGHT
+            person = Person(question.user, frozenset(), "token")
+            connection.sendall(protocol.write_answer(person if is_right else Refused(0.25)))
 
     def close(self) -> None:
         self.may_answer.set()
@@ -87,15 +92,72 @@ def test_a_refusal_waits_without_a_slot(daemon: Daemon, tmp_path: Path) -> None:
     daemon.may_answer.set()
     waited: list[float] = []
     nested: list[protocol.Answer] = []
-    question = Question("bob", "x", "192.0.2.7")
 
     def sleep(seconds: float) -> None:
         waited.append(seconds)
-        if len(waited) == 1:
-            # The only slot is free again.
-            nested.append(client.ask(question))
+        # The only slot is free again.
+        nested.append(client.ask(Question("bob", RIGHT, "192.0.2.7")))
 
     client = AuthClient(str(tmp_path / "socket"), 1, sleep=sleep)
-    assert client.ask(question) == Refused()
-    assert nested == [Refused()]
-    assert waited == [0.25, 0.25]
+    assert client.ask(Question("bob", "x", "192.0.2.7")) == Refused()
+    assert nested == [Person("bob", frozenset(), "token")]
+    assert waited == [0.25]
+
+
+def test_a_question_waits_a_moment_for_the_share_of_its_address(
+    daemon: Daemon, tmp_path: Path, wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Many jobs behind one address begin at the same time, and each question takes a moment.
+    monkeypatch.setattr(client_module, "QUEUE_S", 60)
+    client = AuthClient(str(tmp_path / "socket"), CALLS, sleep=lambda _: None)
+    question = Question("ci", RIGHT, "192.0.2.7")
+    failed: list[UnavailableError] = []
+    answers: list[protocol.Answer] = []
+
+    def ask() -> None:
+        try:
+            answers.append(client.ask(question))
+        except UnavailableError as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(CALLS)]
+    for thread in threads:
+        thread.start()
+    wait_for("the share is in use", lambda: len(daemon.asked) == CALLS // 2)
+    daemon.may_answer.set()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert answers == [Person("ci", frozenset(), "token")] * CALLS
+
+
+def test_refusals_that_wait_leave_threads_to_others(
+    daemon: Daemon, tmp_path: Path, wait_for: WaitFor
+) -> None:
+    daemon.may_answer.set()
+    may_end = threading.Event()
+    waiting: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waiting.append(seconds)
+        may_end.wait()
+
+    client = AuthClient(str(tmp_path / "socket"), CALLS, sleep=sleep)
+    threads = [
+        threading.Thread(target=client.ask, args=(Question("bob", "x", f"192.0.2.{number}"),))
+        for number in range(CALLS)
+    ]
+    for number, thread in enumerate(threads, 1):
+        thread.start()
+        wait_for("a refusal waits", lambda count=number: len(waiting) == count)
+    try:
+        with pytest.raises(UnavailableError, match="too many refusals wait"):
+            client.ask(Question("bob", "x", "192.0.2.9"))
+        answer = client.ask(Question("bob", RIGHT, "192.0.2.9"))
+        assert answer == Person("bob", frozenset(), "token")
+    finally:
+        may_end.set()
+    for thread in threads:
+        thread.join()
+    # Their places are free again.
+    assert client.ask(Question("bob", "x", "192.0.2.9")) == Refused()
