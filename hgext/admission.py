@@ -172,7 +172,7 @@ def _stream(original: Any) -> Any:
         try:
             clone = _clone(repo, proto, changesets, range(changesets))
         except error.Abort as refused:
-            return wireprototypes.ooberror(b"%s (%s)\n" % (refused.message, refused.hint))
+            return _refusal(refused)
         response = original(repo, proto, *arguments)
         if clone is None:
             return response
@@ -183,13 +183,19 @@ def _stream(original: Any) -> Any:
             session_checks.run()
         except error.Abort as refused:
             clone.leave("refused")
-            return wireprototypes.ooberror(b"%s (%s)\n" % (refused.message, refused.hint))
+            return _refusal(refused)
         except BaseException:
             clone.leave("failed")
             raise
         return wireprototypes.streamreslegacy(clone.answer(response.gen))
 
     return stream_out
+
+
+def _refusal(refused: Any) -> Any:
+    """Return the answer to a client without bundle2."""
+    hint = b"" if refused.hint is None else b" (%s)" % refused.hint
+    return wireprototypes.ooberror(b"%s%s\n" % (refused.message, hint))
 
 
 def _answer_while_waiting(

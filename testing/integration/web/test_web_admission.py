@@ -246,6 +246,23 @@ def test_a_clone_that_waited_is_let_in_by_the_registry_of_now(
     wait_for("the slot is free again", lambda: not any(served.queue.iterdir()))
 
 
+def test_an_old_stream_that_waited_is_let_in_by_the_registry_of_now(
+    served: Served, wait_for: WaitFor
+) -> None:
+    slot = served.slot()
+    connection = http.client.HTTPConnection(served.url.removeprefix("http://"), timeout=20)
+    connection.request("GET", f"/{REPOSITORY}?cmd=stream_out")
+    wait_for("it waits", lambda: served.waiting() == 1)
+    site = served.site
+    site.private.append(site.public.pop(site.public.index(REPOSITORY)))
+    site.write_registry()
+    slot.leave()
+    answer = connection.getresponse()
+    assert answer.status == http.HTTPStatus.OK
+    assert answer.read() == b"there is no such repository here any more; nothing was sent\n"
+    wait_for("the slot is free again", lambda: not any(served.queue.iterdir()))
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_one_too_many_is_refused(served: Served, protocol: str, wait_for: WaitFor) -> None:
     slot = served.slot()
