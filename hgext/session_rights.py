@@ -11,7 +11,8 @@ all as at the beginning         two or three calls of stat
 the folder is another one, or   the session ends: the repository was renamed, archived, or
 gone                            replaced by another one at its path
 the generated hgrc changed      the session ends; the next one has the new settings
-the registry changed            the session ends if the person may not read the path any more
+the registry changed since the  the session ends if the person may not read the path any more
+session was let in
 the session is older than       the session ends before its next command
 ``session-max`` seconds
 ==============================  ==============================================================
@@ -43,7 +44,7 @@ from typing import TYPE_CHECKING, Any
 from mercurial import extensions, registrar, wireprotoserver, wireprotov1server
 
 from hgfleet.core.paths import COMPILED, DYNAMIC
-from hgfleet.hg import session_checks
+from hgfleet.hg import session_checks, session_start
 from hgfleet.hg.hooks import OPERATOR, refuse, text, writer
 from hgfleet.hg.incoming import SessionEndError
 from hgfleet.hg.opened_place import OpenedPlace
@@ -80,7 +81,10 @@ class Rights:
         self._files = tuple(
             repo.ui.config(b"hgfleet", name) for name in (b"session-compiled", b"session-dynamic")
         )
-        self._registry = tuple(map(stamp, self._files))
+        registry = tuple(map(stamp, self._files))
+        # One that changed after `hgfleet-shell` read it is asked at the first look.
+        is_old = not any(found and session_start.is_since(found[-1]) for found in registry)
+        self._registry = registry if is_old else None
 
     def look(self) -> None:
         """Raise RightsChangedError if the session may not go on."""

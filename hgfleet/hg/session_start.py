@@ -27,7 +27,27 @@ PATIENCE_SECONDS: Final = 30.0
 
 STEP_SECONDS: Final = 0.02
 
+TICK_NANOSECONDS: Final = 1_000_000_000
+"""More than a tick of any kernel, and little beside the life of a session."""
+
 _descriptors: list[int] = []
+
+
+class _Start:
+    """When this process began; a session decides about rights after that."""
+
+    nanoseconds = time.time_ns()
+
+
+_start = _Start()
+
+
+def is_since(nanoseconds: int) -> bool:
+    """Say whether a time of a file (of the system's clock) is of this session, or just before it.
+
+    Times of files may lie a tick of the kernel behind the clock.
+    """
+    return nanoseconds >= _start.nanoseconds - TICK_NANOSECONDS
 
 
 def begin(folder: str = FOLDER) -> None:
@@ -36,6 +56,7 @@ def begin(folder: str = FOLDER) -> None:
     A host without the folder never holds a session back.
     """
     done()
+    _start.nanoseconds = time.time_ns()
     try:
         gate = os.open(f"{folder}/gate", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -82,6 +82,12 @@ class Site:
 
     def open(self) -> Session:
         """Open a session of alice and ask for the heads."""
+        session = self.start()
+        assert session.ask(b"heads") == b"0" * 40 + b"\n"
+        return session
+
+    def start(self) -> Session:
+        """Open a session of alice."""
         environment = {
             **os.environ,
             "PYTHONPATH": str(TOP),
@@ -94,7 +100,6 @@ class Site:
         process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe)
         session = Session(process)
         self.sessions.append(session)
-        assert session.ask(b"heads") == b"0" * 40 + b"\n"
         return session
 
     def close(self) -> None:
@@ -163,6 +168,27 @@ def test_a_session_goes_on_while_what_it_was_let_in_by_is_written_again(site: Si
     new.write_text(HGRC)
     new.replace(site.hgrc)
     assert session.ask(b"heads") == b"0" * 40 + b"\n"
+
+
+def test_a_change_after_the_decision_and_before_the_first_command_counts(
+    site: Site, tmp_path: Path
+) -> None:
+    # hgfleet-shell has decided, and hg opens the repository: this is between the two.
+    closed = tmp_path / "closed.json"
+    shutil.copy(site.compiled, tmp_path / "open.json")
+    close_to_alice(site)
+    site.compiled.rename(closed)
+    (tmp_path / "open.json").rename(site.compiled)
+    between = tmp_path / "between.py"
+    between.write_text(
+        "import os\n"
+        "def reposetup(ui, repo):\n"
+        f"    os.replace({str(closed)!r}, {str(site.compiled)!r})\n"
+    )
+    site.configure("extensions", f"between = {between}")
+    session = site.start()
+    assert session.ask(b"heads") is None
+    assert f"the rights to team/tool changed {AGAIN}" in session.last_words()
 
 
 def test_an_old_session_ends_before_its_next_command(site: Site) -> None:
