@@ -34,7 +34,8 @@ a check that breaks             refused, and the operators have the traceback in
 Names of bookmarks, branches, tags and files are checked in every repository, without an option:
 control characters, blanks at an end, bytes that are not UTF-8, paths that leave the working copy or
 enter ``.hg``. See ``hgfleet.policies.names``. So are the user, the date and the extra field of each
-changeset (``hgfleet.policies.metadata``), before all else; this admits a history with other dates::
+changeset (``hgfleet.policies.metadata``), before all else, and that a clone can be made from its
+list of files (``hgfleet.policies.file_lists``). This admits a history with other dates::
 
   [hgfleet]
   accept-dates = any
@@ -169,6 +170,7 @@ def check(ui: Any, repo: Any, **_kwargs: object) -> None:
     start = time.perf_counter()
     # Here, and not above: every session loads this extension, and few of them push.
     from hgfleet.policies import evaluate
+    from hgfleet.policies.file_lists import FileLists
     from hgfleet.policies.metadata import Metadata
     from hgfleet.policies.names import Names
     from hgfleet.policies.push_facts import RepositoryPush
@@ -189,7 +191,8 @@ def check(ui: Any, repo: Any, **_kwargs: object) -> None:
             findings = [evaluate.finding(metadata, push)]
             if not findings[0].problems:
                 # These read the fields of changesets, and can now.
-                findings += evaluate.evaluate([*_policies(ui), Names({})], push)
+                always = (Names({}), FileLists({}))
+                findings += evaluate.evaluate([*_policies(ui), *always], push)
             refused = evaluate.refusal(findings, principal.name, path)
             verdicts = evaluate.verdicts(findings, push.variables)
             fields["decision"] = "refuse" if refused else "allow"

@@ -98,6 +98,9 @@ class Push(Protocol):
     def entries(self, changeset: Changeset) -> Iterable[Entry]:
         """Return the files that differ from every parent."""
 
+    def untrue_files(self, changeset: Changeset) -> Iterable[tuple[str, str]]:
+        """Return sentences about its list of files (`file_lists`), each with a path."""
+
     def touched(self, changeset: Changeset) -> Iterable[str]:
         """Return the paths it changes, files that it removes included.
 

@@ -1,7 +1,8 @@
 """an hg extension that plays a client which does not keep to what hg's own clients do.
 
 Commands make changesets that no hg makes; `hostile.pieces` sends differences of manifests that do
-not begin and end where lines do.
+not begin and end where lines do. `hostile.sent` names the files whose revisions are sent instead of
+those that the changesets list, and `hostile.link` the changeset that these are said to belong to.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ command = registrar.command(cmdtable)
 configtable: dict[bytes, Any] = {}
 configitem = registrar.configitem(configtable)
 configitem(b"hostile", b"pieces", default=False)
+configitem(b"hostile", b"sent", default=list)
+configitem(b"hostile", b"link", default=b"")
 
 LINES = struct.Struct(">lll")
 
@@ -87,6 +90,17 @@ def forgetext(_ui: Any, repo: Any, user: bytes, date: bytes) -> None:
         repo.changelog.addrevision(text, transaction, len(repo), tip.node(), nullid)
 
 
+@command(b"forgelist", [], b"PATH LISTED...")  # type: ignore[untyped-decorator]  # core has no types
+def forgelist(_ui: Any, repo: Any, path: bytes, *listed: bytes) -> None:
+    """Add a changeset with a file, and these paths for its list of files."""
+    with repo.lock(), repo.transaction(b"forge") as transaction:
+        manifest = repo[b"tip"].manifestctx().copy()
+        content = manifest.read()
+        store = repo.file(path, writable=True)
+        content[path] = store.add(b"x", {}, transaction, len(repo), nullid, nullid)
+        _changeset(repo, transaction, manifest, b"mallory", b"a list", [path], [*listed])
+
+
 def _changeset(
     repo: Any,
     transaction: Any,
@@ -108,6 +122,13 @@ def uisetup(ui: Any) -> None:
     extensions.wrapfunction(changelog, "decodeextra", _extra)
     if ui.configbool(b"hostile", b"pieces"):
         extensions.wrapfunction(changegroup, "deltagroup", _pieces)
+    if sent := ui.configlist(b"hostile", b"sent"):
+        files = changelog.changelogrevision.files
+        changelog.changelogrevision.files = property(
+            lambda made: sent if made.user == b"mallory" else files.fget(made)
+        )
+    if link := ui.config(b"hostile", b"link"):
+        extensions.wrapfunction(changegroup, "deltagroup", _linked(link))
 
 
 def _extra(original: Any, text: bytes) -> dict[bytes, bytes]:
@@ -122,6 +143,18 @@ def _pieces(original: Any, repo: Any, store: Any, *args: Any, **kwargs: Any) -> 
         if store is repo.manifestlog.getstorage(b"") and delta.basenode != nullid:
             delta.delta = _cut(store.revision(delta.basenode), store.revision(delta.node))
         yield delta
+
+
+def _linked(link: bytes) -> Any:
+    def deltagroup(
+        original: Any, repo: Any, store: Any, *args: Any, **kwargs: Any
+    ) -> Iterator[Any]:
+        for delta in original(repo, store, *args, **kwargs):
+            if store is not repo.changelog and store is not repo.manifestlog.getstorage(b""):
+                delta.linknode = repo[int(link)].node()
+            yield delta
+
+    return deltagroup
 
 
 def _cut(before: bytes, after: bytes) -> bytes:

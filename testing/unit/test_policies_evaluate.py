@@ -43,6 +43,7 @@ class Made:
     before: Mapping[str, int] = field(default_factory=dict)
     begun: Mapping[str, Sequence[str]] = field(default_factory=dict)
     replaced: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+    untrue: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
     tags: Sequence[Tag] = ()
     branches: Sequence[str] = ()
 
@@ -52,6 +53,9 @@ class Made:
 
     def stored_texts(self) -> Iterable[tuple[str, bytes]]:
         return ()
+
+    def untrue_files(self, changeset: Changeset) -> Iterable[tuple[str, str]]:
+        return self.untrue.get(changeset.node, ())
 
     def strays(self, branch: str) -> Sequence[str]:
         return self.begun.get(branch, ())

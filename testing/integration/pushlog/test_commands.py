@@ -56,7 +56,7 @@ def test_the_log_is_searched_by_user_id_changeset_and_time(pushed: PushlogSite) 
     (record,) = json.loads(pushed.server("pushlog", "-T", "json", "--id", "2"))
     assert len(record["changesets"]) == 2
     assert (record["user"], record["client"], record["key"]) == ("alice", "192.0.2.7", KEY)
-    assert record["verdicts"] == ["metadata: allowed", "names: allowed"]
+    assert record["verdicts"] == ["file-lists: allowed", "metadata: allowed", "names: allowed"]
 
 
 def test_changesets_are_found_by_their_push(pushed: PushlogSite) -> None:

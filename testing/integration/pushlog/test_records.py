@@ -122,6 +122,7 @@ def test_the_verdicts_of_policies_are_recorded(site: PushlogSite) -> None:
         {
             "no-symlinks": "allowed",
             "closed-tree": "allowed with CLOSED_TREE=yes",
+            "file-lists": "allowed",
             "metadata": "allowed",
             "names": "allowed",
         },

@@ -1,0 +1,76 @@
+"""Untrue lists of files, which no repository takes.
+
+The client writes the list of files of a changeset, and says which changeset a revision of a file
+belongs to. Core's server stores both unread, and makes each later answer from them
+(mercurial.changegroup.cgpacker.generatefiles): a listed file that does not exist ends every clone,
+and a revision that is not listed, or belongs to another changeset, is in no pull: clones without
+it, and mirrors that stop. So this check has no option and cannot be switched off.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from hgfleet.core.text import shown
+from hgfleet.policies import manifest_diff
+from hgfleet.policies.base import AppliesTo, Policy, Push
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    from hgfleet.policies.manifest_diff import Difference
+
+UNKNOWN = "lists {path}, which it neither has nor removes"
+OMITTED = "changes {path} and does not list it"
+ELSEWHERE = "has a revision of {path} that belongs to another changeset"
+
+
+class FileLists(Policy):
+    """Lists of files that a clone could not be made from, in the changesets of every push."""
+
+    name: ClassVar[str] = "file-lists"
+    summary: ClassVar[str] = "no untrue list of files of a changeset"
+    applies_to: ClassVar[AppliesTo] = "added changesets"
+
+    def check(self, push: Push) -> Iterator[str]:
+        """Compare the lists with the manifests and with the revisions of the files."""
+        for changeset in push.added:
+            for what, path in push.untrue_files(changeset):
+                yield (
+                    f"{changeset} {what.format(path=shown(path))}: write the changeset again with "
+                    "hg commit --amend, or ask an operator to bring the history in"
+                )
+
+
+def untrue(
+    listed: Collection[bytes],
+    differences: Sequence[Difference],
+    has_file: Callable[[bytes], bool],
+    is_of_another: Callable[[bytes, bytes], bool],
+) -> Iterator[tuple[str, bytes]]:
+    """Yield what is untrue about a path, and the path.
+
+    `differences` are from each parent. `has_file` tells whether the store has any revision of a
+    path, `is_of_another` whether a revision is linked to a changeset that has it not.
+    """
+    first, *others = differences
+    listed = set(listed)
+    for path in sorted(listed):
+        is_changed = any(path in one.before or path in one.after for one in differences)
+        # Clients of former times list files that a merge did not change; those exist.
+        if not is_changed and not has_file(path):
+            yield UNKNOWN, path
+    for path, line in sorted(first.after.items()):
+        if any(other.after.get(path) != line for other in others):
+            continue
+        node, _ = manifest_diff.entry(line)
+        if any(
+            path in one.before and manifest_diff.entry(one.before[path])[0] == node
+            for one in differences
+        ):
+            # The flag alone is another one.
+            continue
+        if path not in listed:
+            yield OMITTED, path
+        elif is_of_another(path, node):
+            yield ELSEWHERE, path
