@@ -35,7 +35,8 @@ Names of bookmarks, branches, tags and files are checked in every repository, wi
 control characters, blanks at an end, bytes that are not UTF-8, paths that leave the working copy or
 enter ``.hg``. See ``hgfleet.policies.names``. So are the user, the date and the extra field of each
 changeset (``hgfleet.policies.metadata``), before all else, and that a clone can be made from its
-list of files (``hgfleet.policies.file_lists``). This admits a history with other dates::
+list and revisions of files (``hgfleet.policies.file_lists``). This admits a history with other
+dates::
 
   [hgfleet]
   accept-dates = any

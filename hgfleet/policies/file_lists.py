@@ -1,10 +1,11 @@
-"""Untrue lists of files, which no repository takes.
+"""Untrue lists of files and unreadable revisions, which no repository takes.
 
 The client writes the list of files of a changeset, and says which changeset a revision of a file
 belongs to. Core's server stores both unread, and makes each later answer from them
 (mercurial.changegroup.cgpacker.generatefiles): a listed file that does not exist ends every clone,
 and a revision that is not listed, or belongs to another changeset, is in no pull: clones without
-it, and mirrors that stop. So this check has no option and cannot be switched off.
+it, and mirrors that stop. The same holds for the texts of revisions: see `file_revisions`. So this
+check has no option and cannot be switched off.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 UNKNOWN = "lists {path}, which it neither has nor removes"
 OMITTED = "changes {path} and does not list it"
+UNREADABLE = "has a revision of {path} that cannot be read back"
 ELSEWHERE = "has a revision of {path} that belongs to another changeset"
 
 
@@ -29,16 +31,17 @@ class FileLists(Policy):
     """Lists of files that a clone could not be made from, in the changesets of every push."""
 
     name: ClassVar[str] = "file-lists"
-    summary: ClassVar[str] = "no untrue list of files of a changeset"
+    summary: ClassVar[str] = "no untrue list of files, and no unreadable revision"
     applies_to: ClassVar[AppliesTo] = "added changesets"
 
     def check(self, push: Push) -> Iterator[str]:
         """Compare the lists with the manifests and with the revisions of the files."""
         for changeset in push.added:
             for what, path in push.untrue_files(changeset):
+                problem = what.format(path=shown(path) or "its manifest")
                 yield (
-                    f"{changeset} {what.format(path=shown(path))}: write the changeset again with "
-                    "hg commit --amend, or ask an operator to bring the history in"
+                    f"{changeset} {problem}: write the changeset again with hg commit --amend, or "
+                    "ask an operator to bring the history in"
                 )
 
 
@@ -46,12 +49,12 @@ def untrue(
     listed: Collection[bytes],
     differences: Sequence[Difference],
     has_file: Callable[[bytes], bool],
-    is_of_another: Callable[[bytes, bytes], bool],
+    problem: Callable[[bytes, bytes], str | None],
 ) -> Iterator[tuple[str, bytes]]:
     """Yield what is untrue about a path, and the path.
 
     `differences` are from each parent. `has_file` tells whether the store has any revision of a
-    path, `is_of_another` whether a revision is linked to a changeset that has it not.
+    path, `problem` returns that of a new revision.
     """
     first, *others = differences
     listed = set(listed)
@@ -72,5 +75,5 @@ def untrue(
             continue
         if path not in listed:
             yield OMITTED, path
-        elif is_of_another(path, node):
-            yield ELSEWHERE, path
+        elif what := problem(path, node):
+            yield what, path

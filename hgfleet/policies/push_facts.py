@@ -15,13 +15,14 @@ from mercurial import encoding, mdiff, phases
 from mercurial.node import hex as to_hex
 from mercurial.node import nullrev
 
-from hgfleet.policies import file_lists, manifest_diff, tags
+from hgfleet.policies import manifest_diff, tags
 from hgfleet.policies.base import Bookmark, Changeset, Entry
 from hgfleet.policies.branch_heads import BranchHeads, open_heads
+from hgfleet.policies.file_revisions import FileRevisions
 from hgfleet.policies.manifest_diff import Difference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hgfleet.core.principal import Principal
     from hgfleet.policies.branch_heads import Heads
@@ -31,9 +32,6 @@ _TEXTS: Final = 4
 
 _LINES: Final = 500_000
 """Lines of differences that are kept for the next policy; about 100 MB."""
-
-_FILES: Final = 1000
-"""Logs of files that are kept open for the next changeset."""
 
 _STORED: Final = operator.attrgetter("_revlog")
 """The revlog below a filelog; core has no public way to get a size without reading."""
@@ -132,24 +130,12 @@ class RepositoryPush:
     def untrue_files(self, changeset: Changeset) -> Iterator[tuple[str, str]]:
         """See `base.Push`."""
         rev = self._rev(changeset)
-
-        def is_of_another(path: bytes, node: bytes) -> bool:
-            log = self._file(path)
-            link = int(log.linkrev(log.rev(node)))
-            # One revision may come in several changesets; it belongs to the first.
-            return link != rev and self._repo[link].manifest().get(path) != node
-
-        found = file_lists.untrue(
-            self._log.changelogrevision(rev).files,
-            self._against_parents(rev),
-            lambda path: bool(len(self._file(path))),
-            is_of_another,
-        )
-        yield from ((what, _path(path)) for what, path in found)
+        for what, path in self._file_revisions.untrue(rev, self._against_parents(rev)):
+            yield what, _path(path)
 
     @functools.cached_property
-    def _file(self) -> Callable[[bytes], Any]:
-        return functools.lru_cache(_FILES)(self._repo.file)
+    def _file_revisions(self) -> FileRevisions:
+        return FileRevisions(self._repo)
 
     def arrived(self, changeset: Changeset) -> Iterator[str]:
         """See `base.Push`."""

@@ -3,6 +3,7 @@
 Commands make changesets that no hg makes; `hostile.pieces` sends differences of manifests that do
 not begin and end where lines do. `hostile.sent` names the files whose revisions are sent instead of
 those that the changesets list, and `hostile.link` the changeset that these are said to belong to.
+`hostile.wrong` (`file` or `manifest`) sends texts that do not have their hashes.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ configitem = registrar.configitem(configtable)
 configitem(b"hostile", b"pieces", default=False)
 configitem(b"hostile", b"sent", default=list)
 configitem(b"hostile", b"link", default=b"")
+configitem(b"hostile", b"wrong", default=b"")
 
 LINES = struct.Struct(">lll")
 
@@ -101,6 +103,19 @@ def forgelist(_ui: Any, repo: Any, path: bytes, *listed: bytes) -> None:
         _changeset(repo, transaction, manifest, b"mallory", b"a list", [path], [*listed])
 
 
+@command(b"forgefile", [], b"PATH TEXT")  # type: ignore[untyped-decorator]  # core has no types
+def forgefile(_ui: Any, repo: Any, path: bytes, text: bytes) -> None:
+    """Add a changeset with a file whose stored text is this; Python's escapes are resolved."""
+    with repo.lock(), repo.transaction(b"forge") as transaction:
+        manifest = repo[b"tip"].manifestctx().copy()
+        content = manifest.read()
+        revisions = repo.file(path, writable=True)._revlog
+        stored = stringutil.unescapestr(text)
+        rev = revisions.addrevision(stored, transaction, len(repo), nullid, nullid)
+        content[path] = revisions.node(rev)
+        _changeset(repo, transaction, manifest, b"mallory", b"a file", [path], [path])
+
+
 def _changeset(
     repo: Any,
     transaction: Any,
@@ -127,6 +142,8 @@ def uisetup(ui: Any) -> None:
         changelog.changelogrevision.files = property(
             lambda made: sent if made.user == b"mallory" else files.fget(made)
         )
+    if wrong := ui.config(b"hostile", b"wrong"):
+        extensions.wrapfunction(changegroup, "deltagroup", _wrong(wrong))
     if link := ui.config(b"hostile", b"link"):
         extensions.wrapfunction(changegroup, "deltagroup", _linked(link))
 
@@ -143,6 +160,25 @@ def _pieces(original: Any, repo: Any, store: Any, *args: Any, **kwargs: Any) -> 
         if store is repo.manifestlog.getstorage(b"") and delta.basenode != nullid:
             delta.delta = _cut(store.revision(delta.basenode), store.revision(delta.node))
         yield delta
+
+
+def _wrong(kind: bytes) -> Any:
+    def deltagroup(
+        original: Any, repo: Any, store: Any, *args: Any, **kwargs: Any
+    ) -> Iterator[Any]:
+        manifests = repo.manifestlog.getstorage(b"")
+        for delta in original(repo, store, *args, **kwargs):
+            if (kind == b"manifest") == (store is manifests) and store is not repo.changelog:
+                # The line gets a flag more, and the last piece of a difference a byte.
+                if delta.delta is None:
+                    delta.revision = delta.revision[:-1] + b"x\n"
+                else:
+                    start, end, size = LINES.unpack(delta.delta[: LINES.size])
+                    content = delta.delta[LINES.size : -1] + b"x\n"
+                    delta.delta = LINES.pack(start, end, size + 1) + content
+            yield delta
+
+    return deltagroup
 
 
 def _linked(link: bytes) -> Any:

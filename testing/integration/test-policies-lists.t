@@ -43,6 +43,31 @@ A revision that is said to belong to an older changeset would not be sent to tho
   remote: added 1 changesets with 1 changes to 1 files
   $ hg -R $TESTTMP/server verify -q
 
+A text without its hash would end every clone, and one with malformed words about a copy every update.
+
+  $ hg update -q -C tip
+  $ echo 3 > third
+  $ commit third
+  $ push --config hostile.wrong=file
+  remote: - file-lists: a9a76323e7c8 has a revision of third that cannot be read back: write the changeset again with hg commit --amend, or ask an operator to bring the history in
+  remote: mallory may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+  $ push --config hostile.wrong=manifest
+  remote: - file-lists: a9a76323e7c8 has a revision of its manifest that cannot be read back: write the changeset again with hg commit --amend, or ask an operator to bring the history in
+  remote: mallory may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+  $ push
+  remote: added 1 changesets with 1 changes to 1 files
+  $ hg forgefile copied '\1\ncopy: ghost\ncopyrev: 1111111111111111111111111111111111111111\n\1\n'
+  $ push
+  remote: - file-lists: 0020b0aa34a0 has a revision of copied that cannot be read back: write the changeset again with hg commit --amend, or ask an operator to bring the history in
+  remote: mallory may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+  $ hg strip -q -r tip --no-backup
+
 The same file in two changesets beside each other is one revision, which belongs to the first; a merge has it from a parent.
 
   $ hg update -q -C tip

@@ -16,7 +16,12 @@ def found(
     listed: list[bytes], *differences: Difference, elsewhere: tuple[bytes, ...] = ()
 ) -> list[tuple[str, bytes]]:
     return list(
-        untrue(listed, differences, KNOWN.__contains__, lambda path, _node: path in elsewhere)
+        untrue(
+            listed,
+            differences,
+            KNOWN.__contains__,
+            lambda path, _node: ELSEWHERE if path in elsewhere else None,
+        )
     )
 
 
