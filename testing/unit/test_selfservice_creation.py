@@ -112,8 +112,11 @@ def test_a_copy_says_its_share(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sizes: dict[str, int], said: str
 ) -> None:
     told: list[str] = []
-    context: Any = SimpleNamespace(progress=told.append)
+    context: Any = SimpleNamespace(progress=told.append, place=lambda path: tmp_path / path)
+    size: Any = SimpleNamespace(
+        expected=sizes["source"], check=lambda _new: sizes["new"], reserve=lambda: 0
+    )
+    source: Any = SimpleNamespace(repository=SimpleNamespace(path="source"), size=size)
     monkeypatch.setattr(creation, "_start", lambda *_: Hg())
-    monkeypatch.setattr(creation.repositories, "size", lambda place: sizes[place.name])
-    creation._copy(context, 0, tmp_path / "source", tmp_path / "new")
+    creation._copy(context, 0, source, tmp_path / "new")
     assert told == [said] * 2
