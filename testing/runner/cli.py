@@ -241,8 +241,10 @@ class Run:
         return sorted(found, key=lambda ended: order.index(ended.tier))
 
     def _widen(self) -> None:
+        """Leave room and processors to the lane that goes on without another."""
         for room in self.rooms.values():
             room.widen()
+        self.executor.lift()
 
     def _lane(self, lane: tiers.Lane, niceness: int) -> list[Ended]:
         done = []

@@ -121,6 +121,7 @@ class Executor:
         self.group = group
         self.running: dict[subprocess.Popen[str], Step] = {}
         self.lock = threading.Lock()
+        self._is_lifted = False
         self.stopping = False
         self.ended: Callable[[Outcome], None] = lambda _outcome: None
         """Told of each step that came to its end, from the thread that ran it."""
@@ -192,8 +193,21 @@ class Executor:
         controller = bootstrap.controller_environment()
         return {**controller, "PYTHONUNBUFFERED": "1", **self.environment, **step.env}
 
+    def lift(self) -> None:
+        """Let steps with a niceness have processors as others have: no other lane runs."""
+        with self.lock:
+            self._is_lifted = True
+            behind = [process for process, step in self.running.items() if step.niceness]
+        if self.group:
+            self.group.lift()
+        for process in behind if not self.group else ():
+            _step_behind(process.pid, 0)
+
+    def _niceness(self, step: Step) -> int:
+        return 0 if self._is_lifted else step.niceness
+
     def _command(self, step: Step) -> list[str]:
-        if self.group and step.niceness:
+        if self.group and self._niceness(step):
             return self.group.enter(step.command, step.niceness)
         return list(step.command)
 
@@ -217,8 +231,8 @@ class Executor:
                     start_new_session=True,  # so that Ctrl-C is ours to hand on, once
                 )
                 self.running[process] = step
-            if step.niceness:
-                _step_behind(process.pid, step.niceness)
+                if self._niceness(step):
+                    _step_behind(process.pid, step.niceness)
             try:
                 with watcher:
                     assert process.stdout is not None
@@ -286,7 +300,7 @@ class Executor:
 
 def _step_behind(leader: int, niceness: int) -> None:
     """Give a process and all that it will start a smaller share of busy processors."""
-    with contextlib.suppress(ProcessLookupError):
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.setpriority(os.PRIO_PGRP, leader, niceness)
     # Where Linux groups sessions and there is no control group, the group of this session has the
     # value, not those that its processes begin. The file is absent when the process has ended.

@@ -39,6 +39,18 @@ class Group:
         The process enters before its program begins, so no child can miss it. Where only root may
         do that, it stays where it is.
         """
+        self._weigh(niceness)
+        script = '{ echo $$ >"$0"; } 2>/dev/null; exec "$@"'
+        return ["sh", "-c", script, str(self.folder / "cgroup.procs"), *command]
+
+    def lift(self) -> None:
+        """Give the group the weight of nice 0: the lane before it has ended.
+
+        Else programs of others, which run beside the tests, would leave it nothing to the end.
+        """
+        self._weigh(0)
+
+    def _weigh(self, niceness: int) -> None:
         shares = max(2, round(NORMAL_SHARES / 1.25**niceness))
         # Version 2 has 100 where version 1 has 1024.
         weight = shares if self.weight_file == "cpu.shares" else max(1, shares * 100 // 1024)
@@ -46,8 +58,6 @@ class Group:
             # Another run may have removed the group at its end.
             self.folder.mkdir(exist_ok=True)
             (self.folder / self.weight_file).write_text(f"{weight}\n", encoding="ascii")
-        script = '{ echo $$ >"$0"; } 2>/dev/null; exec "$@"'
-        return ["sh", "-c", script, str(self.folder / "cgroup.procs"), *command]
 
     def remove(self) -> None:
         """Remove the group; while a process is in it, the kernel keeps it for the next run."""

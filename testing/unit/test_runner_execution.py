@@ -19,6 +19,7 @@ import pytest
 from testing.runner import cli, execution, plan, preparation, tiers
 from testing.runner.execution import Executor, Room, Step
 from testing.runner.preparation import Preparation
+from testing.runner.processors import Group
 
 if TYPE_CHECKING:
     from testing.conftest import WaitFor
@@ -140,6 +141,38 @@ def test_a_step_behind_others_has_the_nice_value_for_all_that_it_starts(logs: Pa
     assert outcome.passed == 1
     assert value == "5"
     assert group.endswith(" nice 5") or "No such file" in group
+
+
+def test_steps_are_behind_only_while_another_lane_runs(logs: Path, tmp_path: Path) -> None:
+    group = Group(tmp_path / "group", "cpu.shares")
+    group.folder.mkdir()
+    (group.folder / "cgroup.procs").touch()
+    executor = Executor(group=group)
+    executor.run_all([shell("behind", "nice", niceness=5)], Room(1), first_only=False)
+    assert (group.folder / "cpu.shares").read_text() == "336\n"
+    executor.lift()
+    assert (group.folder / "cpu.shares").read_text() == "1024\n"
+    (group.folder / "cgroup.procs").write_text("")
+    executor.run_all([shell("after", "nice", niceness=5)], Room(1), first_only=False)
+    assert (logs / "lint-after.log").read_text() == "0\n"
+    assert (group.folder / "cgroup.procs").read_text() == ""
+
+
+def test_a_lane_without_a_group_gets_its_nice_value_back(logs: Path, wait_for: WaitFor) -> None:
+    executor = Executor()
+    until = "for i in $(seq 400); do [ $(nice) = {0} ] && break; sleep 0.05; done; nice; "
+    script = until.format(5) + until.format(0)
+    step = shell("behind", script, niceness=5)
+    thread = threading.Thread(target=lambda: executor.run_all([step], Room(1), first_only=False))
+    thread.start()
+
+    def values() -> list[int]:
+        return [os.getpriority(os.PRIO_PROCESS, process.pid) for process in executor.running]
+
+    wait_for("the step is behind", lambda: values() == [5])
+    executor.lift()
+    thread.join()
+    assert (logs / "lint-behind.log").read_text() == "5\n0\n"
 
 
 def test_a_step_has_the_variables_of_the_run_and_its_own(logs: Path) -> None:

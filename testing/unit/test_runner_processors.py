@@ -85,6 +85,14 @@ def test_the_weight_is_that_of_the_nice_value(
     assert (group.folder / "cgroup.procs").read_text() == f"{process.pid}\n"
 
 
+@pytest.mark.parametrize(("file", "weight"), [("cpu.shares", "1024"), ("cpu.weight", "100")])
+def test_a_lifted_group_has_the_weight_of_others(mounted: Path, file: str, weight: str) -> None:
+    group = Group(mounted / "group", file)
+    group.enter(["true"], 19)
+    group.lift()
+    assert (group.folder / file).read_text() == f"{weight}\n"
+
+
 def test_a_group_that_nobody_may_make_leaves_the_process_where_it_is(tmp_path: Path) -> None:
     group = Group(tmp_path / "none/group", "cpu.shares")
     done = subprocess.run(group.enter(["echo", "a word"], 19), capture_output=True, check=True)
