@@ -24,15 +24,16 @@ A registry entry with `accept-dates: any` admits a history with other dates, whi
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from mercurial import changelog
 
 from hgfleet.core.text import shown
 from hgfleet.policies.base import AppliesTo, Policy, Push
+from hgfleet.policies.names import CONTROL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
 MAX_USER: Final = 1024
 """Bytes of the user's name; a name with a mail address has less than 100."""
@@ -44,7 +45,6 @@ MAX_ZONE: Final = 24 * 60 * 60
 """Seconds; the zone of a date is less than this away from UTC. Those in use are within 14 hours."""
 
 _INTEGER: Final = re.compile(rb"-?[0-9]{1,11}")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _MANIFEST: Final = re.compile(rb"[0-9a-f]{40}")
 
 _REWRITE: Final = "write the changeset again with hg commit --amend"
@@ -70,31 +70,27 @@ class Metadata(Policy):
 
 def problems(text: bytes, *, any_date: bool = False) -> Iterator[str]:
     """Yield the problem of each malformed field of a stored changeset, with the way out."""
-    # Core looks for the same line ends, in this order.
-    lines = text.split(b"\n", 3)
-    if not _has_lines(lines):
+    header = _header(text)
+    if header is None:
         yield f"no manifest, user, date and message on lines of their own: {_REWRITE}"
         return
-    user = user_problem(lines[1])
+    user = user_problem(header.user)
     if user:
         yield f"{user}: {_REWRITE} --user"
-    # Core splits the line at the same blanks.
-    fields = lines[2].split(b" ", 2)
-    date = b" ".join(fields[:2])
-    if not any_date and not is_date(date):
+    if not any_date and not is_date(header.date):
         yield (
-            f"the date {_quoted(date)}, expected seconds since 1970 in 32 bits and the zone's "
-            f"seconds within a day: {_REWRITE} --date, or ask an operator to admit an old history"
+            f"the date {_quoted(header.date)}, expected seconds since 1970 in 32 bits and the "
+            f"zone's seconds within a day: {_REWRITE} --date, or ask an operator to admit an old "
+            "history"
         )
-    if len(fields) == 3 and not _decodes(fields[2]):
+    if not _decodes(header.extra):
         yield f"an extra field that cannot be decoded: {_REWRITE}"
 
 
 def is_readable(text: bytes) -> bool:
     """Whether core can read a stored changeset while it arrives, before a policy is asked."""
-    lines = text.split(b"\n", 3)
-    fields = lines[2].split(b" ", 2) if len(lines) == 4 else []
-    return _has_lines(lines) and (len(fields) < 3 or _decodes(fields[2]))
+    header = _header(text)
+    return header is not None and _decodes(header.extra)
 
 
 def user_problem(user: bytes) -> str | None:
@@ -104,7 +100,7 @@ def user_problem(user: bytes) -> str | None:
     text = user.decode("utf-8", "replace")
     if not text.strip():
         return "an empty user"
-    if _CONTROL.search(text):
+    if CONTROL.search(text):
         return f"a control character in the user {_quoted(user)}"
     return None
 
@@ -117,9 +113,23 @@ def is_date(field: bytes) -> bool:
     return -MAX_SECONDS <= int(seconds) < MAX_SECONDS and abs(int(zone)) < MAX_ZONE
 
 
-def _has_lines(lines: Sequence[bytes]) -> bool:
-    ends = len(lines) == 4 and (lines[3].startswith(b"\n") or b"\n\n" in lines[3])
-    return ends and _MANIFEST.fullmatch(lines[0]) is not None
+class _Header(NamedTuple):
+    """The fields before the list of files; `extra` is empty where there is none."""
+
+    user: bytes
+    date: bytes
+    extra: bytes
+
+
+def _header(text: bytes) -> _Header | None:
+    """Split a stored changeset at the line ends and blanks where core does."""
+    lines = text.split(b"\n", 3)
+    if len(lines) < 4 or not _MANIFEST.fullmatch(lines[0]):
+        return None
+    if not lines[3].startswith(b"\n") and b"\n\n" not in lines[3]:
+        return None
+    fields = lines[2].split(b" ", 2)
+    return _Header(lines[1], b" ".join(fields[:2]), b"".join(fields[2:]))
 
 
 def _decodes(extra: bytes) -> bool:

@@ -27,7 +27,7 @@ _NODE: Final = re.compile(r"[0-9a-fA-F]{40}")
 _RESERVED: Final = frozenset({"tip", "null", "."})
 """Names that a revision set reads as something else (mercurial.scmutil.checknewlabel)."""
 
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _DRIVE: Final = re.compile(rb"[A-Za-z]:[/\\]")
 
 
@@ -121,7 +121,7 @@ def label_problem(name: bytes) -> str | None:
         return "has an empty name"
     if len(name) > MAX_LABEL:
         return f"has a name of {len(name)} bytes, more than {MAX_LABEL}"
-    if _CONTROL.search(text):
+    if CONTROL.search(text):
         return "has a control character in its name"
     if text != text.strip():
         return "has a name that begins or ends with a blank"
