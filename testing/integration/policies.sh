@@ -41,6 +41,16 @@ registered() {
 # as PERSON GROUPS: who pushes from here on.
 as() { HGFLEET_USER=$1 HGFLEET_GROUPS=$2; export HGFLEET_USER HGFLEET_GROUPS; }
 
+# hostile LINE...: mallory works in a clone with the commands of a client that does not keep to what hg's
+# own do; the server's repository is registered with these lines.
+hostile() {
+    printf '%s\n' '[extensions]' "hostile = $TESTDIR/hostile_client.py" >> "$HGRCPATH"
+    as mallory staff
+    registered "$@"
+    hg clone -q ssh://host/server work
+    cd work || return
+}
+
 # push [OPTION...]: what the server says about a push, and nothing of what is the same each time.
 push() {
     hg push "$@" 2>&1 | grep -v -e '^pushing to' -e '^searching for' -e '^remote: adding' \

@@ -1,14 +1,7 @@
 Policies and clients that do not keep to what hg's own clients do.
 
   $ . $TESTDIR/policies.sh
-  $ cat >> $HGRCPATH <<EOF
-  > [extensions]
-  > hostile = $TESTDIR/hostile_client.py
-  > EOF
-  $ as mallory staff
-  $ registered
-  $ hg clone -q ssh://host/server work
-  $ cd work
+  $ hostile
   $ for name in a b l; do echo same > $name; done
   $ echo other > c
   $ commit 'four files'

@@ -1,14 +1,7 @@
 Each clone is made from the lists of files that clients write. An untrue one is refused in every repository, with and without policies.
 
   $ . $TESTDIR/policies.sh
-  $ cat >> $HGRCPATH <<EOF
-  > [extensions]
-  > hostile = $TESTDIR/hostile_client.py
-  > EOF
-  $ as mallory staff
-  $ registered
-  $ hg clone -q ssh://host/server work
-  $ cd work
+  $ hostile
   $ echo 1 > file
   $ commit root
   $ push
