@@ -153,8 +153,10 @@ def test_steps_are_behind_only_while_another_lane_runs(logs: Path, tmp_path: Pat
     executor.lift()
     assert (group.folder / "cpu.shares").read_text() == "1024\n"
     (group.folder / "cgroup.procs").write_text("")
+    # The test itself may run in a lane with a nice value, and that may end meanwhile.
+    before = os.nice(0)
     executor.run_all([shell("after", "nice", niceness=5)], Room(1), first_only=False)
-    assert (logs / "lint-after.log").read_text() == "0\n"
+    assert int((logs / "lint-after.log").read_text()) in {before, os.nice(0)}
     assert (group.folder / "cgroup.procs").read_text() == ""
 
 
