@@ -35,8 +35,8 @@ Names of bookmarks, branches, tags and files are checked in every repository, wi
 control characters, blanks at an end, bytes that are not UTF-8, paths that leave the working copy or
 enter ``.hg``. See ``hgfleet.policies.names``. So are the user, the date and the extra field of each
 changeset (``hgfleet.policies.metadata``), before all else, and that a clone can be made from its
-list and revisions of files (``hgfleet.policies.file_lists``). This admits a history with other
-dates::
+list and revisions of files (``hgfleet.policies.file_lists``), and user and date of each
+obsolescence marker. This admits a history with other dates::
 
   [hgfleet]
   accept-dates = any
@@ -221,7 +221,8 @@ def check(ui: Any, repo: Any, **_kwargs: object) -> None:
 
 def _brings_names(repo: Any, transaction: Any) -> bool:
     changes = transaction.changes
-    return bool(changes[b"bookmarks"]) or changes[b"origrepolen"] < len(repo.unfiltered())
+    is_more = bool(changes[b"bookmarks"] or changes[b"obsmarkers"])
+    return is_more or changes[b"origrepolen"] < len(repo.unfiltered())
 
 
 def _policies(ui: Any) -> list[Policy]:

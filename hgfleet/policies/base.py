@@ -69,6 +69,17 @@ class Bookmark:
     is_deleted: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """An obsolescence marker, as far as people read it."""
+
+    node: str
+    """Hexadecimal digits of the changeset that is obsolete."""
+    date: tuple[float, int]
+    """Seconds since 1970 and the zone's seconds; any numbers, `nan` too."""
+    user: bytes = b""
+
+
 class Push(Protocol):
     """The changes of a transaction that is about to close. Costly facts are computed on demand."""
 
@@ -94,6 +105,9 @@ class Push(Protocol):
 
     def stored_texts(self) -> Iterable[tuple[str, bytes]]:
         """Return the node and the stored bytes of each changeset it adds, read by nothing yet."""
+
+    def markers(self) -> Iterable[Marker]:
+        """Return the obsolescence markers it adds."""
 
     def entries(self, changeset: Changeset) -> Iterable[Entry]:
         """Return the files that differ from every parent."""

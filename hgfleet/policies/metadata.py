@@ -17,6 +17,9 @@ extra    pairs that core decodes (mercurial.changelog.decodeextra)
 message  any bytes: core shows bytes that are not UTF-8 as Latin-1
 ======== ===========================================================================================
 
+The date and the user of an obsolescence marker are checked alike. A date of `nan` equals no other,
+not even its own copy, so each pull and push of such a marker would store it once more.
+
 A registry entry with `accept-dates: any` admits a history with other dates, which
 `hgext/any_date.py` shows as 1970-01-01.
 """
@@ -29,7 +32,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 from mercurial import changelog
 
 from hgfleet.core.text import shown
-from hgfleet.policies.base import AppliesTo, Policy, Push
+from hgfleet.policies.base import AppliesTo, Marker, Policy, Push
 from hgfleet.policies.names import CONTROL
 
 if TYPE_CHECKING:
@@ -51,21 +54,27 @@ _REWRITE: Final = "write the changeset again with hg commit --amend"
 
 
 class Metadata(Policy):
-    """Metadata that hg cannot read back, in the changesets of every push."""
+    """Metadata that hg cannot read back, in the changesets and markers of every push."""
 
     name: ClassVar[str] = "metadata"
-    summary: ClassVar[str] = "no malformed user, date or extra field of a changeset"
-    applies_to: ClassVar[AppliesTo] = "added changesets"
+    summary: ClassVar[str] = "no malformed user, date or extra field of a changeset or marker"
+    applies_to: ClassVar[AppliesTo] = "every change"
 
     def __init__(self, *, any_date: bool = False) -> None:
         super().__init__({})
         self._any_date = any_date
 
     def check(self, push: Push) -> Iterator[str]:
-        """Look at the stored bytes of each added changeset."""
+        """Look at the stored bytes of each added changeset, and at each marker."""
         for node, text in push.stored_texts():
             for problem in problems(text, any_date=self._any_date):
                 yield f"{node[:12]} has {problem}"
+        for marker in push.markers():
+            if problem := marker_problem(marker):
+                yield (
+                    f"the obsolescence marker of {marker.node[:12]} has {problem}: remove it (hg "
+                    "debugobsolete, then hg debugobsolete --delete with its index)"
+                )
 
 
 def problems(text: bytes, *, any_date: bool = False) -> Iterator[str]:
@@ -111,6 +120,16 @@ def is_date(field: bytes) -> bool:
     if not _INTEGER.fullmatch(seconds) or not _INTEGER.fullmatch(zone):
         return False
     return -MAX_SECONDS <= int(seconds) < MAX_SECONDS and abs(int(zone)) < MAX_ZONE
+
+
+def marker_problem(marker: Marker) -> str | None:
+    """Return the problem of an obsolescence marker, None if there is none."""
+    seconds, zone = marker.date
+    # Comparisons with nan are false.
+    if not (-MAX_SECONDS <= seconds < MAX_SECONDS and -MAX_ZONE < zone < MAX_ZONE):
+        return f"the date {seconds:g} {zone}, expected what a changeset may have"
+    # Core names no user where a client has none.
+    return user_problem(marker.user) if marker.user else None
 
 
 class _Header(NamedTuple):

@@ -16,7 +16,7 @@ from mercurial.node import hex as to_hex
 from mercurial.node import nullrev
 
 from hgfleet.policies import manifest_diff, tags
-from hgfleet.policies.base import Bookmark, Changeset, Entry
+from hgfleet.policies.base import Bookmark, Changeset, Entry, Marker
 from hgfleet.policies.branch_heads import BranchHeads, open_heads
 from hgfleet.policies.file_revisions import FileRevisions
 from hgfleet.policies.manifest_diff import Difference
@@ -118,6 +118,11 @@ class RepositoryPush:
         for rev in range(self._first, len(self._log)):
             node = self._log.node(rev)
             yield _text(to_hex(node)), bytes(self._log.revision(node))
+
+    def markers(self) -> Iterator[Marker]:
+        """See `base.Push`."""
+        for node, _, _, metadata, date, _ in self._transaction.changes[b"obsmarkers"]:
+            yield Marker(_text(to_hex(node)), date, dict(metadata).get(b"user", b""))
 
     def entries(self, changeset: Changeset) -> Iterator[Entry]:
         """See `base.Push`."""

@@ -12,7 +12,7 @@ from mercurial import namespaces
 
 from hgfleet.core.principal import Principal
 from hgfleet.policies import bounded, evaluate
-from hgfleet.policies.base import Bookmark, Changeset, Entry, Policy, Push
+from hgfleet.policies.base import Bookmark, Changeset, Entry, Marker, Policy, Push
 from hgfleet.policies.catalog import POLICIES
 from hgfleet.policies.content import MAX_SEARCHES, candidates, collisions
 from hgfleet.policies.evaluate import MAX_SHOWN, Finding
@@ -52,6 +52,9 @@ class Made:
         return [*self.moved, *self.added][-1:]
 
     def stored_texts(self) -> Iterable[tuple[str, bytes]]:
+        return ()
+
+    def markers(self) -> Iterable[Marker]:
         return ()
 
     def untrue_files(self, changeset: Changeset) -> Iterable[tuple[str, str]]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mercurial import changelog, encoding
 
+from hgfleet.policies.base import Marker
 from hgfleet.policies.metadata import (
     MAX_SECONDS,
     MAX_USER,
@@ -14,6 +17,7 @@ from hgfleet.policies.metadata import (
     Metadata,
     is_date,
     is_readable,
+    marker_problem,
     problems,
 )
 
@@ -142,6 +146,30 @@ def test_each_field_is_named_with_the_changeset() -> None:
         def stored_texts(self) -> list[tuple[str, bytes]]:
             return [("1" * 40, text(b"", b"nan 0 x")), ("2" * 40, text())]
 
+        def markers(self) -> list[Marker]:
+            return [Marker("3" * 40, (math.nan, 0)), Marker("4" * 40, (0.0, 0), b"alice")]
+
     found = list(Metadata().check(Made()))  # type: ignore[arg-type]
-    assert [line.split(" ")[0] for line in found] == ["1" * 12] * 3
+    assert [line.split(" ")[0] for line in found[:3]] == ["1" * 12] * 3
+    (of_a_marker,) = found[3:]
+    assert of_a_marker.startswith("the obsolescence marker of 333333333333 has the date nan 0")
     assert ["user" in found[0], "date" in found[1], "extra" in found[2]] == [True] * 3
+
+
+@pytest.mark.parametrize("date", [(0.0, 0), (1764288000.5, -18000), (-315619200.0, 43200)])
+@pytest.mark.parametrize("user", [b"", b"alice", b"\xc3\xa9 <e@example.org>"])
+def test_a_marker_that_core_writes_is_accepted(date: tuple[float, int], user: bytes) -> None:
+    assert marker_problem(Marker("1" * 40, date, user)) is None
+
+
+@pytest.mark.parametrize(
+    "date", [(math.nan, 0), (math.inf, 0), (-math.inf, 0), (2.0**31, 0), (0.0, 86400)]
+)
+def test_a_marker_with_a_date_that_is_none_is_refused(date: tuple[float, int]) -> None:
+    assert "the date" in (marker_problem(Marker("1" * 40, date)) or "")
+
+
+def test_a_marker_with_a_user_of_several_lines_is_refused() -> None:
+    found = marker_problem(Marker("1" * 40, (0.0, 0), b"alice\nobsolete:    bad"))
+    assert found is not None
+    assert "a control character in the user" in found
