@@ -29,6 +29,7 @@ problems                        refused; the first 10 problems are named, the ot
 ``operator:NAME``               stored without a check, logged (NAME as in the extension access)
 a policy this hg does not know  refused, because it cannot be checked
 a check that breaks             refused, and the operators have the traceback in their log
+a check without enough memory   refused with the way out: fewer changesets or smaller files
 ==============================  ==============================================================
 
 Names of bookmarks, branches, tags and files are checked in every repository, without an option:
@@ -202,6 +203,15 @@ def check(ui: Any, repo: Any, **_kwargs: object) -> None:
             fields["policies"] = ",".join(f"{f.policy}:{f.seconds:.3f}" for f in findings)
             fields["detail"] = "; ".join(refused[1]) or refused[0] if refused else None
         repo.unfiltered().hgfleet_verdicts = verdicts
+    except MemoryError:
+        fields["decision"] = "fail"
+        reason = "memory"
+        sentence = (
+            f"{principal.name} may not push this to {path}: its policies need more memory than a "
+            "session may take, and nothing was changed; push fewer changesets at a time (--rev), "
+            "or smaller files"
+        )
+        refused = (sentence, ())
     except Exception as error:
         # An error must neither let a change through nor show a traceback to a client.
         fields["decision"] = "fail"
