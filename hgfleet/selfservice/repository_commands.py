@@ -67,11 +67,7 @@ def info(context: Context, call: Call) -> str:
         "drafts": "published by a push" if repository.publishing else "kept, with their markers",
         "policies": ", ".join(repository.policies) or "none",
     }
-    for rule in repository.rules:
-        where = [f"branches {alternatives(rule.branches)}"] if rule.branches else []
-        where += [f"paths {alternatives(rule.paths)}"] if rule.paths else []
-        who = f"members of {alternatives(rule.push)}" if rule.push else "nobody"
-        lines[f"only {who}"] = f"may push to {' and '.join(where) or 'it'}"
+    lines |= _rules(repository)
     if entry is not None:
         lines["created"] = entry.created
         if entry.forked_from is not None and _is_readable(context, entry.forked_from):
@@ -86,6 +82,17 @@ def info(context: Context, call: Call) -> str:
     lines["clone"] = f"hg clone {context.url}/{path}"
     width = max(map(len, lines)) + 1
     return "".join(f"{name + ':':{width}}  {value}\n" for name, value in lines.items())
+
+
+def _rules(repository: Repository) -> dict[str, str]:
+    """Return what the members of some groups alone may push, by the groups."""
+    parts: dict[str, list[str]] = {}
+    for rule in repository.rules:
+        named = (("branches", rule.branches), ("paths", rule.paths), ("tags", rule.tags))
+        where = " and ".join(f"{kind} {alternatives(globs)}" for kind, globs in named if globs)
+        who = f"members of {alternatives(rule.push)}" if rule.push else "nobody"
+        parts.setdefault(f"only {who}", []).append(where)
+    return {who: f"may push to {'; to '.join(where)}" for who, where in parts.items()}
 
 
 def _is_readable(context: Context, path: str) -> bool:

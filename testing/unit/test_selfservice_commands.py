@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from hgfleet.core.errors import AccessDeniedError, RegistryError, UsageError
+from hgfleet.policies.rule import Rule
 from hgfleet.registry import dynamic_update, user_repositories
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.user_repositories import Entry
@@ -14,9 +16,6 @@ from hgfleet.selfservice import argv, commands, person_commands
 from hgfleet.selfservice.command import Call, understand
 from hgfleet.selfservice.context import Context
 from testing.unit.selfservice_registry import BOB, MADE, NOBODY, STATIC
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def call(line: str) -> Call:
@@ -143,6 +142,22 @@ def test_info_says_all_of_an_entry(context: Context) -> None:
         "policies": "file-size",
         "created": MADE,
         "clone": "hg clone ssh://hg@HOST/people/bob/x",
+    }
+
+
+def test_info_says_each_rule(context: Context) -> None:
+    rules = (
+        Rule(("release",), branches=("stable",), paths=("doc",)),
+        Rule(("release",), tags=("v*",)),
+        Rule((), branches=("old",)),
+    )
+    ruled = replace(STATIC.repositories["hgfleet"], rules=rules)
+    static = replace(STATIC, repositories={**STATIC.repositories, "hgfleet": ruled})
+    Path(context.registry).write_text(dump_compiled(static))
+    said = dict(line.split(":", 1) for line in ask(context, "repo info hgfleet").splitlines())
+    assert {name: value.strip() for name, value in said.items() if "only" in name} == {
+        "only members of release": "may push to branches stable and paths doc; to tags v*",
+        "only nobody": "may push to branches old",
     }
 
 
