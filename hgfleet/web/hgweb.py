@@ -218,7 +218,8 @@ def permission(command: str) -> str | None:
 
 def is_about_arguments(problem: BaseException) -> bool:
     """Whether an exception out of hgweb was most likely caused by the request's arguments."""
-    if isinstance(problem, (error.LookupError, error.RepoLookupError)):
+    # The last of these is about the name ffff..., which core keeps for the working directory.
+    if isinstance(problem, (error.LookupError, error.RepoLookupError, error.WdirUnsupported)):
         return True
     if isinstance(problem, (error.StorageError, error.RepoError)):
         return False

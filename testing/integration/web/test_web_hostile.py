@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from hgfleet.web.app import Application
 
+GETBUNDLE = "bundlecaps=HG20%2Cbundle2%3DHG20%250Achangegroup%253D02"
 ANSWERS = {200, 304, 400, 403, 404, 405, 413, 414}
 
 
@@ -163,6 +164,8 @@ def test_a_body_is_what_it_says_it_is(
         ("cmd=batch", {"X-HgArg-1": "cmds=%00"}),
         ("cmd=batch", {"X-HgArg-1": "cmds=getbundle+"}),
         ("cmd=getbundle", {"X-HgArg-1": "heads=" + "1" * 40}),
+        ("cmd=getbundle", {"X-HgArg-1": GETBUNDLE + "&common=" + "f" * 40}),
+        ("cmd=getbundle", {"X-HgArg-1": GETBUNDLE + "&heads=" + "f" * 40}),
         ("cmd=getbundle", {"X-HgArg-1": "heads=zz"}),
         ("cmd=getbundle", {"X-HgArg-1": "bundlecaps=HG20%2Cbundle2%3D%25ff&common=" + "1" * 40}),
         ("cmd=getbundle", {"X-HgArg-1": "bundlecaps=HG20%2Cbundle2%3Dchangegroup%253D99"}),
