@@ -72,13 +72,19 @@ def _has(repo: Any, name: bytes) -> bool:
         return False
 
 
+def _look(repo: Any) -> Callable[[bytes], bool]:
+    """Return what tells whether a changeset is here; core fails for the name ffff... (7.2)."""
+    none, has = repo.nodeconstants.wdirid, repo.unfiltered().changelog.hasnode
+    return lambda node: node != none and has(node)
+
+
 def _update_phases(
     original: Callable[..., None],
     repo: Any,
     transaction: Callable[[], Any],
     heads: Mapping[int, Iterable[bytes]],
 ) -> None:
-    has = repo.unfiltered().changelog.hasnode
+    has = _look(repo)
     for nodes in heads.values():
         for node in nodes:
             if not has(node):
@@ -93,7 +99,7 @@ def _apply_changes(
     transaction: Any,
     changes: list[tuple[bytes, bytes | None]],
 ) -> None:
-    has = repo.unfiltered().changelog.hasnode
+    has = _look(repo)
     for bookmark, node in changes:
         if node is not None and not has(node):
             name = f"the bookmark {shown(bookmark)}"

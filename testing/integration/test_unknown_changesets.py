@@ -136,6 +136,15 @@ def test_changesets_that_are_here_are_pushed_as_ever(served: Served) -> None:
     assert served.hg("-R", str(served.path), "log", "-r", "tip", "-T", "{phase}") == b"public"
 
 
+def test_the_name_of_the_working_directory_is_of_no_changeset(served: Served) -> None:
+    data = struct.pack(">i", 0) + b"\xff" * 20
+    done = served.send(bundle(b"phase-heads", data) + b"heads\n")
+
+    assert done.returncode == 0, done.stderr
+    assert b"the changeset ffffffffffff is not here: " in done.stdout + done.stderr
+    assert served.pushes() == {"invalid": 1}
+
+
 @pytest.mark.parametrize(
     ("kind", "data", "parameters"),
     [
