@@ -216,3 +216,18 @@ def test_a_transaction_looks_again_when_it_opens(site: Site, tmp_path: Path) -> 
     said = session.last_words()
     assert f"the settings of team/tool changed {AGAIN}; nothing was changed" in said
     assert not (site.repository / ".hg/bookmarks").exists()
+
+
+def test_no_session_is_served_where_its_rights_cannot_be_looked_at(site: Site) -> None:
+    # The settings of the hosts, with an extension that does not load.
+    template = (TOP / "ansible/roles/mercurial/templates/hgrc.j2").read_text()
+    broken = site.rc.with_name("broken.py")
+    broken.write_text("raise ImportError('gone')\n")
+    for line in template.splitlines():
+        name, _, value = line.partition(" = ")
+        if name.startswith("session_rights"):
+            own = str(broken) if value.startswith("/") else value
+            site.configure("extensions", f"{name} = {own}")
+    session = site.start()
+    assert session.ask(b"heads") is None
+    assert "failed to import extension" in session.last_words()
