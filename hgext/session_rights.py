@@ -41,7 +41,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from mercurial import extensions, registrar, wireprotoserver, wireprotov1server
+from mercurial import config, error, extensions, registrar, wireprotoserver, wireprotov1server
 
 from hgfleet.core.paths import COMPILED, DYNAMIC
 from hgfleet.hg import session_checks, session_start
@@ -61,6 +61,12 @@ configitem(b"hgfleet", b"session-max", default=43200)
 configitem(b"hgfleet", b"session-compiled", default=os.fsencode(COMPILED))
 configitem(b"hgfleet", b"session-dynamic", default=os.fsencode(DYNAMIC))
 
+_DECIDING = (
+    *(b"path", b"owner", b"read", b"push", b"read-only"),
+    *(b"policies", b"rules", b"accept-dates"),
+)
+"""Settings of a generated hgrc that decide about rights (hgfleet/registry/hgrc.py)."""
+
 Stamp = tuple[int, ...]
 
 
@@ -75,8 +81,13 @@ class Rights:
         """Note the state at the beginning of a session; the repository has just been opened."""
         self._place = OpenedPlace(repo.path)
         self._hgrc = repo.vfs.join(b"hgrc")
-        self._settings = content(self._hgrc)
+        # Of a file that changes now, the content is of the stamp or later: the next look reads it.
         self._stamp = stamp(self._hgrc)
+        settings = content(self._hgrc)
+        # One that changed after hg read it ends the session at the first look.
+        self._settings = settings if are_read(repo.ui, settings) else None
+        if self._settings is None:
+            self._stamp = ()
         self._path = text(repo.ui.config(b"hgfleet", b"path") or b"")
         self._files = tuple(
             repo.ui.config(b"hgfleet", name) for name in (b"session-compiled", b"session-dynamic")
@@ -95,7 +106,7 @@ class Rights:
                 "command again"
             )
         now = stamp(self._hgrc)
-        if now != self._stamp:
+        if now != self._stamp or self._settings is None:
             # It may have been written again as it was.
             if content(self._hgrc) != self._settings:
                 raise RightsChangedError(
@@ -146,6 +157,17 @@ def content(path: bytes) -> bytes:
             return file.read()
     except OSError:
         return b""
+
+
+def are_read(ui: Any, settings: bytes) -> bool:
+    """Whether hg has read this generated hgrc, and not the one before it."""
+    found = config.config()
+    try:
+        found.parse(b"hgrc", settings)
+    except error.ConfigError:
+        return False
+    has = dict(ui.configitems(b"hgfleet", untrusted=True))
+    return all(found.get(b"hgfleet", name) == has.get(name) for name in _DECIDING)
 
 
 def uisetup(_ui: Any) -> None:

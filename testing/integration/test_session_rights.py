@@ -191,6 +191,28 @@ def test_a_change_after_the_decision_and_before_the_first_command_counts(
     assert f"the rights to team/tool changed {AGAIN}" in session.last_words()
 
 
+@pytest.mark.parametrize(
+    "line", ["read-only = moving", 'rules = [{"tags": ["v*"], "push": []}]', ""]
+)
+def test_settings_that_changed_after_hg_read_them_count(
+    site: Site, tmp_path: Path, line: str
+) -> None:
+    new = tmp_path / "new.rc"
+    new.write_text(HGRC + f"{line}\n")
+    between = tmp_path / "between.py"
+    between.write_text(
+        f"import os\ndef reposetup(ui, repo):\n    os.replace({str(new)!r}, {str(site.hgrc)!r})\n"
+    )
+    site.configure("extensions", f"between = {between}")
+    session = site.start()
+    if not line:
+        # Written again as it was.
+        assert session.ask(b"heads") == b"0" * 40 + b"\n"
+        return
+    assert session.ask(b"heads") is None
+    assert f"the settings of team/tool changed {AGAIN}" in session.last_words()
+
+
 def test_an_old_session_ends_before_its_next_command(site: Site) -> None:
     site.configure("hgfleet", "session-max = 1")
     session = site.open()
