@@ -203,30 +203,30 @@ def check(ui: Any, repo: Any, **_kwargs: object) -> None:
             fields["policies"] = ",".join(f"{f.policy}:{f.seconds:.3f}" for f in findings)
             fields["detail"] = "; ".join(refused[1]) or refused[0] if refused else None
         repo.unfiltered().hgfleet_verdicts = verdicts
-    except MemoryError:
-        fields["decision"] = "fail"
-        reason = "memory"
-        sentence = (
-            f"{principal.name} may not push this to {path}: its policies need more memory than a "
-            "session may take, and nothing was changed; push fewer changesets at a time (--rev), "
-            "or smaller files"
-        )
-        refused = (sentence, ())
     except Exception as error:
         # An error must neither let a change through nor show a traceback to a client.
         fields["decision"] = "fail"
         fields["detail"] = "".join(traceback.format_exception(error))[-logfmt.MAX_VALUE :]
-        sentence = (
-            f"{principal.name} may not push this to {path}: its policies could not be checked, and "
-            "nothing was changed; the operators can see why in their log"
-        )
-        refused = (sentence, ())
-        reason = "policies-failed"
+        reason, why = _failure(error)
+        refused = (f"{principal.name} may not push this to {path}: {why}", ())
     fields["seconds"] = time.perf_counter() - start
     if configured or refused:
         _log(ui, fields)
     if refused:
         refuse(ui, *refused, reason=reason)
+
+
+def _failure(error: Exception) -> tuple[str, str]:
+    """Return the reason of a check that failed, for metrics, and the clause for the pusher."""
+    if isinstance(error, MemoryError):
+        return "memory", (
+            "its policies need more memory than a session may take, and nothing was changed; push "
+            "fewer changesets at a time (--rev), or smaller files"
+        )
+    return "policies-failed", (
+        "its policies could not be checked, and nothing was changed; the operators can see why in "
+        "their log"
+    )
 
 
 def _brings_names(repo: Any, transaction: Any) -> bool:

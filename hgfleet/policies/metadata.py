@@ -70,9 +70,9 @@ class Metadata(Policy):
             for problem in problems(text, any_date=self._any_date):
                 yield f"{node[:12]} has {problem}"
         for marker in push.markers():
-            if problem := marker_problem(marker):
+            if wrong := marker_problem(marker):
                 yield (
-                    f"the obsolescence marker of {marker.node[:12]} has {problem}: remove it (hg "
+                    f"the obsolescence marker of {marker.node[:12]} has {wrong}: remove it (hg "
                     "debugobsolete, then hg debugobsolete --delete with its index)"
                 )
 

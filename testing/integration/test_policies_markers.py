@@ -1,4 +1,4 @@
-"""Obsolescence markers whose date or user nobody can read back are refused in every repository."""
+"""Obsolescence markers that hg cannot read back are refused in every repository."""
 
 from __future__ import annotations
 
