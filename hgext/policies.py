@@ -146,19 +146,18 @@ def reposetup(_ui: Any, repo: Any) -> None:
 
 
 def begin(ui: Any, repo: Any, **_kwargs: object) -> None:
-    """Note the heads of the branches for the policies that compare them (a hook).
+    """Note what is served, and heads and tags for the policies that compare them (a hook).
 
     At the end of the transaction they could be found only by reading the history.
     """
-    # A damaged value is for `check` to refuse, which says so.
-    compared = b'"single-head"' in (ui.config(b"hgfleet", b"policies") or b"")
-    compared = compared or b'"paths"' in (ui.config(b"hgfleet", b"rules") or b"")
-    heads = None
-    if compared:
-        from hgfleet.policies.branch_heads import heads_by_branch
+    from hgfleet.policies import before
 
-        heads = heads_by_branch(repo)
-    repo.unfiltered().hgfleet_heads_before = heads
+    # A damaged value is for `check` to refuse, which says so.
+    rules = ui.config(b"hgfleet", b"rules") or b""
+    policies = ui.config(b"hgfleet", b"policies") or b""
+    repo.unfiltered().hgfleet_before = before.noted(
+        repo, heads=b'"single-head"' in policies or b'"branches"' in rules, tags=bool(rules)
+    )
     # The verdicts are for the record of the push log.
     repo.unfiltered().hgfleet_verdicts = {}
 
@@ -187,8 +186,8 @@ def check(ui: Any, repo: Any, **_kwargs: object) -> None:
             fields["decision"] = "bypass"
             verdicts = _bypassed(ui)
         else:
-            heads_before = getattr(repo.unfiltered(), "hgfleet_heads_before", None)
-            push = RepositoryPush(repo, transaction, principal, heads_before)
+            before = repo.unfiltered().hgfleet_before
+            push = RepositoryPush(repo, transaction, principal, before)
             metadata = Metadata(any_date=ui.config(b"hgfleet", b"accept-dates") == b"any")
             findings = [evaluate.finding(metadata, push)]
             if not findings[0].problems:
@@ -231,8 +230,8 @@ def _failure(error: Exception) -> tuple[str, str]:
 
 def _brings_names(repo: Any, transaction: Any) -> bool:
     changes = transaction.changes
-    is_more = bool(changes[b"bookmarks"] or changes[b"obsmarkers"])
-    return is_more or changes[b"origrepolen"] < len(repo.unfiltered())
+    moves = changes[b"bookmarks"] or changes[b"phases"] or changes[b"obsmarkers"]
+    return bool(moves) or changes[b"origrepolen"] < len(repo.unfiltered())
 
 
 def _policies(ui: Any) -> list[Policy]:

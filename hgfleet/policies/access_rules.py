@@ -72,7 +72,8 @@ class Rules(Policy):
     Every rule that covers a changeset has to be kept, those of a namespace included. A rule without
     paths covers the bookmarks of its branches too, also when one is created or deleted. hg resolves
     a name as bookmark, tag and branch, in this order (mercurial.scmutil.revsymbol): a rule about
-    the names of one kind covers those of the others that hg takes for it.
+    the names of one kind covers those of the others that hg takes for it. What such a name gives
+    is compared before and after, for all that moves it without a change that is covered.
     """
 
     name: ClassVar[str] = "rules"
@@ -87,7 +88,7 @@ class Rules(Policy):
         ]
 
     def check(self, push: Push) -> Iterator[str]:
-        """Look for changesets that a rule covers and whose pusher it does not name."""
+        """Look for changes that a rule covers and whose pusher it does not name."""
         for rule, names, paths in self._rules:
             if not push.principal.groups.isdisjoint(rule.push):
                 continue
@@ -96,52 +97,100 @@ class Rules(Policy):
             if rule.tags:
                 yield from self._names_of_tags(push, names, so)
                 continue
+            changes = self._changes(push, rule, names, paths, so)
+            first = next(changes, None)
+            if first is not None:
+                yield first
+                yield from changes
+            elif rule.branches or not rule.paths:
+                # No change is covered; names may give other changesets all the same.
+                yield from self._given(push, rule, names, paths, so)
+
+    def _changes(
+        self, push: Push, rule: Rule, names: Pattern, paths: Pattern, so: str
+    ) -> Iterator[str]:
+        """Yield the changes that a rule of branches, paths or both covers."""
+        if rule.branches or not rule.paths:
+            yield from self._names_of_branches(push, rule, names, so)
+        if rule.branches and rule.paths:
+            yield from self._replaced(push, names, paths, so)
+        for changeset in (*push.added, *push.moved):
+            if not names.fits(changeset.branch):
+                continue
+            branch = f"the branch {shown(changeset.branch)}"
             if not rule.paths:
-                yield from self._names_of_branches(push, names, so)
-            elif rule.branches:
-                yield from self._replaced(push, names, paths, so)
-            for changeset in (*push.added, *push.moved):
-                if not names.fits(changeset.branch):
-                    continue
-                branch = f"the branch {shown(changeset.branch)}"
-                if not rule.paths:
-                    yield f"{changeset} is on {branch}, where {so}"
-                    continue
-                touched = push.touched_on_branch if rule.branches else push.touched
-                covered = next((path for path in touched(changeset) if paths.fits(path)), None)
-                if covered is not None:
-                    where = f" on {branch}" if rule.branches else ""
-                    yield f"{changeset} changes {shown(covered)}{where}, where {so}"
+                yield f"{changeset} is on {branch}, where {so}"
+                continue
+            touched = push.touched_on_branch if rule.branches else push.touched
+            covered = next((path for path in touched(changeset) if paths.fits(path)), None)
+            if covered is not None:
+                where = f" on {branch}" if rule.branches else ""
+                yield f"{changeset} changes {shown(covered)}{where}, where {so}"
 
     @staticmethod
-    def _names_of_branches(push: Push, branches: Pattern, so: str) -> Iterator[str]:
+    def _given(push: Push, rule: Rule, branches: Pattern, paths: Pattern, so: str) -> Iterator[str]:
+        """Yield the covered branches whose names give another changeset, with other paths."""
+        for move in push.given_branches:
+            if not branches.fits(move.branch):
+                continue
+            content = ""
+            if rule.paths:
+                differing = push.differing_paths(move.former, move.now)
+                covered = next(filter(paths.fits, differing), None)
+                if covered is None:
+                    continue
+                content = f" with another {shown(covered)}"
+            yield (
+                f"the branch {shown(move.branch)} would give {_short(move.now)} instead of "
+                f"{_short(move.former)}{content}, where {so}"
+            )
+
+    @staticmethod
+    def _names_of_branches(push: Push, rule: Rule, branches: Pattern, so: str) -> Iterator[str]:
         """Yield the bookmarks on a covered branch, and the names that hg takes for such a branch.
 
-        `hg update release` goes to the bookmark or tag where a branch has that name too.
+        `hg update release` goes to the bookmark or tag where a branch has that name too. A rule of
+        paths covers such names alone, and those of branches that are there.
         """
+
+        def is_taken(name: str) -> bool:
+            return branches.fits(name) and (not rule.paths or push.has_branch(name))
+
         for bookmark in push.bookmarks:
-            branch = next((branch for branch in bookmark.branches if branches.fits(branch)), None)
+            covered = () if rule.paths else filter(branches.fits, bookmark.branches)
+            branch = next(iter(covered), None)
             if branch is not None:
                 where = f"is on the branch {shown(branch)}"
-            elif branches.fits(bookmark.name):
+            elif is_taken(bookmark.name):
                 where = "has the name of a branch"
             else:
                 continue
             yield f"the bookmark {shown(bookmark.name)} {where}, where {so}"
-        for tag in push.tags:
-            if branches.fits(tag.name):
-                yield f"the tag {shown(tag.name)} has the name of a branch, where {so}"
+        tags = [tag.name for tag in (*push.tags, *push.moved_tags)]
+        tags += [move.name for move in push.given_tags]
+        for name in dict.fromkeys(tags):
+            if is_taken(name):
+                yield f"the tag {shown(name)} has the name of a branch, where {so}"
 
     @staticmethod
     def _names_of_tags(push: Push, tags: Pattern, so: str) -> Iterator[str]:
         """Yield the covered tags that move, and the names that hg takes for one."""
-        for tag in push.tags:
-            if tags.fits(tag.name):
+        told = set()
+        tags_of_changesets = [*push.tags, *push.moved_tags]
+        for tag in tags_of_changesets:
+            if tags.fits(tag.name) and tag.stored not in told:
+                told.add(tag.stored)
                 yield f"{tag.changeset[:12]} changes the tag {shown(tag.name)}, where {so}"
+        for move in push.given_tags:
+            if tags.fits(move.name) and move.stored not in told:
+                yield (
+                    f"the tag {shown(move.name)} would give {_short(move.now)} instead of "
+                    f"{_short(move.former)}, because other heads would be left, where {so}"
+                )
         for bookmark in push.bookmarks:
             if tags.fits(bookmark.name):
                 yield f"the bookmark {shown(bookmark.name)} has the name of a tag, where {so}"
-        for changeset in push.added:
+        for changeset in (*push.added, *push.appeared):
             if changeset.begins_branch and tags.fits(changeset.branch):
                 yield f"the branch {shown(changeset.branch)} has the name of a tag, where {so}"
 
@@ -158,3 +207,7 @@ class Rules(Policy):
                         f"{head[:12]} replaces the head of the branch {shown(branch)} by another "
                         f"{shown(path)}, where {so}"
                     )
+
+
+def _short(node: str | None) -> str:
+    return "no changeset" if node is None else node[:12]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from hgfleet.core.principal import Principal
     from hgfleet.policies.options import Option
-    from hgfleet.policies.tags import Tag
+    from hgfleet.policies.tags import Tag, TagMove
 
 AppliesTo = Literal["added changesets", "heads", "every change"]
 """The changes that a policy checks, and so the transactions that it is evaluated for.
@@ -67,6 +67,19 @@ class Bookmark:
     stored: bytes = b""
     """The bytes of its name, as hg would write them to its file."""
     is_deleted: bool = False
+    is_new: bool = False
+    """Whether there was none of this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class BranchMove:
+    """A branch whose name gives another changeset after a transaction."""
+
+    branch: str
+    former: str
+    """40 hexadecimal digits of its newest head."""
+    now: str | None
+    """None of a branch that has no head any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +110,11 @@ class Push(Protocol):
 
     @property
     def moved(self) -> Sequence[Changeset]:
-        """Older changesets that change their phase or become obsolete."""
+        """Older changesets that change their phase, become obsolete, or are shown or hidden."""
+
+    @property
+    def appeared(self) -> Sequence[Changeset]:
+        """Those of the moved ones that were hidden: secret, or obsolete and needed by nothing."""
 
     @property
     def bookmarks(self) -> Sequence[Bookmark]:
@@ -150,6 +167,16 @@ class Push(Protocol):
         branch had no open head.
         """
 
+    def abandoned(self, branch: str) -> tuple[str, str] | None:
+        """Return a former newest head that no open head goes on from, and the newest one now."""
+
+    @property
+    def given_branches(self) -> Sequence[BranchMove]:
+        """The branches whose names give another changeset; new branches are not among them."""
+
+    def differing_paths(self, former: str, now: str | None) -> Iterable[str]:
+        """Return the paths that differ between two changesets; all of the former without `now`."""
+
     def replaced_paths(self, branch: str) -> Iterable[tuple[str, str]]:
         """Return new heads that descend from no head of the branch before, and paths that differ.
 
@@ -160,6 +187,20 @@ class Push(Protocol):
     @property
     def tags(self) -> Sequence[Tag]:
         """The tags that the added changesets set, move or remove."""
+
+    @property
+    def moved_tags(self) -> Sequence[Tag]:
+        """The tags that the moved changesets set, moved or removed when they came."""
+
+    @property
+    def given_tags(self) -> Sequence[TagMove]:
+        """The tags that give another changeset, because of the heads of all branches together."""
+
+    def has_tag(self, stored: bytes) -> bool:
+        """Whether the repository has a tag of this name afterwards."""
+
+    def is_hash(self, name: str) -> bool:
+        """Whether hexadecimal digits are the beginning of the hash of one changeset."""
 
     def has_branch(self, name: str) -> bool:
         """Whether the repository has a branch of this name afterwards."""

@@ -2,7 +2,8 @@
 
 A named branch can be begun again anywhere in the history (`hg branch --force`), and a head can be
 closed. Together they replace the content of a branch by a changeset whose parents do not have that
-content.
+content. The name of a branch gives its newest open head. So a branch with several heads goes back
+to another one when the newest is closed or becomes obsolete, or when another one gets a child.
 """
 
 from __future__ import annotations
@@ -22,17 +23,18 @@ class Heads:
     """The heads of a branch: its open, visible ones; the closed ones if there are no others."""
 
     nodes: tuple[bytes, ...]
+    """From the oldest to the newest, which is the one that the branch's name gives."""
     are_open: bool
 
 
-def heads_by_branch(repo: Any) -> dict[bytes, Heads]:
-    """Return the heads of each branch of a repository.
+def heads_by_branch(repo: Any, names: Iterable[bytes] | None = None) -> dict[bytes, Heads]:
+    """Return the heads of each branch of a repository, or of those with these names.
 
     Core keeps them in a cache beside the history, and brings that up to date for what is new.
     """
     branches = repo.filtered(b"served").branchmap()
     result = {}
-    for name in branches:
+    for name in branches if names is None else filter(branches.hasbranch, names):
         heads = tuple(branches.branchheads(name))
         closed = heads or tuple(branches.branchheads(name, closed=True))
         result[bytes(name)] = Heads(heads or closed, are_open=bool(heads))
@@ -70,12 +72,46 @@ class BranchHeads:
             left = {rev for node in before.nodes for rev in self._left_of(self._log.rev(node))}
             yield from (rev for rev in self._new(branch) if self._is_apart(rev, left))
 
+    def abandoned(self, branch: str) -> tuple[int, int] | None:
+        """Return the former newest head that no open head goes on from, and the newest one now.
+
+        None if there is none, or if the branch has no open head any more.
+        """
+        before = self.before(branch)
+        heads = [self._log.rev(node) for node in open_heads(self._repo, branch)]
+        if not before.are_open or not heads:
+            return None
+        former = self._log.rev(before.nodes[-1])
+        left = list(self._left_of(former))
+        if any(self._log.isancestorrev(rev, head) for rev in left for head in heads):
+            return None
+        return (former, heads[-1]) if left else None
+
+    def changed(self) -> Iterator[str]:
+        """Yield the branches that had heads, and have others now."""
+        after = heads_by_branch(self._repo)
+        for name, heads in self._before.items():
+            if heads != after.get(name):
+                yield encoding.fromlocal(name).decode("utf-8", "replace")
+
+    def given(self, branch: str) -> tuple[int, int | None] | None:
+        """Return the changesets that a branch's name gave and gives, None if it is the same one."""
+        name = encoding.strtolocal(branch)
+        after = heads_by_branch(self._repo, [name]).get(name)
+        former = self._log.rev(self.before(branch).nodes[-1])
+        now = self._log.rev(after.nodes[-1]) if after else None
+        return None if former == now else (former, now)
+
     def replacing(self, branch: str) -> Iterator[tuple[int, Sequence[int]]]:
-        """Yield the new open heads that descend from no former head, and the former heads."""
+        """Yield the new open heads that descend from no former head, and the former heads.
+
+        A changeset that is a head again, because one after it is gone, replaces that one alone.
+        """
         former = [self._log.rev(node) for node in self.before(branch).nodes]
         for rev in self._new(branch):
             if self._is_apart(rev, former):
-                yield rev, former
+                later = [head for head in former if self._log.isancestorrev(rev, head)]
+                yield rev, later or former
 
     def _new(self, branch: str) -> Iterator[int]:
         known = set(self.before(branch).nodes)

@@ -21,7 +21,8 @@ class SingleHead(Policy):
 
     A branch that had several when the policy came may keep them and lose them one by one; the
     policy refuses one more. It also refuses a head that replaces another without descending from
-    it: the branch is begun again elsewhere, and the former head is closed.
+    it: the branch is begun again elsewhere, and the former head is closed. Likewise, where there
+    are several, the newest one may not be closed: the branch would go back to an older one.
     """
 
     name: ClassVar[str] = "single-head"
@@ -48,7 +49,16 @@ class SingleHead(Policy):
                     "then merge or rebase onto what is there, and push one"
                 )
                 continue
-            for stray in push.strays(branch):
+            strays = push.strays(branch)
+            abandoned = None if strays else push.abandoned(branch)
+            if abandoned:
+                former, now = abandoned
+                yield (
+                    f"the branch {shown(branch)} would go back to its other head {now[:12]}, "
+                    f"because {former[:12]} is closed or gone: merge the two, or close the other "
+                    "one"
+                )
+            for stray in strays:
                 yield (
                     f"{stray[:12]} replaces the head of the branch {shown(branch)} without "
                     "descending from it: pull, then rebase onto what is there, and push that"

@@ -8,7 +8,7 @@ the path `../../x` is in every archive. So this check has no option and cannot b
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from mercurial import error, pathutil
 
@@ -27,6 +27,12 @@ _NODE: Final = re.compile(r"[0-9a-fA-F]{40}")
 _RESERVED: Final = frozenset({"tip", "null", "."})
 """Names that a revision set reads as something else (mercurial.scmutil.checknewlabel)."""
 
+_DIGITS: Final = re.compile(r"x?([0-9a-fA-F]{4,39})")
+"""hg passes over an x before the beginning of a hash (mercurial.scmutil.resolvehexnodeidprefix)."""
+
+_SHORT: Final = 12
+"""Digits of a hash that hg and other programs show."""
+
 CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _DRIVE: Final = re.compile(rb"[A-Za-z]:[/\\]")
 
@@ -43,31 +49,9 @@ class Names(Policy):
 
     def check(self, push: Push) -> Iterator[str]:
         """Check the bookmarks that are set, and branches, tags and files of added changesets."""
-        for bookmark in push.bookmarks:
-            problem = None if bookmark.is_deleted else name_problem(bookmark.stored)
-            if problem:
-                yield f"the bookmark {shown(bookmark.name)} {problem}: choose another name"
-        known: set[tuple[bytes, bool]] = set()
-        for changeset in push.added:
-            branch = (changeset.stored_branch, changeset.begins_branch)
-            if branch in known:
-                continue
-            known.add(branch)
-            # A branch from before the check may go on.
-            check = name_problem if changeset.begins_branch else label_problem
-            problem = check(changeset.stored_branch)
-            if problem:
-                yield (
-                    f"{changeset} is on the branch {shown(changeset.branch)}, which {problem}: "
-                    "commit it on another branch (hg branch, then hg commit --amend)"
-                )
-        for tag in push.tags:
-            problem = None if tag.is_removed else tag_problem(tag.stored, push)
-            if problem:
-                yield (
-                    f"{tag.changeset[:12]} sets the tag {shown(tag.name)}, which {problem}: choose "
-                    "another name (hg strip the tag's changeset, then hg tag)"
-                )
+        yield from self._bookmarks(push)
+        yield from self._branches(push)
+        yield from self._tags(push)
         audit = pathutil.pathauditor(b"", realfs=False, cached=True)
         for changeset in push.added:
             for entry in push.entries(changeset):
@@ -77,6 +61,55 @@ class Names(Policy):
                         f"{changeset} has {shown(entry.path)}, {problem}: take it out of the "
                         "history (hg rename or hg forget, then hg commit --amend)"
                     )
+
+    @staticmethod
+    def _bookmarks(push: Push) -> Iterator[str]:
+        for bookmark in push.bookmarks:
+            if bookmark.is_deleted:
+                continue
+            problem = name_problem(bookmark.stored)
+            if problem is None and bookmark.is_new:
+                problem = hash_problem(bookmark.stored, push) or clash(
+                    bookmark.stored, push, "branch", "tag"
+                )
+            if problem:
+                yield f"the bookmark {shown(bookmark.name)} {problem}: choose another name"
+
+    @staticmethod
+    def _branches(push: Push) -> Iterator[str]:
+        known: set[tuple[bytes, bool]] = set()
+        appeared = {changeset.node for changeset in push.appeared}
+        for changeset in (*push.added, *push.appeared):
+            name = changeset.stored_branch
+            branch = (name, changeset.begins_branch)
+            if branch in known:
+                continue
+            known.add(branch)
+            # A branch from before the check may go on.
+            problem = None if changeset.node in appeared else label_problem(name)
+            if problem is None and changeset.begins_branch:
+                problem = (
+                    (None if changeset.node in appeared else name_problem(name))
+                    or hash_problem(name, push)
+                    or clash(name, push, "tag", "bookmark")
+                )
+            if problem:
+                yield (
+                    f"{changeset} is on the branch {shown(changeset.branch)}, which {problem}: "
+                    "commit it on another branch (hg branch, then hg commit --amend)"
+                )
+
+    @staticmethod
+    def _tags(push: Push) -> Iterator[str]:
+        appeared = {changeset.node for changeset in push.appeared}
+        shown_again = [tag for tag in push.moved_tags if tag.changeset in appeared]
+        for tag in (*push.tags, *shown_again):
+            problem = None if tag.is_removed else tag_problem(tag.stored, push)
+            if problem:
+                yield (
+                    f"{tag.changeset[:12]} sets the tag {shown(tag.name)}, which {problem}: choose "
+                    "another name (hg strip the tag's changeset, then hg tag)"
+                )
 
 
 def name_problem(name: bytes) -> str | None:
@@ -101,13 +134,41 @@ def tag_problem(stored: bytes, push: Push) -> str | None:
     hg looks for a tag before a branch, and for a bookmark before a tag: of two with one name, one
     is taken for the other.
     """
-    problem = name_problem(stored)
-    if problem:
-        return problem
-    if push.has_branch(stored.decode("utf-8")):
-        return "has the name of a branch"
-    if push.has_bookmark(stored):
-        return "has the name of a bookmark"
+    return (
+        name_problem(stored)
+        or hash_problem(stored, push)
+        or clash(stored, push, "branch", "bookmark")
+    )
+
+
+def hash_problem(name: bytes, push: Push) -> str | None:
+    """Return the problem of a well-formed name that is also a short hash, None if there is none.
+
+    hg looks for all names before it looks for the beginning of a hash. Programs give 12 digits of
+    a hash (`hg identify`), so no name may be that, whether the changeset is here yet or not.
+    """
+    digits = _DIGITS.fullmatch(name.decode("utf-8"))
+    if digits is None:
+        return None
+    if len(digits[1]) >= _SHORT:
+        return "has a name that reads as a hash"
+    if push.is_hash(digits[1]):
+        return "has the name of the beginning of a changeset's hash"
+    return None
+
+
+def clash(stored: bytes, push: Push, *kinds: Literal["branch", "tag", "bookmark"]) -> str | None:
+    """Return the problem of a name that one of other kinds has too, None if there is none."""
+    for kind in kinds:
+        match kind:
+            case "branch":
+                taken = push.has_branch(stored.decode("utf-8"))
+            case "tag":
+                taken = push.has_tag(stored)
+            case "bookmark":
+                taken = push.has_bookmark(stored)
+        if taken:
+            return f"has the name of a {kind}"
     return None
 
 

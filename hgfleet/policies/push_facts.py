@@ -8,30 +8,29 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final
 
-from mercurial import encoding, mdiff, phases
+from mercurial import encoding, error, scmutil
+from mercurial.node import bin as from_hex
 from mercurial.node import hex as to_hex
 from mercurial.node import nullrev
 
-from hgfleet.policies import manifest_diff, tags
-from hgfleet.policies.base import Bookmark, Changeset, Entry, Marker
+from hgfleet.policies import manifest_diff
+from hgfleet.policies.base import Bookmark, BranchMove, Changeset, Entry, Marker
 from hgfleet.policies.branch_heads import BranchHeads, open_heads
 from hgfleet.policies.file_revisions import FileRevisions
-from hgfleet.policies.manifest_diff import Difference
+from hgfleet.policies.manifests import Manifests
+from hgfleet.policies.moves import Moves
+from hgfleet.policies.repository_tags import RepositoryTags
+from hgfleet.policies.tags import FILE, Tag, moved
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from hgfleet.core.principal import Principal
-    from hgfleet.policies.branch_heads import Heads
-
-_TEXTS: Final = 4
-"""Manifests in memory: those of a few branches that alternate. One of 100,000 files has 8 MB."""
-
-_LINES: Final = 500_000
-"""Lines of differences that are kept for the next policy; about 100 MB."""
+    from hgfleet.policies.before import Before
+    from hgfleet.policies.manifest_diff import Difference
+    from hgfleet.policies.tags import TagMove
 
 _STORED: Final = operator.attrgetter("_revlog")
 """The revlog below a filelog; core has no public way to get a size without reading."""
@@ -47,20 +46,19 @@ class RepositoryPush:
         repo: Any,
         transaction: Any,
         principal: Principal,
-        heads_before: Mapping[bytes, Heads] | None = None,
+        before: Before,
     ) -> None:
-        """Take the `heads_by_branch` when the transaction began, if a policy needs them."""
+        """Take what was noted of the repository when the transaction began."""
         self._repo = repo.unfiltered()
         self._log = self._repo.changelog
-        self._manifests = self._repo.manifestlog.getstorage(b"")
+        self._manifests = Manifests(self._repo)
         self._transaction = transaction
         self._principal = principal
-        self._heads_before = heads_before
+        self._before = before
+        self._moves = Moves(self._repo, transaction, before.hidden)
+        self._tags = RepositoryTags(self._repo, before.tag_files)
         self._first = transaction.changes[b"origrepolen"]
         self._revs: dict[str, int] = {}
-        self._texts: OrderedDict[int, bytes] = OrderedDict()
-        self._differences: dict[tuple[int, int], Difference] = {}
-        self._lines = 0
         self._ancestor_of: tuple[int, Mapping[bytes, bytes]] = (-1, {})
 
     @property
@@ -85,9 +83,12 @@ class RepositoryPush:
     @functools.cached_property
     def moved(self) -> Sequence[Changeset]:
         """See `base.Push`."""
-        return [
-            self._changeset(rev) for rev in sorted(self._revealed | self._published | self._gone)
-        ]
+        return [self._changeset(rev) for rev in sorted(self._moves.all)]
+
+    @functools.cached_property
+    def appeared(self) -> Sequence[Changeset]:
+        """See `base.Push`."""
+        return [c for c in self.moved if self._rev(c) in self._moves.appeared]
 
     @functools.cached_property
     def bookmarks(self) -> Sequence[Bookmark]:
@@ -98,20 +99,29 @@ class RepositoryPush:
             branches = dict.fromkeys(_text(self._log.branchinfo(rev)[0]) for rev in revs)
             # Not encoding.fromlocal, which raises for a name that is not UTF-8.
             stored = bytes(getattr(name, "_utf8", name))
-            deleted = nodes[1] is None
-            result.append(Bookmark(_text(name), tuple(branches), stored, is_deleted=deleted))
+            result.append(
+                Bookmark(
+                    _text(name),
+                    tuple(branches),
+                    stored,
+                    is_deleted=nodes[1] is None,
+                    is_new=nodes[0] is None,
+                )
+            )
         return result
 
     @functools.cached_property
     def new_heads(self) -> Sequence[Changeset]:
         """See `base.Push`."""
         by_rev = {self._rev(changeset): changeset for changeset in (*self.moved, *self.added)}
+        # One that nobody sees must not stand for its parent, which is seen.
+        for rev in self._moves.obsolete.intersection(by_rev).intersection(self._moves.hidden):
+            del by_rev[rev]
         heads = dict.fromkeys(sorted(by_rev))
         for rev in by_rev:
             for parent in self._log.parentrevs(rev):
                 heads.pop(parent, None)
-        obsolete = self._obsolete if heads else frozenset()
-        return [by_rev[rev] for rev in heads if rev not in obsolete]
+        return [by_rev[rev] for rev in heads]
 
     def stored_texts(self) -> Iterator[tuple[str, bytes]]:
         """See `base.Push`."""
@@ -189,7 +199,7 @@ class RepositoryPush:
 
     def manifest_text(self, changeset: Changeset) -> bytes:
         """See `base.Push`."""
-        return self._text(self._manifest_rev(self._rev(changeset)))
+        return self._manifests.text(self._manifests.revision_of(self._rev(changeset)))
 
     def branch_heads(self, branch: str) -> Sequence[str]:
         """See `base.Push`."""
@@ -204,10 +214,34 @@ class RepositoryPush:
         """See `base.Push`."""
         return list(map(self._hex, self._heads.strays(branch)))
 
+    def abandoned(self, branch: str) -> tuple[str, str] | None:
+        """See `base.Push`."""
+        found = self._heads.abandoned(branch)
+        return None if found is None else (self._hex(found[0]), self._hex(found[1]))
+
+    @functools.cached_property
+    def given_branches(self) -> Sequence[BranchMove]:
+        """See `base.Push`."""
+        result = []
+        for branch in self._heads.changed():
+            given = self._heads.given(branch)
+            if given is not None:
+                former, now = given
+                result.append(
+                    BranchMove(branch, self._hex(former), None if now is None else self._hex(now))
+                )
+        return result
+
+    def differing_paths(self, former: str, now: str | None) -> Iterator[str]:
+        """See `base.Push`."""
+        revs = [nullrev if n is None else self._log.rev(from_hex(n)) for n in (former, now)]
+        yield from map(_path, sorted(self._manifests.difference(*revs).paths()))
+
     def replaced_paths(self, branch: str) -> Iterator[tuple[str, str]]:
         """See `base.Push`."""
         for rev, former in self._heads.replacing(branch):
-            paths = {path for head in former for path in self._difference(head, rev).paths()}
+            differences = [self._manifests.difference(head, rev) for head in former]
+            paths = {path for one in differences for path in one.paths()}
             for path in sorted(paths):
                 yield self._hex(rev), _path(path)
 
@@ -215,19 +249,36 @@ class RepositoryPush:
         return _text(to_hex(self._log.node(rev)))
 
     @functools.cached_property
-    def tags(self) -> Sequence[tags.Tag]:
+    def tags(self) -> Sequence[Tag]:
         """See `base.Push`."""
-        file = tags.FILE.encode()
-        result: dict[bytes, tags.Tag] = {}
-        for changeset in self.added:
+        return self._tags_of(self.added)
+
+    @functools.cached_property
+    def moved_tags(self) -> Sequence[Tag]:
+        """See `base.Push`."""
+        return self._tags_of(self.moved)
+
+    @functools.cached_property
+    def given_tags(self) -> Sequence[TagMove]:
+        """See `base.Push`."""
+        return list(self._tags.moved(self._moves.vanished))
+
+    def has_tag(self, stored: bytes) -> bool:
+        """See `base.Push`."""
+        return self._tags.has(stored)
+
+    def _tags_of(self, changesets: Sequence[Changeset]) -> Sequence[Tag]:
+        file = FILE.encode()
+        result: dict[bytes, Tag] = {}
+        for changeset in changesets:
             rev = self._rev(changeset)
             if not any(file in c.before or file in c.after for c in self._against_parents(rev)):
                 continue
             parents = [self._tags_text(parent) for parent in self._parents(rev)]
             ancestor = self._tags_text(self._ancestor(rev)) if len(parents) > 1 else b""
-            moved = tags.moved(changeset.node, self._tags_text(rev), parents, ancestor)
+            found = moved(changeset.node, self._tags_text(rev), parents, ancestor)
             # Of a tag that a push moves several times, the last one counts; its name once.
-            result.update({tag.stored: tag for tag in moved})
+            result.update({tag.stored: tag for tag in found})
         return list(result.values())
 
     def has_branch(self, name: str) -> bool:
@@ -243,52 +294,25 @@ class RepositoryPush:
         if rev == nullrev:
             return b""
         context = self._repo[rev]
-        name = tags.FILE.encode()
+        name = FILE.encode()
         return bytes(context[name].data()) if name in context else b""
+
+    def is_hash(self, name: str) -> bool:
+        """See `base.Push`."""
+        served = self._repo.filtered(b"served")
+        try:
+            return scmutil.resolvehexnodeidprefix(served, name.encode("ascii")) is not None
+        except (error.LookupError, error.WdirUnsupported):
+            # The beginning of several hashes, or of the one that means the working copy.
+            return False
 
     @functools.cached_property
     def _heads(self) -> BranchHeads:
-        if self._heads_before is None:
+        if self._before.heads is None:
             raise RuntimeError("the heads were not noted when the transaction began")
-        return BranchHeads(self._repo, self._heads_before, self._obsolete)
+        return BranchHeads(self._repo, self._before.heads, self._moves.obsolete)
 
     # Changesets.
-
-    @functools.cached_property
-    def _phase_moves(self) -> tuple[frozenset[int], frozenset[int]]:
-        revealed: set[int] = set()
-        published: set[int] = set()
-        for revs, (old, new) in self._transaction.changes[b"phases"]:
-            for rev in revs:
-                if rev >= self._first or old is None or new >= old:
-                    continue
-                (revealed if old >= phases.secret else published).add(rev)
-        return frozenset(revealed), frozenset(published)
-
-    @property
-    def _revealed(self) -> frozenset[int]:
-        """Older changesets that were secret."""
-        return self._phase_moves[0]
-
-    @property
-    def _published(self) -> frozenset[int]:
-        """Older drafts that become public."""
-        return self._phase_moves[1]
-
-    @functools.cached_property
-    def _obsolete(self) -> frozenset[int]:
-        from mercurial import obsolete
-
-        return frozenset(obsolete.getrevs(self._repo, b"obsolete"))
-
-    @functools.cached_property
-    def _gone(self) -> frozenset[int]:
-        """Older changesets that the markers of this transaction make obsolete."""
-        markers = self._transaction.changes[b"obsmarkers"]
-        if not markers:
-            return frozenset()
-        named = {self._log.rev(m[0]) for m in markers if self._log.hasnode(m[0])}
-        return frozenset(rev for rev in named & self._obsolete if rev < self._first)
 
     def _changeset(self, rev: int) -> Changeset:
         data = self._log.changelogrevision(rev)
@@ -316,50 +340,8 @@ class RepositoryPush:
 
     # Changed paths.
 
-    def _manifest_rev(self, rev: int) -> int:
-        if rev == nullrev:
-            return int(nullrev)
-        return int(self._manifests.rev(self._log.changelogrevision(rev).manifest))
-
     def _against_parents(self, rev: int) -> list[Difference]:
-        return [self._difference(parent, rev) for parent in self._parents(rev)]
-
-    def _difference(self, parent: int, rev: int) -> Difference:
-        key = (parent, rev)
-        if key not in self._differences:
-            before, after = self._manifest_rev(parent), self._manifest_rev(rev)
-            made = self._compare(before, after)
-            self._lines += len(made.before) + len(made.after)
-            if self._lines > _LINES:
-                self._differences.clear()
-                self._lines = len(made.before) + len(made.after)
-            self._differences[key] = made
-        return self._differences[key]
-
-    def _compare(self, before: int, after: int) -> Difference:
-        if before == after:
-            return Difference({}, {})
-        old = self._text(before)
-        delta = self._manifests.revdiff(before, after)
-        if after not in self._texts:
-            # Cheaper than to have hg rebuild the text from its last full copy, and compute its
-            # hash: no client can check out a text with a wrong hash.
-            self._keep(after, bytes(mdiff.patch(old, delta)) if delta else old)
-        return manifest_diff.difference(old, self._text(after), delta)
-
-    def _text(self, rev: int) -> bytes:
-        if rev == nullrev:
-            return b""
-        if rev in self._texts:
-            self._texts.move_to_end(rev)
-        else:
-            self._keep(rev, bytes(self._manifests.revision(self._manifests.node(rev))))
-        return self._texts[rev]
-
-    def _keep(self, rev: int, text: bytes) -> None:
-        self._texts[rev] = text
-        while len(self._texts) > _TEXTS:
-            self._texts.popitem(last=False)
+        return [self._manifests.difference(parent, rev) for parent in self._parents(rev)]
 
     def _in_ancestor(self, rev: int, path: bytes) -> bytes | None:
         """Return the line of a path in the ancestor of both parents of a merge."""
@@ -373,7 +355,7 @@ class RepositoryPush:
         return int(self._log.rev(node))
 
     def _ancestor_lines(self, rev: int) -> Mapping[bytes, bytes]:
-        text = self._text(self._manifest_rev(self._ancestor(rev)))
+        text = self._manifests.text(self._manifests.revision_of(self._ancestor(rev)))
         fields = (line.partition(b"\0") for line in text.split(b"\n"))
         return {path: rest for path, _, rest in fields}
 

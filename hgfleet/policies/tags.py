@@ -37,6 +37,22 @@ class Tag:
         return self.stored.decode("utf-8", "replace")
 
 
+@dataclass(frozen=True, slots=True)
+class TagMove:
+    """A tag that gives another changeset after a transaction, in whatever way."""
+
+    stored: bytes
+    """The bytes of its name."""
+    former: str | None
+    """40 hexadecimal digits; None of a tag that was not there."""
+    now: str | None
+
+    @property
+    def name(self) -> str:
+        """Its name, with replacements for undecodable bytes."""
+        return self.stored.decode("utf-8", "replace")
+
+
 def nodes_by_name(text: bytes) -> dict[bytes, list[bytes]]:
     """Return the nodes of each tag's lines, in their order; core passes over malformed lines."""
     result: dict[bytes, list[bytes]] = {}

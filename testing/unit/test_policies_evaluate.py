@@ -8,17 +8,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
-from mercurial import namespaces
 
 from hgfleet.core.principal import Principal
 from hgfleet.policies import bounded, evaluate
-from hgfleet.policies.base import Bookmark, Changeset, Entry, Marker, Policy, Push
+from hgfleet.policies.base import Bookmark, BranchMove, Changeset, Entry, Marker, Policy, Push
 from hgfleet.policies.catalog import POLICIES
 from hgfleet.policies.content import MAX_SEARCHES, candidates, collisions
 from hgfleet.policies.evaluate import MAX_SHOWN, Finding
 from hgfleet.policies.names import Names
 from hgfleet.policies.rule import Rule
-from hgfleet.policies.tags import Tag
+from hgfleet.policies.tags import Tag, TagMove
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -46,6 +45,14 @@ class Made:
     untrue: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
     tags: Sequence[Tag] = ()
     branches: Sequence[str] = ()
+    appeared: Sequence[Changeset] = ()
+    moved_tags: Sequence[Tag] = ()
+    given_tags: Sequence[TagMove] = ()
+    given_branches: Sequence[BranchMove] = ()
+    differing: Sequence[str] = ()
+    left: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    repository_tags: Sequence[bytes] = ()
+    hashes: Sequence[str] = ()
 
     @property
     def new_heads(self) -> Sequence[Changeset]:
@@ -65,6 +72,18 @@ class Made:
 
     def replaced_paths(self, branch: str) -> Iterable[tuple[str, str]]:
         return self.replaced.get(branch, ())
+
+    def abandoned(self, branch: str) -> tuple[str, str] | None:
+        return self.left.get(branch)
+
+    def differing_paths(self, _former: str, _now: str | None) -> Iterable[str]:
+        return self.differing
+
+    def has_tag(self, stored: bytes) -> bool:
+        return stored in self.repository_tags
+
+    def is_hash(self, name: str) -> bool:
+        return any(digits.startswith(name.lower()) for digits in self.hashes)
 
     def has_branch(self, name: str) -> bool:
         return name in self.branches
@@ -185,7 +204,138 @@ def test_a_rule_of_branches_covers_the_tags_of_their_names() -> None:
     push = Made([changeset()], tags=[Tag("a" * 40, b"stable"), Tag("a" * 40, b"other")])
     (text,) = ruled(Rule(("release",), branches=("stable",)), push)
     assert text.startswith("the tag stable has the name of a branch, where only")
-    assert ruled(Rule(("release",), branches=("stable",), paths=("x",)), push) == []
+
+
+def test_a_rule_of_branches_and_paths_covers_the_names_of_branches_that_are_there() -> None:
+    rule = Rule(("release",), branches=("stable", "old-*"), paths=("x",))
+    names = [Bookmark(name, (), name.encode()) for name in ("stable", "old-1", "other")]
+    push = Made([changeset()], tags=[Tag("a" * 40, b"stable")], bookmarks=names)
+    assert ruled(rule, push) == []
+    push.branches = ["stable", "other"]
+    found = ruled(rule, push)
+    assert [text.partition(" has")[0] for text in found] == [
+        "the bookmark stable",
+        "the tag stable",
+    ]
+    # A bookmark on the branch changes nothing of what its name gives.
+    push = Made(bookmarks=[Bookmark("mine", ("stable",), b"mine")], branches=["stable"])
+    assert ruled(rule, push) == []
+
+
+A, B = "a" * 40, "b" * 40
+
+
+@pytest.mark.parametrize(
+    ("paths", "differing", "now", "said"),
+    [
+        ((), (), A, "the branch stable would give aaaaaaaaaaaa instead of bbbbbbbbbbbb, where"),
+        ((), (), None, "the branch stable would give no changeset instead of bbbbbbbbbbbb, where"),
+        (("src",), ("src/x",), A, "instead of bbbbbbbbbbbb with another src/x, where"),
+        (("src",), ("other",), A, None),
+    ],
+)
+def test_a_rule_covers_what_the_name_of_a_branch_gives(
+    paths: tuple[str, ...], differing: tuple[str, ...], now: str | None, said: str | None
+) -> None:
+    rule = Rule(("release",), branches=("stable",), paths=paths)
+    moves = [BranchMove("other", B, now), BranchMove("stable", B, now)]
+    push = Made([changeset()], given_branches=moves, differing=differing)
+    found = ruled(rule, push)
+    assert len(found) == (said is not None)
+    assert said is None or said in found[0]
+    push.principal = Principal("bob", frozenset({"release"}))
+    assert ruled(rule, push) == []
+
+
+def test_a_change_that_a_rule_covers_is_told_instead_of_what_it_leads_to() -> None:
+    moves = [BranchMove("stable", B, A)]
+    push = Made([changeset(branch="stable")], given_branches=moves)
+    (text,) = ruled(Rule(("release",), branches=("stable",)), push)
+    assert text.startswith("aaaaaaaaaaaa is on the branch stable, where only")
+
+
+def test_a_rule_of_tags_covers_what_the_heads_give_together() -> None:
+    rule = Rule(("release",), tags=("v*",))
+    push = Made([changeset()], given_tags=[TagMove(b"v1", A, None), TagMove(b"x", None, A)])
+    (text,) = ruled(rule, push)
+    assert text.startswith("the tag v1 would give no changeset instead of aaaaaaaaaaaa, because")
+    push.moved_tags = [Tag(A, b"v1")]
+    (text,) = ruled(rule, push)
+    assert text.startswith("aaaaaaaaaaaa changes the tag v1, where only")
+
+
+def test_single_head_refuses_to_go_back_to_an_older_head() -> None:
+    push = Made([changeset()], heads={"default": [A]}, before={"default": 2})
+    assert problems("single-head", {}, push) == []
+    push.left = {"default": (B, A)}
+    (text,) = problems("single-head", {}, push)
+    assert text.startswith(
+        "the branch default would go back to its other head aaaaaaaaaaaa, because bbbbbbbbbbbb"
+    )
+    # A head that is begun again is told by that.
+    push.begun = {"default": [A]}
+    (text,) = problems("single-head", {}, push)
+    assert "without descending" in text
+
+
+def test_a_new_branch_or_bookmark_with_the_name_of_another_kind_is_refused() -> None:
+    push = Made(
+        [changeset(branch="v1", stored_branch=b"v1", begins_branch=True)],
+        bookmarks=[
+            Bookmark("v1", (), b"v1", is_new=True),
+            Bookmark("stable", (), b"stable", is_new=True),
+            Bookmark("v1", (), b"v1"),
+            Bookmark("v1", (), b"v1", is_deleted=True),
+        ],
+        branches=["stable"],
+        repository_tags=[b"v1"],
+    )
+    assert [text.split(": ")[0] for text in Names({}).check(push)] == [
+        "the bookmark v1 has the name of a tag",
+        "the bookmark stable has the name of a branch",
+        "aaaaaaaaaaaa is on the branch v1, which has the name of a tag",
+    ]
+
+
+def test_a_changeset_that_is_shown_again_brings_its_names() -> None:
+    push = Made(
+        moved=[changeset(), changeset(B)],
+        appeared=[changeset(branch="v1", stored_branch=b"v1", begins_branch=True)],
+        moved_tags=[Tag(A, b"stable"), Tag(B, b"stable")],
+        branches=["stable"],
+        repository_tags=[b"v1"],
+    )
+    assert [text.split(": ")[0] for text in Names({}).check(push)] == [
+        "aaaaaaaaaaaa is on the branch v1, which has the name of a tag",
+        "aaaaaaaaaaaa sets the tag stable, which has the name of a branch",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_refused"),
+    [
+        ("abcdef", True),
+        ("xabcdef", True),
+        ("ABCDEF", True),
+        ("abc", False),
+        ("abcdee", False),
+        ("abcdefg", False),
+        ("123456789abc", True),
+        ("x123456789abc", True),
+        ("123456789ABC", True),
+        ("a" * 39, True),
+    ],
+)
+def test_a_name_that_is_a_short_hash_is_refused(name: str, is_refused: bool) -> None:
+    hashes = ["abcdef" + "0" * 34]
+    stored = name.encode()
+    branch = changeset(branch=name, stored_branch=stored, begins_branch=True)
+    for push in (
+        Made(hashes=hashes, bookmarks=[Bookmark(name, (), stored, is_new=True)]),
+        Made(hashes=hashes, added=[branch]),
+        Made(hashes=hashes, tags=[Tag(A, stored)]),
+    ):
+        assert len(list(Names({}).check(push))) == is_refused
 
 
 def test_a_tag_with_the_name_of_a_branch_or_bookmark_is_refused_and_may_be_removed() -> None:
@@ -204,13 +354,6 @@ def test_a_tag_with_the_name_of_a_branch_or_bookmark_is_refused_and_may_be_remov
     ]
     push.tags = [Tag("a" * 40, b"stable", is_removed=True)]
     assert list(Names({}).check(push)) == []
-
-
-def test_hg_looks_for_names_in_the_spaces_that_rules_cover() -> None:
-    # Of another space that core asks before branches, a rule about branches knows nothing.
-    assert [name for name, _ in namespaces.namespaces().items()] == [
-        *(b"bookmarks", b"tags", b"branches")
-    ]
 
 
 def test_single_head() -> None:

@@ -15,6 +15,8 @@ class Made:
 
     principal = Principal("mallory", frozenset())
     tags = ()
+    moved_tags = ()
+    appeared = ()
 
     def __init__(
         self,
@@ -28,6 +30,15 @@ class Made:
             Changeset(f"{n:040x}", branch.decode("latin-1"), "m", "m", stored_branch=branch)
             for n, branch in enumerate(branches)
         ]
+
+    def has_branch(self, _name: str) -> bool:
+        return False
+
+    def has_tag(self, _stored: bytes) -> bool:
+        return False
+
+    def has_bookmark(self, _stored: bytes) -> bool:
+        return False
 
     def entries(self, _changeset: Changeset) -> list[Entry]:
         return [Entry(path, b"", "file") for path in self.paths]

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hgfleet.core.principal import Principal
+from hgfleet.policies.before import Before
+from hgfleet.policies.moves import Moves
 from hgfleet.policies.push_facts import RepositoryPush
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 OLD, NEW, UNKNOWN = b"o" * 20, b"n" * 20, b"u" * 20
 REVISIONS = {OLD: 3, NEW: 5}
@@ -29,15 +34,23 @@ class Log:
         return b"old" if rev == 3 else b"new", False
 
 
-def push(**changes: Any) -> RepositoryPush:
+def made(**changes: Any) -> tuple[Any, Any]:
     repo = SimpleNamespace(
         changelog=Log(), manifestlog=SimpleNamespace(getstorage=lambda _tree: None)
     )
     repo.unfiltered = lambda: repo
-    changes = {"origrepolen": FIRST, "bookmarks": {}, "obsmarkers": set(), **changes}
+    nothing = {"bookmarks": {}, "obsmarkers": set(), "phases": []}
+    changes = {"origrepolen": FIRST, **nothing, **changes}
     encoded = {name.encode(): value for name, value in changes.items()}
-    transaction = SimpleNamespace(changes=encoded, hookargs={})
-    return RepositoryPush(repo, transaction, Principal("bob", frozenset()))
+    return repo, SimpleNamespace(changes=encoded, hookargs={})
+
+
+def push(**changes: Any) -> RepositoryPush:
+    return RepositoryPush(*made(**changes), Principal("bob", frozenset()), Before(frozenset()))
+
+
+def moves(hidden: Collection[int] = frozenset(), **changes: Any) -> Moves:
+    return Moves(*made(**changes), hidden)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +69,7 @@ def test_a_bookmark_has_the_branches_that_it_left_and_came_to(
     (found,) = push(bookmarks={b"x": (before, after)}).bookmarks
     assert (found.name, found.stored) == ("x", b"x")
     assert (found.branches, found.is_deleted) == (branches, is_deleted)
+    assert found.is_new == (before is None)
 
 
 @pytest.mark.parametrize(
@@ -72,5 +86,42 @@ def test_a_bookmark_has_the_branches_that_it_left_and_came_to(
 def test_older_changesets_that_become_obsolete_are_gone(
     monkeypatch: pytest.MonkeyPatch, marked: list[bytes], obsolete: set[int], gone: set[int]
 ) -> None:
-    monkeypatch.setattr(RepositoryPush, "_obsolete", frozenset(obsolete))
-    assert push(obsmarkers={(node, ()) for node in marked})._gone == gone
+    monkeypatch.setattr(Moves, "obsolete", frozenset(obsolete))
+    assert moves(obsmarkers={(node, ()) for node in marked}).gone == gone
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "appeared", "vanished"),
+    [
+        ({1}, {1}, set(), set()),
+        ({1, 2}, {2}, {1}, set()),
+        # What the push itself brings is no older changeset.
+        ({1}, {1, 2, FIRST}, set(), {2}),
+    ],
+)
+def test_what_is_shown_and_hidden_is_compared_with_the_beginning(
+    monkeypatch: pytest.MonkeyPatch,
+    before: set[int],
+    now: set[int],
+    appeared: set[int],
+    vanished: set[int],
+) -> None:
+    monkeypatch.setattr(Moves, "hidden", frozenset(now))
+    found = moves(hidden=before)
+    assert (found.appeared, found.vanished) == (appeared, vanished)
+    assert found.all == appeared | vanished
+
+
+def test_of_phases_those_count_that_are_lowered_of_older_changesets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Moves, "hidden", frozenset())
+    public, draft, secret = 0, 1, 2
+    changed = [
+        ([1], (draft, public)),
+        ([2], (secret, draft)),
+        ([3], (draft, secret)),
+        ([4], (None, public)),
+        ([FIRST], (draft, public)),
+    ]
+    assert moves(phases=changed).lowered == {1, 2}

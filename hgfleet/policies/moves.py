@@ -1,0 +1,75 @@
+"""Changesets that are older than a transaction and that it publishes, shows or takes away.
+
+A phase, an obsolescence marker and a bookmark change what is served, and so does a new changeset:
+a hidden changeset is shown as soon as it has a child that is not obsolete.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from mercurial import obsolete
+
+from hgfleet.policies.before import hidden
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+
+class Moves:
+    """Revisions of an unfiltered repository that a transaction of Mercurial 7.2 moves."""
+
+    def __init__(self, repo: Any, transaction: Any, before: Collection[int]) -> None:
+        """Take the revisions that were hidden when the transaction began."""
+        self._repo = repo
+        self._log = repo.changelog
+        self._transaction = transaction
+        self._before = before
+        self._first = transaction.changes[b"origrepolen"]
+
+    @functools.cached_property
+    def all(self) -> frozenset[int]:
+        """Those that change their phase, become obsolete, are shown or vanish."""
+        return self.lowered | self.gone | self.appeared | self.vanished
+
+    @functools.cached_property
+    def lowered(self) -> frozenset[int]:
+        """Those that become public, or drafts where they were secret."""
+        return frozenset(
+            rev
+            for revs, (old, new) in self._transaction.changes[b"phases"]
+            for rev in revs
+            if rev < self._first and old is not None and new < old
+        )
+
+    @functools.cached_property
+    def gone(self) -> frozenset[int]:
+        """Those that the markers of this transaction make obsolete."""
+        markers = self._transaction.changes[b"obsmarkers"]
+        if not markers:
+            return frozenset()
+        named = {self._log.rev(m[0]) for m in markers if self._log.hasnode(m[0])}
+        return frozenset(rev for rev in named & self.obsolete if rev < self._first)
+
+    @functools.cached_property
+    def appeared(self) -> frozenset[int]:
+        """Those that were not served and are now."""
+        return frozenset(rev for rev in self._before if rev not in self.hidden)
+
+    @functools.cached_property
+    def vanished(self) -> frozenset[int]:
+        """Those that were served and are not any more."""
+        return frozenset(
+            rev for rev in self.hidden if rev < self._first and rev not in self._before
+        )
+
+    @functools.cached_property
+    def obsolete(self) -> frozenset[int]:
+        """All that are obsolete now, those of the transaction included."""
+        return frozenset(obsolete.getrevs(self._repo, b"obsolete"))
+
+    @functools.cached_property
+    def hidden(self) -> Collection[int]:
+        """All that are not served now, those of the transaction included."""
+        return hidden(self._repo)

@@ -1,0 +1,87 @@
+"""Tags of a repository as clients find them: from the `.hgtags` of all heads together.
+
+What a changeset writes into `.hgtags` (`tags.py`) is one way to move a tag. Another one is to
+change which heads there are. A changeset with the newest line of a tag can become obsolete. A new
+head can have an older `.hgtags`, in which a later removed line still stands. Core reads all heads
+from the oldest to the newest, and of lines that do not supersede each other the newest head's
+count (mercurial.tags.findglobaltags). So the tags at the begin and end of a transaction are
+compared too.
+
+Core's functions that find the tags of a repository write caches. Nothing here does: a transaction
+may be refused, and the next one may have another changeset at the same revision.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from mercurial import tags as core
+from mercurial.node import hex as to_hex
+
+from hgfleet.policies.tags import FILE, TagMove
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+_FILE = FILE.encode()
+
+
+def files_of_heads(repo: Any) -> tuple[bytes, ...]:
+    """Return the revisions of `.hgtags` in the served heads, from the oldest head to the newest."""
+    unfiltered = repo.unfiltered()
+    log = unfiltered.file(_FILE)
+    if not len(log):
+        return ()
+    known = core.hgtagsfnodescache(unfiltered)
+    result: dict[bytes, None] = {}
+    for node in reversed(repo.filtered(b"served").heads()):
+        revision = known.getfnode(node)
+        if revision != repo.nullid and not log.hasnode(revision):
+            # An entry of the cache from a repository that was cut back.
+            revision = unfiltered[node].manifest().get(_FILE, repo.nullid)
+        if revision != repo.nullid:
+            result[revision] = None
+    return tuple(result)
+
+
+class RepositoryTags:
+    """The tags that an unfiltered repository has now, compared with those of another time."""
+
+    def __init__(self, repo: Any, before: Sequence[bytes] | None) -> None:
+        """Take the `files_of_heads` of the other time, if they are compared."""
+        self._repo = repo
+        self._before = before
+
+    def has(self, stored: bytes) -> bool:
+        """Whether the repository has a tag of this name now."""
+        return stored in self._nodes
+
+    def moved(self, vanished: Collection[int]) -> Iterator[TagMove]:
+        """Yield the tags that give another changeset, or none because it is one of the vanished."""
+        if self._before is None:
+            raise RuntimeError("the tags were not noted when the transaction began")
+        told = set()
+        for name, former, now in core.difftags(
+            self._repo.ui, self._repo, list(self._before), list(self._files)
+        ):
+            told.add(name)
+            yield TagMove(name, _text(former), _text(now))
+        if vanished:
+            log = self._repo.changelog
+            for name, node in self._nodes.items():
+                if name not in told and log.index.has_node(node) and log.rev(node) in vanished:
+                    yield TagMove(name, _text(node), None)
+
+    @functools.cached_property
+    def _files(self) -> tuple[bytes, ...]:
+        return files_of_heads(self._repo)
+
+    @functools.cached_property
+    def _nodes(self) -> Mapping[bytes, bytes]:
+        tags = core.difftags(self._repo.ui, self._repo, [], list(self._files))
+        return {name: node for name, _, node in tags}
+
+
+def _text(node: bytes | None) -> str | None:
+    return None if node is None else to_hex(node).decode("ascii")

@@ -1,0 +1,152 @@
+Rules hold for what a name gives: who may not change a branch or tag may not make its name another changeset, in whatever way.
+
+  $ . $TESTDIR/policies.sh
+  $ as alice staff,release
+  $ drafts() { registered "$@" '[phases]' 'publish = no' '[experimental]' 'evolution = exchange, createmarkers, allowunstable'; }
+  $ printf '%s\n' '[experimental]' 'evolution = all' '[phases]' 'publish = no' >> $HGRCPATH
+  $ drafts
+  $ hg clone -q ssh://host/server work
+  $ cd work
+  $ mkdir src
+  $ echo 1 > src/main
+  $ commit root
+  $ hg branch -q stable
+  $ echo old > src/main
+  $ commit 'stale head'
+  $ hg update -q 'desc(root)'
+  $ hg branch -qf stable
+  $ echo new > src/main
+  $ commit 'real head'
+  $ push -f --new-branch
+  remote: added 3 changesets with 3 changes to 1 files (+1 heads)
+  $ drafts 'rules = [{"branches": ["stable"], "paths": ["src/**"], "push": ["release"]}]'
+  $ gives() { hg log -R $TESTTMP/server -r "$1" -T '{desc}\n'; }
+  $ back() { hg --config extensions.strip= strip -q --no-backup -r "$@"; }
+  $ as bob staff
+
+A branch with two heads has the content of the newer one. To close that, or to go on from the other, would bring the content of the other back.
+
+  $ hg commit -q --close-branch -m 'close the real head'
+  $ push
+  remote: - rules: the branch stable would give 3f78fa45307c instead of e16261168552 with another src/main, where only members of release may push; ask one of them
+  remote: bob may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+  $ back .
+  $ hg update -q -C 'desc("stale head")'
+  $ echo 1 > other
+  $ commit 'on the stale head'
+  $ push
+  remote: - rules: the branch stable would give d9c6ae13b63e instead of e16261168552 with another src/main, where only members of release may push; ask one of them
+  remote: bob may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+  $ back .
+  $ gives stable
+  real head
+
+A way round by another branch.
+
+  $ hg update -q -C 'desc("real head")'
+  $ hg branch -q detour
+  $ echo bad > src/main
+  $ commit 'a detour'
+  $ hg branch -qf stable
+  $ hg commit -q -m 'back on the branch'
+  $ push --new-branch
+  remote: - rules: the branch stable would give d6900facdbe5 instead of e16261168552 with another src/main, where only members of release may push; ask one of them
+  remote: bob may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+  $ back 'branch(detour)'
+  $ gives stable
+  real head
+
+A bookmark of that name.
+
+  $ hg debugpushkey ssh://host/server bookmarks stable '' $(hg log -r 0 -T '{node}') 2>&1 | grep rules:
+  remote: - rules: the bookmark stable has the name of a branch, where only members of release may push; ask one of them
+  $ hg debugpushkey ssh://host/server bookmarks stable $(hg log -r 0 -T '{node}') '' 2>&1 | grep rules:
+  remote: - rules: the bookmark stable has the name of a branch, where only members of release may push; ask one of them
+  $ gives stable
+  real head
+
+Who drops work of their own gives back what was there.
+
+  $ hg update -q -C 'desc("real head")'
+  $ echo 1 > third
+  $ commit 'bob on the real head'
+  $ push
+  remote: added 1 changesets with 1 changes to 1 files
+  $ hg debugobsolete --record-parents $(hg log -r . -T '{node}')
+  1 new obsolescence markers
+  obsoleted 1 changesets
+  $ push
+  no changes found
+  remote: 1 new obsolescence markers
+  remote: obsoleted 1 changesets
+  [1]
+  $ gives stable
+  real head
+
+But not where that leaves another head, with other content of what is ruled.
+
+  $ as alice staff,release
+  $ hg update -q -C 'desc("stale head")'
+  $ echo 2 > other
+  $ commit 'stale head, later'
+  $ push
+  remote: added 1 changesets with 1 changes to 1 files
+  $ as bob staff
+  $ hg update -q -C 'desc("real head")'
+  $ echo 2 > third
+  $ commit 'bob again'
+  $ push
+  remote: - rules: the branch stable would give a021d5f310b6 instead of 9d935a3e8de8 with another src/main, where only members of release may push; ask one of them
+  remote: bob may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+  $ gives stable
+  stale head, later
+
+Nor by a phase, were there a way to raise one: on the server, bob is asked as well.
+
+  $ server() { HGRCPATH=$TESTTMP/server.rc hg -R $TESTTMP/server "$@"; }
+  $ server phase --secret --force -r stable
+  - rules: the branch stable would give e16261168552 instead of 9d935a3e8de8 with another src/main, where only members of release may push; ask one of them
+  error: pretxnclose.policies hook failed: write refused
+  abort: bob may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  [255]
+  $ gives stable
+  stale head, later
+
+A rule of the whole branch covers the same.
+
+  $ drafts 'rules = [{"branches": ["stable"], "push": ["release"]}]'
+  $ server phase --secret --force -r stable
+  - rules: 9d935a3e8de8 is on the branch stable, where only members of release may push; ask one of them
+  error: pretxnclose.policies hook failed: write refused
+  abort: bob may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  [255]
+  $ gives stable
+  stale head, later
+
+The policy single-head lets a branch with several heads lose the older ones, and not the newest one.
+
+  $ drafts 'policies = {"single-head": {}}'
+  $ back 'desc("bob again")'
+  $ hg update -q -C stable
+  $ hg commit -q --close-branch -m 'close the newest head'
+  $ push
+  remote: - single-head: the branch stable would go back to its other head e16261168552, because 9d935a3e8de8 is closed or gone: merge the two, or close the other one
+  remote: bob may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+  $ back .
+  $ hg update -q -C 'desc("real head")'
+  $ hg commit -q --close-branch -m 'close the older head'
+  $ push
+  remote: added 1 changesets with 0 changes to 0 files
+  $ gives stable
+  stale head, later
+  $ hg verify -q -R ../server
