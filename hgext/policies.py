@@ -43,8 +43,9 @@ obsolescence marker. This admits a history with other dates::
   accept-dates = any
 
 The policies check the changesets that the transaction adds, secret and obsolete ones included:
-they can be pulled by their hash one day. Closed trees and rules also check bookmarks and changesets
-that change their phase or become obsolete.
+they can be pulled by their hash one day. Closed trees and rules also check bookmarks, and
+changesets that change their phase, become obsolete, or are shown or hidden. Rules compare what the
+names of branches and tags give before and after.
 
 Each answer is one line of the system log (``event=policy``), with the seconds each policy took,
 and has the event ``hgfleet_policy`` (see :hg:`help -e blackbox`).

@@ -114,7 +114,7 @@ class RepositoryPush:
     def new_heads(self) -> Sequence[Changeset]:
         """See `base.Push`."""
         by_rev = {self._rev(changeset): changeset for changeset in (*self.moved, *self.added)}
-        # One that nobody sees must not stand for its parent, which is seen.
+        # A hidden changeset must not stand for its parent, which is served.
         for rev in self._moves.obsolete.intersection(by_rev).intersection(self._moves.hidden):
             del by_rev[rev]
         heads = dict.fromkeys(sorted(by_rev))

@@ -39,7 +39,7 @@ class Tag:
 
 @dataclass(frozen=True, slots=True)
 class TagMove:
-    """A tag that gives another changeset after a transaction, in whatever way."""
+    """A tag that gives another changeset after a transaction, for any reason."""
 
     stored: bytes
     """The bytes of its name."""

@@ -52,6 +52,21 @@ A marker hides the changeset that has moved the tag.
   $ gives v1
   two
 
+A refused push leaves nothing in the caches of tags. The next one may have another changeset at the same revision.
+
+  $ caches() { (cd $TESTTMP/server/.hg/cache; md5sum *tags*; hg -R ../.. debugtagscache); }
+  $ caches > $TESTTMP/before
+  $ hg update -q -C 'desc(before)'
+  $ printf '%s v1\n' $(node 'desc(before)') > .hgtags
+  $ commit 'refused'
+  $ push -f
+  remote: - rules: c2e7468cdbe8 changes the tag v1, where only members of release may push; ask one of them
+  remote: bob may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+  $ back .
+  $ caches | diff $TESTTMP/before -
+
 A hidden changeset with another line is shown again by a child, in which the line is none of the child's.
 
   $ as alice staff,release

@@ -39,7 +39,7 @@ def made(**changes: Any) -> tuple[Any, Any]:
         changelog=Log(), manifestlog=SimpleNamespace(getstorage=lambda _tree: None)
     )
     repo.unfiltered = lambda: repo
-    nothing = {"bookmarks": {}, "obsmarkers": set(), "phases": []}
+    nothing: dict[str, Any] = {"bookmarks": {}, "obsmarkers": set(), "phases": []}
     changes = {"origrepolen": FIRST, **nothing, **changes}
     encoded = {name.encode(): value for name, value in changes.items()}
     return repo, SimpleNamespace(changes=encoded, hookargs={})
@@ -108,7 +108,8 @@ def test_what_is_shown_and_hidden_is_compared_with_the_beginning(
 ) -> None:
     monkeypatch.setattr(Moves, "hidden", frozenset(now))
     found = moves(hidden=before)
-    assert (found.appeared, found.vanished) == (appeared, vanished)
+    assert found.appeared == appeared
+    assert found.vanished == vanished
     assert found.all == appeared | vanished
 
 
