@@ -157,7 +157,7 @@ def begin(ui: Any, repo: Any, **_kwargs: object) -> None:
     rules = ui.config(b"hgfleet", b"rules") or b""
     policies = ui.config(b"hgfleet", b"policies") or b""
     repo.unfiltered().hgfleet_before = before.noted(
-        repo, heads=b'"single-head"' in policies or b'"branches"' in rules, tags=bool(rules)
+        repo, heads=b'"single-head"' in policies or bool(rules), tags=bool(rules)
     )
     # The verdicts are for the record of the push log.
     repo.unfiltered().hgfleet_verdicts = {}

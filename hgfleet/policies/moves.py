@@ -30,8 +30,12 @@ class Moves:
 
     @functools.cached_property
     def all(self) -> frozenset[int]:
-        """Those that change their phase, become obsolete, are shown or vanish."""
-        return self.lowered | self.gone | self.appeared | self.vanished
+        """Those that change their phase, become obsolete, are shown or vanish.
+
+        An obsolete one vanishes when the last changeset that needs it is rebased. Who does that
+        changes nothing of the obsolete one.
+        """
+        return self.lowered | self.gone | self.appeared | (self.vanished - self.obsolete)
 
     @functools.cached_property
     def lowered(self) -> frozenset[int]:

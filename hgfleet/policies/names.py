@@ -102,7 +102,8 @@ class Names(Policy):
     @staticmethod
     def _tags(push: Push) -> Iterator[str]:
         appeared = {changeset.node for changeset in push.appeared}
-        shown_again = [tag for tag in push.moved_tags if tag.changeset in appeared]
+        # To read the tags of all that is published would take long, and find nothing.
+        shown_again = [t for t in push.moved_tags if t.changeset in appeared] if appeared else []
         for tag in (*push.tags, *shown_again):
             problem = None if tag.is_removed else tag_problem(tag.stored, push)
             if problem:

@@ -88,7 +88,7 @@ class RepositoryPush:
     @functools.cached_property
     def appeared(self) -> Sequence[Changeset]:
         """See `base.Push`."""
-        return [c for c in self.moved if self._rev(c) in self._moves.appeared]
+        return [self._changeset(rev) for rev in sorted(self._moves.appeared)]
 
     @functools.cached_property
     def bookmarks(self) -> Sequence[Bookmark]:

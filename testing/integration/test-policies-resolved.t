@@ -131,14 +131,63 @@ A rule of the whole branch covers the same.
   $ gives stable
   stale head, later
 
+Who rebases the last changeset on an obsolete one of the branch hides that, and may. Who shows it again may not.
+
+  $ back 'desc("bob again")'
+  $ as alice staff,release
+  $ hg update -q -C stable
+  $ echo 9 > other
+  $ commit 'to be replaced'
+  $ push
+  remote: added 1 changesets with 1 changes to 1 files
+  $ old=$(hg log -r . -T '{node}')
+  $ as bob staff
+  $ hg branch -q feature
+  $ echo 1 > feature
+  $ commit 'bob on what is replaced'
+  $ push --new-branch
+  remote: added 1 changesets with 1 changes to 1 files
+  $ as alice staff,release
+  $ hg update -q -C $old
+  $ hg commit -q --amend -m 'replacement'
+  1 new orphan changesets
+  $ push -f -r 'desc(replacement)'
+  remote: added 1 changesets with 0 changes to 0 files (+1 heads)
+  remote: 1 new obsolescence markers
+  remote: obsoleted 1 changesets
+  remote: 1 new orphan changesets
+  $ as bob staff
+  $ hg rebase -q --keepbranches -r feature -d stable
+  $ push
+  remote: added 1 changesets with 0 changes to 1 files
+  remote: 1 new obsolescence markers
+  remote: obsoleted 1 changesets
+  $ server log -G -T '{branch} {desc}' -r 'last(all(), 3)' | grep -v '^ *|'
+  o  feature bob on what is replaced
+  o  stable replacement
+  o  stable stale head, later
+  ~
+  $ hg update -q --hidden $old
+  updated to hidden changeset 7f6a20dd7da9
+  (hidden revision '7f6a20dd7da9' was rewritten as: 77765cb76ce8)
+  $ hg branch -q feature-2
+  $ echo 2 > feature
+  $ commit 'on what is hidden'
+  1 new orphan changesets
+  $ push -f --new-branch
+  remote: - rules: 7f6a20dd7da9 is on the branch stable, where only members of release may push; ask one of them
+  remote: bob may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
+  abort: push failed on remote
+  [255]
+  $ back .
+  $ hg update -q -C 'desc(replacement)'
+
 The policy single-head lets a branch with several heads lose the older ones, and not the newest one.
 
   $ drafts 'policies = {"single-head": {}}'
-  $ back 'desc("bob again")'
-  $ hg update -q -C stable
   $ hg commit -q --close-branch -m 'close the newest head'
   $ push
-  remote: - single-head: the branch stable would go back to its other head e16261168552, because 9d935a3e8de8 is closed or gone: merge the two, or close the other one
+  remote: - single-head: the branch stable would go back to its other head e16261168552, because 77765cb76ce8 is closed or gone: merge the two, or close the other one
   remote: bob may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
   abort: push failed on remote
   [255]
@@ -148,5 +197,5 @@ The policy single-head lets a branch with several heads lose the older ones, and
   $ push
   remote: added 1 changesets with 0 changes to 0 files
   $ gives stable
-  stale head, later
+  replacement
   $ hg verify -q -R ../server

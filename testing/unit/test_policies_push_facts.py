@@ -107,10 +107,14 @@ def test_what_is_shown_and_hidden_is_compared_with_the_beginning(
     vanished: set[int],
 ) -> None:
     monkeypatch.setattr(Moves, "hidden", frozenset(now))
+    monkeypatch.setattr(Moves, "obsolete", frozenset())
     found = moves(hidden=before)
     assert found.appeared == appeared
     assert found.vanished == vanished
     assert found.all == appeared | vanished
+    # Who rebases the last changeset on an obsolete one hides that, and changes nothing of it.
+    monkeypatch.setattr(Moves, "obsolete", frozenset(vanished))
+    assert moves(hidden=before).all == appeared
 
 
 def test_of_phases_those_count_that_are_lowered_of_older_changesets(
