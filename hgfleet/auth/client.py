@@ -10,6 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.auth import limits, protocol
+from hgfleet.core import line_server
 from hgfleet.core.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -95,4 +96,6 @@ class AuthClient:
             connection.connect(self._path)
             connection.sendall(line)
             connection.settimeout(ANSWER_S)
-            return protocol.read_answer(protocol.receive_line(connection, protocol.LONGEST_ANSWER))
+            return protocol.read_answer(
+                line_server.receive_line(connection, protocol.LONGEST_ANSWER)
+            )

@@ -23,39 +23,27 @@ server, with the password in the file that --password-file names.
 from __future__ import annotations
 
 import argparse
-import os
 import signal
-import socket
 import sys
-import threading
 import time
-import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.auth import config, protocol, token_file
 from hgfleet.auth.authenticator import Authenticator
 from hgfleet.auth.directory import LdapDirectory
-from hgfleet.core import logfmt, systemd
+from hgfleet.core import line_server, logfmt, systemd
 from hgfleet.core.errors import ConfigurationError, HgfleetError, UnavailableError
+from hgfleet.core.line_server import LineServer
 from hgfleet.directory import connection
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Sequence
     from types import FrameType
 
     from hgfleet.auth.authenticator import Decision
 
-MOST_CONNECTIONS: Final = 128
-"""At a time; each has a thread. Workers ask fewer."""
-
-QUESTION_S: Final = 2.0
-"""A worker sends its question at once (seconds)."""
-
-STOP_S: Final = 5.0
-"""At the end, questions under way get that long (seconds)."""
-
-_FIRST_SOCKET: Final = 3
 _DECISIONS: Final = {
     protocol.Person: "allow",
     protocol.Refused: "refuse",
@@ -64,66 +52,16 @@ _DECISIONS: Final = {
 }
 
 
-class Server:
+class Server(LineServer):
     """Answers on a listening socket until told to stop."""
 
     def __init__(
         self, listening: socket.socket, authenticator: Authenticator, log: logfmt.Log
     ) -> None:
-        self._listening = listening
+        super().__init__(listening, self._decide, log, longest=protocol.LONGEST_QUESTION)
         self._authenticator = authenticator
-        self._log = log
-        self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
-        self._threads: set[threading.Thread] = set()
-        self._stopped = threading.Event()
 
-    def serve(self) -> None:
-        """Accept connections until `stop`."""
-        # accept() is woken by a signal, and looks at the flag now and then besides.
-        self._listening.settimeout(0.5)
-        while not self._stopped.is_set():
-            try:
-                connection, _ = self._listening.accept()
-            except TimeoutError:
-                continue
-            except OSError as error:
-                if self._stopped.is_set():
-                    break
-                self._log(logfmt.line("accept", error=error))
-                self._stopped.wait(0.1)
-                continue
-            if not self._places.acquire(blocking=False):
-                # The worker takes the end of the connection for "unavailable".
-                connection.close()
-                self._log(logfmt.line("busy", connections=MOST_CONNECTIONS))
-                continue
-            thread = threading.Thread(target=self._converse, args=(connection,), daemon=True)
-            self._threads.add(thread)
-            thread.start()
-        deadline = time.monotonic() + STOP_S
-        for thread in list(self._threads):
-            thread.join(max(0.0, deadline - time.monotonic()))
-
-    def stop(self) -> None:
-        """Let `serve` end."""
-        self._stopped.set()
-
-    def _converse(self, connection: socket.socket) -> None:
-        try:
-            with connection:
-                connection.settimeout(QUESTION_S)
-                line = protocol.receive_line(connection, protocol.LONGEST_QUESTION)
-                connection.sendall(self._answer(line))
-        except (OSError, protocol.ProtocolError) as error:
-            self._log(logfmt.line("protocol", error=error))
-        except Exception:
-            # A defect. A traceback has no values of variables, so no secret.
-            self._log(logfmt.line("crash", error=traceback.format_exc()[-logfmt.MAX_VALUE :]))
-        finally:
-            self._places.release()
-            self._threads.discard(threading.current_thread())
-
-    def _answer(self, line: bytes) -> bytes:
+    def _decide(self, line: bytes) -> bytes:
         started = time.monotonic()
         question = protocol.read_question(line)
         decision = self._authenticator.answer(question)
@@ -147,13 +85,6 @@ def describe(decision: Decision, client: str, seconds: float) -> str:
     )
 
 
-def _listening() -> socket.socket:
-    """The socket that systemd opened (sd_listen_fds(3))."""
-    if os.environ.get("LISTEN_PID") != str(os.getpid()) or os.environ.get("LISTEN_FDS") != "1":
-        raise ConfigurationError("hgfleet-auth is started by its socket unit, hgfleet-auth.socket")
-    return socket.socket(fileno=_FIRST_SOCKET)
-
-
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -166,7 +97,9 @@ def serve() -> None:
         raise ConfigurationError("hgfleet-auth is started by its unit, which has the credential")
     directory = LdapDirectory(settings, connection.read_password(str(password)))
     server = Server(
-        _listening(), Authenticator(directory, token_file.Watched(settings.tokens)), _say
+        line_server.listening("hgfleet-auth"),
+        Authenticator(directory, token_file.Watched(settings.tokens)),
+        _say,
     )
 
     def stop(number: int, frame: FrameType | None) -> None:

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    import socket
+from hgfleet.core.line_server import ProtocolError as ProtocolError
 
 SOCKET: Final = "/run/hgfleet-auth/socket"
 
@@ -35,10 +34,6 @@ MOST_CLIENT: Final = 64
 
 MOST_AFTER: Final = 10.0
 """Seconds until a refusal is told, at most."""
-
-
-class ProtocolError(ValueError):
-    """A line that is not of this protocol; the message holds no part of the line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,22 +146,6 @@ def read_answer(line: bytes) -> Answer:
         case "unavailable":
             return Unavailable()
     raise ProtocolError("an unknown answer")
-
-
-def receive_line(connection: socket.socket, most: int) -> bytes:
-    """Read up to the end of a line. Raises ProtocolError if there is none within `most` bytes."""
-    received = b""
-    while len(received) <= most:
-        piece = connection.recv(4096)
-        if not piece:
-            raise ProtocolError("the other end disconnected")
-        received += piece
-        line, newline, rest = received.partition(b"\n")
-        if newline:
-            if rest:
-                raise ProtocolError("more than one line")
-            return line
-    raise ProtocolError("the line is too long")
 
 
 def _line(data: dict[str, object]) -> bytes:

@@ -12,6 +12,7 @@ from hgfleet.auth import client as client_module
 from hgfleet.auth import protocol
 from hgfleet.auth.client import AuthClient
 from hgfleet.auth.protocol import Person, Question, Refused
+from hgfleet.core import line_server
 from hgfleet.core.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Daemon:
 
     def _answer(self, connection: socket.socket) -> None:
         with connection:
-            line = protocol.receive_line(connection, protocol.LONGEST_QUESTION)
+            line = line_server.receive_line(connection, protocol.LONGEST_QUESTION)
             question = protocol.read_question(line)
             self.asked.append(question.client)
             self.may_answer.wait()

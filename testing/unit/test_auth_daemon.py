@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.auth import daemon
+from hgfleet.core import line_server
 from hgfleet.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -27,5 +28,5 @@ def test_the_daemon_is_started_by_its_socket(
     assert daemon.main(["--check", str(tmp_path / "missing.toml")]) == 78
     monkeypatch.delenv("LISTEN_FDS", raising=False)
     with pytest.raises(ConfigurationError, match="socket unit"):
-        daemon._listening()
+        line_server.listening("hgfleet-auth")
     assert "missing.toml" in capsys.readouterr().err

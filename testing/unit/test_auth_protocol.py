@@ -9,6 +9,7 @@ import pytest
 
 from hgfleet.auth import protocol
 from hgfleet.auth.protocol import Person, ProtocolError, Question, Refused, Throttled, Unavailable
+from hgfleet.core import line_server
 
 QUESTION = Question("alice", "pä\0ss\nword\u2028", "192.0.2.7")
 
@@ -122,7 +123,7 @@ def test_a_line_has_an_end_and_nothing_behind_it(sent: bytes) -> None:
         theirs.sendall(sent)
         theirs.shutdown(socket.SHUT_WR)
         with pytest.raises(ProtocolError):
-            protocol.receive_line(ours, 100)
+            line_server.receive_line(ours, 100)
 
 
 def test_a_line_may_come_in_pieces() -> None:
@@ -130,4 +131,4 @@ def test_a_line_may_come_in_pieces() -> None:
     with ours, theirs:
         theirs.sendall(b"one ")
         theirs.sendall(b"line\n")
-        assert protocol.receive_line(ours, 100) == b"one line"
+        assert line_server.receive_line(ours, 100) == b"one line"

@@ -1,0 +1,151 @@
+"""Questions and answers of one line each over a local socket, one of both a connection.
+
+The server is started by a socket unit of systemd. Everything about a question is bounded: its
+bytes, its time, the number of connections, and where it matters the user who may ask.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+import time
+import traceback
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.core import logfmt
+from hgfleet.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MOST_CONNECTIONS: Final = 128
+"""At a time; each has a thread. Clients ask fewer."""
+
+QUESTION_S: Final = 2.0
+"""A client sends its question at once (seconds)."""
+
+STOP_S: Final = 5.0
+"""At the end, questions under way get that long (seconds)."""
+
+_FIRST_SOCKET: Final = 3
+_CREDENTIALS: Final = struct.Struct("3i")
+
+
+class ProtocolError(ValueError):
+    """A line that is not of the protocol; the message holds no part of the line."""
+
+
+def receive_line(connection: socket.socket, most: int, until: float | None = None) -> bytes:
+    """Read up to the end of a line. Raises ProtocolError if there is none within `most` bytes.
+
+    `until` is a time of the monotonic clock, after which TimeoutError is raised.
+    """
+    received = b""
+    while len(received) <= most:
+        if until is not None:
+            # Never 0, which means "do not wait".
+            connection.settimeout(max(0.001, until - time.monotonic()))
+        piece = connection.recv(4096)
+        if not piece:
+            raise ProtocolError("the other end disconnected")
+        received += piece
+        line, newline, rest = received.partition(b"\n")
+        if newline:
+            if rest:
+                raise ProtocolError("more than one line")
+            return line
+    raise ProtocolError("the line is too long")
+
+
+def peer(connection: socket.socket) -> int:
+    """Return the user id of the process at the other end, as the kernel has it."""
+    size = _CREDENTIALS.size
+    said = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    return int(_CREDENTIALS.unpack(said)[1])
+
+
+def listening(program: str) -> socket.socket:
+    """Return the socket that systemd opened (sd_listen_fds(3)); raise ConfigurationError."""
+    if os.environ.get("LISTEN_PID") != str(os.getpid()) or os.environ.get("LISTEN_FDS") != "1":
+        raise ConfigurationError(f"{program} is started by its socket unit, {program}.socket")
+    return socket.socket(fileno=_FIRST_SOCKET)
+
+
+class LineServer:
+    """Answers on a listening socket until told to stop.
+
+    `answer` gets the line of a question, and returns the line of the answer with its line feed.
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        answer: Callable[[bytes], bytes],
+        log: logfmt.Log,
+        *,
+        longest: int,
+        users: frozenset[int] | None = None,
+    ) -> None:
+        """Take `longest` bytes of a question, and questions of `users` (ids; None: everybody)."""
+        self._listening = listening
+        self._answer = answer
+        self._log = log
+        self._longest = longest
+        self._users = users
+        self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._threads: set[threading.Thread] = set()
+        self._stopped = threading.Event()
+
+    def serve(self) -> None:
+        """Accept connections until `stop`."""
+        # accept() is woken by a signal, and looks at the flag now and then besides.
+        self._listening.settimeout(0.5)
+        while not self._stopped.is_set():
+            try:
+                connection, _ = self._listening.accept()
+            except TimeoutError:
+                continue
+            except OSError as error:
+                if self._stopped.is_set():
+                    break
+                self._log(logfmt.line("accept", error=error))
+                self._stopped.wait(0.1)
+                continue
+            if not self._places.acquire(blocking=False):
+                # The client takes the end of the connection for "unavailable".
+                connection.close()
+                self._log(logfmt.line("busy", connections=MOST_CONNECTIONS))
+                continue
+            thread = threading.Thread(target=self._converse, args=(connection,), daemon=True)
+            self._threads.add(thread)
+            thread.start()
+        deadline = time.monotonic() + STOP_S
+        for thread in list(self._threads):
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def stop(self) -> None:
+        """Let `serve` end."""
+        self._stopped.set()
+
+    def _converse(self, connection: socket.socket) -> None:
+        try:
+            with connection:
+                connection.settimeout(QUESTION_S)
+                if self._users is not None and (user := peer(connection)) not in self._users:
+                    self._log(logfmt.line("foreign", uid=user))
+                    return
+                until = time.monotonic() + QUESTION_S
+                line = receive_line(connection, self._longest, until)
+                answer = self._answer(line)
+                connection.settimeout(QUESTION_S)
+                connection.sendall(answer)
+        except (OSError, ProtocolError) as error:
+            self._log(logfmt.line("protocol", error=error))
+        except Exception:
+            # A defect. A traceback has no values of variables, so no secret.
+            self._log(logfmt.line("crash", error=traceback.format_exc()[-logfmt.MAX_VALUE :]))
+        finally:
+            self._places.release()
+            self._threads.discard(threading.current_thread())

@@ -1,0 +1,117 @@
+"""Questions of one line over a local socket: bounds of what a client may do."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet.core import line_server
+from hgfleet.core.line_server import LineServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+class Site:
+    """A server on a socket, and what it logged."""
+
+    def __init__(self, path: Path, users: frozenset[int] | None) -> None:
+        self.path = str(path)
+        self.logged: list[str] = []
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listening.bind(self.path)
+        listening.listen()
+        self.server = LineServer(
+            listening, self.answer, self.logged.append, longest=10, users=users
+        )
+        self.thread = threading.Thread(target=self.server.serve)
+        self.thread.start()
+
+    def answer(self, line: bytes) -> bytes:
+        if line == b"crash":
+            raise RuntimeError("a defect")
+        return line.upper() + b"\n"
+
+    def end(self) -> list[str]:
+        """Stop, and return what was logged until the end of all questions."""
+        self.server.stop()
+        self.thread.join()
+        return self.logged
+
+    def ask(self, sent: bytes) -> bytes:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(10)
+            connection.connect(self.path)
+            try:
+                connection.sendall(sent)
+                return connection.recv(100)
+            except (BrokenPipeError, ConnectionResetError):
+                return b""
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Site]]:
+    made: list[Site] = []
+
+    def new(users: frozenset[int] | None = None) -> Site:
+        made.append(Site(tmp_path / "socket", users))
+        return made[-1]
+
+    yield new
+    for site in made:
+        site.end()
+
+
+def test_a_question_gets_its_answer(start: Callable[..., Site]) -> None:
+    site = start()
+    assert site.ask(b"alice\n") == b"ALICE\n"
+    assert site.end() == []
+
+
+def test_another_user_is_not_answered(start: Callable[..., Site]) -> None:
+    site = start(frozenset({os.getuid() + 1}))
+    assert site.ask(b"alice\n") == b""
+    assert site.end() == [f"event=foreign uid={os.getuid()}"]
+
+
+@pytest.mark.parametrize("sent", [b"x" * 5000, b"two\nlines\n"])
+def test_more_than_a_line_is_not_answered(start: Callable[..., Site], sent: bytes) -> None:
+    site = start()
+    assert site.ask(sent) == b""
+    assert site.ask(b"alice\n") == b"ALICE\n"
+    assert site.end()[0].startswith("event=protocol error=")
+
+
+def test_a_slow_question_has_one_time_for_all_of_its_bytes(
+    start: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line_server, "QUESTION_S", 0.2)
+    site = start()
+    began = time.monotonic()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.connect(site.path)
+        connection.settimeout(0.05)
+        end = b"-"
+        while end:
+            try:
+                connection.sendall(b"x")
+                end = connection.recv(1)
+            except TimeoutError:
+                # A byte each 0.05 s is never late by itself.
+                assert time.monotonic() - began < 10
+            except OSError:
+                end = b""
+    assert "event=protocol" in site.end()[0]
+
+
+def test_a_defect_ends_one_question(start: Callable[..., Site]) -> None:
+    site = start()
+    assert site.ask(b"crash\n") == b""
+    assert site.ask(b"alice\n") == b"ALICE\n"
+    assert "RuntimeError" in site.end()[0]
