@@ -13,18 +13,23 @@ gone                            replaced by another one at its path
 the generated hgrc changed      the session ends; the next one has the new settings
 the registry changed since the  the session ends if the person may not read the path any more
 session was let in
+the directory has not been      ``hgfleet-people`` is asked: the session ends if the person was
+asked for almost a minute       disabled, left a group, or has not the key of the session any more
 the session is older than       the session ends before its next command
 ``session-max`` seconds
 ==============================  ==============================================================
 
 A session that ends says so in one sentence, and the client can connect again. Nothing of a command
-is done before the look. An answer that is on its way is sent to its end.
+is done before the look. An answer that is on its way is sent to its end. A directory that does not
+answer ends a session after ten minutes (``hgfleet.directory.person_watch``).
 
 ::
 
   [hgfleet]
   # seconds from the start of a session to its last command; 0: no limit
   session-max = 43200
+  # the socket that tells the state of a person; empty: the person is that of the login
+  session-people = /run/hgfleet-people/socket
   # the two files of the registry
   session-compiled = /var/lib/hgfleet/registry.json
   session-dynamic = /var/lib/hgfleet/dynamic/registry.json
@@ -41,9 +46,18 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from mercurial import config, error, extensions, registrar, wireprotoserver, wireprotov1server
+from mercurial import (
+    config,
+    encoding,
+    error,
+    extensions,
+    registrar,
+    wireprotoserver,
+    wireprotov1server,
+)
 
 from hgfleet.core.paths import COMPILED, DYNAMIC
+from hgfleet.directory.person_watch import PersonWatch, login_age
 from hgfleet.hg import session_checks, session_start
 from hgfleet.hg.hooks import OPERATOR, refuse, text, writer
 from hgfleet.hg.incoming import SessionEndError
@@ -52,12 +66,15 @@ from hgfleet.hg.opened_place import OpenedPlace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hgfleet.directory.person_state import PersonState
+
 testedwith = b"7.2"
 minimumhgversion = b"7.2"
 
 configtable: dict[bytes, Any] = {}
 configitem = registrar.configitem(configtable)
 configitem(b"hgfleet", b"session-max", default=43200)
+configitem(b"hgfleet", b"session-people", default=b"")
 configitem(b"hgfleet", b"session-compiled", default=os.fsencode(COMPILED))
 configitem(b"hgfleet", b"session-dynamic", default=os.fsencode(DYNAMIC))
 
@@ -72,6 +89,31 @@ Stamp = tuple[int, ...]
 
 class RightsChangedError(Exception):
     """What the session was let in by is not as it was; the sentence is for the person."""
+
+
+def watched_person(ui: Any) -> PersonWatch | None:
+    """Return the watch of the person of this session; None where there is none to ask about."""
+    socket = os.fsdecode(ui.config(b"hgfleet", b"session-people"))
+    principal = writer()
+    if not socket or not principal.name or OPERATOR.fullmatch(principal.name):
+        return None
+
+    def ask(person: str) -> PersonState:
+        # Here, since most sessions end before the first question.
+        from hgfleet.directory import person_state
+
+        return person_state.ask(person, socket)
+
+    environ = encoding.environ
+    key = text(environ.get(b"HGFLEET_KEY", b""))
+    return PersonWatch(
+        principal.name,
+        principal.groups,
+        key if key.startswith("SHA256:") else "",
+        ask,
+        age=login_age(text(environ.get(b"HGFLEET_LOGIN", b"")), time.time()),
+        now=time.monotonic(),
+    )
 
 
 class Rights:
@@ -185,6 +227,7 @@ def reposetup(_ui: Any, repo: Any) -> None:
 def session(original: Callable[..., None], ui: Any, repo: Any, *more: Any, **named: Any) -> None:
     """Serve a session whose rights are looked at again and again."""
     rights = Rights(repo)
+    person = watched_person(ui)
     limit = ui.configint(b"hgfleet", b"session-max")
     end = time.monotonic() + limit if limit else float("inf")
 
@@ -193,6 +236,8 @@ def session(original: Callable[..., None], ui: Any, repo: Any, *more: Any, **nam
             rights.look()
         except RightsChangedError as changed:
             raise SessionEndError("changed", str(changed)) from changed
+        if person is not None and (sentence := person.look(time.monotonic())):
+            raise SessionEndError("changed", sentence)
         if time.monotonic() >= end:
             raise SessionEndError(
                 "too-old", f"this session is older than {limit} seconds; run the command again"

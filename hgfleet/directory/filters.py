@@ -52,6 +52,11 @@ def name_filter(name: str) -> str:
     return f"(&(uid={escape(name)})(!(pwdAccountLockedTime={DISABLED})))"
 
 
+def any_name_filter(name: str) -> str:
+    """Return the filter for the people of a name, enabled or not."""
+    return f"(uid={escape(name)})"
+
+
 def group_filter(person_dn: str) -> str:
     """Return the filter for the groups of a person."""
     return f"(&(objectClass=groupOfNames)(member={escape(person_dn)}))"

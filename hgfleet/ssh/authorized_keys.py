@@ -8,10 +8,12 @@ sshd_config(5) calls it in two ways, as a user of its own:
 It searches the directory for the person with that fingerprint, or with the name of the
 certificate's one principal, and prints one line
 
-    restrict,command="SHELL --user alice --groups a,b --fingerprint SHA256:..." TYPE KEY
-    restrict,command="SHELL --user alice --groups a,b --certificate ID" alice
+    restrict,command="SHELL --user alice --groups a,b --login TIME --fingerprint SHA256:..." KEY
+    restrict,command="SHELL --user alice --groups a,b --login TIME --certificate ID" alice
 
-where SHELL is /opt/hgfleet/current/bin/hgfleet-shell.
+where SHELL is /opt/hgfleet/current/bin/hgfleet-shell, KEY type and base64 of the key, and TIME the
+seconds from 1970 to this login. A client may open further sessions over its connection for hours,
+and the directory is asked again for those.
 
 Empty output is a refusal, for every cause; the exit status is always 0, because sshd treats any
 other as a fault of its own configuration. Each decision is one line in the system log:
@@ -72,16 +74,17 @@ if TYPE_CHECKING:
     from hgfleet.ssh.lookup import Allowed, Connect
 
 
-def command_options(config: Config, allowed: Allowed, certificate: str = "") -> str:
+def command_options(config: Config, allowed: Allowed, now: float, certificate: str = "") -> str:
     """Write the options of the line; `restrict` turns off every other feature of sshd.
 
-    `certificate` is the name that the push log has of a certificate.
+    `now` is the time of the login, `certificate` the name that the push log has of a certificate.
     """
     command = f"{config.shell} --user {allowed.person}"
     if allowed.groups:
         command += f" --groups {','.join(allowed.groups)}"
+    command += f" --login {int(now)}"
     if allowed.key is not None:
-        # The command `keys` shows it to the person; no decision depends on it.
+        # The command `keys` shows it to the person; a session ends when the person has it no more.
         command += f" --fingerprint {allowed.key.fingerprint}"
     if certificate:
         command += f" --certificate {certificate}"
@@ -94,6 +97,7 @@ def answer(
     log: logfmt.Log,
     connect: Connect = lookup.Connection,
     done: Callable[[str, float], object] = lambda _reason, _seconds: None,
+    clock: Callable[[], float] = time.time,
 ) -> str | None:
     """Decide, log, and return the line for sshd or None. Never raises.
 
@@ -103,6 +107,8 @@ def answer(
     by_certificate = arguments[:1] == ["--principals"]
     fields: dict[str, object] = {}
     line = None
+    # Before the directory is asked: what it says is not older than this.
+    now = clock()
     if not by_certificate:
         fields["fingerprint"] = arguments[0] if arguments else None
     try:
@@ -110,15 +116,15 @@ def answer(
         if by_certificate:
             certificate = question.check_certificate(arguments[1:], config.key_types)
             fields.update(certificate.fields())
-            person = question.principal_of(certificate, time.time())
+            person = question.principal_of(certificate, now)
             allowed = lookup.find_person(config, person, connect)
             name = certificate.short_id()
-            line = f"{command_options(config, allowed, name)} {allowed.person}"
+            line = f"{command_options(config, allowed, now, name)} {allowed.person}"
         else:
             key = question.check_key(arguments, config.key_types)
             allowed = lookup.find_person(config, key, connect)
             assert allowed.key is not None
-            line = f"{command_options(config, allowed)} {allowed.key.type} {allowed.key.blob}"
+            line = f"{command_options(config, allowed, now)} {allowed.key.type} {allowed.key.blob}"
         fields["person"] = allowed.person
         fields["groups"] = ",".join(allowed.groups) or None
         fields["unsafe_groups"] = allowed.unsafe_groups or None

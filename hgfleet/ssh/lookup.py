@@ -100,6 +100,11 @@ def in_order(uris: Sequence[str], stale: bool) -> list[str]:
     return sorted(uris, key=lambda uri: uri.startswith("ldapi:")) if stale else list(uris)
 
 
+def servers(config: Config) -> list[str]:
+    """Return the servers of keys.toml in the order to ask them now."""
+    return in_order(config.uris, _exists(config.stale_file))
+
+
 def find_person(
     config: Config, asked: publickey.PublicKey | str, connect: Connect = Connection
 ) -> Allowed:
@@ -111,7 +116,7 @@ def find_person(
     search = name_filter(asked) if isinstance(asked, str) else key_filter(asked.fingerprint)
     attributes = ["uid", "pwdAccountLockedTime", *([] if by_name else ["sshPublicKey"])]
     failures = []
-    for uri in in_order(config.uris, _exists(config.stale_file)):
+    for uri in servers(config):
         try:
             directory = connect(config, uri)
             name, dn, found = person_of(directory.search(config.people_base, search, attributes))

@@ -48,6 +48,7 @@ PROGRAM: Final = "/opt/hgfleet/current/bin/hgfleet-shell"
 
 _FINGERPRINT: Final = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 _CERTIFICATE: Final = re.compile(r"[A-Za-z0-9._@:+=/-]{1,128}")
+_LOGIN: Final = re.compile(r"[0-9]{0,12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +65,21 @@ class Options:
     """Of the key that opened the session; none where a certificate did."""
     certificate: str = ""
     """The id of the certificate that opened the session, as far as a command line bears it."""
+    login: str = ""
+    """Time of the login in seconds since 1970: a connection may open sessions hours after it."""
 
     @property
     def key(self) -> str:
-        """What opened the session, for the push log; no decision depends on it."""
+        """What opened the session, for the push log and for the watch of the person."""
         if self.certificate:
             return f"certificate:{self.certificate}"
         return self.fingerprint
 
 
 def parse_arguments(arguments: Sequence[str]) -> Options:
-    """Read `--user U [--groups G,H] [--fingerprint F | --certificate ID]`, and paths for tests.
+    """Read `--user U [--groups G,H] [--login TIME] [--fingerprint F | --certificate ID]`.
 
+    Tests give paths, too.
     By hand, because argparse would cost every session 10 ms. Raises ConfigurationError: the command
     line comes from this host, never from the client.
     """
@@ -95,11 +99,14 @@ def parse_arguments(arguments: Sequence[str]) -> Options:
         given.pop("--counters", COUNTERS),
         given.pop("--fingerprint", ""),
         given.pop("--certificate", ""),
+        given.pop("--login", ""),
     )
     if options.fingerprint and not _FINGERPRINT.fullmatch(options.fingerprint):
         raise ConfigurationError("hgfleet-shell: --fingerprint is not one")
     if options.certificate and not _CERTIFICATE.fullmatch(options.certificate):
         raise ConfigurationError("hgfleet-shell: --certificate is not the id of one")
+    if not _LOGIN.fullmatch(options.login):
+        raise ConfigurationError("hgfleet-shell: --login is not a time")
     if given:
         raise ConfigurationError(f"hgfleet-shell: unknown option {min(given)}")
     return options
@@ -119,6 +126,8 @@ def session_environment(options: Options, inherited: Mapping[str, str]) -> dict[
     }
     if options.key:
         environment["HGFLEET_KEY"] = options.key
+    if options.login:
+        environment["HGFLEET_LOGIN"] = options.login
     if identity := trace.current():
         environment[trace.VARIABLE] = identity
     if "SSH_CONNECTION" in inherited:
@@ -276,7 +285,7 @@ def _carry_out(
     call: Call, options: Options, client: tuple[str | None, str | None], log: logfmt.Log
 ) -> int:
     """Run a command of the self-service, log it, and print its answer or refusal."""
-    from hgfleet.selfservice import changes, mirrors, session_slot
+    from hgfleet.selfservice import changes, login_check, mirrors, session_slot
     from hgfleet.selfservice.context import Context
 
     start = time.monotonic()
@@ -303,6 +312,7 @@ def _carry_out(
         session_slot.take(
             context, lambda problem: log(logfmt.line("session-uncounted", detail=problem))
         )
+        login_check.check(context, options.login)
         if call.command.document:
             changes.check(context.configuration)
         answer = call.command.run(context, call)

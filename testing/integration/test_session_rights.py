@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from hgfleet.core.errors import UnavailableError
+from hgfleet.core.line_server import LineServer
+from hgfleet.directory.person_state import PersonState
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.schema import parse
+from hgfleet.ssh import people_daemon
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,6 +71,7 @@ class Site:
         self.hgrc = self.repository / ".hg/hgrc"
         self.hgrc.write_text(HGRC)
         self.sessions: list[Session] = []
+        self.login: dict[str, str] = {}
 
     def register(self, *, read: str = "public", path: str = "team/tool") -> None:
         """Write the compiled registry, as an apply does: another file at the same path."""
@@ -94,6 +102,7 @@ class Site:
             "HGRCPATH": str(self.rc),
             "HGFLEET_USER": "alice",
             "HGFLEET_GROUPS": "staff",
+            **self.login,
         }
         command = [HG, "-R", self.repository, "serve", "--stdio"]
         pipe = subprocess.PIPE
@@ -221,6 +230,16 @@ def test_an_old_session_ends_before_its_next_command(site: Site) -> None:
     assert "this session is older than 1 seconds; run the command again" in session.last_words()
 
 
+def push_bookmark(session: Session) -> str:
+    """Push a bookmark, and return what the pusher reads."""
+    assert session.process.stdin is not None
+    fields = {b"namespace": b"bookmarks", b"key": b"mark", b"old": b"", b"new": b"0" * 40}
+    request = b"pushkey\n" + b"".join(b"%s %d\n%s" % (k, len(v), v) for k, v in fields.items())
+    session.process.stdin.write(request)
+    session.process.stdin.flush()
+    return session.last_words()
+
+
 def test_a_transaction_looks_again_when_it_opens(site: Site, tmp_path: Path) -> None:
     # The change comes after the look of the command, as for a push that waits for the lock.
     note = tmp_path / "late.py"
@@ -229,13 +248,7 @@ def test_a_transaction_looks_again_when_it_opens(site: Site, tmp_path: Path) -> 
         f"    open({str(site.hgrc)!r}, 'a').write('read-only = moving\\n')\n"
     )
     site.configure("hooks", f"prepushkey.late = python:{note}:change")
-    session = site.open()
-    assert session.process.stdin is not None
-    fields = {b"namespace": b"bookmarks", b"key": b"mark", b"old": b"", b"new": b"0" * 40}
-    request = b"pushkey\n" + b"".join(b"%s %d\n%s" % (k, len(v), v) for k, v in fields.items())
-    session.process.stdin.write(request)
-    session.process.stdin.flush()
-    said = session.last_words()
+    said = push_bookmark(site.open())
     assert f"the settings of team/tool changed {AGAIN}; nothing was changed" in said
     assert not (site.repository / ".hg/bookmarks").exists()
 
@@ -253,3 +266,146 @@ def test_no_session_is_served_where_its_rights_cannot_be_looked_at(site: Site) -
     session = site.start()
     assert session.ask(b"heads") is None
     assert "failed to import extension" in session.last_words()
+
+
+# --- the person -----------------------------------------------------------------------------
+
+KEY: Final = f"SHA256:{'k' * 43}"
+AS_AT_THE_LOGIN: Final = PersonState("enabled", frozenset({"staff"}), frozenset({KEY}))
+
+
+class People:
+    """The daemon that tells the state of a person, with a directory that a test writes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.found: PersonState | None = AS_AT_THE_LOGIN
+        self.asked: list[str] = []
+        self.path = folder / "people"
+        self.logged: list[str] = []
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listening.bind(str(self.path))
+        listening.listen()
+        users = frozenset({os.getuid()})
+        self.server = LineServer(
+            listening, self.answer, self.logged.append, longest=128, users=users
+        )
+        self.thread = threading.Thread(target=self.server.serve)
+        self.thread.start()
+
+    def answer(self, line: bytes) -> bytes:
+        return people_daemon.answer(line, self.find, self.logged.append)
+
+    def find(self, person: str) -> PersonState:
+        self.asked.append(person)
+        if self.found is None:
+            raise UnavailableError("no server")
+        return self.found
+
+
+@pytest.fixture
+def people(site: Site, tmp_path: Path) -> Iterator[People]:
+    """The daemon, asked by sessions of the site."""
+    made = People(tmp_path)
+    site.configure("hgfleet", f"session-people = {made.path}")
+    yield made
+    made.server.stop()
+    made.thread.join()
+
+
+def logged_in(site: Site, seconds: float) -> None:
+    """Have sessions begin over the connection of a login that is so old."""
+    site.login = {"HGFLEET_LOGIN": str(int(time.time() - seconds)), "HGFLEET_KEY": KEY}
+
+
+def test_a_new_session_has_the_person_of_its_login(site: Site, people: People) -> None:
+    logged_in(site, 5)
+    people.found = PersonState("disabled")
+    site.open()
+    assert people.asked == []
+
+
+def test_a_session_of_an_old_login_is_asked_about_once(site: Site, people: People) -> None:
+    logged_in(site, 3600)
+    session = site.open()
+    assert session.ask(b"heads") is not None
+    assert people.asked == ["alice"]
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (PersonState("disabled"), "alice may not use this service any more"),
+        (PersonState("missing"), "alice may not use this service any more"),
+        (
+            PersonState("enabled", frozenset({"other"}), frozenset({KEY})),
+            f"the groups of alice changed {AGAIN}",
+        ),
+        (
+            PersonState("enabled", frozenset({"staff"})),
+            "the key of this session is no key of alice any more",
+        ),
+    ],
+)
+def test_a_person_who_lost_a_right_gets_no_further_session_over_an_old_connection(
+    site: Site, people: People, found: PersonState, said: str
+) -> None:
+    logged_in(site, 3600)
+    people.found = found
+    session = site.start()
+    assert session.ask(b"heads") is None
+    assert said in session.last_words()
+
+
+def test_an_open_session_ends_after_the_person_is_disabled(
+    site: Site, people: People, tmp_path: Path
+) -> None:
+    # A minute is too long for a test: the clock of the session goes a thousand times as fast.
+    fast = tmp_path / "fast.py"
+    fast.write_text(
+        "import time\n"
+        "began, slow = time.monotonic(), time.monotonic\n"
+        "time.monotonic = lambda: began + (slow() - began) * 1000\n"
+    )
+    site.configure("extensions", f"fast = {fast}")
+    logged_in(site, 0)
+    session = site.open()
+    people.found = PersonState("disabled")
+    while session.ask(b"heads") is not None:
+        pass
+    assert "alice may not use this service any more" in session.last_words()
+
+
+def test_a_session_of_a_new_login_bears_a_directory_that_is_away(
+    site: Site, people: People
+) -> None:
+    people.found = None
+    logged_in(site, 300)
+    session = site.open()
+    assert people.asked == ["alice"]
+    logged_in(site, 3600)
+    late = site.start()
+    assert late.ask(b"heads") is None
+    assert "the directory of this service does not answer" in late.last_words()
+    assert session.ask(b"heads") is not None
+
+
+def test_a_transaction_asks_about_the_person_when_it_opens(
+    site: Site, people: People, tmp_path: Path
+) -> None:
+    # The look of the command is before the minute is over, that of the transaction after it.
+    note = tmp_path / "late.py"
+    note.write_text(
+        "import time\n"
+        "def late(repo, **kwargs):\n"
+        "    slow = time.monotonic\n"
+        "    time.monotonic = lambda: slow() + 60\n"
+    )
+    site.configure("hooks", f"prepushkey.late = python:{note}:late")
+    logged_in(site, 0)
+    session = site.open()
+    people.found = PersonState("disabled")
+    said = push_bookmark(session)
+    assert "alice may not use this service any more" in said
+    assert "nothing was changed" in said
+    assert people.asked == ["alice"]
+    assert not (site.repository / ".hg/bookmarks").exists()

@@ -96,7 +96,9 @@ def ask(tmp_path: Path) -> Callable[..., tuple[str | None, str]]:
         chosen = connect or servers(near=FakeDirectory(list(people), groups))[0]
         ends: list[str] = []
         line = authorized_keys.answer(
-            question, str(path), logged.append, chosen, lambda reason, _: ends.append(reason)
+            *(question, str(path), logged.append, chosen),
+            done=lambda reason, _: ends.append(reason),
+            clock=lambda: 1_764_345_600.5,
         )
         assert f" reason={ends[0]} " in logged[0]
         assert ends[0] in lookup_counts.REASONS, "metrics have each reason"
@@ -114,7 +116,8 @@ def test_a_person_gets_the_forced_shell_with_the_groups(ask: Callable[..., Any])
     line, log = ask(entry())
     assert line == (
         'restrict,command="/opt/hgfleet/current/bin/hgfleet-shell'
-        f' --user alice --groups maintainers,sandbox --fingerprint {ASKED.fingerprint}"'
+        " --user alice --groups maintainers,sandbox --login 1764345600"
+        f' --fingerprint {ASKED.fingerprint}"'
         f" ssh-ed25519 {KEY}"
     )
     assert log.startswith("event=key decision=allow reason=ok fingerprint=SHA256:")
@@ -125,7 +128,10 @@ def test_a_person_gets_the_forced_shell_with_the_groups(ask: Callable[..., Any])
 
 def test_a_person_without_groups_gets_in_with_none(ask: Callable[..., Any]) -> None:
     line, _ = ask(entry(), groups=[])
-    assert f'--user alice --fingerprint {ASKED.fingerprint}" ssh-ed25519 {KEY}' in line
+    assert (
+        f'--user alice --login 1764345600 --fingerprint {ASKED.fingerprint}" ssh-ed25519 {KEY}'
+        in line
+    )
 
 
 def test_the_right_one_of_several_keys_is_used(ask: Callable[..., Any]) -> None:
@@ -164,7 +170,7 @@ def test_attribute_names_come_in_any_case(ask: Callable[..., Any]) -> None:
 def test_groups_with_unsafe_names_are_left_out_and_counted(ask: Callable[..., Any]) -> None:
     odd = ['a" sh', "A", "-x", "a,b", "a b", "a\n", "", "x" * 65, "public", "ünï", "a;b", "$(id)"]
     line, log = ask(entry(), groups=[group("staff"), *map(group, odd), group("a", "b"), group()])
-    assert "--groups staff --fingerprint " in line
+    assert "--groups staff --login " in line
     assert f"unsafe_groups={len(odd) + 2}" in log
 
 

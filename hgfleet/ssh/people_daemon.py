@@ -1,0 +1,94 @@
+"""hgfleet-people: tell programs of the user hg whether a person is enabled.
+
+An open session (`hgext/session_rights.py`) and the sweep of tokens (`hgfleet tokens sweep`) run as
+hg, which cannot read the secret of the directory. They ask this daemon, which runs as the user of
+the key lookup and reads the same settings, /etc/hgfleet/keys.toml, at each question. systemd hands
+it the socket, /run/hgfleet-people/socket. The kernel says which user asks, and only hg and root are
+answered. A name is all that a question has (`hgfleet.directory.person_state`).
+
+One line in the journal for each question that is no "enabled":
+
+    event=person state=disabled person=mallory seconds=0.004
+    event=person state=unavailable person=alice reason="ldapi://... (bind: ...)" seconds=2.001
+"""
+
+from __future__ import annotations
+
+import pwd
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.core import line_server, logfmt, systemd
+from hgfleet.core.errors import ConfigurationError, HgfleetError, UnavailableError
+from hgfleet.directory import connection, person_state
+from hgfleet.ssh import keys_config, person_lookup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from hgfleet.directory.person_state import PersonState
+
+NAME: Final = "hgfleet-people"
+USER: Final = "hg"
+"""The user whose programs may ask."""
+
+
+def answer(line: bytes, find: Callable[[str], PersonState], log: logfmt.Log) -> bytes:
+    """Answer a line. Raises ProtocolError for a line that is no question."""
+    started = time.monotonic()
+    person = person_state.read_question(line)
+    reason: str | None = None
+    try:
+        found: PersonState | None = find(person)
+    except (UnavailableError, ConfigurationError) as error:
+        found, reason = None, str(error)
+    state = found.state if found is not None else "unavailable"
+    if state != person_state.ENABLED:
+        seconds = time.monotonic() - started
+        log(logfmt.line("person", state=state, person=person, reason=reason, seconds=seconds))
+    return person_state.write_answer(found)
+
+
+def serve() -> None:
+    """Run the daemon until SIGTERM."""
+    keys_config.load()
+    # Here, before there are threads, the environment may change.
+    connection.isolate()
+    try:
+        users = frozenset({0, pwd.getpwnam(USER).pw_uid})
+    except KeyError:
+        raise ConfigurationError(f"there is no user {USER}; the role mercurial makes it") from None
+    kept = person_lookup.Kept(lambda name: person_lookup.find(keys_config.load(), name))
+    server = line_server.LineServer(
+        line_server.listening(NAME),
+        lambda line: answer(line, kept.find, _say),
+        _say,
+        longest=person_state.LONGEST_QUESTION,
+        users=users,
+    )
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        server.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    systemd.notify("READY=1")
+    server.serve()
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """Run the daemon."""
+    try:
+        serve()
+    except HgfleetError as error:
+        _say(str(error))
+        return error.exit_code
+    return 0

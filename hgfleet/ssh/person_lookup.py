@@ -1,0 +1,98 @@
+"""The state of a person, asked of the directory's servers in their order, and kept for seconds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.core.errors import UnavailableError
+from hgfleet.directory import publickey
+from hgfleet.directory.entries import DeniedError, groups_of, person_of, texts
+from hgfleet.directory.filters import any_name_filter, group_filter
+from hgfleet.directory.person_state import DISABLED, ENABLED, MISSING, UNCLEAR, PersonState
+from hgfleet.ssh import lookup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hgfleet.directory.entries import Attributes
+    from hgfleet.ssh.keys_config import Config
+    from hgfleet.ssh.lookup import Connect, Directory
+
+KEEP_S: Final = 10.0
+"""How long an answer is given again. A build farm asks about one person in many sessions."""
+
+MOST_KEPT: Final = 10_000
+
+_ATTRIBUTES: Final = ["uid", "pwdAccountLockedTime", "sshPublicKey", "sshPublicKeyId"]
+
+
+def find(config: Config, name: str, connect: Connect = lookup.Connection) -> PersonState:
+    """Return the state of a person. The first server that answers decides.
+
+    Raises UnavailableError if none does, and ConfigurationError.
+    """
+    failures = []
+    for uri in lookup.servers(config):
+        try:
+            return _at(connect(config, uri), config, name)
+        except UnavailableError as error:
+            failures.append(f"{uri} {error}")
+    raise UnavailableError("; ".join(failures))
+
+
+def _at(directory: Directory, config: Config, name: str) -> PersonState:
+    found = directory.search(config.people_base, any_name_filter(name), _ATTRIBUTES)
+    try:
+        exact, dn, attributes = person_of(found)
+        # The directory may compare more loosely than a login does.
+        if exact != name:
+            return PersonState(UNCLEAR)
+        groups, _ = groups_of(directory.search(config.groups_base, group_filter(dn), ["cn"]))
+    except DeniedError as denied:
+        return PersonState({"unknown": MISSING, "disabled": DISABLED}.get(denied.reason, UNCLEAR))
+    return PersonState(ENABLED, frozenset(groups), fingerprints(attributes, config.key_types))
+
+
+def fingerprints(attributes: Attributes, allowed: frozenset[str]) -> frozenset[str]:
+    """Return the fingerprints of the keys with which the person gets in: stored and indexed."""
+    indexed = frozenset(texts(attributes, "sshPublicKeyId"))
+    found = set()
+    for text in texts(attributes, "sshPublicKey"):
+        try:
+            found.add(publickey.parse(text, allowed).fingerprint)
+        except publickey.BadKeyError:
+            continue
+    return indexed & found
+
+
+class Kept:
+    """Answers of the directory, each given again for `KEEP_S`. Safe in threads."""
+
+    def __init__(
+        self,
+        ask: Callable[[str], PersonState],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, tuple[float, PersonState]] = OrderedDict()
+
+    def find(self, name: str) -> PersonState:
+        """Return the state of a person; raise what the question raises, which is not kept."""
+        now = self._clock()
+        with self._lock:
+            kept = self._kept.get(name)
+        if kept is not None and now - kept[0] < KEEP_S:
+            return kept[1]
+        found = self._ask(name)
+        with self._lock:
+            # The age counts from before the question.
+            self._kept.pop(name, None)
+            self._kept[name] = (now, found)
+            while len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
+        return found

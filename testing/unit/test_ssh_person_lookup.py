@@ -1,0 +1,161 @@
+"""The state of a person: what the directory's entries say, and how long an answer is kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet.core import config as settings
+from hgfleet.core.errors import UnavailableError
+from hgfleet.directory import publickey
+from hgfleet.directory.person_state import PersonState
+from hgfleet.ssh import keys_config, people_daemon, person_lookup
+from testing.unit.keys_settings import SETTINGS
+
+if TYPE_CHECKING:
+    from hgfleet.directory.entries import Entry
+
+CONFIG = settings.parse_table("keys.toml", SETTINGS, keys_config.parse)
+BLOB = "AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
+KEY = publickey.check("ssh-ed25519", BLOB).fingerprint
+ALICE = "uid=alice,ou=people,dc=x"
+
+
+class Directory:
+    """A server with entries, or one that does not answer."""
+
+    def __init__(self, people: list[Entry], groups: list[Entry] | None = None) -> None:
+        self.people = people
+        self.groups = groups or []
+        self.filters: list[str] = []
+
+    def search(self, base: str, filter_: str, attributes: list[str]) -> list[Entry]:
+        assert "userPassword" not in attributes
+        self.filters.append(filter_)
+        return self.people if base == CONFIG.people_base else self.groups
+
+
+def entry(**attributes: bytes) -> Entry:
+    found = {name: [value] for name, value in attributes.items()}
+    return ALICE, {"uid": [b"alice"], **found}
+
+
+def group(name: str) -> Entry:
+    return f"cn={name},ou=groups,dc=x", {"cn": [name.encode()]}
+
+
+def find(*people: Entry, groups: list[Entry] | None = None) -> PersonState:
+    directory = Directory(list(people), groups)
+    return person_lookup.find(CONFIG, "alice", lambda _config, _uri: directory)
+
+
+def test_an_enabled_person_has_groups_and_keys() -> None:
+    found = entry(sshPublicKey=f"ssh-ed25519 {BLOB} laptop".encode(), sshPublicKeyId=KEY.encode())
+    assert find(found, groups=[group("a"), group("b"), group("no group")]) == PersonState(
+        "enabled", frozenset({"a", "b"}), frozenset({KEY})
+    )
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {"sshPublicKeyId": KEY.encode()},
+        {"sshPublicKey": f"ssh-ed25519 {BLOB}".encode()},
+        {
+            "sshPublicKey": f'command="sh" ssh-ed25519 {BLOB}'.encode(),
+            "sshPublicKeyId": KEY.encode(),
+        },
+    ],
+)
+def test_a_key_that_lets_nobody_in_is_none(stored: dict[str, bytes]) -> None:
+    assert find(entry(**stored)) == PersonState("enabled")
+
+
+@pytest.mark.parametrize(
+    ("people", "state"),
+    [
+        ([], "missing"),
+        ([entry(pwdAccountLockedTime=b"000001010000Z")], "disabled"),
+        ([entry(pwdAccountLockedTime=b"20261120120000Z")], "enabled"),
+        ([entry(), entry()], "unclear"),
+        ([(ALICE, {"uid": [b"bob"]})], "unclear"),
+        ([(ALICE, {"uid": [b"alice", b"bob"]})], "unclear"),
+    ],
+)
+def test_disabled_and_missing_are_told_apart(people: list[Entry], state: str) -> None:
+    assert find(*people).state == state
+
+
+def test_too_many_groups_admit_nobody() -> None:
+    assert find(entry(), groups=[group(f"g{n}") for n in range(201)]).state == "unclear"
+
+
+def test_a_server_that_does_not_answer_is_passed_over() -> None:
+    def connect(_config: keys_config.Config, uri: str) -> Directory:
+        if uri == "ldaps://near":
+            raise UnavailableError("(bind: down)")
+        return Directory([entry()])
+
+    assert person_lookup.find(CONFIG, "alice", connect).state == "enabled"
+
+    def none(_config: keys_config.Config, _uri: str) -> Directory:
+        raise UnavailableError("(bind: down)")
+
+    with pytest.raises(UnavailableError, match=r"ldaps://near \(bind: down\); ldaps://far"):
+        person_lookup.find(CONFIG, "alice", none)
+
+
+def test_an_answer_is_kept_for_seconds_and_a_failure_is_not() -> None:
+    now = 0.0
+    answers: list[PersonState | Exception] = [
+        PersonState("enabled"),
+        UnavailableError("away"),
+        PersonState("disabled"),
+    ]
+
+    def ask(_name: str) -> PersonState:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    kept = person_lookup.Kept(ask, lambda: now)
+    assert kept.find("alice").state == "enabled"
+    now = person_lookup.KEEP_S - 1
+    assert kept.find("alice").state == "enabled"
+    now = person_lookup.KEEP_S
+    with pytest.raises(UnavailableError):
+        kept.find("alice")
+    assert kept.find("alice").state == "disabled"
+    assert answers == []
+
+
+def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(person_lookup, "MOST_KEPT", 2)
+    asked: list[str] = []
+
+    def ask(name: str) -> PersonState:
+        asked.append(name)
+        return PersonState("missing")
+
+    kept = person_lookup.Kept(ask, lambda: 0.0)
+    for name in ("a", "b", "c", "c", "a"):
+        kept.find(name)
+    assert asked == ["a", "b", "c", "a"]
+
+
+def test_the_daemon_logs_what_is_not_enabled() -> None:
+    logged: list[str] = []
+    question = b'{"person":"alice"}'
+
+    def away(_name: str) -> PersonState:
+        raise UnavailableError("ldaps://near (bind: down)")
+
+    enabled = people_daemon.answer(question, lambda _: PersonState("enabled"), logged.append)
+    assert enabled == b'{"state":"enabled","groups":[],"keys":[]}\n'
+    assert logged == []
+    people_daemon.answer(question, lambda _: PersonState("disabled"), logged.append)
+    assert logged[0].startswith("event=person state=disabled person=alice seconds=")
+    assert people_daemon.answer(question, away, logged.append) == b'{"state":"unavailable"}\n'
+    assert 'reason="ldaps://near (bind: down)"' in logged[1]
