@@ -29,7 +29,7 @@ PARTS: Final[dict[str, tuple[str, str]]] = {
     "directory": ("hgfleet.directory.acl_check", "check the access rules of the directory"),
     "pushlog": ("hgfleet.registry.pushlog_cli", "look after the push logs of repositories"),
     "repo": ("hgfleet.selfservice.repo_cli", "look after the repositories that people created"),
-    "tokens": ("hgfleet.selfservice.tokens_cli", "restore access tokens from a backup"),
+    "tokens": ("hgfleet.selfservice.tokens_cli", "restore or sweep access tokens"),
     "bundles": ("hgfleet.bundles.cli", "make, publish and prune clone bundles"),
     "storage": ("hgfleet.storage.cli", "move repositories to today's storage format"),
     "person": (

@@ -1,17 +1,19 @@
-"""`hgfleet tokens`: bring tokens of a person back that are lost or were revoked by mistake."""
+"""`hgfleet tokens`: bring lost tokens of a person back; remove those of disabled people."""
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
-from hgfleet.auth import token_file, tokens
+from hgfleet.auth import token_file, token_sweep, tokens
 from hgfleet.backup.settings import DEFAULT_PATH
-from hgfleet.core import logfmt
-from hgfleet.core.errors import HostError, UsageError
+from hgfleet.core import logfmt, periodic
+from hgfleet.core.errors import HostError, TemporaryError, UsageError
 from hgfleet.core.paths import HGRC
 from hgfleet.core.principal import operator
+from hgfleet.directory import person_state
 
 if TYPE_CHECKING:
     import argparse
@@ -38,7 +40,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
     parser = subparsers.add_parser(
         "tokens",
-        help="restore access tokens of a person from a backup",
+        help="restore access tokens of a person from a backup; sweep those of disabled people",
         description="Access tokens that people made over SSH.",
         epilog=_EPILOG,
         formatter_class=RawDescriptionHelpFormatter,
@@ -64,6 +66,32 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     restore.add_argument("--tokens", default=token_file.PATH, metavar="FILE")
     restore.add_argument("--hgrc", default=HGRC, metavar="FILE")
     restore.set_defaults(run=_restore)
+    sweep = commands.add_parser(
+        "sweep",
+        help="remove tokens of disabled and deleted people, again and again (a unit runs this)",
+    )
+    sweep.add_argument("--tokens", default=token_file.PATH, metavar="FILE")
+    sweep.add_argument("--hgrc", default=HGRC, metavar="FILE")
+    sweep.add_argument("--people", default=person_state.SOCKET, metavar="SOCKET")
+    sweep.set_defaults(run=_sweep)
+
+
+def _sweep(options: argparse.Namespace) -> NoReturn:
+    from hgfleet.selfservice import changes
+
+    def may_change() -> None:
+        try:
+            changes.check(Path(options.hgrc).read_text("utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise TemporaryError(f"{options.hgrc}: {error}") from error
+
+    sweeper = token_sweep.Sweeper(
+        options.tokens,
+        lambda person: person_state.ask(person, options.people),
+        may_change,
+        lambda line: print(line, file=sys.stderr, flush=True),
+    )
+    periodic.repeat(sweeper.look, token_sweep.EVERY_S)
 
 
 def lost(
