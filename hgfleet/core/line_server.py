@@ -88,7 +88,7 @@ class LineServer:
         longest: int,
         users: frozenset[int] | None = None,
     ) -> None:
-        """Take `longest` bytes of a question, and questions of `users` (ids; None: everybody)."""
+        """Take `longest` bytes of a question, and questions of `users` (ids; None: all users)."""
         self._listening = listening
         self._answer = answer
         self._log = log

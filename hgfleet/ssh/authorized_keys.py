@@ -107,8 +107,7 @@ def answer(
     by_certificate = arguments[:1] == ["--principals"]
     fields: dict[str, object] = {}
     line = None
-    # Before the directory is asked: what it says is not older than this.
-    now = clock()
+    now = clock()  # before the directory is asked
     if not by_certificate:
         fields["fingerprint"] = arguments[0] if arguments else None
     try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
 import time
 import uuid
 from dataclasses import dataclass
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from testing.e2e.command import Result, run
-from testing.e2e.people import Person
+from testing.e2e.command import Result, run, wait_until
+from testing.e2e.people import Person, basic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,6 +132,99 @@ def test_a_disabled_person_is_shut_out_and_an_enabled_one_gets_in_again(
 
     operator.person("enable", operator.name).ok()
     gets_in(somebody)
+
+
+# --- sessions and tokens from before ----------------------------------------------------------
+
+SHELL = "/opt/hgfleet/current/bin/hgfleet-shell"
+TOKENS = "/var/lib/hgfleet/dynamic/tokens/tokens.json"
+SECONDS_UNTIL_ASKED = 15
+"""The daemon gives an answer again for 10 s, and a replica is a moment behind the provider."""
+
+
+def test_a_connection_from_before_gets_a_disabled_person_no_command(
+    cluster: Cluster, operator: Operator, somebody: Person
+) -> None:
+    host = cluster.first("ssh")
+
+    def over_an_old_connection() -> Result:
+        words = ["--user", somebody.name, "--login", str(int(time.time()) - 3600)]
+        words += ["--fingerprint", fingerprint(somebody.key)]
+        environment = ["env", "-i", "SSH_ORIGINAL_COMMAND=whoami"]
+        return host.run("runuser", "-u", "hg", "--", *environment, SHELL, *words)
+
+    def is_refused() -> bool:
+        tried = over_an_old_connection()
+        assert tried.code == 0 or "may not use this service any more" in tried.stderr, tried
+        return tried.code != 0
+
+    assert not is_refused()
+    operator.person("disable", operator.name).ok()
+    wait_until("the command is refused", is_refused, SECONDS_UNTIL_ASKED)
+
+
+@pytest.mark.whole
+def test_an_open_session_ends_within_a_minute_after_its_person_is_disabled(
+    operator: Operator, somebody: Person
+) -> None:
+    command = ["ssh", *somebody.ssh_options, *somebody.ssh_target]
+    session = subprocess.Popen(
+        [*command, "hg -R hgfleet serve --stdio"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        assert session.stdin is not None
+        assert session.stdout is not None
+        stdin, stdout = session.stdin, session.stdout
+
+        def is_answered() -> bool:
+            try:
+                stdin.write(b"heads\n")
+                stdin.flush()
+            except BrokenPipeError:
+                return False
+            length = stdout.readline()
+            return bool(length) and len(stdout.read(int(length))) == int(length)
+
+        assert is_answered()
+        operator.person("disable", operator.name).ok()
+        wait_until("the session ends", lambda: not is_answered(), 65, every=1)
+        _, said = session.communicate(timeout=30)
+        assert f"{somebody.name} may not use this service any more" in said.decode()
+    finally:
+        session.kill()
+        session.communicate()
+
+
+def test_tokens_of_a_disabled_person_are_gone_on_every_host_and_stay_gone(
+    cluster: Cluster, operator: Operator, somebody: Person
+) -> None:
+    made = somebody.ssh("token", "create", "--days", "1", "end-to-end", "test").ok().stdout
+    secret, _, rest = made.partition("\n")
+    identity = rest.split("This is token ")[1][:8]
+    hosts = [cluster.first("ssh"), *cluster.all("web")]
+
+    def have_it() -> list[str]:
+        return [host.name for host in hosts if identity in host.run("cat", TOKENS).ok().stdout]
+
+    wait_until("every host has the token", lambda: len(have_it()) == len(hosts))
+    operator.person("disable", operator.name).ok()
+    is_shut_out(somebody)
+
+    # A look is a minute away; a reload is a look now.
+    def sweep() -> bool:
+        cluster.first("ssh").systemctl("reload", "hgfleet-token-sweep").ok()
+        return not have_it()
+
+    wait_until("no host has the token", sweep, SECONDS_UNTIL_ASKED, every=1)
+    operator.person("enable", operator.name).ok()
+    gets_in(somebody)
+
+    assert "You have no tokens" in somebody.ssh("token", "list").ok().stdout
+    signed_in = cluster.get("api/repositories", headers=basic(somebody.name, secret))
+    assert signed_in.status == 401
 
 
 def test_a_group_counts_at_the_next_login(operator: Operator, somebody: Person) -> None:

@@ -437,7 +437,8 @@ def test_people_get_the_forced_shell_and_nothing_else(
     line = ask_for(host, key)
     assert re.fullmatch(
         'restrict,command="/opt/hgfleet/current/bin/hgfleet-shell'
-        rf' --user {person} --groups {groups} --login [0-9]{{10}} --fingerprint SHA256:[A-Za-z0-9+/]+" ssh-.+\n',
+        rf" --user {person} --groups {groups} --login [0-9]{{10}}"
+        r' --fingerprint SHA256:[A-Za-z0-9+/]+" ssh-.+\n',
         line,
     )
 
@@ -526,3 +527,49 @@ def test_what_pulls_cost_is_logged_for_the_bundle_jobs_alone(host: Host) -> None
     session = "HGRCPATH=/etc/hgfleet/hgrc /opt/hgfleet/current/bin/hg config hgfleet.demand-log"
     assert host.check_output(session) == "/var/log/hgfleet/ssh/changesets.log"
     host.run_test("logrotate --debug /etc/logrotate.d/hgfleet-ssh")
+
+
+# --- the person of an open session ----------------------------------------------------------
+
+ASK = """
+import sys
+from hgfleet.directory import person_state
+found = person_state.ask(sys.argv[1])
+print(found.state, ",".join(sorted(found.groups)), len(found.keys))
+"""
+
+
+def ask_about(host: Host, user: str, person: str) -> CommandResult:
+    """Ask the daemon about a person, as a user of the host."""
+    return host.run("runuser -u %s -- /opt/hgfleet/current/bin/python -c %s %s", user, ASK, person)
+
+
+@pytest.mark.parametrize("name", ["hgfleet-people", "hgfleet-token-sweep"])
+def test_the_daemon_for_people_and_the_sweep_of_tokens_are_confined(host: Host, name: str) -> None:
+    assert host.service(name).is_running
+    assert host.service(name).is_enabled
+    shown = host.check_output("systemd-analyze security --no-pager %s", name).splitlines()[-1]
+    exposure = re.search(r"service: ([0-9.]+)", shown)
+    assert exposure is not None, shown
+    assert float(exposure[1]) <= 2.0, shown
+
+
+def test_the_state_of_a_person_is_told_to_hg_and_to_nobody_else(host: Host) -> None:
+    socket = host.file("/run/hgfleet-people/socket")
+    assert (socket.user, oct(socket.mode & 0o777)) == ("hg", "0o600")
+    assert ask_about(host, "hg", "nobody-has-this-name").stdout == "missing  0\n"
+    for user in ("hgkeys", "nobody"):
+        asked = ask_about(host, user, "nobody-has-this-name")
+        assert asked.rc != 0
+        assert "Permission denied" in asked.stderr
+
+
+@pytest.mark.person
+@pytest.mark.parametrize(
+    ("person", "answer"),
+    [("alice", "enabled maintainers,sandbox "), ("mallory", "disabled  0\n")],
+)
+def test_the_state_of_a_person_is_that_of_the_directory(
+    host: Host, person: str, answer: str
+) -> None:
+    assert ask_about(host, "hg", person).stdout.startswith(answer)
