@@ -160,7 +160,7 @@ class Application:
             raw = str(exchange.environ.get("RAW_URI", path))
             if raw.startswith("/") and not routing.is_canonical(raw, route):
                 raise not_found()
-            exchange.may_go_on = functools.partial(self._may_go_on, path, principal)
+            exchange.may_go_on = functools.partial(self._may_go_on, exchange, principal)
             return self._requests.answer(exchange, route)
         self._redirect_renamed(exchange, registry, principal)
         if (
@@ -173,10 +173,12 @@ class Application:
             raise method_not_allowed()
         return self._page(exchange, catalogue, route, principal)
 
-    def _may_go_on(self, path: str, principal: Principal | None) -> bool:
+    def _may_go_on(self, exchange: Exchange, principal: Principal | None) -> bool:
         """Whether a request that has waited would be let in now, too."""
+        if principal is not None:
+            principal = self._sign_in.after_wait(exchange, principal)
         registry = self._registry.current()
-        route = registry and routing.resolve(path, registry, principal, lambda *_: False)
+        route = registry and routing.resolve(exchange.path, registry, principal, lambda *_: False)
         return isinstance(route, routing.InRepository)
 
     def _redirect_renamed(

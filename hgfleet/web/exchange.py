@@ -9,6 +9,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hgfleet.auth import protocol
     from hgfleet.web.headers import Headers
 
 Environ = dict[str, Any]
@@ -48,6 +49,8 @@ class Exchange:
     """Whether the answer is for this client alone."""
     arguments: str | None = None
     """Arguments of a wire command out of the body of a POST; None if they are in headers."""
+    signed_in: protocol.Question | None = None
+    """The question to which the person of the request was the answer."""
     may_go_on: Callable[[], bool] = lambda: True
     """Whether the right by which it was let in still holds; for code that has waited."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 LONGEST_HEADER: Final = 4096
 """Characters of Authorization; the longest name and secret in UTF-8 and base64 are no longer."""
+
+WAITED_SECONDS: Final = 1.0
+"""A request that is younger is not asked about again; the daemon remembers people for as long."""
 
 _CHALLENGE: Final = 'Basic realm="{realm}", charset="UTF-8"'
 _WRONG: Final = "The name or the password is not right, or the token is no longer good."
@@ -80,6 +84,7 @@ class SignIn:
         match answer:
             case protocol.Person(name, groups, via):
                 exchange.entry.update(user=name, via=via)
+                exchange.signed_in = question
                 return Principal(name, groups)
             case protocol.Throttled(seconds):
                 exchange.entry["refused"] = "throttled"
@@ -93,6 +98,27 @@ class SignIn:
                 exchange.entry["refused"] = "unavailable"
                 raise unavailable(_UNAVAILABLE)
         raise self.refused(exchange, _WRONG)
+
+    def after_wait(self, exchange: Exchange, principal: Principal) -> Principal | None:
+        """Return the person of a request that has waited, as of now; None for a refused one.
+
+        Without an answer it is the person of before: a wait has a bound, and a daemon that is
+        being restarted is no reason to give up the place in a queue.
+        """
+        waited = time.perf_counter() - exchange.started
+        if self._client is None or exchange.signed_in is None or waited < WAITED_SECONDS:
+            return principal
+        try:
+            answer = self._client.ask(exchange.signed_in)
+        except UnavailableError as problem:
+            report("auth", str(problem), exchange.identity)
+            return principal
+        match answer:
+            case protocol.Person(name, groups):
+                return Principal(name, groups)
+            case protocol.Refused():
+                return None
+        return principal
 
     def refused(self, exchange: Exchange, sentence: str = _ANONYMOUS) -> RefusedError:
         """401, with the challenge that makes hg and browsers send credentials."""

@@ -14,7 +14,7 @@ from hgfleet.core.errors import UnavailableError
 from hgfleet.core.principal import Principal
 from hgfleet.web.exchange import Exchange, RefusedError
 from hgfleet.web.settings import Settings
-from hgfleet.web.signin import SignIn
+from hgfleet.web.signin import WAITED_SECONDS, SignIn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,3 +107,33 @@ def test_a_password_in_clear_is_not_looked_at(
         signin.principal(exchange(scheme="http"))
     assert refused.value.status == HTTPStatus.FORBIDDEN
     assert daemon.asked == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "groups"),
+    [
+        (protocol.Person("alice", frozenset({"b"}), "password"), {"b"}),
+        (protocol.Refused(), None),
+        (protocol.Throttled(7), {"a"}),
+        (protocol.Unavailable(), {"a"}),
+        (None, {"a"}),
+    ],
+)
+def test_after_a_wait_the_person_is_the_one_of_now(
+    signin: SignIn,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: protocol.Answer | None,
+    groups: set[str] | None,
+) -> None:
+    daemon = answered(signin, monkeypatch, protocol.Person("alice", frozenset({"a"}), "password"))
+    request = exchange()
+    before = signin.principal(request)
+    assert before is not None
+    daemon.answer = answer
+    assert signin.after_wait(request, before) == before
+    assert len(daemon.asked) == 1, "it did not wait"
+
+    request.started -= WAITED_SECONDS
+    after = signin.after_wait(request, before)
+    assert (None if after is None else set(after.groups)) == groups
+    assert daemon.asked[0] == daemon.asked[1]

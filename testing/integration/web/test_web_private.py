@@ -15,11 +15,15 @@ import pytest
 from hgfleet.auth import authenticator, client, token_file
 from hgfleet.auth.authenticator import Authenticator
 from hgfleet.auth.daemon import Server
+from hgfleet.web import signin
 from hgfleet.web.app import Application
+from hgfleet.web.budgets import Kind
 from testing.integration.web.support import Reply, Site, ask
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from testing.conftest import WaitFor
 
 from testing.integration.web.fleet import Directory, Fleet
 
@@ -260,6 +264,40 @@ def test_a_person_who_left_the_group_gets_404(fleet: Fleet) -> None:
     assert fleet.ask(SECRET, "cmd=heads", ALICE).status == 200
     fleet.directory.groups["alice"] = frozenset()
     assert fleet.ask(SECRET, "cmd=heads", ALICE).status == 404
+
+
+def disable(directory: Directory) -> None:
+    del directory.passwords["alice"]
+
+
+def take_out(directory: Directory) -> None:
+    directory.groups["alice"] = frozenset()
+
+
+@pytest.mark.parametrize("change", [disable, take_out])
+def test_a_request_that_waited_is_let_in_by_the_person_of_now(
+    fleet: Fleet,
+    change: Callable[[Directory], None],
+    monkeypatch: pytest.MonkeyPatch,
+    wait_for: WaitFor,
+) -> None:
+    # Any wait is long enough.
+    monkeypatch.setattr(signin, "WAITED_SECONDS", 0.0)
+    slots = fleet.web._rendering._slots
+    held = [slots.enter(f"192.0.2.{n}", Kind.WIRE) for n in range(fleet.site.settings.renderers)]
+    assert all(place.granted.is_set() for place in held)
+    replies: list[Reply] = []
+    waiting = threading.Thread(
+        target=lambda: replies.append(fleet.ask(f"{SECRET}/shortlog", "", ALICE))
+    )
+    waiting.start()
+    wait_for("the request waits", lambda: slots.load()["waiting"] == 1)
+    change(fleet.directory)
+    for place in held:
+        slots.leave(place)
+    waiting.join()
+    assert [reply.status for reply in replies] == [404], replies[0].text
+    assert "plan" not in replies[0].text
 
 
 def test_without_the_directory_private_answers_503(fleet: Fleet) -> None:
