@@ -104,7 +104,7 @@ class Site:
             "HGFLEET_GROUPS": "staff",
             **self.login,
         }
-        command = [HG, "-R", self.repository, "serve", "--stdio"]
+        command = [str(HG), "-R", str(self.repository), "serve", "--stdio"]
         pipe = subprocess.PIPE
         process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe)
         session = Session(process)
