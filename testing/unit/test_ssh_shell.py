@@ -91,6 +91,11 @@ def test_hg_sees_nothing_of_the_environment_but_where_the_client_comes_from() ->
     }
 
 
+def test_hg_knows_when_the_person_logged_in() -> None:
+    options = shell.parse_arguments(["--user", "alice", "--login", "1764345600"])
+    assert shell.session_environment(options, {})["HGFLEET_LOGIN"] == "1764345600"
+
+
 @pytest.mark.parametrize(
     ("option", "value", "key"),
     [
