@@ -10,8 +10,10 @@ from hgfleet import cli
 from hgfleet.auth import token_file, tokens
 from hgfleet.auth.tokens import Token
 from hgfleet.backup.restic import Restic, Snapshot
-from hgfleet.core import logfmt
+from hgfleet.core import logfmt, periodic
 from hgfleet.core.errors import UsageError
+from hgfleet.directory import person_state
+from hgfleet.directory.person_state import PersonState
 from hgfleet.selfservice.tokens_cli import chosen, lost
 
 if TYPE_CHECKING:
@@ -77,3 +79,33 @@ def test_a_token_comes_back_from_the_backup_of_a_time(
     assert cli.main([*words, "--id", "aaaaaaaa"]) == 2
     hgrc.write_text("[hgfleet]\nreplica-of = hg1\nssh-url = ssh://hg@hg\n")
     assert cli.main([*words, "--id", "bbbbbbbb"]) == 75
+
+
+@pytest.mark.parametrize(
+    ("hgrc", "left"),
+    [
+        ("[hgfleet]\nsession-max = 60\n", ["aaaaaaaa", "bbbbbbbb", "cccccccc"]),
+        ("[hgfleet]\nreplica-of = hg1\n", sorted(THEN)),
+        (None, sorted(THEN)),
+    ],
+    ids=["primary", "mirror", "without hgrc"],
+)
+def test_a_sweep_changes_tokens_on_the_primary_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hgrc: str | None, left: list[str]
+) -> None:
+    def ask(person: str, socket: str) -> PersonState:
+        assert socket == "/run/people"
+        return PersonState("disabled" if person == "bob" else "enabled")
+
+    monkeypatch.setattr(person_state, "ask", ask)
+    monkeypatch.setattr(periodic, "repeat", lambda work, _every: work())
+    if hgrc is not None:
+        (tmp_path / "hgrc").write_text(hgrc)
+    file = str(tmp_path / "tokens.json")
+    with token_file.update(file) as kept:
+        kept.update(THEN)
+
+    words = ["--tokens", file, "--hgrc", str(tmp_path / "hgrc"), "--people", "/run/people"]
+    cli.main(["tokens", "sweep", *words])
+
+    assert sorted(token_file.load(file)) == left
