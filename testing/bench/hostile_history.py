@@ -2,12 +2,13 @@
 
     python testing/bench/hostile_history.py REPOSITORY CHANGESETS
 
-Runs with any Python that has Mercurial; `hostile.py --make` sends it to a host. It writes revlogs
+Runs with any Python that has Mercurial; `hostile.py` sends it to a host. It writes revlogs
 in one transaction: 100,000 changesets take two and a half minutes on a busy machine, where
 `hg debugbuilddag --new-file` takes more than fifteen, because each of its manifests is larger than
 the one before.
 
-The manifests of this history stay small until its last changesets, which make the tip dear:
+The manifests of this history stay small until its last changesets, which make the tip dear (less so
+below 10,000 changesets, in proportion):
 
 | revision from the end | what it adds                                          |
 | --------------------- | ----------------------------------------------------- |
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 LAST: Final = 4
 USERS: Final = (b"alice", b"bob", b"carol")
 WORDS: Final = (b"branch", b"bundle", b"cache", b"client", b"file", b"graph", b"index", b"merge")
+WHOLE: Final = 10_000
+"""Changesets of a history that is as dear as the bars suppose."""
+
 START: Final = 1_577_836_800
 """2020-01-01 00:00 UTC; each changeset is ten minutes younger than the one before."""
 
@@ -48,6 +52,13 @@ class Shape:
     wide_files: int = 50_000
     large_text_bytes: int = 48_000_000
     large_binary_bytes: int = 16_000_000
+
+    @classmethod
+    def of(cls, changesets: int) -> Shape:
+        """Return the shape of a history: less than the whole below 10,000 changesets."""
+        share = min(1.0, changesets / WHOLE)
+        sizes = (cls.lines, cls.wide_files, cls.large_text_bytes, cls.large_binary_bytes)
+        return cls(*(int(size * share) for size in sizes))
 
 
 class _Writer:
@@ -137,7 +148,7 @@ def main() -> None:
     """Write the history and say how long it took."""
     destination, changesets = sys.argv[1:]
     started = time.perf_counter()
-    write(destination, int(changesets))
+    write(destination, int(changesets), Shape.of(int(changesets)))
     print(f"{destination}: {int(changesets):,} changesets in {time.perf_counter() - started:.0f} s")
 
 

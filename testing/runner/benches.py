@@ -59,7 +59,11 @@ SMOKES: Final[Mapping[str, Bench]] = {
     "web": Bench("--changesets 50 --seconds 0.5 --rounds 1 --clients 2 --workers 1 --threads 2"),
     # The cluster.
     "backup": Bench("--repositories 5 --changesets 100 --rounds 1"),
-    "hostile": Bench("--phase alone --every 20 --timeout 30"),
+    # Wrong bytes are an error of a smoke, too: they have an exit code of their own.
+    "hostile": Bench(
+        "--phase alone --phase connections --phase failing --phase tokens --phase partial "
+        "--every 20 --timeout 30 --changesets 200 --seconds 5 --share 10"
+    ),
     "keys": Bench("--people 50 --rounds 1 --lookups 5"),
     "monitoring": Bench("--seconds 10"),
     "replication_cluster": Bench("--pushes 10", counts=True),
@@ -78,11 +82,23 @@ PARTS: Final[Mapping[str, str]] = {
     "bundles_kill": "bundles",
     "bundles_site": "bundles",
     "firewall": "ssh",
-    "hostile_cases": "hostile",
-    "hostile_failing": "hostile",
-    "hostile_groups": "hostile",
-    "hostile_history": "hostile",
-    "hostile_others": "hostile",
+    **dict.fromkeys(
+        (
+            "hostile_archives",
+            "hostile_at_once",
+            "hostile_bars",
+            "hostile_cases",
+            "hostile_failing",
+            "hostile_groups",
+            "hostile_history",
+            "hostile_load",
+            "hostile_others",
+            "hostile_setup",
+            "hostile_site",
+            "hostile_witness",
+        ),
+        "hostile",
+    ),
     "http_load": "web",
     "pull_getbundle": "pull",
     "random_faults": "replication_faults",

@@ -1,4 +1,4 @@
-"""The cases of the bench of hostile requests, and its reading of HAProxy's statistics."""
+"""The cases of the bench of hostile requests, its histories, and its measuring of hosts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mercurial import hg
 from mercurial import ui as ui_module
 
 from hgfleet.web.answer_writer import HELD_BYTES
-from testing.bench import hostile, hostile_failing, hostile_groups, hostile_history
+from testing.bench import hostile, hostile_failing, hostile_groups, hostile_history, hostile_site
 from testing.bench.hostile_cases import Case, cases
 from testing.bench.hostile_groups import Outcome
 from testing.bench.hostile_others import Others, Reply, Target
@@ -52,13 +52,7 @@ def test_servers_that_went_down_are_counted() -> None:
         "# pxname,svname,status,chkdown\n"
         "web,FRONTEND,OPEN,\nweb,hg1,UP,2\nweb,hg2,UP,1\nweb,BACKEND,UP,7\n\n"
     )
-    assert hostile.count_downs(text) == 3
-
-
-def test_a_percentile_of_nothing_is_zero() -> None:
-    assert hostile.percentile([], 0.95) == 0
-    assert hostile.percentile([3.0, 1.0, 2.0], 0.95) == 3.0
-    assert hostile.percentile([float(n) for n in range(100)], 0.5) == 50
+    assert hostile_site.count_downs(text) == 3
 
 
 def test_a_case_above_a_bar_is_missed() -> None:
@@ -118,13 +112,13 @@ def test_the_sampler_reads_the_access_log(tmp_path: Path) -> None:
     (tmp_path / "cgroup.procs").write_text("")
     log = tmp_path / "access.log"
     log.write_text('{"cpu": 9.0}\n')
-    source = hostile.SAMPLER.replace("/var/log/hgfleet/web/access.log", str(log))
+    source = hostile_site.SAMPLER.replace("/var/log/hgfleet/web/access.log", str(log))
     source = source.replace('"/sys/fs/cgroup" + shown.stdout.decode().strip()', repr(str(tmp_path)))
     source = source.replace('["systemctl", "show",', '["true", "show",')
     with subprocess.Popen(
         [sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
-        sampler = hostile.Sampler(process)
+        sampler = hostile_site.Sampler(process)
         first = sampler.read()
         assert (first.cpu, first.requests) == (1.5, 0)
         with log.open("a") as file:
@@ -162,6 +156,14 @@ def test_the_history_is_public_and_has_expensive_changesets_at_its_end(history: 
     assert tip[b"large.bin"].size() == 500
     for path in tip:
         tip[path].data()
+
+
+def test_a_short_history_is_less_dear_in_proportion() -> None:
+    assert hostile_history.Shape.of(100_000) == hostile_history.Shape.of(10_000)
+    assert hostile_history.Shape.of(10_000) == hostile_history.Shape()
+    short = hostile_history.Shape.of(200)
+    assert (short.lines, short.wide_files) == (2000, 1000)
+    assert (short.large_text_bytes, short.large_binary_bytes) == (960_000, 320_000)
 
 
 def test_the_history_needs_an_empty_repository(history: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from testing.bench import hostile_bars
 from testing.runner import benches
 from testing.runner.benches import LEFT_OUT, PARTS, SMOKES, Bench
 
@@ -38,6 +39,8 @@ def test_the_options_of_a_smoke_are_those_of_the_benchmark(name: str) -> None:
         (False, 1, f"bar 0.5: MISSED\n{ERROR}", True),
         (False, 1, "expected 3 pushes", True),
         (False, 2, "usage", True),
+        (False, hostile_bars.MISSED, "wrong bytes 0 0 held\np95 2.00 s 1.00 s MISSED", False),
+        (False, hostile_bars.WRONG, "wrong bytes 1 0 MISSED", True),
         (False, -9, "", True),
         (True, 0, "", False),
         (True, 1, "a push is lost", True),

@@ -1,0 +1,191 @@
+"""Clients of the bench of hostile requests that run on a host: a witness, and a flood.
+
+    python3 -c SOURCE witness        # asks all the time, and compares each answer with the first
+    python3 -c SOURCE flood          # many connections that ask again and again
+
+`hostile_witness.py` starts them on hosts of the cluster, whose addresses have limits. They need the
+standard library only. The plan is the first line of the input, in JSON, because it has secrets that
+a command line would show to each user of the host:
+
+    {"url": "https://proxy1", "asks": [ASK, ...], "seconds": 30}           of a witness
+    {"url": "https://proxy1", "asks": [ASK, ...], "connections": 40}       of a flood
+    ASK: {"kind": "page", "path": "healthy/json-log?n={}", "headers": {}}
+
+Each request has a number in the place of `{}`, so that no answer is a stored one. A line of output
+says that the client is ready: the witness has asked for everything once, the flood has its first
+answer. The next line of the input is the start of the witness, and the end of the flood. So is the
+end of the input: nothing is left on the host when the bench is killed.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import hashlib
+import http.client
+import itertools
+import json
+import ssl
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    Ask = Mapping[str, Any]
+    Reply = tuple[str, str, int]
+
+TIMEOUT_S: Final = 60.0
+PAUSE_S: Final = 0.1
+"""Between two requests of a witness, of each kind."""
+
+CHUNK: Final = 1 << 16
+
+
+def ask(url: str, one: Ask, number: int, read: Callable[[int], None] = lambda _: None) -> Reply:
+    """Send a request of its own connection; return status, digest and size of the answer.
+
+    The status is the name of the exception where there is no answer, or not all of it. `read` is
+    told of each part's bytes.
+    """
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    found = hashlib.sha256()
+    size = 0
+    connection: http.client.HTTPConnection
+    if parts.scheme == "https":
+        connection = http.client.HTTPSConnection(
+            parts.hostname, parts.port, timeout=TIMEOUT_S, context=ssl.create_default_context()
+        )
+    else:
+        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=TIMEOUT_S)
+    with contextlib.closing(connection):
+        try:
+            path = str(one["path"]).replace("{}", str(number))
+            connection.request("GET", f"/{path}", headers=dict(one["headers"]))
+            answer = connection.getresponse()
+            while part := answer.read(CHUNK):
+                found.update(part)
+                size += len(part)
+                read(len(part))
+        except (OSError, http.client.HTTPException) as error:
+            return type(error).__name__, "", size
+    return str(answer.status), found.hexdigest(), size
+
+
+class Witness:
+    """A client that does nothing wrong; `seconds`, `wrong` and `failed` are of its kinds."""
+
+    def __init__(self, url: str, asks: Sequence[Ask]) -> None:
+        self._url = url
+        self._kinds: dict[str, list[Ask]] = {}
+        for one in asks:
+            self._kinds.setdefault(one["kind"], []).append(one)
+        self._first: dict[str, Reply] = {}
+        self.seconds: dict[str, list[float]] = {kind: [] for kind in self._kinds}
+        self.wrong: list[str] = []
+        self.failed: dict[str, dict[str, int]] = {kind: {} for kind in self._kinds}
+
+    def learn(self) -> None:
+        """Ask for each once, before the attack; raises SystemExit for one with no answer."""
+        for one in (one for asks in self._kinds.values() for one in asks):
+            reply = ask(self._url, one, 0)
+            if reply[0] != "200":
+                raise SystemExit(f"{one['path']}: got {reply[0]}, expected status 200")
+            self._first[one["path"]] = reply
+
+    def run(self, seconds: float, pause: float = PAUSE_S) -> None:
+        """Ask for so long, all kinds at the same time."""
+        until = time.monotonic() + seconds
+        threads = [
+            threading.Thread(target=self._run, args=(kind, until, pause)) for kind in self._kinds
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _run(self, kind: str, until: float, pause: float) -> None:
+        asks, number = self._kinds[kind], 0
+        while time.monotonic() < until:
+            one = asks[number % len(asks)]
+            number += 1
+            started = time.perf_counter()
+            reply = ask(self._url, one, number)
+            self.seconds[kind].append(time.perf_counter() - started)
+            if reply[0] != "200":
+                failed = self.failed[kind]
+                failed[reply[0]] = failed.get(reply[0], 0) + 1
+            elif reply != self._first[one["path"]]:
+                self.wrong.append(f"{kind} {number} {one['path']}: other bytes")
+            time.sleep(pause)
+
+    def told(self) -> dict[str, Any]:
+        """Return the result."""
+        return {"seconds": self.seconds, "wrong": self.wrong, "failed": self.failed}
+
+
+class Flood:
+    """Connections that ask again as soon as they are answered."""
+
+    def __init__(self, url: str, asks: Sequence[Ask], connections: int) -> None:
+        self._url = url
+        self._asks = asks
+        self._connections = connections
+        self._lock = threading.Lock()
+        self._answers: collections.Counter[str] = collections.Counter()
+        self._bytes = 0
+        self._begun = threading.Event()
+        self._over = threading.Event()
+
+    def start(self) -> None:
+        """Start, and wait for the first bytes of an answer, or the end of a request."""
+        for number in range(self._connections):
+            threading.Thread(target=self._run, args=(number,), daemon=True).start()
+        self._begun.wait()
+
+    def _run(self, thread: int) -> None:
+        for turn in itertools.count():
+            if self._over.is_set():
+                return
+            one = self._asks[(thread + turn) % len(self._asks)]
+            status = ask(self._url, one, thread + turn * self._connections, self._read)[0]
+            with self._lock:
+                self._answers[f"{one['kind']}: {status}"] += 1
+            self._begun.set()
+
+    def _read(self, size: int) -> None:
+        with self._lock:
+            self._bytes += size
+        self._begun.set()
+
+    def told(self) -> dict[str, Any]:
+        """End, and return the result; requests under way are not in it."""
+        self._over.set()
+        with self._lock:
+            return {"answers": dict(self._answers), "bytes": self._bytes}
+
+
+def main() -> None:
+    """Play the client that the argument names."""
+    plan = json.loads(sys.stdin.readline())
+    if sys.argv[1] == "witness":
+        witness = Witness(plan["url"], plan["asks"])
+        witness.learn()
+        print("ready", flush=True)
+        if sys.stdin.readline():
+            witness.run(plan["seconds"])
+            print(json.dumps(witness.told()), flush=True)
+        return
+    flood = Flood(plan["url"], plan["asks"], plan["connections"])
+    flood.start()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print(json.dumps(flood.told()), flush=True)
+
+
+if __name__ == "__main__":
+    main()
