@@ -183,7 +183,7 @@ def is_ours(text: str) -> bool:
 def put_back(cluster: Cluster) -> None:
     """Remove everything that this bench has made, now or in a run that was killed.
 
-    Each step is tried, whatever became of those before; the first error is raised at the end.
+    A step that fails does not keep the next ones from being tried; the first error is raised then.
     """
     tasks: list[Callable[[Cluster], None]] = [_purge, _remove_tokens, _undrain]
     problems: list[Exception] = []

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +20,6 @@ from testing.bench.hostile_setup import DESCRIPTION, DISABLED, DRAIN_SECONDS, is
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 class Steps:
@@ -48,6 +48,7 @@ class Steps:
 
 
 CLUSTER: Any = None
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -70,6 +71,47 @@ def test_everything_is_put_back_after_an_error_and_an_interrupt(
     with pytest.raises(problem):
         hostile_setup.around(CLUSTER, work)
     assert steps.done == ["put_back", "make", "put_back", "no mark"]
+
+
+INTERRUPTED = """
+import contextlib, sys
+from testing.bench import hostile, hostile_setup
+
+def step(name):
+    return lambda cluster: print(name, flush=True)
+
+@contextlib.contextmanager
+def undisturbed(tests):
+    yield
+
+def run(self, phases):
+    print("phases", flush=True)
+    sys.stdin.read()
+
+hostile_setup.undisturbed = undisturbed
+hostile_setup.make, hostile_setup.put_back = step("make"), step("put_back")
+hostile.environment = dict
+hostile.Run.__init__ = lambda self, *arguments: None
+hostile.Run.run = run
+sys.exit(hostile.main())
+"""
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_puts_back_after_a_signal(kind: signal.Signals) -> None:
+    command, pipe = [sys.executable, "-c", INTERRUPTED], subprocess.PIPE
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        begun = [process.stdout.readline().strip() for _ in range(3)]
+        assert begun == ["put_back", "make", "phases"], process.stderr.read()
+        process.send_signal(kind)
+        left, told = process.communicate(timeout=60)
+    assert left.split("\n")[:-1] == ["putting the cluster back", "put_back"]
+    assert "KeyboardInterrupt" in told
+    assert process.returncode != 0
 
 
 def test_half_a_set_up_is_put_back(steps: Steps) -> None:
