@@ -93,8 +93,10 @@ class Run:
             *(cluster.host(name) for name in (options.web, options.proxy)),
             *(cluster.host(name) for name in (options.attacker, options.other)),
         )
-        url, ca = cluster.env["HGFLEET_HTTP_URL"], cluster.env["HGFLEET_CA_CERT"]
-        self._site = hostile_site.Site(url, ca, made.history)
+        env = cluster.env
+        self._site = hostile_site.Site(
+            env["HGFLEET_HTTP_URL"], env["HGFLEET_CA_CERT"], made.history, env["HGFLEET_HGRC"]
+        )
         self._chosen: Sequence[Case] = [
             case for case in cases() if case.name.startswith(options.only)
         ][:: options.every]

@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from bootstrap import VENV
+
 from testing.bench import hostile_groups, hostile_site
 from testing.bench.hostile_bars import NONE, Bar, times
 from testing.bench.hostile_cases import Case
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from testing.bench.hostile_site import Sampler, Site
     from testing.e2e.host import Host
 
+HG: Final = str(VENV / "bin/hg")
 PAGE_BAR_SECONDS: Final = 1.0
 LOG_SECONDS: Final = 0.1
 """The access log has a request just after its answer."""
@@ -52,9 +55,9 @@ class Neighbour:
         while not self._over.is_set():
             with tempfile.TemporaryDirectory(prefix="hgfleet-bench-") as folder:
                 done = subprocess.run(
-                    ["hg", "clone", "-q", "-U", f"{self.site.url}/{self.site.repository}", "c"],
+                    [HG, "clone", "-q", "-U", f"{self.site.url}/{self.site.repository}", "c"],
                     cwd=folder,
-                    env={**os.environ, "HGRCPATH": os.environ.get("HGFLEET_HGRC", "")},
+                    env={**os.environ, "HGRCPATH": self.site.hgrc},
                     capture_output=True,
                     check=False,
                 )

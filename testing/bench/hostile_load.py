@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S: Final = 60.0
 PAUSE_S: Final = 0.1
-"""Between two requests of a witness, of each kind."""
+"""Between two requests of a witness, of each kind, and of a flood after no answer."""
 
 CHUNK: Final = 1 << 16
 
@@ -156,6 +156,9 @@ class Flood:
             with self._lock:
                 self._answers[f"{one['kind']}: {status}"] += 1
             self._begun.set()
+            if not status.isdigit():
+                # A proxy that takes no connection would cost this host all of its time.
+                self._over.wait(PAUSE_S)
 
     def _read(self, size: int) -> None:
         with self._lock:

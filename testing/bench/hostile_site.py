@@ -109,6 +109,8 @@ class Site:
     url: str
     ca: str
     repository: str
+    hgrc: str
+    """Of clients on this machine."""
 
     def request(self, case: Case, timeout: float) -> tuple[str, float]:
         """Send one request and read the answer; return its status, or the error, and seconds."""

@@ -43,6 +43,9 @@ PAGES: Final = ("json-log", "raw-rev/tip", "json-branches", "raw-file/tip/0.txt"
 CAPABILITIES: Final = quote("HG20,bundle2=" + quote("HG20\nchangegroup=01,02"), safe="")
 """Of a client that reads bundle2, as it is in the header."""
 
+REFUSALS: Final = ("401", "429", "503")
+"""Statuses of a request whose token is wrong or was not looked at."""
+
 WIRE: Final = {"Accept": "application/mercurial-0.1"}
 
 
@@ -174,8 +177,13 @@ def bars_of_flood(phase: str, flood: Mapping[str, Any]) -> list[Bar]:
 
 
 def let_in(phase: str, reasons: Iterable[str], flood: Mapping[str, Any]) -> Bar:
-    """Return the bar of refused tokens: none gets a page."""
-    count = sum(flood["answers"].get(f"{reason}: 200", 0) for reason in reasons)
+    """Return the bar of refused tokens: nothing is decided about the page that they ask for.
+
+    A person who is let in and may not read the repository gets 404.
+    """
+    refusals = {f"{reason}: {status}" for reason in reasons for status in REFUSALS}
+    answered = {how: count for how, count in flood["answers"].items() if how[-3:].isdigit()}
+    count = sum(count for how, count in answered.items() if how not in refusals)
     return Bar(phase, "requests that a refused token let in", count, 0, is_of_bytes=True)
 
 

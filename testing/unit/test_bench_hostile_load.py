@@ -177,10 +177,20 @@ def test_a_flood_that_reached_nothing_is_an_error() -> None:
         hostile_witness.bars_of_flood("x", {"answers": {"a: TimeoutError": 9}, "bytes": 0})
 
 
-def test_a_refused_token_that_gets_a_page_is_a_missed_bar() -> None:
-    flood = {"answers": {"expired: 401": 9, "expired: 200": 2, "other: 200": 5}, "bytes": 1}
-    bar = hostile_witness.let_in("tokens", MADE.refused, flood)
-    assert (bar.measured, bar.is_held, bar.is_of_bytes) == (2, False, True)
+@pytest.mark.parametrize(
+    ("answers", "count"),
+    [
+        ({"expired: 401": 9, "disabled: 429": 8, "expired: 503": 1, "expired: TimeoutError": 7}, 0),
+        ({"expired: 401": 9, "expired: 200": 2}, 2),
+        # Let in, as a person who may not read it.
+        ({"disabled: 404": 3, "expired: 401": 9}, 3),
+    ],
+)
+def test_a_refused_token_that_lets_somebody_in_is_a_missed_bar(
+    answers: dict[str, int], count: int
+) -> None:
+    bar = hostile_witness.let_in("tokens", MADE.refused, {"answers": answers})
+    assert (bar.measured, bar.is_held, bar.is_of_bytes) == (count, not count, True)
 
 
 def test_the_flood_has_each_refused_token_and_the_witness_the_right_one() -> None:
