@@ -8,21 +8,24 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote
 
 import pytest
 
-from testing.bench import hostile_load, hostile_witness
+from testing.bench import hostile_load, hostile_site, hostile_witness
 from testing.bench.hostile_load import Witness
 from testing.bench.hostile_setup import Prepared
 from testing.bench.hostile_witness import Nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from testing.bench.hostile_bars import Bar
 
 PAGE = {"kind": "page", "path": "healthy/log?n={}", "headers": {}}
 PULL = {"kind": "pull", "path": "healthy?cmd=getbundle", "headers": {"X-HgArg-1": "common=a"}}
@@ -136,6 +139,50 @@ def test_both_clients_run_as_a_program_and_tell_their_result(server: Server) -> 
     assert got["answers"]["expired: 200"] >= 1
     assert got["bytes"] >= 4
     assert all(server.asked[path] == 1 for path in server.asked), "no request is a stored answer"
+
+
+class LocalHost:
+    """A host that is this machine."""
+
+    name = "here"
+
+    def start(self, *argv: str) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        return subprocess.Popen([*argv], stdin=pipe, stdout=pipe, text=True)
+
+
+class Grown:
+    """Takes the place of the sampler."""
+
+    def read(self) -> Any:
+        return SimpleNamespace(growth=5_000_000)
+
+
+def test_a_phase_is_a_flood_and_a_witness_at_the_same_time(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hostile_witness, "URL", server.url)
+    monkeypatch.setattr(hostile_site, "sampler", lambda _: nullcontext(Grown()))
+    here: Any = LocalHost()
+    hosts = hostile_witness.Hosts(here, here, here, here)
+    bad = {"kind": "expired", "path": "bad?n={}", "headers": {}}
+    flood = ([bad], 3)
+
+    def measured() -> dict[str, Bar]:
+        bars = hostile_witness.run("tokens", hosts, flood, [PAGE], 0.3, ["expired"])
+        assert {bar.phase for bar in bars} == {"tokens"}
+        return {bar.what: bar for bar in bars}
+
+    bars = measured()
+    assert bars["requests that a refused token let in"].measured > 0
+    assert bars["answers of the flood"].measured >= 1
+    assert bars["growth of the process that grew most"].measured == 5
+    # A busy machine may miss bars of seconds here.
+    missed = [bar.what for bar in bars.values() if bar.is_of_bytes and not bar.is_held]
+    assert missed == ["requests that a refused token let in"]
+
+    server.answers |= {f"/healthy/log?n={number}": (200, b"foreign") for number in (1, 2)}
+    assert measured()["others' answers with wrong bytes"].measured >= 1
 
 
 def test_a_flood_ends_with_its_input(server: Server) -> None:
