@@ -5,13 +5,15 @@
 | mirrors are drained: the primary serves readers   | the drain is removed, the proxy uses them   |
 | repositories `people/PERSON/hostile-*`            | archived and purged, on the mirrors too     |
 | tokens with the description of this bench         | removed from the file of tokens             |
+| jobs of all repositories wait, on the primary     | their timers run                            |
 
 `put_back` finds all of it by these names: after an error, after Ctrl-C, and at the beginning of the
 next run after a kill. The drain has a time, so a killed bench leaves no mirror drained for long.
 Drains of an operator or a deploy stay.
 
 Two of the repositories are filled past their push log, so that mirrors do not have their content:
-`hostile-history` and `hostile-failing`. Nothing of them is left.
+`hostile-history` and `hostile-failing`. Nothing of them is left. The latter is corrupt, so the jobs
+that read all repositories would fail on it, and alarm.
 """
 
 from __future__ import annotations
@@ -58,6 +60,9 @@ DESCRIPTION: Final = "bench of hostile requests"
 DRAIN: Final = "/etc/hgfleet/web.drain"
 DRAIN_SECONDS: Final = 4 * 3600
 """Longer than a run of all phases."""
+
+TIMERS: Final = ("hgfleet-bundles.timer", "hgfleet-integrity.timer")
+"""Those jobs that read all repositories of the primary within hours."""
 
 PROGRAM: Final = "/opt/hgfleet/current/bin"
 AS_HG: Final = ("runuser", "-u", "hg", "--", "env", "HGRCPATH=", f"{PROGRAM}/python")
@@ -127,10 +132,11 @@ def around(cluster: Cluster, work: Callable[[Prepared], T]) -> T:
 
 
 def make(cluster: Cluster) -> Prepared:
-    """Drain the mirrors; make repositories and tokens."""
+    """Drain the mirrors, hold jobs back; make repositories and tokens."""
     for mirror in mirrors_of(cluster):
         drain(cluster, mirror)
     primary = cluster.first("ssh")
+    primary.systemctl("stop", *TIMERS).ok()
     for path in (HISTORY, FAILING, HEALTHY):
         cluster.person(path.split("/")[1]).ssh("repo", "create", path, "--read", "public").ok()
     owner = cluster.person(OWNER)
@@ -141,6 +147,8 @@ def make(cluster: Cluster) -> Prepared:
             for number in range(CHANGESETS):
                 work.commit(f"{number}.txt", uuid.uuid4().hex.encode() * 100, f"change {number}")
             work.hg("push").ok()
+        # Pull bundles that come later would change the bytes of a pull.
+        cluster.wait_for_bundles(path)
     said = owner.ssh("token", "create", "--days", "1", *DESCRIPTION.split()).ok().stdout
     expired = _add_token(primary, ATTACKER, 30)
     disabled = _add_token(primary, DISABLED, 0)
@@ -185,7 +193,7 @@ def put_back(cluster: Cluster) -> None:
 
     A step that fails does not keep the next ones from being tried; the first error is raised then.
     """
-    tasks: list[Callable[[Cluster], None]] = [_purge, _remove_tokens, _undrain]
+    tasks: list[Callable[[Cluster], None]] = [_purge, _remove_tokens, _start_jobs, _undrain]
     problems: list[Exception] = []
     for task in tasks:
         try:
@@ -219,6 +227,13 @@ def made_before(registry: str) -> dict[str, bool]:
 
 def _remove_tokens(cluster: Cluster) -> None:
     cluster.first("ssh").run(*AS_HG, "-c", REMOVE_TOKENS, DESCRIPTION).ok()
+
+
+def _start_jobs(cluster: Cluster) -> None:
+    """Start the timers; one that an operator has disabled stays off."""
+    for timer in TIMERS:
+        script = f"! systemctl is-enabled --quiet {timer} || systemctl start {timer}"
+        cluster.first("ssh").shell(script)
 
 
 def _undrain(cluster: Cluster) -> None:

@@ -17,6 +17,7 @@ from hgfleet.auth import token_file, tokens
 from hgfleet.web.health import is_draining
 from testing.bench import hostile_setup, hostile_site
 from testing.bench.hostile_setup import DESCRIPTION, DISABLED, DRAIN_SECONDS, is_ours
+from testing.e2e.command import Result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,6 +137,7 @@ def test_each_step_back_is_tried_and_the_first_error_is_raised(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     done = []
+    names = ["_purge", "_remove_tokens", "_start_jobs", "_undrain"]
 
     def failing(name: str) -> Any:
         def step(_cluster: Any) -> None:
@@ -144,11 +146,74 @@ def test_each_step_back_is_tried_and_the_first_error_is_raised(
 
         return step
 
-    for name in ("_purge", "_remove_tokens", "_undrain"):
+    for name in names:
         monkeypatch.setattr(hostile_setup, name, failing(name))
     with pytest.raises(AssertionError, match="_purge"):
         hostile_setup.put_back(CLUSTER)
-    assert done == ["_purge", "_remove_tokens", "_undrain"]
+    assert done == names
+
+
+class FakeHost:
+    """A host that notes commands; `texts` are what it says to those that contain a word."""
+
+    def __init__(self, name: str, texts: dict[str, str]) -> None:
+        self.name, self.texts = name, texts
+        self.commands: list[str] = []
+
+    def run(self, *command: str) -> Result:
+        line = " ".join(command)
+        self.commands.append(line)
+        said = next((text for word, text in self.texts.items() if word in line), "")
+        return Result(line, 0, said, "", 0.0)
+
+    def shell(self, script: str) -> str:
+        return self.run(script).stdout
+
+
+class FakeCluster:
+    """A primary with one repository of the bench in service, one archived, and another one."""
+
+    def __init__(self) -> None:
+        entries = {
+            "people/bob/hostile-failing": {"archived": None},
+            "people/bob/hostile-history": {"archived": "2026-11-28T10:00:00Z"},
+            "people/bob/notes": {"archived": None},
+        }
+        registry = json.dumps({"repositories": entries})
+        self.primary = FakeHost("hg1", {"registry.json": registry})
+        self.ours = FakeHost("hgweb1", {"cat": hostile_setup.drain_text(0)})
+        self.operators = FakeHost("hgweb2", {"cat": ""})
+        self.waited: list[str] = []
+
+    def first(self, _group: str) -> FakeHost:
+        return self.primary
+
+    def wait_for_mirrors(self) -> None:
+        self.waited.append("mirrors")
+
+
+def test_only_what_the_bench_made_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeCluster()
+    cluster: Any = fake
+    monkeypatch.setattr(hostile_setup, "mirrors_of", lambda _: [fake.ours, fake.operators])
+    monkeypatch.setattr(
+        hostile_setup, "wait_for_use", lambda _, host: fake.waited.append(host.name)
+    )
+    hostile_setup.put_back(cluster)
+
+    changes = [line for line in fake.primary.commands if "hgfleet repo" in line]
+    assert [line.partition("hgfleet repo ")[2] for line in changes] == [
+        "archive people/bob/hostile-failing",
+        "purge --now people/bob/hostile-failing people/bob/hostile-failing",
+        "purge --now people/bob/hostile-history people/bob/hostile-history",
+    ]
+    started = [line.rpartition(" ")[2] for line in fake.primary.commands if "is-enabled" in line]
+    assert started == list(hostile_setup.TIMERS)
+    assert [line for line in fake.ours.commands if line.startswith("rm ")] == [
+        f"rm -f {hostile_setup.DRAIN}"
+    ]
+    assert not any(line.startswith("rm ") for line in fake.operators.commands)
+    assert fake.waited == ["hgweb1", "mirrors"]
 
 
 def test_a_second_interrupt_does_not_end_the_way_back() -> None:
