@@ -48,7 +48,7 @@ class Attestation:
     """A tree (git's hash of the files), and the run of tests that it passed.
 
     `finished` is a time in ISO 8601, `release` the version that was built and tested, and
-    `repeated` has the tests that failed at first and were run once more.
+    `repeated` has the tests that failed at first and were run once more, each with the reason.
     """
 
     tree: str

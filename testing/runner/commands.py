@@ -26,8 +26,8 @@ PROCESSORS: Final = max(1, min(4, os.cpu_count() or 1))
 """Those that are used, at most 4: workers of pytest, steps at a time."""
 
 
-REPEAT: Final = ("--reruns", "1", "--reruns-delay", "3")
-"""A failed test of real daemons runs once more after 3 s, and the summary names it.
+REPEAT: Final = ("--reruns", "1", "--reruns-delay", "3", "-p", "testing.tools.repeated")
+"""A failed test of real daemons runs once more after 3 s, and the summary says why it failed.
 
 A machine that stalls for seconds fails such a test without a defect of the service. Decisions
 (`unit`) have no such excuse, and a deploy (`deploys`, `rolls`) has to wait for its hosts.

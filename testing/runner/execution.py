@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import bootstrap
 
 from testing.runner.outcome import Failure, Outcome, duration, of_command, of_junit, plain
+from testing.runner.repeated import Repeats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -174,7 +175,7 @@ class Executor:
         say(step.tier, f"{step.name} ...")
         try:
             code, lines, watched = self._watch(step, began)
-            outcome.parts, outcome.repeated = watched.phases, watched.repeated
+            outcome.parts, outcome.repeated = watched.phases, watched.repeats.found()
         except OSError as error:
             outcome.failures.append(Failure(step.name, f"{step.command[0]}: {error.strerror}"))
         else:
@@ -339,7 +340,7 @@ class _Watcher:
         self.tests = 0
         self.doing = ""
         self.phases: list[tuple[str, float]] = []
-        self.repeated: list[str] = []
+        self.repeats = Repeats()
         self.phase = ("", 0.0)
         self.done = threading.Event()
         self.thread = threading.Thread(target=self._signs_of_life, daemon=True)
@@ -359,10 +360,12 @@ class _Watcher:
         self.phase = (name, time.monotonic())
 
     def line(self, line: str) -> None:
+        if self.repeats.line(line):
+            return
         if match := _WORKER_LINE.match(line) or _TEST_LINE.match(line):
             word = match["word"]
             if word == "RERUN":
-                self.repeated.append(match["test"])
+                self.repeats.begin(match["test"])
             else:
                 self.tests += 1
             if self.step.chatty or word in ("FAILED", "ERROR", "RERUN"):

@@ -25,6 +25,7 @@ COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\]8;[^\x1b\x07]*(?:\x1b\\|\x07
 # Where the interesting part of a tool's output begins: Ansible, then everything else.
 _ANSIBLE_FAILURE = re.compile(r"fatal: \[|FAILED!|\[ERROR\]|^ERROR|CRITICAL")
 _PYTEST_ERROR = re.compile(r"^E\s{2,}\S")
+_DIFFERENCE = re.compile(r"[-+](?![-+])")
 _TASK = re.compile(r"^(?:PLAY|TASK|RUNNING HANDLER) \[")
 
 NOTHING: Final = "no test was found"
@@ -53,8 +54,8 @@ class Outcome:
     passed: int = 0
     failures: list[Failure] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
-    repeated: list[str] = field(default_factory=list)
-    """Its tests that failed and ran once more."""
+    repeated: list[Failure] = field(default_factory=list)
+    """Its tests that failed and ran once more, with the reasons of their first failures."""
     recorded: list[str] = field(default_factory=list)
     """Steps that did not run because a record says that they passed with these files."""
     seconds: float = 0.0
@@ -200,10 +201,7 @@ def summary(
     lines += _slowest_lines([*counted, *beside])
     failures = [(o, failure) for o in counted for failure in o.failures]
     skipped = [(o, *skip) for o in counted for skip in o.skipped]
-    repeated = repeated_of(counted)
-    if repeated:
-        lines += ["", f"Failed at first and run once more ({MOST_REPEATED} of a run at most):"]
-        lines += [f"  {test}" for test in repeated]
+    lines += _repeated_lines(counted)
     recorded = [(o, o.recorded) for o in counted if o.recorded]
     if recorded:
         lines += ["", "Not run, they passed before with these files:"]
@@ -227,8 +225,32 @@ def summary(
 
 
 def repeated_of(outcomes: Iterable[Outcome]) -> list[str]:
-    """Return the tests that failed at first and ran once more, each with its tier."""
-    return [f"{o.tier}: {name}" for o in outcomes for name in o.repeated]
+    """Return the tests that failed at first and ran once more, with their tiers and reasons."""
+    found = [
+        (f"{o.tier}: {test.title}", reason(test.text)) for o in outcomes for test in o.repeated
+    ]
+    return [f"{test}: {why}" if why else test for test, why in found]
+
+
+def reason(text: str) -> str:
+    """Return the line that names the error: of pytest, of a story's difference, else the first."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for pattern in (_PYTEST_ERROR, _DIFFERENCE):
+        if found := [line for line in lines if pattern.match(line)]:
+            return _shorten(found[0].removeprefix("E").strip())
+    return _shorten(lines[0]) if lines else ""
+
+
+def _repeated_lines(outcomes: Iterable[Outcome]) -> list[str]:
+    """Return the repeated tests with their first failures, which the second run has hidden."""
+    lines = ["", f"Failed at first and run once more ({MOST_REPEATED} of a run at most):"]
+    found = [(outcome, test) for outcome in outcomes for test in outcome.repeated]
+    for outcome, test in found:
+        lines.append(f"  {outcome.tier}: {test.title}")
+        lines += [f"  | {_shorten(line)}".rstrip() for line in test.text.splitlines()]
+        if outcome.log:
+            lines.append(f"  log: {outcome.log}")
+    return lines if found else []
 
 
 def too_many_repeated(outcomes: Iterable[Outcome]) -> list[Outcome]:
@@ -242,7 +264,7 @@ def too_many_repeated(outcomes: Iterable[Outcome]) -> list[Outcome]:
     )
     way_out = (
         "A machine that stalls repeats a test or two. These have a race, or the machine is too"
-        " busy: read their first failures in the logs of the tiers, then run each by its name."
+        " busy: read their first failures above, then run each by its name."
     )
     text = "\n".join([*repeated, way_out])
     return [Outcome("run-tests", "repeated tests", failures=[Failure(title, text)])]

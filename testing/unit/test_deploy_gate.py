@@ -211,7 +211,7 @@ def test_the_attestation_has_the_figures_of_each_tier(monkeypatch: pytest.Monkey
         Outcome("lint", "mypy", passed=1),
         Outcome("e2e", "service", passed=5, skipped=[("a test", "no IPv6")]),
     ]
-    outcomes[2].repeated.append("test_a.py::test_x")
+    outcomes[2].repeated.append(Failure("test_a.py::test_x", "E   AssertionError: late"))
     outcomes.append(Outcome("roles", "passed before", recorded=["base", "web"]))
     walls = {"lint": 61.04, "roles": 0.0, "e2e": 300.0}
     assert "accepts" in runner.attest(TREE, outcomes, walls)
@@ -221,7 +221,7 @@ def test_the_attestation_has_the_figures_of_each_tier(monkeypatch: pytest.Monkey
         "roles": Figures(0, 0, 0, 0.0, 2),
         "e2e": Figures(5, 0, 1, 300.0),
     }
-    assert found.repeated == ("e2e: test_a.py::test_x",)
+    assert found.repeated == ("e2e: test_a.py::test_x: AssertionError: late",)
     assert not gate.judge(TREE, gate.Found(found), None).refusal
     failed = [Outcome("lint", "ruff", failures=[Failure("ruff", "x")])]
     assert runner.figures(failed, {"lint": 1.0}) == {"lint": Figures(0, 1, 0, 1.0)}

@@ -107,7 +107,7 @@ def test_a_linter_counts_as_one(code: int, counts: tuple[int, int]) -> None:
 
 
 def test_tests_that_ran_again_are_named() -> None:
-    outcome = Outcome("e2e", "service", passed=1, repeated=["test_a.py::test_x"])
+    outcome = Outcome("e2e", "service", passed=1, repeated=[Failure("test_a.py::test_x", "")])
     text, code = summary([outcome], {"e2e": 1.0})
     assert (
         "Failed at first and run once more (3 of a run at most):\n  e2e: test_a.py::test_x\n"
@@ -117,10 +117,10 @@ def test_tests_that_ran_again_are_named() -> None:
 
 
 def test_more_than_three_repeated_tests_fail_the_run_and_are_listed() -> None:
-    names = [f"test_a.py::test_{number}" for number in range(3)]
+    names = [Failure(f"test_a.py::test_{number}", "") for number in range(3)]
     e2e = Outcome("e2e", "service", passed=9, repeated=names)
     assert summary([e2e], {"e2e": 1.0})[1] == 0
-    faults = Outcome("faults", "pytest", passed=9, repeated=["test_b.py::test_x"])
+    faults = Outcome("faults", "pytest", passed=9, repeated=[Failure("test_b.py::test_x", "")])
     text, code = summary([e2e, faults], {"e2e": 1.0, "faults": 1.0})
     assert code == 1
     assert "4 tests failed at first and were run once more, expected at most 3" in text

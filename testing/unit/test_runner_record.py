@@ -205,10 +205,10 @@ def test_a_tier_that_passed_while_files_changed_is_not_noted(tmp_path: Path) -> 
 
 
 def test_the_tier_with_the_fourth_repeated_test_is_left(sitting: Sittings) -> None:
-    e2e = [Outcome("e2e", "service", passed=9, repeated=["a", "b", "c"])]
+    e2e = [Outcome("e2e", "service", passed=9, repeated=[Failure(name, "") for name in "abc"])]
     assert sitting.tier_ended("e2e", e2e, 1.0)
     assert sitting.tiers["e2e"].repeated == ("e2e: a", "e2e: b", "e2e: c")
-    faults = [Outcome("faults", "pytest", passed=9, repeated=["d"])]
+    faults = [Outcome("faults", "pytest", passed=9, repeated=[Failure("d", "")])]
     assert not sitting.tier_ended("faults", faults, 1.0)
     assert sitting.left(["e2e", "faults"]) == ["faults"]
 
@@ -249,13 +249,13 @@ def test_the_record_of_the_whole_has_all_sittings(
     monkeypatch.delenv(attestation.KEY_VARIABLE, raising=False)
     found = sittings.Sittings(TREE, tmp_path / "whole", lambda: TREE)
     found.tier_ended("lint", GOOD, 3.0)
-    unit = [Outcome("unit", "pytest", passed=5, repeated=["x"])]
+    unit = [Outcome("unit", "pytest", passed=5, repeated=[Failure("x", "E   late")])]
     again(tmp_path / "whole").tier_ended("unit", unit, 4.0)
     said = runner.record_whole(again(tmp_path / "whole"))
     assert "Commit" in said
     whole = attestation.parse((tmp_path / "tested/whole.json").read_text())
     assert whole.tiers == {"lint": Figures(2, 0, 0, 3.0), "unit": Figures(5, 0, 0, 4.0)}
-    assert whole.repeated == ("unit: x",)
+    assert whole.repeated == ("unit: x: late",)
     assert attestation.path_of(TREE).exists()
     (tmp_path / "tested/whole.json").unlink()
     monkeypatch.setattr(attestation, "tree_of", lambda: OTHER)
