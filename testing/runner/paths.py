@@ -21,6 +21,8 @@ TOP: Final = ""
 """The place of the repository itself."""
 MOST: Final = 64
 """Alternatives of one expression; those of more are unknown."""
+DEEPEST: Final = 3
+"""Names that stand for names; what lies behind more is unknown."""
 
 Places = frozenset[str]
 _NONE: Final[Places] = frozenset()
@@ -128,6 +130,9 @@ def _elements(values: ast.expr) -> list[ast.expr]:
     match values:
         case ast.Tuple(elts=elements) | ast.List(elts=elements) | ast.Set(elts=elements):
             return elements
+        case ast.Name():
+            # An element of a list that has a name.
+            return [ast.Starred(values)]
     # The place that is iterated, or unknown.
     return [values]
 
@@ -151,6 +156,18 @@ class Reader:
                 if is_whole:
                     passed |= {id(inner) for inner in walk(node)}
         return frozenset(found - {TOP})
+
+    def may_read_any(self, name: str, listings: Iterable[tuple[str, str]]) -> bool:
+        """Tell whether a file names a place below the top of which nothing is known.
+
+        Or it hands the top to a function of another file, or calls one of `listings` (a file, and a
+        function in it).
+        """
+        file = self._files[name]
+        return UNKNOWN in self.named(name) or any(
+            (module, function) in listings or any(TOP in self._place(file, one) for one in given)
+            for module, function, given in _calls(file)
+        )
 
     def _uses(self, file: File, node: ast.AST) -> tuple[Places, bool]:
         """Return the places that a node names, and whether nodes inside it name none beside."""
@@ -202,7 +219,25 @@ class Reader:
                 return self._below(file, self._place(file, left), right)
             case ast.IfExp(body=one, orelse=other):
                 return self._place(file, one) | self._place(file, other)
+            case ast.Starred(value=ast.Name() as values):
+                found = (self._place(file, one) for one in self._of_list(file, values))
+                return frozenset(itertools.chain.from_iterable(found)) or self._place(file, values)
         return _NONE
+
+    def _of_list(self, file: File, name: ast.Name, depth: int = 0) -> list[ast.expr]:
+        """Return the elements of the lists that a name stands for."""
+        found: list[ast.expr] = []
+        for value in file.bound.get(name.id, []):
+            for element in _elements(value):
+                match element:
+                    case ast.Starred(value=ast.Name() as inner):
+                        inside = self._of_list(file, inner, depth + 1) if depth < DEEPEST else []
+                        found += inside or [inner]
+                    case ast.Starred(value=inner):
+                        found.append(inner)
+                    case _:
+                        found.append(element)
+        return found
 
     def _called(self, file: File, function: ast.expr, arguments: list[ast.expr]) -> Places:
         match function, arguments:
@@ -255,10 +290,35 @@ class Reader:
                 if places := self._place(file, value):
                     return frozenset(_MARK + place for place in places)
                 return self._texts(file, value, depth)
-            case ast.Name(id=name) if name not in file.parameters and depth < 3:
+            case ast.Name(id=name) if name not in file.parameters and depth < DEEPEST:
                 found = [self._texts(file, value, depth + 1) for value in file.bound.get(name, [])]
+                if not found and name in file.imported:
+                    found = [self._texts_of(*file.imported[name], depth)]
+                return frozenset(itertools.chain.from_iterable(found)) or frozenset({UNKNOWN})
+            case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name in file.modules:
+                return self._texts_of(file.modules[name], attribute, depth)
+            case ast.Starred(value=ast.Name() as values) if depth < DEEPEST:
+                found = [self._texts(file, one, depth + 1) for one in self._of_list(file, values)]
                 return frozenset(itertools.chain.from_iterable(found)) or frozenset({UNKNOWN})
         return frozenset({UNKNOWN})
+
+    def _texts_of(self, module: str, name: str, depth: int) -> Places:
+        """Return the texts that a name of another module may stand for."""
+        if module in self._files and depth < DEEPEST:
+            return self._texts(self._files[module], ast.Name(name), depth + 1)
+        return frozenset({UNKNOWN})
+
+
+def _calls(file: File) -> Iterator[tuple[str, str, list[ast.expr]]]:
+    """Yield the calls of functions of other files: their file, their name, what is given."""
+    for node in file.nodes:
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id=name), attr=function), args=given
+            ) if name in file.modules:
+                yield file.modules[name], function, given
+            case ast.Call(func=ast.Name(id=name), args=given) if name in file.imported:
+                yield *file.imported[name], given
 
 
 def _count(parts: Iterable[Places]) -> int:

@@ -11,8 +11,11 @@ than not at all:
 | a module of `hgfleet` | the data of its package, which lies beside it |
 | Python of no package | modules and paths in its strings; names of files at the top |
 | a test | also `conftest.py` of its folders; the part of `hgfleet PART` |
+| | ANY, where it may read any file: `ROOT / name`, `worktree.files()`, `problems(ROOT)` |
+| Python that imports or starts Ansible | its settings; a test that imports it also the plug-ins |
 | a story | `conftest.py`, and the plug-in that runs it |
 | a story, a script, a template, a playbook, a role | the files that it names (texts.py) |
+| `./deploy` | files that it may start, and the parts of `hgfleet PART` that these run |
 
 Imports for type checkers alone do not count: mypy reads the whole package each time.
 """
@@ -34,17 +37,24 @@ MAIN: Final = "hgfleet/__main__.py"
 STORIES: Final = "testing/tools/tfiles.py"
 RUNNER: Final = "testing/runner/"
 """Its tables name folders, of which it reads nothing."""
+LISTINGS: Final = tuple((f"{RUNNER}worktree.py", name) for name in ("files", "sources"))
+"""Functions that list and read the files of this checkout."""
 TOOLS: Final = (RUNNER, "testing/tools/")
 """Modules that start tests and search them; their own tests do not."""
 CONTROLLER: Final = ("docker/", "ansible/deploy/")
 """Modules that start playbooks and make keys of whole folders; their tests do neither."""
 PROGRAMS: Final = {"deploy": ("ansible", "docker"), "cluster": ("ansible", "docker")}
 """Programs at the top, and the folders of the files that they start."""
+ANY: Final = "*"
+"""The target of a test that may read every file."""
+SETTINGS: Final = "ansible.cfg"
+PLUGINS: Final = "ansible/plugins"
 PLAIN: Final = ("hgfleet/", "hgext/")
 """Folders whose Python names paths of hosts in its strings, and none of this repository."""
 
 _SHEBANG: Final = re.compile(r"#!.*\bpython")
 _TEST: Final = re.compile(r"/(?:test_\w+\.py|test-[\w-]+\.t)$")
+_ANSIBLE: Final = re.compile(r"ansible-(?:playbook|inventory)")
 _STARTED: Final = re.compile(r"hgfleet(?:\.\w+)+")
 _RUNS_COMMAND: Final = re.compile(r"(?:-m |run_module\('|bin/)hgfleet(?:$|[ '])")
 
@@ -56,7 +66,8 @@ def graph(sources: Mapping[str, str], names: Iterable[str]) -> dict[str, frozens
     trees = {name: nodes for name in sources if (nodes := _nodes(name, sources[name]))}
     files = {name: paths.read(name, nodes, modules.get) for name, nodes in trees.items()}
     commands = _commands(trees.get(COMMAND, []))
-    repository = _Repository(index, modules, commands, paths.Reader(files))
+    places = paths.Reader(files)
+    repository = _Repository(index, modules, commands, places)
     result = {}
     for name, text in sources.items():
         found: set[str] = set()
@@ -64,12 +75,16 @@ def graph(sources: Mapping[str, str], names: Iterable[str]) -> dict[str, frozens
             found |= set(repository.of_python(name, trees[name]))
             for folder in PROGRAMS.get(name, ()):
                 found |= index.files(folder)
+            if name in PROGRAMS:
+                found |= set(repository.of_started(trees[file] for file in found & set(trees)))
         elif name.endswith(texts.KINDS) or text.startswith("#!"):
             found |= set(texts.of_file(name, text, modules, index))
         elif not name.endswith(".py"):
             continue
         if _TEST.search(name) or name.endswith("/conftest.py"):
             found |= set(repository.around_test(name))
+        if name in trees and _TEST.search(name) and places.may_read_any(name, LISTINGS):
+            found.add(ANY)
         result[name] = frozenset(found - {name})
     return result
 
@@ -121,6 +136,8 @@ class _Repository:
             imported |= set(texts.files_of(dotted, self.modules))
             # A program imports the modules beside it.
             imported |= {f"{folder}/{dotted.partition('.')[0]}.py"} & self.index.known
+            if dotted.partition(".")[0] == "ansible" and dotted not in self.modules:
+                imported |= self._of_ansible(name)
         yield from imported
         if name.startswith("hgfleet/") and folder != "hgfleet":
             yield from (file for file in self.index.files(folder) if not file.endswith(".py"))
@@ -134,6 +151,18 @@ class _Repository:
             named |= set(self._of_strings(strings))
             named |= set(self._of_command(strings, is_imported=COMMAND in imported))
         yield from (file for file in named if not _is_started(name, file))
+        if any(_ANSIBLE.fullmatch(string) for string in strings):
+            yield from self.index.files(SETTINGS)
+
+    def _of_ansible(self, name: str) -> frozenset[str]:
+        """Return the files that Ansible itself reads as it is imported and renders a text."""
+        plugins = self.index.files(PLUGINS) if _TEST.search(name) else frozenset()
+        return self.index.files(SETTINGS) | plugins
+
+    def of_started(self, modules: Iterable[list[ast.AST]]) -> Iterator[str]:
+        """Yield the modules of `hgfleet PART` that a program's modules start."""
+        for nodes in modules:
+            yield from self._of_command(_strings(nodes), is_imported=False)
 
     def _of_strings(self, strings: list[str]) -> Iterator[str]:
         for string in strings:

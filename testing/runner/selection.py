@@ -40,6 +40,9 @@ EVERY_DEPLOY: Final = (
 EVERY_TEST: Final = ("requirements.", "pyproject.toml", "docker/release/")
 """Prefixes of the files that decide which programs and libraries run."""
 
+PROSE: Final = ".md"
+"""Files that no test reads as one of all files."""
+
 TESTS: Final = {
     "unit": re.compile(r"testing/unit/(?:.+/)?test_\w+\.py"),
     "integration": re.compile(r"testing/integration/(?:.+/)?(?:test_\w+\.py|test-[\w-]+\.t)"),
@@ -82,6 +85,8 @@ def select(
     """
     graph = references.graph(sources, {*names, *changed}) if graph is None else graph
     affected = references.dependents(changed, graph)
+    if not all(file.endswith(PROSE) for file in changed):
+        affected |= references.dependents([references.ANY], graph)
     every = any(file.startswith(EVERY_TEST) for file in changed)
     inputs = scenario_inputs(sources, {*names, *changed}, carried, graph)
     tests = {

@@ -4,6 +4,7 @@
 | --- | --- |
 | any | paths from the top of the repository: `$TOP/hgext/access.py`; modules: `-m hgfleet.web` |
 | story, script | files beside it: `$TESTDIR/policies.sh` |
+| hosts of an inventory | the other files of its folder |
 | playbook, tasks | files by a path from its folder: `tasks/lock.yml`, `../deploy/look.py`; roles |
 | a file of a role | files of the role by name: `src: nginx.conf.j2`; its variables |
 """
@@ -23,6 +24,7 @@ ROOTS: Final = ("", "docker/", "ansible/")
 KINDS: Final = (".t", ".sh", ".j2", ".yml")
 """Files, beside Python, of which the text is read."""
 ROLES: Final = "ansible/roles/"
+INVENTORIES: Final = "ansible/inventories/"
 VARIABLES: Final = re.compile(r"(?:defaults|vars)/.+\.yml")
 
 _TOPS = "hgfleet|hgext|testing|docker|ansible|docs"
@@ -49,7 +51,7 @@ def named(text: str, modules: Mapping[str, str], index: Index) -> Iterator[str]:
         yield from files_of(dotted, modules)
     for base, imported in _FROM.findall(text):
         for name in imported.split(","):
-            yield from files_of(f"{base}.{name.strip()}", modules)
+            yield from files_of(f"{base}.{name.partition(' as ')[0].strip()}", modules)
     yield from (path for path in _PATH.findall(text) if path in index.known)
     for path in _FROM_TOP.findall(text):
         yield from index.files(path)
@@ -71,6 +73,8 @@ def of_file(name: str, text: str, modules: Mapping[str, str], index: Index) -> I
     if name.startswith(("ansible/", "docker/", "testing/roles/", "testing/site/")):
         for role in needed_roles(text):
             yield from index.files(f"{ROLES}{role}")
+    if name.startswith(INVENTORIES) and name.endswith("/hosts.yml"):
+        yield from index.files(folder)
     if name.startswith(ROLES):
         role = "/".join(name.split("/")[:3])
         yield from (

@@ -5,10 +5,17 @@ from __future__ import annotations
 import pytest
 
 from testing.runner import references
+from testing.runner.references import ANY
+from testing.runner.selection import select
 
 FILES = {
+    "ansible.cfg": "",
     "deploy": "#!/usr/bin/env python3\nfrom deploy import cli\n",
     "ansible/deploy/cli.py": "BOOKS = ROOT / 'ansible/playbooks'\n",
+    "ansible/deploy/survey.py": "x = run(['-m', 'hgfleet', 'acme'])\n",
+    "ansible/inventories/small/group_vars/all/web.yml": "",
+    "ansible/inventories/small/hosts.yml": "",
+    "ansible/plugins/filter/rotation.py": "from ansible.errors import AnsibleFilterError\n",
     "ansible/playbooks/roll/ready.yml": "  cmd: ../../deploy/look.py 3\n  # testing/unit/x.py\n",
     "ansible/deploy/look.py": "",
     "ansible/roles/web/tasks/main.yml": "    src: nginx.conf.j2\n",
@@ -33,11 +40,14 @@ FILES = {
     "testing/integration/policies.sh": "policies = $TOP/hgext/access.py\n",
     "testing/integration/client.py": "",
     "testing/integration/site.py": "TOP = Path(__file__).parents[2]\nHGEXT = TOP / 'hgext'\n",
+    "testing/runner/worktree.py": "def files():\n    pass\n",
+    "testing/tools/imports.py": "PLACE = 'hgext'\ndef problems(top):\n    pass\n",
     "testing/unit/data/one.json": "",
     "testing/unit/killed.py": "",
     "testing/unit/test_other.py": "",
 }
 TEST = "testing/unit/test_x.py"
+ONE = "testing/unit/data/one.json"
 AROUND = {"testing/conftest.py"}
 
 
@@ -84,9 +94,64 @@ ACME = {*COMMAND, "hgfleet/acme/cli.py"}
             "from bootstrap import ROOT\nx(ROOT / 'ansible' / 'roles' / r / 'defaults/main.yml')",
             {"docker/bootstrap.py", "ansible/roles/web/defaults/main.yml"},
         ),
+        # Names of lists, also of another file.
+        (
+            (
+                "from bootstrap import ROOT\nA = ('deploy',)\nB = [*A, 'x']\n"
+                "@m.parametrize('n', B)\ndef t(n):\n x(ROOT / n)"
+            ),
+            {"docker/bootstrap.py", "deploy"},
+        ),
+        (
+            (
+                "from bootstrap import ROOT\nfrom testing.tools import imports\n"
+                "x(ROOT / imports.PLACE / f'{n}.py')"
+            ),
+            {
+                "docker/bootstrap.py",
+                "testing/tools/imports.py",
+                "hgext/access.py",
+                "hgext/quota.py",
+            },
+        ),
+        (
+            (
+                "from bootstrap import ROOT\nfrom testing.tools.imports import PLACE\n"
+                "x(ROOT / PLACE / 'quota.py')"
+            ),
+            {"docker/bootstrap.py", "testing/tools/imports.py", "hgext/quota.py"},
+        ),
+        # A name that is made of itself.
+        ("A = [*A]\nfor n in A:\n x(Path(__file__).parent / 'data' / n)", {ONE}),
+        # Places that the text does not say.
+        ("from bootstrap import ROOT\ndef t(n):\n x(ROOT / n)", {"docker/bootstrap.py", ANY}),
+        (
+            "from bootstrap import ROOT\nfrom testing.tools import imports\nimports.problems(ROOT)",
+            {"docker/bootstrap.py", "testing/tools/imports.py", ANY},
+        ),
+        (
+            "from testing.runner.worktree import files\nx(files())",
+            {"testing/runner/worktree.py", ANY},
+        ),
+        ("from bootstrap import ROOT\nx(str(ROOT))\nrun(cwd=ROOT)", {"docker/bootstrap.py"}),
+        # Ansible reads its settings and loads its plug-ins.
+        (
+            "from ansible.template import Templar",
+            {"ansible.cfg", "ansible/plugins/filter/rotation.py"},
+        ),
+        ("run(['ansible-inventory', x])", {"ansible.cfg"}),
+        # Ansible reads the variables beside the hosts.
+        (
+            "x = 'ansible/inventories/small/hosts.yml'",
+            {"ansible/inventories/small/hosts.yml"},
+        ),
         # The names of files alone are not their content.
         ("x = {p.stem for p in (Path(__file__).parents[2] / 'hgext').iterdir()}", set()),
         # Text of a program.
+        (
+            "x = 'from hgfleet.web import a as b, pages as shown'",
+            {"hgfleet/__init__.py", "hgfleet/web/__init__.py", "hgfleet/web/pages.py"},
+        ),
         (
             "x = 'from hgfleet.web import pages'",
             {"hgfleet/__init__.py", "hgfleet/web/__init__.py", "hgfleet/web/pages.py"},
@@ -144,3 +209,21 @@ def test_a_playbook_refers_to_the_scripts_that_it_runs_and_to_no_test() -> None:
 def test_a_program_of_the_controller_refers_to_what_it_starts_and_its_modules_do_not() -> None:
     assert {"ansible/deploy/cli.py", "ansible/roles/web/tasks/main.yml"} <= refers("deploy")
     assert refers("ansible/deploy/cli.py") == set()
+    # A test of the program meets the commands that its modules run; a test of a module does not.
+    assert refers("deploy") >= ACME
+    assert refers("ansible/deploy/survey.py") == set()
+
+
+def test_the_hosts_of_an_inventory_refer_to_its_variables() -> None:
+    variables = "ansible/inventories/small/group_vars/all/web.yml"
+    assert refers("ansible/inventories/small/hosts.yml") == {variables}
+
+
+def test_a_plugin_refers_to_the_settings_of_ansible_and_to_no_other_plugin() -> None:
+    assert refers("ansible/plugins/filter/rotation.py") == {"ansible.cfg"}
+
+
+def test_a_test_that_may_read_any_file_is_chosen_but_for_prose() -> None:
+    sources = {**FILES, TEST: "from bootstrap import ROOT\ndef t(n):\n x(ROOT / n)"}
+    for changed, expected in (("hgext/new.py", (TEST,)), ("docs/x.md", ()), ("x.json", (TEST,))):
+        assert select([changed], sources, set(sources), {}).chosen["unit"] == expected
