@@ -165,9 +165,18 @@ class Reader:
         """
         file = self._files[name]
         return UNKNOWN in self.named(name) or any(
-            (module, function) in listings or any(TOP in self._place(file, one) for one in given)
+            (module, function) in listings or self._has_top(file, given)
             for module, function, given in _calls(file)
         )
+
+    def _has_top(self, file: File, given: list[ast.expr]) -> bool:
+        for value in given:
+            match value:
+                case ast.Call(func=ast.Name(id="str" | "fspath")):
+                    pass  # a text, as in the environment of another program
+                case _ if TOP in self._place(file, value):
+                    return True
+        return False
 
     def _uses(self, file: File, node: ast.AST) -> tuple[Places, bool]:
         """Return the places that a node names, and whether nodes inside it name none beside."""

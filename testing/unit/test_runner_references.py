@@ -133,7 +133,11 @@ ACME = {*COMMAND, "hgfleet/acme/cli.py"}
             "from testing.runner.worktree import files\nx(files())",
             {"testing/runner/worktree.py", ANY},
         ),
-        ("from bootstrap import ROOT\nx(str(ROOT))\nrun(cwd=ROOT)", {"docker/bootstrap.py"}),
+        # The path of the top is no file below it.
+        (
+            "from bootstrap import ROOT, run\nrun(str(ROOT))\nrun(cwd=ROOT)",
+            {"docker/bootstrap.py"},
+        ),
         # Ansible reads its settings and loads its plug-ins.
         (
             "from ansible.template import Templar",
