@@ -175,6 +175,7 @@ def test_role_tests_run_beside_the_cluster_and_not_in_it(
 ) -> None:
     monkeypatch.setattr(settings, "STATE", tmp_path)
     monkeypatch.setattr(cluster, "ensure_people_keys", lambda _: None)
+    monkeypatch.setattr(images, "ensure_base", lambda: "base")  # takes minutes where it is missing
 
     env = cluster.for_role_tests(CLUSTER, built)
 
