@@ -35,8 +35,8 @@ the queue cannot be used        served, and the operators have the reason in the
 
 Over SSH a session waits before it answers. Over HTTPS the answer begins at once with a part of
 bundle2 that the client prints, and another part follows every few seconds, so no proxy on the way
-takes the connection for dead. ``HGFLEET_WEB_CLONES`` in the environment of a web worker bounds the
-clones that wait or are served in this one process, since each takes one of its threads.
+takes the connection for dead. The web part bounds the clones that wait or are served in one worker,
+since each takes one of its threads: ``hgfleet.clone`` of the request refuses the others.
 
 Clients that are older than bundle2 streams (``stream_out``) wait without a word over HTTPS.
 

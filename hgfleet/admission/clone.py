@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import select
 import syslog
-import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +17,7 @@ from hgfleet.admission import queue
 from hgfleet.core import logfmt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from hgfleet.admission.queue import Position, QueuePlace
@@ -29,10 +28,6 @@ SIGN_OF_LIFE_SECONDS: Final = 5.0
 """The time between two pieces of an answer that waits. Proxies give up after a minute or more, and
 notice the end of the client's connection when they have something to send to it."""
 
-_count_lock = threading.Lock()
-_count = 0
-"""Clones of this process that wait or are served over HTTPS."""
-
 
 class Clone:
     """An answer that needs a slot."""
@@ -42,8 +37,9 @@ class Clone:
         self.is_over_ssh = proto.name == wireprototypes.SSHV1
         self._began = time.monotonic()
         self._place: QueuePlace | None = None
-        self._is_counted = self._is_served = False
+        self._is_served = False
         self._poll: select.poll | None = None
+        self._refusal: Callable[[], str] = str
         # The entry of the access log, where the cost of clones must not include the wait.
         self._entry: dict[str, object] = {}
         path = repo.ui.config(b"hgfleet", b"path") or b"-"
@@ -59,6 +55,8 @@ class Clone:
             self._client = request.rawenv.get(b"REMOTE_ADDR", b"")
             self._watch(request.rawenv.get(b"hgfleet.connection"), select.POLLRDHUP)
             self._entry = request.rawenv.get(b"hgfleet.entry", {})
+            # The worker counts the clones that take one of its threads.
+            self._refusal = request.rawenv.get(b"hgfleet.clone", str)
 
     def _watch(self, connection: Any, more: int) -> None:
         try:
@@ -78,34 +76,11 @@ class Clone:
             hold=ui.configint(b"hgfleet", b"admission-hold"),
         )
         self._limits = limits
-        most = encoding.environ.get(b"HGFLEET_WEB_CLONES", b"")
-        if not self.is_over_ssh and most.isdigit() and not self._add_to_count(int(most)):
-            raise queue.BusyError(
-                f"{most.decode()} clones are being served or wait in this part of the server; "
-                "try again in some minutes"
-            )
-        try:
-            client = self._client.decode("ascii", "replace")
-            label = f"repository={self._path} client={client} pid={os.getpid()}"
-            self._place = queue.enter(folder, limits, label)
-        except BaseException:
-            self._take_from_count()
-            raise
-
-    def _add_to_count(self, most: int) -> bool:
-        global _count
-        with _count_lock:
-            if _count >= most:
-                return False
-            _count += 1
-            self._is_counted = True
-            return True
-
-    def _take_from_count(self) -> None:
-        global _count
-        with _count_lock:
-            _count -= self._is_counted
-            self._is_counted = False
+        if sentence := self._refusal():
+            raise queue.BusyError(sentence)
+        client = self._client.decode("ascii", "replace")
+        label = f"repository={self._path} client={client} pid={os.getpid()}"
+        self._place = queue.enter(folder, limits, label)
 
     def ask(self) -> Position | None:
         """Ask once for a slot; None: the clone has one."""
@@ -154,7 +129,6 @@ class Clone:
 
     def leave(self, reason: str) -> None:
         """Give the slot and the place back; a second call does nothing."""
-        self._take_from_count()
 
         def tell() -> None:
             if self._is_served:

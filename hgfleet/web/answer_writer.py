@@ -34,6 +34,7 @@ class AnswerWriter:
         self._channel = channel
         self._number = number
         self._is_ended = False
+        self._noted: dict[str, object] = {}
         self._held: list[bytes] = []
         self._size = 0
         self._most = HELD_BYTES
@@ -60,6 +61,13 @@ class AnswerWriter:
         self._size += len(data)
         if self._size >= self._most:
             self._flush()
+
+    def note(self, fields: Mapping[str, object] | None) -> None:
+        """Send the fields of the access log that a data stream has, when they are new."""
+        self._check()
+        if fields and fields != self._noted:
+            self._noted = dict(fields)
+            frames.send_json(self._channel, frames.NOTE, self._number, self._noted)
 
     def piece(self, data: bytes) -> None:
         """Send bytes that hgweb returned."""

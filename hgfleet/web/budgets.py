@@ -18,6 +18,7 @@ class Kind(StrEnum):
     DEAR = "dear"
     ARCHIVE = "archive"
     WIRE = "wire"
+    STREAM = "stream"
 
 
 DEAR_COMMANDS: Final = frozenset(
@@ -32,10 +33,14 @@ budget gets a sentence with the way out, and not a page that breaks off."""
 
 
 class Budget(NamedTuple):
-    """Limits of one request: processor time (seconds), memory beyond an idle renderer's (bytes)."""
+    """Limits of one request: processor time (seconds), memory beyond an idle renderer's (bytes).
+
+    `seconds` bounds the time from begin to end; 0: only the processor time counts.
+    """
 
     cpu_seconds: float
     memory_bytes: int
+    seconds: float = 0.0
 
 
 def kind(command: str, *, is_wire: bool, is_archive: bool, is_search: bool) -> Kind:
@@ -50,6 +55,10 @@ def kind(command: str, *, is_wire: bool, is_archive: bool, is_search: bool) -> K
 
 def budget(settings: Settings, of: Kind) -> Budget:
     """Return the limits of a class."""
+    if of is Kind.STREAM:
+        return Budget(
+            settings.stream_cpu_seconds, settings.stream_memory_bytes, settings.stream_seconds
+        )
     seconds = settings.archive_cpu_seconds if of is Kind.ARCHIVE else settings.request_cpu_seconds
     return Budget(seconds, settings.request_memory_bytes)
 
@@ -73,6 +82,16 @@ def way_out(repository_url: str, rest: str) -> str:
     if raw and slash:
         return f"The raw form is at {repository_url}/{raw}/{arguments}; all of it: {clone}"
     return f"Ask for less at a time, or clone the repository: {clone}"
+
+
+def stream_exceeded(limits: Budget) -> str:
+    """Return the sentence for a client whose clone or pull passed its budget."""
+    return (
+        f"this answer takes more than {limits.cpu_seconds:g} s of processor time, "
+        f"{limits.memory_bytes // 2**20} MiB of memory or {limits.seconds:g} s, the most that this "
+        "server gives to one clone or pull; nothing is lost: take fewer changesets at a time "
+        "(hg pull --rev)"
+    )
 
 
 def exceeded(limits: Budget, repository_url: str, rest: str) -> str:

@@ -50,7 +50,7 @@ class Execution:
         """Run until hgweb is done (True) or more than `most` bytes have come (False)."""
         assert self._served is not None
         self._source = self._served.application(environ, self._take_status)
-        pieces = hgweb.chunks(self._source)
+        pieces = iter(self._source)
         collected: list[bytes] = []
         length = 0
         for piece in pieces:

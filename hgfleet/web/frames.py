@@ -6,6 +6,9 @@ its worker must not unpickle an object of it.
 The frames of an answer have the number of its request, and come in one order (`Sequence`). A frame
 with another number, or of a kind that has no place there, is a broken channel: the worker kills the
 renderer, and takes no byte of the frame for an answer.
+
+The renderer of a data stream also sends facts for the access log (NOTE), and asks questions (ASK),
+each of which has one REPLY: the worker knows what the renderer cannot.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ import json
 import re
 import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from hgfleet.hg import clone_counts
 
 if TYPE_CHECKING:
     import socket
@@ -29,6 +34,17 @@ WRITTEN: Final = b"W"
 """Bytes that hgweb wrote through WSGI's write()."""
 END: Final = b"E"
 FAILURE: Final = b"X"
+NOTE: Final = b"N"
+"""Fields of the access log, of a data stream."""
+ASK: Final = b"K"
+"""A question of a data stream, one of `QUESTIONS`."""
+REPLY: Final = b"Y"
+"""The worker's reply: a sentence that refuses, or nothing."""
+
+GO_ON: Final = "go on"
+CLONE: Final = "clone"
+QUESTIONS: Final = frozenset({GO_ON, CLONE})
+"""Whether the client would still be let in, and whether the worker has a thread for a clone."""
 
 _FOLLOWING: Final = {
     REQUEST: frozenset({HEAD, END, FAILURE}),
@@ -39,6 +55,12 @@ _FOLLOWING: Final = {
     FAILURE: frozenset[bytes](),
 }
 """The kinds of frames that may come after each. hgweb says nothing at all to some HEAD requests."""
+
+_NOTED: Final = {
+    "answer": frozenset(clone_counts.SOURCES),
+    "source": frozenset(one for sources in clone_counts.SOURCES.values() for one in sources),
+}
+"""Fields of a note with words, beside `waited` (seconds), and their values."""
 
 _HEADER: Final = struct.Struct(">cQI")
 _LARGEST: Final = 16 * 1024 * 1024
@@ -68,25 +90,33 @@ class End(NamedTuple):
     """The end of an answer: processor time (seconds), and why it is no whole one.
 
     `kind` is "" for a whole answer. `ends`: the renderer ends too, and takes no further request.
+    `is_told`: the bytes of the answer themselves tell the client that it is no whole one.
     """
 
     ends: bool
     cpu: float
     kind: str = ""
     cause: str = ""
+    is_told: bool = False
 
 
 class Sequence:
-    """The frames of one answer as they come: of one request, in the order of an answer."""
+    """The frames of one answer as they come: of one request, in the order of an answer.
 
-    def __init__(self, number: int) -> None:
+    Those of a data stream (`is_stream`) have notes and questions between them.
+    """
+
+    def __init__(self, number: int, *, is_stream: bool = False) -> None:
         self._number = number
         self._last = REQUEST
+        self._between = frozenset({NOTE, ASK}) if is_stream else frozenset[bytes]()
 
     def check(self, kind: bytes, number: int) -> None:
         """Take the next frame; raises BrokenError for one that has no place there."""
         if number != self._number:
             raise BrokenError(f"got a frame of request {number}, expected {self._number}")
+        if kind in self._between and self._last not in (END, FAILURE):
+            return
         if kind not in _FOLLOWING[self._last]:
             raise BrokenError(f"got a frame {kind!r} after {self._last!r} in request {number}")
         self._last = kind
@@ -143,11 +173,42 @@ def end(kind: bytes, payload: bytes) -> End:
     found = _object(payload)
     ends, cpu = found.get("ends"), found.get("cpu")
     why, cause = found.get("kind", ""), found.get("cause", "")
-    if type(ends) is not bool or not isinstance(cpu, int | float):
+    is_told = found.get("is_told", False)
+    if type(is_told) is not bool or type(ends) is not bool or not isinstance(cpu, int | float):
         raise BrokenError(f"got {payload!r:.80} as the end of an answer")
     if not isinstance(why, str) or not isinstance(cause, str) or bool(why) != (kind == FAILURE):
         raise BrokenError(f"got {payload!r:.80} as the end of an answer")
-    return End(ends, float(cpu), why, cause)
+    return End(ends, float(cpu), why, cause, is_told)
+
+
+def note(payload: bytes) -> dict[str, object]:
+    """Read the payload of NOTE; raises BrokenError for any other field of the access log."""
+    found = _object(payload)
+    for name, value in found.items():
+        if name == "waited":
+            is_right = isinstance(value, int | float) and not isinstance(value, bool)
+        else:
+            is_right = name in _NOTED and isinstance(value, str) and value in _NOTED[name]
+        if not is_right:
+            raise BrokenError(f"got {payload!r:.80} as fields of the access log")
+    return found
+
+
+def question(payload: bytes) -> str:
+    """Read the payload of ASK; raises BrokenError."""
+    asked = _object(payload).get("question")
+    if not isinstance(asked, str) or asked not in QUESTIONS:
+        raise BrokenError(f"got {payload!r:.80} as a question")
+    return asked
+
+
+def ask(channel: socket.socket, number: int, asked: str) -> str:
+    """Ask the worker; return the sentence that refuses, or "". Raises ClosedError, BrokenError."""
+    send_json(channel, ASK, number, {"question": asked})
+    kind, of, payload = receive(channel)
+    if (kind, of) != (REPLY, number):
+        raise BrokenError(f"got a frame {kind!r} of request {of}, expected a reply in {number}")
+    return str(_object(payload).get("refusal", ""))
 
 
 def _is_header(item: object) -> bool:

@@ -11,6 +11,10 @@ closes. A renderer ends with its channel.
 A renderer answers another request only after a whole answer with a status below 400. After an
 exception, a limit, or an error that hgweb made a page of, the process ends: the objects of the
 failed request end with it, those in a traceback too, and no destructor of theirs runs.
+
+A data stream (a clone, a pull) is a request like others, with limits of its own. What its code
+needs of the worker comes through the channel: rights, threads, and whether the client is still
+there. A worker that does not wait for the answer any more closes the channel.
 """
 
 from __future__ import annotations
@@ -31,8 +35,11 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from mercurial import error
 
-from hgfleet.web import archives, frames, hgweb
+from hgfleet.core import trace
+from hgfleet.hg import session_checks
+from hgfleet.web import archives, budgets, frames, hgweb, stream_limits
 from hgfleet.web.answer_writer import AnswerWriter, EndedError
+from hgfleet.web.budgets import Budget
 from hgfleet.web.cpu_timer import CpuTimer
 from hgfleet.web.journal import described, report
 from hgfleet.web.repositories import UnavailableRepositoryError
@@ -50,6 +57,7 @@ GROWTH_BYTES: Final = 64 * 1024 * 1024
 
 _NICENESS: Final = 5
 """Pages that are computed give way to answers from memory, to nginx and to health checks."""
+_OOM_SCORE: Final = "500"
 
 
 def fork_server(repositories: Repositories) -> tuple[socket.socket, int]:
@@ -146,6 +154,9 @@ class _Renderer:
             sys.unraisablehook = _report_destructor
             with contextlib.suppress(OSError):
                 os.nice(_NICENESS)
+            with contextlib.suppress(OSError):
+                # Where memory is short, the kernel ends a renderer before a worker.
+                Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
             frames.send_json(self._channel, frames.HELLO, 0, {"pid": os.getpid()})
             while self._answer():
                 pass
@@ -165,11 +176,13 @@ class _Renderer:
             return False
         request = json.loads(payload)
         answer = AnswerWriter(self._channel, number)
-        self._limit(float(request["cpu_seconds"]), int(request["memory_bytes"]))
+        cpu_seconds, memory_bytes, seconds = request["limits"]
+        limits = Budget(float(cpu_seconds), int(memory_bytes), float(seconds))
+        self._limit(limits)
         began = time.process_time()
         # Without `except ... as`, which would free the objects of a failed request here: they stay
         # until this process ends.
-        problem = self._attempt(request, answer)
+        problem = self._attempt(request, limits, answer)
         self._unlimit()
         has_grown = _data_bytes() > self._base + GROWTH_BYTES
         ends = has_grown or problem is not None or answer.status >= 400
@@ -177,34 +190,71 @@ class _Renderer:
         if problem is None:
             answer.end(end)
         else:
-            answer.fail(_failure(problem) | end)
+            is_told = (stream := stream_limits.current.get()) is not None and stream.is_told
+            answer.fail(_failure(problem) | end | {"is_told": is_told})
         return not ends
 
-    def _attempt(self, request: dict[str, Any], answer: AnswerWriter) -> Exception | None:
-        """Run hgweb; return the exception that it raised."""
+    def _attempt(
+        self, request: dict[str, Any], limits: Budget, answer: AnswerWriter
+    ) -> Exception | None:
+        """Run hgweb; return the exception that it raised, or why its answer is not whole."""
+        environ = _environ(request["environ"], request["body"])
+        trace.begin(request["id"])
+        stream = None
+        if request["is_stream"]:
+            stream = self._stream(limits, request["id"], int(request["number"]), environ)
+        stream_limits.current.set(stream)
         try:
-            self._run(request["path"], _environ(request["environ"], request["body"]), answer)
-        except frames.ClosedError:
+            self._run(request["path"], environ, answer)
+        except (frames.ClosedError, frames.BrokenError):
             raise
         except Exception as problem:
             answer.abandon()
             return problem
-        return None
+        return stream.problem if stream is not None else None
 
-    def _limit(self, cpu_seconds: float, memory_bytes: int) -> None:
-        """Have the kernel end this process above its budget."""
+    def _stream(
+        self, limits: Budget, identity: str, number: int, environ: dict[str, Any]
+    ) -> stream_limits.Stream:
+        """Hand the code of a data stream what it needs: its limits, and the worker's replies."""
+
+        def check() -> None:
+            if sentence := frames.ask(self._channel, number, frames.GO_ON):
+                raise error.Abort(sentence.encode("ascii", "replace"))
+
+        session_checks.leave(check)
+        environ["hgfleet.clone"] = lambda: frames.ask(self._channel, number, frames.CLONE)
+        # The worker closes it when the client disconnects.
+        environ["hgfleet.connection"] = self._channel
+        environ["hgfleet.entry"] = {}
+
+        def reserve() -> None:
+            self._limit_memory(limits.memory_bytes + stream_limits.RESERVE_BYTES)
+
+        sentence = budgets.stream_exceeded(limits)
+        return stream_limits.Stream(limits, sentence, identity, reserve)
+
+    def _limit(self, limits: Budget) -> None:
+        """Have the kernel end this process above its budget: the default action of both signals."""
+        self._limit_memory(limits.memory_bytes)
+        cpu_seconds = limits.cpu_seconds
+        if limits.seconds:
+            cpu_seconds = stream_limits.hard(cpu_seconds)
+            signal.setitimer(signal.ITIMER_REAL, stream_limits.hard(limits.seconds))
+        self._timer.start(cpu_seconds)
+
+    def _limit_memory(self, size: float) -> None:
         try:
             _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-            resource.setrlimit(resource.RLIMIT_DATA, (self._base + memory_bytes, hard))
+            resource.setrlimit(resource.RLIMIT_DATA, (self._base + int(size), hard))
         except (OSError, ValueError) as problem:
             if not self._is_told:
                 report("renderer", f"no limit of memory per request: {problem}")
             self._is_told = True
-        # The default action of SIGPROF ends the process.
-        self._timer.start(cpu_seconds)
 
     def _unlimit(self) -> None:
         self._timer.stop()
+        signal.setitimer(signal.ITIMER_REAL, 0)
         with contextlib.suppress(OSError, ValueError):
             _, hard = resource.getrlimit(resource.RLIMIT_DATA)
             resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
@@ -216,7 +266,9 @@ class _Renderer:
         source = served.application(environ, answer.start)
         try:
             for piece in hgweb.chunks(source):
+                answer.note(environ.get("hgfleet.entry"))
                 answer.piece(piece)
+            answer.note(environ.get("hgfleet.entry"))
         finally:
             close: Callable[[], object] | None = getattr(source, "close", None)
             if close is not None:
@@ -261,6 +313,8 @@ def _failure(problem: Exception) -> dict[str, object]:
     match problem:
         case MemoryError():
             return {"kind": "limit", "cause": "memory"}
+        case stream_limits.ReachedError():
+            return {"kind": "limit", "cause": str(problem)}
         case UnavailableRepositoryError():
             return {"kind": "unavailable", "cause": str(problem)}
         case archives.RefusedError():

@@ -4,35 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import select
+import threading
 import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet.web import budgets
+from hgfleet.web import budgets, frames
+from hgfleet.web.budgets import Kind
 from hgfleet.web.exchange import RefusedError, not_found, unavailable
 from hgfleet.web.execution import Execution
-from hgfleet.web.renderers import (
-    LimitError,
-    NoServerError,
-    RefusedAnswerError,
-    Renderers,
-)
+from hgfleet.web.lease import LimitError, RefusedAnswerError, Replies, Terms
+from hgfleet.web.renderers import NoServerError, Renderers
 from hgfleet.web.repositories import Served
-from hgfleet.web.slots import BusyError, Limits, Slots
+from hgfleet.web.slots import BusyError, Limits, Shares, Slots
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from hgfleet.hg.fingerprint import Fingerprint
     from hgfleet.registry.model import Repository
-    from hgfleet.web.budgets import Kind
     from hgfleet.web.exchange import Environ, Exchange
+    from hgfleet.web.lease import Lease
     from hgfleet.web.repositories import Repositories
     from hgfleet.web.settings import Settings
     from hgfleet.web.slots import Place
 
 PATIENCE_SECONDS: Final = 20.0
 """For how long a request waits for a slot; browsers and proxies give up later."""
+
+GONE: Final = "there is no such repository here any more; nothing was sent"
+"""For a client whose right has gone while its clone waited."""
 
 _LOOK_SECONDS: Final = 0.25
 """Time between two looks whether a waiting client is still connected."""
@@ -52,6 +53,8 @@ class Rendering:
         self._settings = settings
         self._renderers = Renderers(repositories, settings.renderers)
         self._slots = Slots(Limits(settings.renderers, settings.waiting))
+        self._streams = Shares(settings.streams)
+        self._clones = threading.BoundedSemaphore(settings.clones)
 
     def is_alive(self) -> bool:
         """Whether this worker can compute answers."""
@@ -69,7 +72,6 @@ class Rendering:
         self, exchange: Exchange, kind: Kind, repository: Repository, fingerprint: Fingerprint
     ) -> Execution:
         """Return a run of hgweb in a renderer; raises RefusedError."""
-        path = repository.path
         connection = exchange.environ.get("gunicorn.socket")
 
         def spent(seconds: float) -> None:
@@ -81,13 +83,8 @@ class Rendering:
             if not exchange.may_go_on():
                 raise not_found()
             limits = budgets.budget(self._settings, kind)
-            readers = readers_of(repository)
-            lease = self._renderers.lend(path, readers, limits, connection, spent)
-        except NoServerError as problem:
-            self._slots.leave(place)
-            raise unavailable(
-                "This part of the server is about to be replaced; try again in a minute."
-            ) from problem
+            terms = Terms(limits, connection, spent, exchange.identity)
+            lease = self._lend(repository, terms)
         except BaseException:
             self._slots.leave(place)
             raise
@@ -100,7 +97,65 @@ class Rendering:
             finally:
                 self._slots.leave(place)
 
-        return Execution(Served(path, lease, fingerprint, 0), hand_back)
+        return Execution(Served(repository.path, lease, fingerprint, 0), hand_back)
+
+    def stream(
+        self, exchange: Exchange, repository: Repository, fingerprint: Fingerprint
+    ) -> Execution:
+        """Return a run of hgweb for a data stream; raises BusyError above an address's share."""
+        leave = self._streams.enter(exchange.client)
+        clones: list[object] = []
+
+        def refusal(question: str) -> str:
+            if question == frames.GO_ON:
+                return "" if exchange.may_go_on() else GONE
+            if clones or self._clones.acquire(blocking=False):
+                clones.append(self._clones)
+                return ""
+            return (
+                f"{self._settings.clones} clones are being served or wait in this part of the "
+                "server; try again in some minutes"
+            )
+
+        def end() -> None:
+            leave()
+            if clones:
+                self._clones.release()
+
+        def spent(seconds: float) -> None:
+            exchange.entry["cpu"] = seconds
+
+        terms = Terms(
+            budgets.budget(self._settings, Kind.STREAM),
+            exchange.environ.get("gunicorn.socket"),
+            spent,
+            exchange.identity,
+            Replies(exchange.entry.update, refusal),
+        )
+        try:
+            lease = self._lend(repository, terms)
+        except BaseException:
+            end()
+            raise
+
+        def hand_back(_: Served, *, is_whole: bool) -> None:
+            del is_whole
+            try:
+                lease.hand_back()
+            finally:
+                end()
+            if lease.limit:
+                exchange.entry["refused"] = f"limit ({lease.limit})"[:100]
+
+        return Execution(Served(repository.path, lease, fingerprint, 0), hand_back)
+
+    def _lend(self, repository: Repository, terms: Terms) -> Lease:
+        try:
+            return self._renderers.lend(repository.path, readers_of(repository), terms)
+        except NoServerError as problem:
+            raise unavailable(
+                "This part of the server is about to be replaced; try again in a minute."
+            ) from problem
 
     def explain(
         self, exchange: Exchange, environ: Environ, kind: Kind | None, problem: Exception
@@ -109,7 +164,7 @@ class Rendering:
         if isinstance(problem, RefusedAnswerError):
             exchange.entry["refused"] = "archive"
             raise RefusedError(HTTPStatus.FORBIDDEN, str(problem)) from problem
-        if kind is None or not isinstance(problem, LimitError):
+        if kind is None or kind is Kind.STREAM or not isinstance(problem, LimitError):
             return
         exchange.entry["refused"] = f"limit ({problem})"[:100]
         url = f"{exchange.base_url(self._settings.public_url)}{environ['SCRIPT_NAME']}"

@@ -8,20 +8,17 @@ key.
 
 from __future__ import annotations
 
-import functools
 import os
 from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from mercurial import error
-
-from hgfleet.hg import session_checks
 from hgfleet.web import budgets, cache, headers, hgweb, slots
+from hgfleet.web.budgets import Kind
 from hgfleet.web.exchange import bad, method_not_allowed
 from hgfleet.web.execution import Execution
 from hgfleet.web.journal import described, report
-from hgfleet.web.renderers import ArgumentsError, LimitError
+from hgfleet.web.lease import ArgumentsError, DisconnectedError, LimitError
 from hgfleet.web.request import Inputs, take_arguments, understand
 
 if TYPE_CHECKING:
@@ -39,6 +36,9 @@ if TYPE_CHECKING:
 
 LARGEST_ANSWER: Final = 1024 * 1024
 """Answers above this are never stored (bytes)."""
+
+HELD: Final = 65535
+"""Bytes of a data stream that are held back: a small answer is sent when it is whole."""
 
 LARGEST_DISCARD: Final = 64 * 1024 * 1024
 """How much of a refused push is read before the answer (bytes): a client sends all, then reads.
@@ -64,7 +64,6 @@ class RepositoryRequests:
         self._rendering = rendering
         self._repositories = repositories
         self._responses = responses
-        self._streams = slots.Shares(settings.streams)
         self.answers = cache.AnswerCache(settings.cache_bytes, LARGEST_ANSWER)
 
     def answer(self, exchange: Exchange, route: InRepository) -> Iterable[bytes]:
@@ -97,12 +96,8 @@ class RepositoryRequests:
             # Such an answer may depend on the client (the order of clone bundles).
             environ["REMOTE_ADDR"] = exchange.client
             environ["HTTP_USER_AGENT"] = str(exchange.environ.get("HTTP_USER_AGENT", ""))[:256]
-            # hgext/admission.py watches whether a client that waits for its turn is still there.
-            environ["hgfleet.connection"] = exchange.environ.get("gunicorn.socket")
+            # Extensions put fields there; for a renderer they are notes.
             environ["hgfleet.entry"] = exchange.entry
-        # For hgext/admission.py: a clone may wait for its turn. The next request of this thread has
-        # a check of its own.
-        session_checks.leave(functools.partial(_go_on, exchange))
         try:
             done = self._run(exchange, request, environ, route.repository, fingerprint)
         except slots.BusyError as problem:
@@ -127,14 +122,20 @@ class RepositoryRequests:
     ) -> cache.Answer | Iterable[bytes]:
         """Run hgweb; return a complete answer, or the body of a response that has begun."""
         if request.kind is None:
-            execution = self._execution(exchange, request, repository.path, fingerprint)
+            execution = Execution(
+                self._repositories.acquire(repository.path, fingerprint), self._hand_back
+            )
+        elif request.kind is Kind.STREAM:
+            execution = self._rendering.stream(exchange, repository, fingerprint)
         else:
             execution = self._rendering.execution(exchange, request.kind, repository, fingerprint)
         try:
             if request.is_archive:
                 if self._responses.write_archive(exchange, execution, environ):
                     return []
-            elif not execution.collect(environ, 0 if request.is_stream else budgets.LARGEST_PAGE):
+            elif not execution.collect(
+                environ, HELD if request.is_stream else budgets.LARGEST_PAGE
+            ):
                 if request.kind is not None and execution.is_page():
                     raise LimitError(f"a page of more than {budgets.LARGEST_PAGE} bytes")
                 return self._responses.stream(exchange, execution)
@@ -143,6 +144,9 @@ class RepositoryRequests:
             execution.close()
             if exchange.is_started:
                 raise
+            if request.kind is Kind.STREAM and _is_limit(problem):
+                limits = budgets.budget(self._settings, Kind.STREAM)
+                return self._refuse(exchange, budgets.stream_exceeded(limits))
             self._rendering.explain(exchange, environ, request.kind, problem)
             cause = _wrong_arguments(problem, request)
             if not cause:
@@ -152,26 +156,6 @@ class RepositoryRequests:
             raise bad("This request makes no sense for this repository.") from problem
         execution.close()
         return answer
-
-    def _execution(
-        self, exchange: Exchange, request: Request, path: str, fingerprint: Fingerprint
-    ) -> Execution:
-        """Return a run of hgweb in this process; raises BusyError for a stream above the share."""
-        if not request.is_stream:
-            return Execution(self._repositories.acquire(path, fingerprint), self._hand_back)
-        leave = self._streams.enter(exchange.client)
-
-        def hand_back(served: Served, *, is_whole: bool) -> None:
-            try:
-                self._hand_back(served, is_whole=is_whole)
-            finally:
-                leave()
-
-        try:
-            return Execution(self._repositories.acquire(path, fingerprint), hand_back)
-        except BaseException:
-            leave()
-            raise
 
     def _hand_back(self, served: Served, *, is_whole: bool) -> None:
         """Keep an hgweb object for later, unless its answer failed or broke off."""
@@ -204,10 +188,9 @@ class RepositoryRequests:
         return self._responses.send(exchange, HTTPStatus.OK, final, f"{sentence}\n".encode())
 
 
-def _go_on(exchange: Exchange) -> None:
-    """Raise the error that a client of hg prints, if the request would not be let in any more."""
-    if not exchange.may_go_on():
-        raise error.Abort(b"there is no such repository here any more; nothing was sent")
+def _is_limit(problem: Exception) -> bool:
+    """Whether a renderer has reached a limit, and its client still waits for an answer."""
+    return isinstance(problem, LimitError) and not isinstance(problem, DisconnectedError)
 
 
 def _wrong_arguments(problem: Exception, request: Request) -> str:

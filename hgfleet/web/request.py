@@ -181,16 +181,15 @@ def understand(exchange: Exchange, route: InRepository, environ: Environ) -> Req
     return Request(
         is_storable=command in wire_commands.REPLAYABLE,
         is_stream=is_stream,
-        kind=None if is_cheap(call) else Kind.WIRE,
+        kind=Kind.STREAM if is_stream else None if is_cheap(call) else Kind.WIRE,
     )
 
 
 def is_cheap(call: wire.Call) -> bool:
     """Whether the worker answers a wire command itself, without a deadline.
 
-    Streams are bounded by the slots of clones (`hgext/admission.py`) and the share of an address;
-    the others are small functions of the heads and of few arguments, and clients send them all the
-    time.
+    Manifests of clone bundles are small files; the others are small functions of the heads and of
+    few arguments, and clients send them all the time.
     """
     if call.command in wire_commands.STREAMING:
         return True

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from hgfleet.web import headers, hgweb, pages, request_counts
 from hgfleet.web.frames import BrokenError
 from hgfleet.web.journal import described, report
-from hgfleet.web.renderers import (
+from hgfleet.web.lease import (
     DisconnectedError,
     LimitError,
     RefusedAnswerError,
@@ -213,6 +213,9 @@ class _Stream:
         except EXPECTED as problem:
             # One line, not a traceback: clients decide how often this is written.
             self._problem = _reason(problem)
+            if isinstance(problem, LimitError | RenderingError) and problem.is_told:
+                # hg reads an error out of a complete response only.
+                raise StopIteration from problem
             raise BrokenOffError from problem
         except Exception:
             self._problem = traceback.format_exc()

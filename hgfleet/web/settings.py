@@ -16,7 +16,7 @@ LEAST_CPU_SECONDS: Final = 0.1
 LEAST_MEMORY_BYTES: Final = 32 * 1024 * 1024
 """With less than these, ordinary pages of a small repository fail."""
 
-_SECONDS = re.compile(r"[0-9]{1,4}(\.[0-9]{1,3})?")
+_SECONDS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?")
 _URL = re.compile(r"https?://[A-Za-z0-9.\[\]:-]+")
 _SSH_URL = re.compile(r"ssh://[A-Za-z0-9._@\[\]:-]+")
 
@@ -49,6 +49,11 @@ class Settings:
     waiting: int = 12  # HGFLEET_WEB_WAITING: requests of a process that wait for their turn
     # HGFLEET_WEB_STREAMS: clones and pulls of one address at a time, of the threads of a process
     streams: int = 8
+    clones: int = 16  # HGFLEET_WEB_CLONES: clones of a process that wait or are served
+    stream_cpu_seconds: float = 3600.0  # HGFLEET_WEB_STREAM_CPU_SECONDS, of one clone or pull
+    # HGFLEET_WEB_STREAM_MEMORY_BYTES, of one clone or pull, beyond what an idle renderer has
+    stream_memory_bytes: int = 2 * 1024 * 1024 * 1024
+    stream_seconds: float = 43200.0  # HGFLEET_WEB_STREAM_SECONDS, of one clone or pull, in all
     health_socket: Path | None = None  # HGFLEET_WEB_HEALTH_SOCKET; unset: /healthz of the pool
     counters: Path | None = None  # HGFLEET_WEB_COUNTERS: folder of counts; unset: none
     auth_calls: int = 4  # HGFLEET_WEB_AUTH_CALLS: questions at a time, of the threads of a process
@@ -100,6 +105,17 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         renderers=_number(environment, "HGFLEET_WEB_RENDERERS", default.renderers),
         waiting=_number(environment, "HGFLEET_WEB_WAITING", default.waiting),
         streams=_number(environment, "HGFLEET_WEB_STREAMS", default.streams),
+        clones=_number(environment, "HGFLEET_WEB_CLONES", default.clones),
+        stream_cpu_seconds=_seconds(
+            environment, "HGFLEET_WEB_STREAM_CPU_SECONDS", default.stream_cpu_seconds
+        ),
+        stream_memory_bytes=_number(
+            environment,
+            "HGFLEET_WEB_STREAM_MEMORY_BYTES",
+            default.stream_memory_bytes,
+            LEAST_MEMORY_BYTES,
+        ),
+        stream_seconds=_seconds(environment, "HGFLEET_WEB_STREAM_SECONDS", default.stream_seconds),
         health_socket=Path(health_socket) if health_socket else None,
         counters=Path(counters) if counters else None,
     )

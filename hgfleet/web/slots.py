@@ -75,7 +75,7 @@ _GROUPS: Final[dict[Kind, tuple[frozenset[Kind], ...]]] = {
         frozenset({Kind.ARCHIVE}),
     ),
 }
-"""Class of a request: the groups of classes whose number of slots its request counts in."""
+"""Class of a request with a slot: the groups of classes whose number of slots it counts in."""
 
 
 @dataclass(eq=False, slots=True)

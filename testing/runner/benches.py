@@ -56,6 +56,7 @@ SMOKES: Final[Mapping[str, Bench]] = {
     "replication_faults": Bench("--pushes 15", counts=True),
     "steering_idle": Bench("--rounds 2 --interval 0.1"),
     "storage": Bench("--changesets 100"),
+    "streams": Bench("--changesets 100 --rounds 1"),
     "web": Bench("--changesets 50 --seconds 0.5 --rounds 1 --clients 2 --workers 1 --threads 2"),
     # The cluster.
     "backup": Bench("--repositories 5 --changesets 100 --rounds 1"),

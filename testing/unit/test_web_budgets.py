@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hgfleet.web.budgets import Budget, Kind, budget, exceeded, kind, way_out
+from hgfleet.web.budgets import Budget, Kind, budget, exceeded, kind, stream_exceeded, way_out
 from hgfleet.web.settings import Settings
 
 URL = "https://hg.example.org/team/project"
@@ -31,8 +31,17 @@ def test_searches_archives_and_wire_commands_have_classes() -> None:
 
 def test_archives_have_their_own_processor_time() -> None:
     settings = Settings(request_cpu_seconds=1, archive_cpu_seconds=9, request_memory_bytes=5)
-    assert budget(settings, Kind.ARCHIVE) == (9, 5)
-    assert budget(settings, Kind.DEAR) == (1, 5)
+    assert budget(settings, Kind.ARCHIVE) == (9, 5, 0)
+    assert budget(settings, Kind.DEAR) == (1, 5, 0)
+
+
+def test_a_data_stream_has_its_own_limits_and_its_client_reads_them() -> None:
+    settings = Settings(stream_cpu_seconds=7, stream_memory_bytes=2**21, stream_seconds=90)
+    limits = budget(settings, Kind.STREAM)
+    assert limits == (7, 2**21, 90)
+    sentence = stream_exceeded(limits)
+    assert "more than 7 s of processor time, 2 MiB of memory or 90 s" in sentence
+    assert "hg pull --rev" in sentence
 
 
 @pytest.mark.parametrize(

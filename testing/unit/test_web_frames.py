@@ -110,9 +110,13 @@ def test_an_end_of_another_form_is_refused(kind: bytes, payload: bytes) -> None:
 
 
 def test_an_end_says_what_it_cost_and_a_failure_why() -> None:
-    assert frames.end(frames.END, b'{"ends": false, "cpu": 0.5}') == (False, 0.5, "", "")
+    assert frames.end(frames.END, b'{"ends": false, "cpu": 0.5}') == (False, 0.5, "", "", False)
     failure = b'{"ends": true, "cpu": 1, "kind": "limit", "cause": "memory"}'
-    assert frames.end(frames.FAILURE, failure) == (True, 1.0, "limit", "memory")
+    assert frames.end(frames.FAILURE, failure) == (True, 1.0, "limit", "memory", False)
+    told = failure[:-1] + b', "is_told": true}'
+    assert frames.end(frames.FAILURE, told).is_told
+    with pytest.raises(BrokenError):
+        frames.end(frames.FAILURE, told.replace(b"true}", b"1}"))
 
 
 def test_a_frame_brings_kind_number_and_payload() -> None:
@@ -136,3 +140,44 @@ def test_a_frame_above_the_largest_is_a_broken_channel_and_not_a_closed_one() ->
         theirs.close()
         with pytest.raises(frames.ClosedError):
             frames.receive(ours)
+
+
+def test_only_a_data_stream_sends_notes_and_questions() -> None:
+    for kind in (frames.NOTE, frames.ASK):
+        with pytest.raises(BrokenError):
+            frames.Sequence(1).check(kind, 1)
+        order = frames.Sequence(1, is_stream=True)
+        for following in (kind, frames.HEAD, kind, frames.PIECE, kind, frames.END):
+            order.check(following, 1)
+        with pytest.raises(BrokenError):
+            order.check(kind, 1)
+        with pytest.raises(BrokenError):
+            frames.Sequence(1, is_stream=True).check(kind, 2)
+
+
+def test_a_note_has_fields_of_the_access_log_and_their_values_alone() -> None:
+    right = b'{"answer": "clone", "source": "live", "waited": 1.5}'
+    assert frames.note(right) == {"answer": "clone", "source": "live", "waited": 1.5}
+    wrong = ("[]", '{"repository": "team/x"}', '{"answer": "x"}', '{"source": 1}')
+    for payload in (*wrong, '{"waited": "1"}', '{"waited": true}', '{"answer": []}'):
+        with pytest.raises(BrokenError):
+            frames.note(payload.encode())
+
+
+@pytest.mark.parametrize("payload", ["{}", "[]", '{"question": "why"}', '{"question": ["clone"]}'])
+def test_a_question_is_one_of_a_list(payload: str) -> None:
+    with pytest.raises(BrokenError):
+        frames.question(payload.encode())
+    assert frames.question(b'{"question": "clone"}') == frames.CLONE
+
+
+def test_a_question_has_the_reply_of_its_request() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        frames.send_json(theirs, frames.REPLY, 3, {"refusal": "a reason"})
+        assert frames.ask(ours, 3, frames.CLONE) == "a reason"
+        frames.send_json(theirs, frames.REPLY, 3, {"refusal": ""})
+        assert frames.ask(ours, 3, frames.GO_ON) == ""
+        frames.send_json(theirs, frames.REPLY, 4, {"refusal": ""})
+        with pytest.raises(BrokenError, match="expected a reply in 3"):
+            frames.ask(ours, 3, frames.GO_ON)

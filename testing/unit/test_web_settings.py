@@ -34,6 +34,11 @@ def test_every_variable_is_read() -> None:
             "HGFLEET_WEB_RENDERERS": "3",
             "HGFLEET_WEB_WAITING": "5",
             "HGFLEET_WEB_HEALTH_SOCKET": "/health",
+            "HGFLEET_WEB_STREAMS": "6",
+            "HGFLEET_WEB_CLONES": "7",
+            "HGFLEET_WEB_STREAM_CPU_SECONDS": "600",
+            "HGFLEET_WEB_STREAM_MEMORY_BYTES": "200000000",
+            "HGFLEET_WEB_STREAM_SECONDS": "7200",
         }
     )
     assert settings == Settings(
@@ -54,6 +59,11 @@ def test_every_variable_is_read() -> None:
         renderers=3,
         waiting=5,
         health_socket=Path("/health"),
+        streams=6,
+        clones=7,
+        stream_cpu_seconds=600,
+        stream_memory_bytes=200_000_000,
+        stream_seconds=7200,
     )
 
 

@@ -20,12 +20,14 @@ import pytest
 from hgfleet.core.principal import Principal
 from hgfleet.web import frames
 from hgfleet.web.app import Application
-from hgfleet.web.renderers import _Process
+from hgfleet.web.budgets import Budget
+from hgfleet.web.lease import Process, Terms
 from hgfleet.web.responses import BrokenOffError
 from testing.bench import hostile_others
 from testing.bench.hostile_others import Target
 from testing.integration.web import hostile_archives
-from testing.integration.web.support import PROJECT, Site, ask, copied, environ_of, last, settle
+from testing.integration.web.support import PROJECT, Site, ask, copied, environ_of, last
+from testing.integration.web.test_web_bounds import running
 from testing.integration.web.test_web_clients import gunicorn
 
 if TYPE_CHECKING:
@@ -251,13 +253,13 @@ def test_there_are_as_many_renderers_as_there_are_slots_whoever_their_readers_ar
     groups = [f"group{number}" for number in range(6)]
     web = application(site)
     pool = web._rendering._renderers
-    # A budget is a field of a lease that is not called here.
+    terms = Terms(Budget(1.0, 1))
     for group in groups:
-        lease = pool.lend("team/secret", group, (1.0, 1))  # type: ignore[arg-type]
+        lease = pool.lend("team/secret", group, terms)
         lease._is_done = True
         lease.hand_back()
     assert [process.readers for process in pool._idle] == groups[2:]
-    held = [pool.lend("team/secret", group, (1.0, 1)) for group in groups]  # type: ignore[arg-type]
+    held = [pool.lend("team/secret", group, terms) for group in groups]
     assert pool._idle == [], "a request under way has room"
     for lease in held:
         lease.hand_back()
@@ -280,10 +282,10 @@ WRONG = {
 
 
 @contextlib.contextmanager
-def impostor(web: Application, sent: list[tuple[bytes, int, bytes]]) -> Iterator[_Process]:
+def impostor(web: Application, sent: list[tuple[bytes, int, bytes]]) -> Iterator[Process]:
     """Put a renderer into the pool that answers with these frames, numbered from the request's."""
     ours, theirs = socket.socketpair()
-    process = _Process(ours, os.getpid(), "public", "team/project")
+    process = Process(ours, os.getpid(), "public", "team/project")
 
     def answer() -> None:
         with contextlib.suppress(frames.ClosedError, OSError):
@@ -323,27 +325,26 @@ def test_an_idle_renderer_that_sends_something_costs_no_request(site: Site) -> N
     with ours, theirs:
         frames.send(theirs, frames.WRITTEN, 1, b"the end of a zip archive")
         pool: Any = web._rendering._renderers
-        pool._idle.append(_Process(ours, os.getpid(), "public", "team/project"))
+        pool._idle.append(Process(ours, os.getpid(), "public", "team/project"))
         assert ask(web, f"{PROJECT}/log/0").status == 200
     assert os.getpid() not in idle(web)
 
 
-def test_an_answer_of_the_worker_itself_that_breaks_off_costs_its_hgweb_object(
-    site: Site,
-) -> None:
+def test_a_data_stream_that_breaks_off_ends_its_renderer(site: Site, wait_for: WaitFor) -> None:
+    # More than a frame.
+    site.commit("team/project", "large", os.urandom(1_000_000).hex())
     web = site.application()
-    settle()
     given = {"X-HgArg-1": "bundlecaps=HG20%2Cbundle2%3DHG20%250Achangegroup%253D01%252C02&cg=1"}
-    kept = web._repositories._idle
     environ = environ_of(PROJECT, "cmd=getbundle", headers=given)
     whole: Any = web(dict(environ), lambda *_: None)
     assert b"".join(whole)
     whole.close()
-    assert len(kept["team/project"]) == 1
+    (before,) = idle(web)
     broken: Any = web(dict(environ), lambda *_: None)
     next(broken)
     broken.close()
-    assert "team/project" not in kept or kept["team/project"] == []
+    assert idle(web) == []
+    wait_for("it has ended", lambda: before not in running(web._rendering._renderers._pid))
 
 
 def test_an_answer_that_breaks_off_is_a_line_in_the_journal_of_the_service(
