@@ -218,23 +218,22 @@ class Lease:
         # A failed request ends its renderer, also where the renderer says nothing of it.
         self._is_done = not end.ends and not end.kind
         self._terms.spent(end.cpu)
+        problem: LimitError | RenderingError
         match end.kind:
             case "":
                 return
-            case "limit":
-                limited = self._limited(end.cause)
-                limited.is_told = end.is_told
-                raise limited
             case "unavailable":
                 raise UnavailableRepositoryError(end.cause)
             case "refused":
                 raise RefusedAnswerError(end.cause)
+            case "limit":
+                problem = self._limited(end.cause)
             case "arguments":
-                raise ArgumentsError(end.cause)
+                problem = ArgumentsError(end.cause)
             case _:
-                failed = RenderingError(end.cause)
-                failed.is_told = end.is_told
-                raise failed
+                problem = RenderingError(end.cause)
+        problem.is_told = end.is_told
+        raise problem
 
     def _limited(self, cause: str) -> LimitError:
         self.limit = cause

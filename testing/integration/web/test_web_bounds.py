@@ -151,6 +151,8 @@ GETBUNDLE = {"X-HgArg-1": "bundlecaps=HG20%2Cbundle2%3DHG20%250Achangegroup%253D
 
 
 def test_an_address_has_so_many_streams_at_a_time_and_another_one_its_own(site: Site) -> None:
+    # More than is held back until the answer is whole.
+    site.commit("team/project", "large", os.urandom(1_000_000).hex())
     web = bounded(site, streams=2)
     environ = environ_of(PROJECT, "cmd=getbundle", headers=GETBUNDLE)
     # The client of these reads nothing yet.
