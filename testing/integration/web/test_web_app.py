@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from dataclasses import replace
@@ -339,12 +340,14 @@ def test_the_log_shows_what_a_clone_cost_the_server(site: Site, web: Application
 def test_a_client_that_goes_away_is_logged_and_the_next_one_served(
     site: Site, web: Application
 ) -> None:
+    # More than is held back until the answer is whole.
+    site.commit("team/project", "large", os.urandom(1_000_000).hex())
     started: list[str] = []
     environ = {
         "REQUEST_METHOD": "GET",
         "PATH_INFO": PROJECT,
         "QUERY_STRING": "cmd=getbundle",
-        "HTTP_X_HGARG_1": "bundlecaps=HG20",
+        "HTTP_X_HGARG_1": "bundlecaps=HG20%2Cbundle2%3DHG20%250Achangegroup%253D01%252C02&cg=1",
         "wsgi.url_scheme": "http",
     }
 
