@@ -56,13 +56,22 @@ def untrue(
     `differences` are from each parent. `has_file` tells whether the store has any revision of a
     path, `problem` returns that of a new revision.
     """
-    first, *others = differences
     listed = set(listed)
     for path in sorted(listed):
         is_changed = any(path in one.before or path in one.after for one in differences)
         # Clients of former times list files that a merge did not change; those exist.
         if not is_changed and not has_file(path):
             yield UNKNOWN, path
+    for path, node in arrivals(differences):
+        if path not in listed:
+            yield OMITTED, path
+        elif what := problem(path, node):
+            yield what, path
+
+
+def arrivals(differences: Sequence[Difference]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the path and the node of each file whose revision none of the parents has, by path."""
+    first, *others = differences
     for path, line in sorted(first.after.items()):
         if any(other.after.get(path) != line for other in others):
             continue
@@ -73,7 +82,4 @@ def untrue(
         ):
             # The flag alone is another one.
             continue
-        if path not in listed:
-            yield OMITTED, path
-        elif what := problem(path, node):
-            yield what, path
+        yield path, node

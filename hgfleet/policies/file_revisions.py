@@ -2,78 +2,60 @@
 
 Core's server stores the differences that a client sends, and compares no text with its hash. The
 first reader does: a revision with a wrong hash ends every clone and pull.
+
+Core makes the text of a revision from the one before it in the same file, and from a chain of
+deltas if another file was read in between. So the revisions of many changesets are read together,
+file by file in the order of the store: 36,000 revisions of 2,000 files take 1.2 s instead of 4.3 s.
 """
 
 from __future__ import annotations
 
+import functools
 import operator
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final
 
 from mercurial import error
 
-from hgfleet.policies.file_lists import ELSEWHERE, UNREADABLE, untrue
+from hgfleet.policies.file_lists import ELSEWHERE, UNREADABLE, arrivals, untrue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from hgfleet.policies.manifest_diff import Difference
 
-MOST_FILES: Final = 1000
+_FILES: Final = 1000
 """Logs of files that are kept open for the next changeset."""
 
-MOST_BYTES: Final = 64 * 1024 * 1024
-"""Of their texts together: each log keeps the text that was read from it last."""
+_AHEAD: Final = 200_000
+"""Lines of differences of the changesets that are read together; fewer than a push keeps."""
 
 _UNREADABLE: Final = (error.Error, error.StorageError, ValueError, LookupError, AttributeError)
 """What core raises for a wrong hash, a removed content, an unknown flag, a malformed copy."""
+
 
 _STORED: Final = operator.attrgetter("_revlog")
 """The revlog below a filelog; core has no public way to have one forget texts."""
 
 
-class Files:
-    """Logs of files by their paths. Those that were not read for longest are closed."""
-
-    def __init__(self, open_file: Callable[[bytes], Any]) -> None:
-        self._open = open_file
-        self._kept: OrderedDict[bytes, tuple[Any, int]] = OrderedDict()
-        self._bytes = 0
-
-    def get(self, path: bytes) -> Any:
-        """Return the log of a file."""
-        if path not in self._kept:
-            self._keep(path, self._open(path), 0)
-        return self._kept[path][0]
-
-    def read(self, path: bytes, node: bytes) -> None:
-        """Read a text; raises what core raises."""
-        log = self.get(path)
-        size = len(log.read(node))
-        self._bytes -= self._kept.pop(path)[1]
-        self._keep(path, log, size)
-
-    def _keep(self, path: bytes, log: Any, size: int) -> None:
-        self._kept[path] = (log, size)
-        self._bytes += size
-        while len(self._kept) > 1 and (len(self._kept) > MOST_FILES or self._bytes > MOST_BYTES):
-            _, (dropped, size) = self._kept.popitem(last=False)
-            # It is in cycles of references, and so it may stay in memory for a while.
-            _STORED(dropped).clearcaches()
-            self._bytes -= size
-
-
 class FileRevisions:
-    """Files and manifests of an unfiltered repository."""
+    """Files and manifests of an unfiltered repository.
 
-    def __init__(self, repo: Any) -> None:
+    `differences` returns those of a changeset from each parent.
+    """
+
+    def __init__(self, repo: Any, differences: Callable[[int], Sequence[Difference]]) -> None:
         self._repo = repo
+        self._differences = differences
         self._manifests = repo.manifestlog.getstorage(b"")
-        self._files = Files(repo.file)
+        self._file = functools.lru_cache(_FILES)(repo.file)
         self._last = b""
+        self._ahead = range(0)
+        self._links: dict[bytes, Mapping[bytes, int]] = {}
 
-    def untrue(self, rev: int, differences: Sequence[Difference]) -> Iterator[tuple[str, bytes]]:
+    def untrue(self, rev: int) -> Iterator[tuple[str, bytes]]:
         """Yield what is untrue about a path or the manifest (no path) of a changeset."""
+        if rev not in self._ahead:
+            self._read_ahead(rev)
         changes = self._repo.changelog.changelogrevision(rev)
         if changes.manifest != self._last:
             self._last = changes.manifest
@@ -85,26 +67,52 @@ class FileRevisions:
                 return
         yield from untrue(
             changes.files,
-            differences,
-            lambda path: bool(len(self._files.get(path))),
+            self._differences(rev),
+            lambda path: bool(len(self._file(path))),
             lambda path, node: self._problem(rev, path, node),
         )
 
     def _problem(self, rev: int, path: bytes, node: bytes) -> str | None:
-        log = self._files.get(path)
-        try:
-            self._files.read(path, node)
-            copied = log.renamed(node)
-            if copied and copied[1] != self._repo.nullid:
-                self._files.get(copied[0]).rev(copied[1])
-        except _UNREADABLE as error:
-            _raise_memory(error)
+        link = self._links[path].get(node)
+        if link is None:
             return UNREADABLE
-        link = int(log.linkrev(log.rev(node)))
         # One revision may come in several changesets; it belongs to the first.
         if link != rev and self._repo[link].manifest().get(path) != node:
             return ELSEWHERE
         return None
+
+    def _read_ahead(self, first: int) -> None:
+        """Read the revisions of files that this changeset and the following ones bring."""
+        lines = 0
+        end = first
+        nodes: dict[bytes, set[bytes]] = {}
+        while end == first or (lines < _AHEAD and end < len(self._repo)):
+            differences = self._differences(end)
+            lines += sum(len(one.before) + len(one.after) for one in differences)
+            for path, node in arrivals(differences):
+                nodes.setdefault(path, set()).add(node)
+            end += 1
+        self._ahead = range(first, end)
+        self._links = {path: self._readable(path, those) for path, those in nodes.items()}
+
+    def _readable(self, path: bytes, nodes: Collection[bytes]) -> Mapping[bytes, int]:
+        """Return the changeset that each revision says it belongs to, of those that can be read."""
+        # Not kept open: no other changeset of these needs it.
+        log = self._repo.file(path)
+        links: dict[bytes, int] = {}
+        known = [node for node in nodes if log.hasnode(node)]
+        for node in sorted(known, key=log.rev):
+            try:
+                log.read(node)
+                copied = log.renamed(node)
+                if copied and copied[1] != self._repo.nullid:
+                    self._file(copied[0]).rev(copied[1])
+                links[node] = int(log.linkrev(log.rev(node)))
+            except _UNREADABLE as error:
+                _raise_memory(error)
+        # It is in cycles of references, and so its last text may stay in memory for a while.
+        _STORED(log).clearcaches()
+        return links
 
 
 def _raise_memory(error: BaseException | None) -> None:

@@ -144,13 +144,12 @@ class RepositoryPush:
 
     def untrue_files(self, changeset: Changeset) -> Iterator[tuple[str, str]]:
         """See `base.Push`."""
-        rev = self._rev(changeset)
-        for what, path in self._file_revisions.untrue(rev, self._against_parents(rev)):
+        for what, path in self._file_revisions.untrue(self._rev(changeset)):
             yield what, _path(path)
 
     @functools.cached_property
     def _file_revisions(self) -> FileRevisions:
-        return FileRevisions(self._repo)
+        return FileRevisions(self._repo, self._against_parents)
 
     def arrived(self, changeset: Changeset) -> Iterator[str]:
         """See `base.Push`."""
