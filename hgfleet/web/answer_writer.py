@@ -38,6 +38,7 @@ class AnswerWriter:
         self._held: list[bytes] = []
         self._size = 0
         self._most = HELD_BYTES
+        self._last_check: Callable[[], None] | None = None
         self.status = 0
         """As a number, 0 before hgweb has said one."""
 
@@ -55,11 +56,19 @@ class AnswerWriter:
         )
         return self._write
 
+    def before_sending(self, check: Callable[[], None]) -> None:
+        """Call `check` before the first bytes of an answer that is larger than HELD_BYTES.
+
+        It may raise an exception, and the answer is none then.
+        """
+        self._last_check = check
+
     def _write(self, data: bytes) -> None:
         self._check()
         self._held.append(bytes(data))
         self._size += len(data)
         if self._size >= self._most:
+            self._check_last()
             self._flush()
 
     def note(self, fields: Mapping[str, object] | None) -> None:
@@ -68,6 +77,17 @@ class AnswerWriter:
         if fields and fields != self._noted:
             self._noted = dict(fields)
             frames.send_json(self._channel, frames.NOTE, self._number, self._noted)
+
+    def _check_last(self) -> None:
+        check, self._last_check = self._last_check, None
+        if check is None:
+            return
+        try:
+            check()
+        except BaseException:
+            # The modules of archives write once more while they handle an exception.
+            self.abandon()
+            raise
 
     def piece(self, data: bytes) -> None:
         """Send bytes that hgweb returned."""

@@ -11,6 +11,11 @@ time that a format cannot hold becomes the nearest one that it can:
 
 Core raises an exception above those of a zip and below 1970 in a tar.gz, after the first bytes.
 Both hold files of every size, zip as Zip64; the memory of a renderer bounds them.
+
+An archive that is larger than the renderer holds back looks at the index of each of its files
+before the first byte: for removed contents, missing revisions, and files above the memory. Only a
+text that is not that of its hash is found later; the answer breaks off then, without the end of its
+chunks and without that of the archive, so no client takes it for whole.
 """
 
 from __future__ import annotations
@@ -56,6 +61,15 @@ def censored(path: bytes) -> str:
     return (
         f"The content of {_shown(path)} was removed from this changeset, so there is no archive of "
         "it; request an archive of a folder without that file, or of another changeset."
+    )
+
+
+def too_large(path: bytes, size: int) -> str:
+    """Return the refusal of an archive with a file that no renderer has the memory for."""
+    return (
+        f"The file {_shown(path)} has {size} bytes, more than the memory of a request here, so "
+        "there is no archive of this changeset; request an archive of a folder without that file, "
+        "or clone the repository."
     )
 
 

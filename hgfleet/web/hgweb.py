@@ -7,6 +7,7 @@ Written against Mercurial 7.0 to 7.2 (`mercurial/hgweb/hgweb_mod_inner.py`): `hg
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import re
 from http import HTTPStatus
@@ -66,6 +67,11 @@ _FORCED: Final = (
 """Settings that the code relies on. All others come from /etc/hgfleet/hgrc."""
 
 
+BEFORE_SENDING: Final = "hgfleet.before_sending"
+"""The name, in the WSGI environment, of AnswerWriter.before_sending."""
+MEMORY_BYTES: Final = "hgfleet.memory_bytes"
+"""The name of the memory of the request there."""
+
 _BARE_FILE_NAME = re.compile(rb'(title="[^"]*){file}')
 
 
@@ -89,9 +95,10 @@ def _audited(original: Callable[..., Any], web: Any) -> Any:
     Core makes a page of most exceptions, which fails where it has begun an archive.
     """
     kind = web.req.qsparams.get(b"type")
+    before_sending = web.req.rawenv.get(BEFORE_SENDING.encode("ascii"))
     if kind in webutil.archivespecs and kind in web.configlist(b"web", b"allow-archive"):
         context = webutil.changectx(web.repo, web.req)
-        paths = context.manifest().keys()
+        paths = list(context.manifest().keys())
         if file := web.req.qsparams.get(b"file"):
             matches = scmutil.match(context, [b"path:" + file], default=b"path")
             paths = [path for path in paths if matches(path)]
@@ -100,24 +107,46 @@ def _audited(original: Callable[..., Any], web: Any) -> Any:
         prefix = len(web.reponame) + max(len(web.req.qsparams[b"node"]), 12) + len("-/")
         if refusal := archives.problem(paths, form, prefix):
             raise ErrorResponse(HTTPStatus.FORBIDDEN.value, refusal.encode("ascii"))
+        if before_sending is not None:
+            memory = web.req.rawenv[MEMORY_BYTES.encode("ascii")]
+            before_sending(functools.partial(_look_at_contents, context, paths, memory))
     try:
         return original(web)
     except (MemoryError, frames.ClosedError):
         raise
     except Exception as problem:
-        if name := _censored(problem):
-            raise archives.RefusedError(archives.censored(name)) from problem
+        if refusal := _refusal(problem):
+            raise archives.RefusedError(refusal) from problem
         if not web.res._started:  # noqa: SLF001  (core has no other name)
             raise
         raise archives.FailedError(described(problem)) from problem
 
 
-def _censored(problem: BaseException | None) -> bytes:
-    """Return the name of the file whose removed content caused an exception, b"" for all others."""
-    while problem is not None and not isinstance(problem, error.CensoredNodeError):
+def _look_at_contents(context: Any, paths: Iterable[bytes], memory_bytes: int) -> None:
+    """Refuse an archive whose files cannot all be read, as far as their indexes tell that."""
+    manifest = context.manifest()
+    for path in paths:
+        log = context.repo().file(path)
+        # A missing revision raises core's LookupError.
+        number = log.rev(manifest[path])
+        if log.iscensored(number):
+            raise archives.RefusedError(archives.censored(path))
+        # With the lines that record a copy; core's own `size` reads the text.
+        size = log._revlog.size(number)  # noqa: SLF001  (core has no other name)
+        if size > memory_bytes:
+            raise archives.RefusedError(archives.too_large(path, size))
+
+
+def _refusal(problem: BaseException | None) -> str:
+    """Return the refusal that an exception is about; "" for a failure."""
+    while problem is not None:
+        if isinstance(problem, archives.RefusedError):
+            return str(problem)
+        if isinstance(problem, error.CensoredNodeError):
+            # Its text is the name of the file and the beginning of its node.
+            return archives.censored(stringutil.forcebytestr(problem).rpartition(b":")[0])
         problem = problem.__context__
-    # Its text is the name of the file and the beginning of its node.
-    return stringutil.forcebytestr(problem).rpartition(b":")[0] if problem is not None else b""
+    return ""
 
 
 extensions.wrapfunction(webcommands, "archive", _audited)

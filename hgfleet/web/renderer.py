@@ -208,6 +208,8 @@ class _Renderer:
             stream = self._stream(limits, request["id"], int(request["number"]), environ)
         stream_limits.current.set(stream)
         try:
+            environ[hgweb.BEFORE_SENDING] = answer.before_sending
+            environ[hgweb.MEMORY_BYTES] = limits.memory_bytes
             self._run(request["path"], environ, answer)
         except (frames.ClosedError, frames.BrokenError):
             raise

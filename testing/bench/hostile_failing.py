@@ -12,7 +12,10 @@ JSON. MEMORY_BYTES is the memory of a request in the web part.
 | rot                      | the content of a file is not that of its hash              |
 | rot after the first byte | the same, behind a file of several megabytes               |
 | censored                 | the content of a file was removed                          |
+| censored behind a large  | the same, behind a file of several megabytes               |
+| missing behind a large   | a file has no store, behind a file of several megabytes    |
 | oversized                | a file above the memory, behind one of several megabytes   |
+| memory                   | a file of nearly the memory, which does not suffice for it |
 | client gone              | nothing: the client leaves after the first byte            |
 """
 
@@ -74,6 +77,9 @@ def write(repository: Any, memory: int) -> None:
         commit(repository, "rot after the first byte", {"aa": LARGE, "torn": 1000})
         commit(repository, "censored", {"b": 1000, "censored": 1000})
         commit(repository, "oversized", {"bb": LARGE, "oversized": -memory - 2**20})
+        commit(repository, "censored behind a large", {"bc": LARGE, "censored-too": 1000})
+        commit(repository, "missing behind a large", {"bd": LARGE, "missing": 1000})
+        commit(repository, "memory", {"be": LARGE, "memory": -memory + 2**20})
         commit(repository, GONE, {"c": 2 * LARGE, "d": 1000})
         for name in (b"rotten", b"torn"):
             path = b"data/%b.i" % name
@@ -81,8 +87,10 @@ def write(repository: Any, memory: int) -> None:
             stored[-1] ^= 255
             repository.svfs.write(path, bytes(stored))
         with repository.transaction(b"censor") as transaction:
-            log = repository.file(b"censored")
-            log.censorrevision(transaction, [log.node(0)], tombstone=b"removed")
+            for name in (b"censored", b"censored-too"):
+                log = repository.file(name)
+                log.censorrevision(transaction, [log.node(0)], tombstone=b"removed")
+        repository.svfs.unlink(b"data/missing.i")
 
 
 def opened(path: str) -> Any:

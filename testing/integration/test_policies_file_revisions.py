@@ -14,6 +14,7 @@ from mercurial.node import nullid
 
 from hgfleet.core.principal import Principal
 from hgfleet.policies import file_revisions
+from hgfleet.policies.before import Before
 from hgfleet.policies.file_lists import ELSEWHERE, UNREADABLE
 from hgfleet.policies.push_facts import RepositoryPush
 
@@ -78,7 +79,7 @@ def problems(repo: Any) -> list[tuple[int, str, str]]:
     """Return the number of each changeset with a problem, the problem, and the path."""
     changes = {b"origrepolen": 0, b"bookmarks": {}, b"obsmarkers": set()}
     transaction = SimpleNamespace(changes=changes, hookargs={})
-    push = RepositoryPush(repo, transaction, Principal("bob", frozenset()))
+    push = RepositoryPush(repo, transaction, Principal("bob", frozenset()), Before(hidden=()))
     return [
         (number, what, name)
         for number, changeset in enumerate(push.added)

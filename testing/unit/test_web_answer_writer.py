@@ -103,3 +103,44 @@ def test_an_answer_begins_once(channel: Any) -> None:
     assert answer.status == 404
     with pytest.raises(RuntimeError, match="had begun before"):
         answer.start("200 OK", [])
+
+
+def test_the_last_check_comes_once_before_the_first_bytes_of_a_large_answer(channel: Any) -> None:
+    answer = AnswerWriter(channel, 5)
+    write = answer.start("200 OK", [])
+    frames.receive(channel)
+    seen: list[list[tuple[bytes, int, bytes]]] = []
+    answer.before_sending(lambda: seen.append(received(channel)))
+    write(b"x" * (HELD_BYTES - 1))
+    assert seen == []
+    write(b"x")
+    assert seen == [[]], "nothing was sent before it"
+    write(b"x" * BATCH_BYTES)
+    answer.end(END)
+    assert len(seen) == 1
+
+
+def test_a_small_answer_needs_no_last_check(channel: Any) -> None:
+    answer = AnswerWriter(channel, 5)
+    write = answer.start("200 OK", [])
+    answer.before_sending(lambda: pytest.fail("it is whole"))
+    write(b"x" * (HELD_BYTES - 1))
+    answer.end(END)
+    kinds = [kind for kind, *_ in received(channel)]
+    assert list(dict.fromkeys(kinds)) == [frames.HEAD, frames.WRITTEN, frames.END]
+
+
+def test_after_a_last_check_that_fails_nothing_is_sent(channel: Any) -> None:
+    answer = AnswerWriter(channel, 5)
+    write = answer.start("200 OK", [])
+
+    def check() -> None:
+        raise ValueError("removed")
+
+    answer.before_sending(check)
+    with pytest.raises(ValueError, match="removed"):
+        write(b"x" * HELD_BYTES)
+    # What a `ZipFile` writes while it handles the exception.
+    with pytest.raises(EndedError):
+        write(b"the end of a zip archive" * HELD_BYTES)
+    assert [kind for kind, *_ in received(channel)] == [frames.HEAD]
