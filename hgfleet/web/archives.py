@@ -21,6 +21,7 @@ chunks and without that of the archive, so no client takes it for whole.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mercurial import error, pathutil
@@ -35,6 +36,9 @@ _SHOWN: Final = 60
 ZIP_NAME: Final = 65535
 """Bytes of the longest name in a zip archive."""
 
+MARGIN: Final = 1.5
+"""An estimate of less than this times the budget refuses nothing: files compress differently."""
+
 ZIP_TIMES: Final = (315_532_800.0, 2.0**31 - 1)
 GZIP_TIMES: Final = (0.0, 2.0**32 - 1)
 """Earliest and latest time that a format holds, in seconds since 1970."""
@@ -48,6 +52,26 @@ class RefusedError(Exception):
 
 class FailedError(Exception):
     """An archive failed after hgweb had begun it; the message is for the operators."""
+
+
+class BudgetError(Exception):
+    """An archive would pass the processor time of its request."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """How much of an archive is made: its files, the one under way included, and their bytes."""
+
+    files: int = 0
+    size: int = 0
+
+    def exceeds(self, whole: Progress, seconds: float, cpu_seconds: float) -> bool:
+        """Whether the whole would pass its budget, if `seconds` were spent on this part.
+
+        A file costs time, and so does a byte; the larger share of the two gives the least estimate.
+        """
+        share = max(self.files / max(whole.files, 1), self.size / max(whole.size, 1))
+        return seconds > share * cpu_seconds * MARGIN
 
 
 def time_within(seconds: float, times: tuple[float, float]) -> float:

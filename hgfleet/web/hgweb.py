@@ -7,9 +7,10 @@ Written against Mercurial 7.0 to 7.2 (`mercurial/hgweb/hgweb_mod_inner.py`): `hg
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import re
+import time
+from contextvars import ContextVar
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -70,7 +71,11 @@ _FORCED: Final = (
 BEFORE_SENDING: Final = "hgfleet.before_sending"
 """The name, in the WSGI environment, of AnswerWriter.before_sending."""
 MEMORY_BYTES: Final = "hgfleet.memory_bytes"
-"""The name of the memory of the request there."""
+CPU_SECONDS: Final = "hgfleet.cpu_seconds"
+"""The names of the memory and the processor time of the request there."""
+
+_PROGRESS: Final[ContextVar[archives.Progress]] = ContextVar("progress")
+"""Of the archive that this renderer makes."""
 
 _BARE_FILE_NAME = re.compile(rb'(title="[^"]*){file}')
 
@@ -96,6 +101,8 @@ def _audited(original: Callable[..., Any], web: Any) -> Any:
     """
     kind = web.req.qsparams.get(b"type")
     before_sending = web.req.rawenv.get(BEFORE_SENDING.encode("ascii"))
+    _PROGRESS.set(archives.Progress())
+    began = time.process_time()
     if kind in webutil.archivespecs and kind in web.configlist(b"web", b"allow-archive"):
         context = webutil.changectx(web.repo, web.req)
         paths = list(context.manifest().keys())
@@ -105,26 +112,38 @@ def _audited(original: Callable[..., Any], web: Any) -> Any:
         form = webutil.archivespecs[kind][1].decode("ascii")
         # Core's prefix: the name of the repository, and the changeset as it was asked for.
         prefix = len(web.reponame) + max(len(web.req.qsparams[b"node"]), 12) + len("-/")
-        if refusal := archives.problem(paths, form, prefix):
-            raise ErrorResponse(HTTPStatus.FORBIDDEN.value, refusal.encode("ascii"))
+        if sentence := archives.problem(paths, form, prefix):
+            raise ErrorResponse(HTTPStatus.FORBIDDEN.value, sentence.encode("ascii"))
         if before_sending is not None:
             memory = web.req.rawenv[MEMORY_BYTES.encode("ascii")]
-            before_sending(functools.partial(_look_at_contents, context, paths, memory))
+            budget = web.req.rawenv[CPU_SECONDS.encode("ascii")]
+
+            def check() -> None:
+                seconds = time.process_time() - began
+                whole = _look_at_contents(context, paths, memory)
+                if _PROGRESS.get().exceeds(whole, seconds, budget):
+                    raise archives.BudgetError("processor time")
+
+            before_sending(check)
     try:
         return original(web)
     except (MemoryError, frames.ClosedError):
         raise
     except Exception as problem:
         if refusal := _refusal(problem):
-            raise archives.RefusedError(refusal) from problem
+            raise refusal from problem
         if not web.res._started:  # noqa: SLF001  (core has no other name)
             raise
         raise archives.FailedError(described(problem)) from problem
 
 
-def _look_at_contents(context: Any, paths: Iterable[bytes], memory_bytes: int) -> None:
-    """Refuse an archive whose files cannot all be read, as far as their indexes tell that."""
+def _look_at_contents(context: Any, paths: Iterable[bytes], memory_bytes: int) -> archives.Progress:
+    """Refuse an archive whose files cannot all be read, as far as their indexes tell that.
+
+    Return what the whole archive has.
+    """
     manifest = context.manifest()
+    whole = archives.Progress()
     for path in paths:
         log = context.repo().file(path)
         # A missing revision raises core's LookupError.
@@ -135,18 +154,22 @@ def _look_at_contents(context: Any, paths: Iterable[bytes], memory_bytes: int) -
         size = log._revlog.size(number)  # noqa: SLF001  (core has no other name)
         if size > memory_bytes:
             raise archives.RefusedError(archives.too_large(path, size))
+        whole.files += 1
+        whole.size += size
+    return whole
 
 
-def _refusal(problem: BaseException | None) -> str:
-    """Return the refusal that an exception is about; "" for a failure."""
+def _refusal(problem: BaseException | None) -> Exception | None:
+    """Return the refusal that an exception is about; None for a failure."""
     while problem is not None:
-        if isinstance(problem, archives.RefusedError):
-            return str(problem)
+        if isinstance(problem, archives.RefusedError | archives.BudgetError):
+            return type(problem)(*problem.args)
         if isinstance(problem, error.CensoredNodeError):
             # Its text is the name of the file and the beginning of its node.
-            return archives.censored(stringutil.forcebytestr(problem).rpartition(b":")[0])
+            path = stringutil.forcebytestr(problem).rpartition(b":")[0]
+            return archives.RefusedError(archives.censored(path))
         problem = problem.__context__
-    return ""
+    return None
 
 
 extensions.wrapfunction(webcommands, "archive", _audited)
@@ -167,13 +190,27 @@ extensions.wrapfunction(archival, "archive", _dated)
 
 
 def _zip(dest: Any, mtime: float) -> Any:
-    return archival.zipit(dest, archives.time_within(mtime, archives.ZIP_TIMES))
+    return _counted(archival.zipit(dest, archives.time_within(mtime, archives.ZIP_TIMES)))
 
 
 def _gzipped_tar(dest: Any, mtime: float) -> Any:
     """Write an archive whose members have the time itself, which the header of gzip cannot hold."""
     made = archival.tarit(dest, archives.time_within(mtime, archives.GZIP_TIMES), "gz")
     made.mtime = mtime if math.isfinite(mtime) else archives.UNKNOWN_TIME
+    return _counted(made)
+
+
+def _counted(made: Any) -> Any:
+    """Have an archiver of core count the files that it gets."""
+    original = made.addfile
+
+    def addfile(name: bytes, mode: int, is_link: bool, data: bytes) -> Any:
+        progress = _PROGRESS.get()
+        progress.files += 1
+        progress.size += len(data)
+        return original(name, mode, is_link, data)
+
+    made.addfile = addfile
     return made
 
 

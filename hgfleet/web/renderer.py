@@ -210,6 +210,7 @@ class _Renderer:
         try:
             environ[hgweb.BEFORE_SENDING] = answer.before_sending
             environ[hgweb.MEMORY_BYTES] = limits.memory_bytes
+            environ[hgweb.CPU_SECONDS] = limits.cpu_seconds
             self._run(request["path"], environ, answer)
         except (frames.ClosedError, frames.BrokenError):
             raise
@@ -324,6 +325,8 @@ def _failure(problem: Exception) -> dict[str, object]:
             return {"kind": "unavailable", "cause": str(problem)}
         case archives.RefusedError():
             return {"kind": "refused", "cause": str(problem)}
+        case archives.BudgetError():
+            return {"kind": "limit", "cause": str(problem)}
         case archives.FailedError():
             return {"kind": "error", "cause": str(problem)}
         case _:

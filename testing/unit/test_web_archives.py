@@ -9,6 +9,7 @@ from hgfleet.web.archives import (
     UNKNOWN_TIME,
     ZIP_NAME,
     ZIP_TIMES,
+    Progress,
     censored,
     problem,
     time_within,
@@ -92,3 +93,22 @@ def test_a_removed_file_is_named_and_so_is_the_way_out() -> None:
     assert "'folder/secret" in found
     assert "a folder without that file" in found
     assert found.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("files", "size", "seconds", "exceeds"),
+    [
+        # A tenth of the whole, of 2 s.
+        (10, 100, 0.29, False),
+        (10, 100, 0.31, True),
+        # Few large files came first, or many small ones: the larger share counts.
+        (1, 500, 0.31, False),
+        (50, 10, 0.31, False),
+        (100, 1000, 2.9, False),
+    ],
+)
+def test_an_archive_is_refused_if_the_part_that_is_made_cost_too_much(
+    files: int, size: int, seconds: float, *, exceeds: bool
+) -> None:
+    whole = Progress(100, 1000)
+    assert Progress(files, size).exceeds(whole, seconds, 2.0) is exceeds

@@ -16,9 +16,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from hgfleet.web import archives
+from hgfleet.web.app import Application
 from testing.bench.hostile_failing import GONE
 from testing.integration.web import hostile_archives
-from testing.integration.web.support import PROJECT, Site, copied
+from testing.integration.web.support import PROJECT, Site, ask, copied, last
 from testing.integration.web.test_web_clients import gunicorn
 
 if TYPE_CHECKING:
@@ -146,6 +148,21 @@ def answer(
         assert is_ended == is_whole
     assert len(payload) > 4 * 2**20
     return payload
+
+
+@pytest.mark.parametrize("suffix", ["zip", "tar.gz"])
+def test_an_archive_far_above_its_processor_time_is_refused_before_the_first_byte(
+    hostile: Site, nodes: dict[str, str], monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    # A processor of any speed passes this margin, and finishes 4 MiB within the budget.
+    monkeypatch.setattr(archives, "MARGIN", 0.3)
+    path = f"{hostile_archives.HOSTILE}/archive/{nodes['many files']}.{suffix}"
+    bounded = replace(hostile.settings, request_memory_bytes=hostile_archives.MEMORY)
+    reply = ask(Application(replace(bounded, archive_cpu_seconds=0.6)), path)
+    assert reply.status == 503
+    assert "takes more than 0.6 s of processor time" in reply.text
+    assert last(hostile)["refused"] == "limit (processor time)"
+    unpack(suffix, ask(Application(replace(bounded, archive_cpu_seconds=60)), path).body)
 
 
 @pytest.mark.parametrize("suffix", ["zip", "tar.gz"])
