@@ -15,7 +15,7 @@ JSON. MEMORY_BYTES is the memory of a request in the web part.
 | censored behind a large  | the same, behind a file of several megabytes               |
 | missing behind a large   | a file has no store, behind a file of several megabytes    |
 | oversized                | a file above the memory, behind one of several megabytes   |
-| memory                   | a file of nearly the memory, which does not suffice for it |
+| memory                   | a file of 3/4 of the memory, which is not enough to read it |
 | many files               | its processor time, which the first of its files foretell  |
 | client gone              | nothing: the client leaves after the first byte            |
 """
@@ -80,7 +80,7 @@ def write(repository: Any, memory: int) -> None:
         commit(repository, "oversized", {"bb": LARGE, "oversized": -memory - 2**20})
         commit(repository, "censored behind a large", {"bc": LARGE, "censored-too": 1000})
         commit(repository, "missing behind a large", {"bd": LARGE, "missing": 1000})
-        commit(repository, "memory", {"be": LARGE, "memory": -memory + 2**20})
+        commit(repository, "memory", {"be": LARGE, "memory": memory * 3 // 4})
         commit(repository, "many files", {f"many-{number}": LARGE // 2 for number in range(16)})
         commit(repository, GONE, {"c": 2 * LARGE, "d": 1000})
         for name in (b"rotten", b"torn"):
