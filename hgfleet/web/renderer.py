@@ -46,7 +46,7 @@ from hgfleet.web.journal import described, report
 from hgfleet.web.repositories import UnavailableRepositoryError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from hgfleet.web.repositories import Repositories
 
@@ -183,9 +183,14 @@ class _Renderer:
         limits = Budget(float(cpu_seconds), int(memory_bytes), float(seconds))
         self._limit(limits)
         began = time.process_time()
+        trace.begin(request["id"])
+        environ = _environ(request["environ"], request["body"])
         # Without `except ... as`, which would free the objects of a failed request here: they stay
         # until this process ends.
-        problem = self._attempt(request, limits, answer)
+        with self._streaming(request, limits, environ) as stream:
+            problem = self._attempt(request, limits, environ, answer)
+            if problem is None and stream is not None:
+                problem = stream.problem
         self._unlimit()
         has_grown = _data_bytes() > self._base + GROWTH_BYTES
         ends = has_grown or problem is not None or answer.status >= 400
@@ -193,20 +198,14 @@ class _Renderer:
         if problem is None:
             answer.end(end)
         else:
-            is_told = (stream := stream_limits.current.get()) is not None and stream.is_told
+            is_told = stream is not None and stream.is_told
             answer.fail(_failure(problem) | end | {"is_told": is_told})
         return not ends
 
     def _attempt(
-        self, request: dict[str, Any], limits: Budget, answer: AnswerWriter
+        self, request: dict[str, Any], limits: Budget, environ: dict[str, Any], answer: AnswerWriter
     ) -> Exception | None:
-        """Run hgweb; return the exception that it raised, or why its answer is not whole."""
-        environ = _environ(request["environ"], request["body"])
-        trace.begin(request["id"])
-        stream = None
-        if request["is_stream"]:
-            stream = self._stream(limits, request["id"], int(request["number"]), environ)
-        stream_limits.current.set(stream)
+        """Run hgweb; return the exception that it raised."""
         try:
             environ[hgweb.BEFORE_SENDING] = answer.before_sending
             environ[hgweb.MEMORY_BYTES] = limits.memory_bytes
@@ -217,28 +216,40 @@ class _Renderer:
         except Exception as problem:
             answer.abandon()
             return problem
-        return stream.problem if stream is not None else None
+        return None
 
-    def _stream(
-        self, limits: Budget, identity: str, number: int, environ: dict[str, Any]
-    ) -> stream_limits.Stream:
-        """Hand the code of a data stream what it needs: its limits, and the worker's replies."""
+    @contextlib.contextmanager
+    def _streaming(
+        self, request: dict[str, Any], limits: Budget, environ: dict[str, Any]
+    ) -> Iterator[stream_limits.Stream | None]:
+        """Have the code of a data stream find its limits and the worker's replies, until it ends.
+
+        The next request of this renderer may be none.
+        """
+        if not request["is_stream"]:
+            yield None
+            return
+        number = int(request["number"])
 
         def check() -> None:
             if sentence := frames.ask(self._channel, number, frames.GO_ON):
                 raise error.Abort(sentence.encode("ascii", "replace"))
 
-        session_checks.leave(check)
+        def reserve() -> None:
+            self._limit_memory(limits.memory_bytes + stream_limits.RESERVE_BYTES)
+
         environ["hgfleet.clone"] = lambda: frames.ask(self._channel, number, frames.CLONE)
         # The worker closes it when the client disconnects.
         environ["hgfleet.connection"] = self._channel
         environ["hgfleet.entry"] = {}
-
-        def reserve() -> None:
-            self._limit_memory(limits.memory_bytes + stream_limits.RESERVE_BYTES)
-
         sentence = budgets.stream_exceeded(limits)
-        return stream_limits.Stream(limits, sentence, identity, reserve)
+        stream = stream_limits.Stream(limits, sentence, request["id"], reserve)
+        token, current = session_checks.leave(check), stream_limits.current.set(stream)
+        try:
+            yield stream
+        finally:
+            session_checks.forget(token)
+            stream_limits.current.reset(current)
 
     def _limit(self, limits: Budget) -> None:
         """Have the kernel end this process above its budget: the default action of both signals."""

@@ -9,10 +9,12 @@ import signal
 import socket
 import zlib
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hgfleet.hg import session_checks
 from hgfleet.web import stream_limits
 from hgfleet.web.app import Application
 from hgfleet.web.responses import BrokenOffError
@@ -173,6 +175,19 @@ def test_a_stream_is_made_outside_of_the_worker_and_a_whole_one_leaves_its_rende
     (before,) = idle(web)
     assert taken(web, "team/project")[1] == "whole"
     assert idle(web) == [before]
+
+
+def test_a_renderer_keeps_nothing_of_a_stream_that_it_has_answered(site: Site) -> None:
+    # It looks whether a session may go on before each command, also of the next request.
+    extension = Path(session_checks.__file__).parents[2] / "hgext/session_rights.py"
+    hgrc = site.path("team/project") / ".hg/hgrc"
+    hgrc.write_text(f"[extensions]\nsession_rights = {extension}\n")
+    web = site.application()
+    assert taken(web, "team/project")[1] == "whole"
+    before = idle(web)
+    reply = ask(web, PROJECT, "cmd=lookup", headers={"X-HgArg-1": "key=tip"})
+    assert (reply.status, reply.body[:2]) == (200, b"1 ")
+    assert idle(web) == before
 
 
 def taken(web: Application, path: str) -> tuple[bytes, str]:
