@@ -302,6 +302,14 @@ def engine_command(cgroup_v2: bool) -> list[str]:
     return ["unshare", "--mount", "sh", "-c", recipe]
 
 
+def engine_environment(environment: dict[str, str]) -> dict[str, str]:
+    """Return the environment of dockerd, which outlives the command that starts it.
+
+    A run of tests has temporary files in a folder of its own. Without that, no `docker exec` works.
+    """
+    return {name: value for name, value in environment.items() if name != "TMPDIR"}
+
+
 def ensure_engine() -> None:
     """Make sure that a Docker Engine with cgroup v2 answers; install and start one if allowed."""
     check_platform()
@@ -371,6 +379,7 @@ def _start_engine() -> None:
         with log.open("ab") as output:
             engine = subprocess.Popen(
                 engine_command(cgroup_v2),
+                env=engine_environment(dict(os.environ)),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

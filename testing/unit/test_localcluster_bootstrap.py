@@ -178,6 +178,11 @@ def test_an_engine_with_cgroup_v1_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         bootstrap.ensure_engine()
 
 
+def test_the_engine_has_no_temporary_files_in_the_folder_of_a_run() -> None:
+    found = bootstrap.engine_environment({"PATH": "/bin", "TMPDIR": "/dev/shm/hg0"})
+    assert found == {"PATH": "/bin"}
+
+
 @pytest.mark.parametrize(
     ("code", "answer"),
     [(0, ""), (0, "not json"), (0, '"x"'), (0, "{}"), (1, '{"ServerVersion": "27"}'), (0, "null")],
