@@ -117,7 +117,14 @@ def _serve(control: socket.socket, repositories: Repositories) -> NoReturn:
                 # A changed configuration, once for all renderers to come.
                 repositories.check_configuration()
                 repositories.warm()
-            pid = os.fork()
+            try:
+                pid = os.fork()
+            except OSError as problem:
+                # The unit has its most tasks, or memory is short. The worker reads the end of the
+                # channel, and refuses one request.
+                report("renderer", f"no process for another renderer: {problem}")
+                os.close(number)
+                continue
             if not pid:
                 channel = socket.socket(fileno=number)
                 _become_clean({number})

@@ -47,7 +47,8 @@ class Renderers:
     """The pool of one worker. Safe in threads, made before there are any.
 
     Data streams have renderers in any number, since their slots are those of admission and the
-    shares of addresses; of those, too, at most `most` wait for another request.
+    shares of addresses; of those, too, at most `most` wait for another request, and at most `most`
+    whose client has left take their time to end.
     """
 
     def __init__(self, repositories: Repositories, most: int) -> None:
@@ -160,6 +161,12 @@ class Renderers:
         process.idle_since = time.monotonic()
         with self._lock:
             self._leaving.append(process)
+            # Clients that leave at once, again and again, would have a process each until the next
+            # look.
+            late = self._leaving[: -self._most]
+            del self._leaving[: -self._most]
+        for one in late:
+            self.kill(one)
 
     def _forget(self, lease: Lease) -> None:
         with self._lock:

@@ -149,6 +149,50 @@ def test_a_stream_whose_client_left_ends_even_where_it_looks_at_nothing(
     wait_for("it is killed", lambda: processes(web) == [])
 
 
+def test_clients_that_leave_again_and_again_have_few_processes(
+    large: Site, wait_for: WaitFor
+) -> None:
+    web = bounded(large)
+    most = web._rendering._renderers._most
+    stopped: list[int] = []
+    for number in range(1, most + 3):
+        stream: Any = web(environ_of(f"/{LARGE}", "cmd=getbundle", headers=GETBUNDLE), started)
+        next(stream)
+        (process,) = set(processes(web)) - set(stopped)
+        # It computes something that takes long.
+        os.kill(process, signal.SIGSTOP)
+        stopped.append(process)
+        stream.close()
+        left = min(number, most)
+        wait_for("the oldest is killed", lambda left=left: len(processes(web)) == left)
+    assert processes(web) == stopped[-most:]
+    for process in processes(web):
+        os.kill(process, signal.SIGKILL)
+
+
+def test_a_host_without_room_for_another_process_refuses_and_goes_on(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fork, worker = os.fork, os.getpid()
+    full, said = site.folder / "full", site.folder / "said"
+
+    def limited() -> int:
+        if os.getpid() != worker and full.exists():
+            raise BlockingIOError("Resource temporarily unavailable")
+        return fork()
+
+    monkeypatch.setattr(os, "fork", limited)
+    # The fork server has no captured standard error.
+    monkeypatch.setattr("hgfleet.web.renderer.report", lambda *words: said.write_text(words[1]))
+    web = site.application()
+    full.touch()
+    assert ask(web, PROJECT, "cmd=getbundle", headers=GETBUNDLE).status == 503
+    assert ask(web, "/healthz").status == 200
+    full.unlink()
+    assert taken(web, "team/project")[1] == "whole"
+    assert said.read_text().startswith("no process for another renderer: Resource")
+
+
 def test_a_clone_of_a_corrupt_repository_reads_where_the_reason_is(
     site: Site, client: Client, wait_for: WaitFor, capfd: pytest.CaptureFixture[str]
 ) -> None:
