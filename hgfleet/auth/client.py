@@ -22,9 +22,17 @@ CONNECT_S: Final = 1.0
 ANSWER_S: Final = 10.0
 """Seconds; longer than the daemon gives the directory."""
 
+AGAIN_S: Final = 2.0
+"""How long a question about a person who was let in waits for these (seconds): the request has
+waited already."""
+
 QUEUE_S: Final = 0.05
 """How long a question waits for a slot and for its address's share (seconds). It holds a thread
 that public requests need."""
+
+
+class NotAskedError(UnavailableError):
+    """There was no room for a question; the daemon may be well."""
 
 
 class AuthClient:
@@ -50,16 +58,7 @@ class AuthClient:
 
         A refusal comes after the time that the daemon has set for it.
         """
-        try:
-            line = protocol.write_question(question)
-        except protocol.ProtocolError:
-            # Longer than any name or password can be.
-            return protocol.Refused()
-        with self._slot(limits.source(question.client)):
-            try:
-                answer = self._ask(line)
-            except (OSError, protocol.ProtocolError) as error:
-                raise UnavailableError(f"{self._path}: {error}") from error
+        answer = self._answer(question, QUEUE_S)
         if isinstance(answer, protocol.Refused):
             if not self._refusals.acquire(blocking=False):
                 raise UnavailableError("too many refusals wait at a time")
@@ -67,16 +66,37 @@ class AuthClient:
                 self._sleep(answer.after)
             finally:
                 self._refusals.release()
+        return answer
+
+    def again(self, question: Question) -> Answer:
+        """Ask about a secret that was right a while ago; raise UnavailableError without an answer.
+
+        A refusal comes at once, since it is no news of a guess. NotAskedError: the questions of the
+        client's own address, or of all, took the time.
+        """
+        return self._answer(question, AGAIN_S)
+
+    def _answer(self, question: Question, patience: float) -> Answer:
+        try:
+            line = protocol.write_question(question)
+        except protocol.ProtocolError:
+            # Longer than any name or password can be.
+            return protocol.Refused()
+        with self._slot(limits.source(question.client), patience):
+            try:
+                answer = self._ask(line)
+            except (OSError, protocol.ProtocolError) as error:
+                raise UnavailableError(f"{self._path}: {error}") from error
         if isinstance(answer, protocol.Person) and answer.name != question.user:
             raise UnavailableError(f"{self._path} answered about another person")
         return answer
 
     @contextlib.contextmanager
-    def _slot(self, address: str) -> Iterator[None]:
+    def _slot(self, address: str, patience: float) -> Iterator[None]:
         with self._left:
-            if not self._left.wait_for(lambda: self._has_room(address), QUEUE_S):
+            if not self._left.wait_for(lambda: self._has_room(address), patience):
                 whose = f" of {address}" if self._asking[address] >= self._share else ""
-                raise UnavailableError(f"too many questions{whose} at a time")
+                raise NotAskedError(f"too many questions{whose} at a time")
             self._asking[address] += 1
         try:
             yield

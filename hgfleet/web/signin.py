@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.auth import protocol
-from hgfleet.auth.client import AuthClient
+from hgfleet.auth.client import AuthClient, NotAskedError
 from hgfleet.core.errors import UnavailableError
 from hgfleet.core.principal import Principal
 from hgfleet.web.exchange import RefusedError, unavailable
@@ -102,23 +102,29 @@ class SignIn:
     def after_wait(self, exchange: Exchange, principal: Principal) -> Principal | None:
         """Return the person of a request that has waited, as of now; None for a refused one.
 
-        Without an answer it is the person of before: a wait has a bound, and a daemon that is
-        being restarted is no reason to give up the place in a queue.
+        Without an answer of the daemon it is the person of before: a wait has a bound, and a daemon
+        that is being restarted is no reason to give up the place in a queue. A client can bring
+        about that its secret is throttled, or that there is no room for its question: these refuse.
+        A right token is never throttled, and neither is a right password, unless by wrong ones from
+        the same address.
         """
         waited = time.perf_counter() - exchange.started
         if self._client is None or exchange.signed_in is None or waited < WAITED_SECONDS:
             return principal
         try:
-            answer = self._client.ask(exchange.signed_in)
+            answer = self._client.again(exchange.signed_in)
+        except NotAskedError as problem:
+            report("auth", str(problem), exchange.identity)
+            return None
         except UnavailableError as problem:
             report("auth", str(problem), exchange.identity)
             return principal
         match answer:
             case protocol.Person(name, groups):
                 return Principal(name, groups)
-            case protocol.Refused():
-                return None
-        return principal
+            case protocol.Unavailable():
+                return principal
+        return None
 
     def refused(self, exchange: Exchange, sentence: str = _ANONYMOUS) -> RefusedError:
         """401, with the challenge that makes hg and browsers send credentials."""

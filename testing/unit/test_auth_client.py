@@ -10,7 +10,7 @@ import pytest
 
 from hgfleet.auth import client as client_module
 from hgfleet.auth import protocol
-from hgfleet.auth.client import AuthClient
+from hgfleet.auth.client import AuthClient, NotAskedError
 from hgfleet.auth.protocol import Person, Question, Refused
 from hgfleet.core import line_server
 from hgfleet.core.errors import UnavailableError
@@ -103,6 +103,39 @@ def test_a_refusal_waits_without_a_slot(daemon: Daemon, tmp_path: Path) -> None:
     assert client.ask(Question("bob", "x", "192.0.2.7")) == Refused()
     assert nested == [Person("bob", frozenset(), "token")]
     assert waited == [0.25]
+
+
+def test_a_refusal_after_a_wait_is_told_at_once_however_many_others_wait(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    daemon.may_answer.set()
+    nested: list[protocol.Answer] = []
+    question = Question("bob", "x", "192.0.2.7")
+
+    def sleep(_: float) -> None:
+        with pytest.raises(UnavailableError, match="too many refusals wait"):
+            client.ask(question)
+        nested.append(client.again(question))
+
+    client = AuthClient(str(tmp_path / "socket"), 1, sleep=sleep)
+    assert client.ask(question) == Refused()
+    assert nested == [Refused()]
+
+
+def test_a_question_after_a_wait_finds_no_room(
+    daemon: Daemon, tmp_path: Path, wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "AGAIN_S", 0.01)
+    client = AuthClient(str(tmp_path / "socket"), 2, sleep=lambda _: None)
+    question = Question("bob", RIGHT, "192.0.2.7")
+    other = threading.Thread(target=lambda: client.ask(question))
+    other.start()
+    wait_for("the daemon is asked", lambda: len(daemon.asked) == 1)
+    with pytest.raises(NotAskedError, match=r"too many questions of 192\.0\.2\.7"):
+        client.again(question)
+    daemon.may_answer.set()
+    other.join()
+    assert client.again(question) == Person("bob", frozenset(), "token")
 
 
 def test_a_question_waits_a_moment_for_the_share_of_its_address(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.auth import protocol
+from hgfleet.auth.client import NotAskedError
 from hgfleet.core.errors import UnavailableError
 from hgfleet.core.principal import Principal
 from hgfleet.web.exchange import Exchange, RefusedError
@@ -40,6 +41,10 @@ class Daemon:
         if self.answer is None:
             raise UnavailableError("/auth: connection refused")
         return self.answer
+
+    def again(self, question: protocol.Question) -> protocol.Answer:
+        """Answer a question about a request that has waited."""
+        return self.ask(question)
 
 
 @pytest.fixture
@@ -114,7 +119,8 @@ def test_a_password_in_clear_is_not_looked_at(
     [
         (protocol.Person("alice", frozenset({"b"}), "password"), {"b"}),
         (protocol.Refused(), None),
-        (protocol.Throttled(7), {"a"}),
+        # A disabled person reaches it by asking often: a right token is never throttled.
+        (protocol.Throttled(7), None),
         (protocol.Unavailable(), {"a"}),
         (None, {"a"}),
     ],
@@ -137,3 +143,19 @@ def test_after_a_wait_the_person_is_the_one_of_now(
     after = signin.after_wait(request, before)
     assert (None if after is None else set(after.groups)) == groups
     assert daemon.asked[0] == daemon.asked[1]
+
+
+def test_a_client_whose_own_questions_leave_no_room_is_not_let_in_after_a_wait(
+    signin: SignIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon = answered(signin, monkeypatch, protocol.Person("alice", frozenset({"a"}), "password"))
+    request = exchange()
+    before = signin.principal(request)
+    assert before is not None
+
+    def again(_: protocol.Question) -> protocol.Answer:
+        raise NotAskedError("too many questions of 10.0.0.9 at a time")
+
+    monkeypatch.setattr(daemon, "again", again)
+    request.started -= WAITED_SECONDS
+    assert signin.after_wait(request, before) is None
