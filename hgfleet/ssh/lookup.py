@@ -97,12 +97,17 @@ def key_of(
 
 def in_order(uris: Sequence[str], stale: bool) -> list[str]:
     """Return the servers in the order to ask: a replica that is stale comes last."""
-    return sorted(uris, key=lambda uri: uri.startswith("ldapi:")) if stale else list(uris)
+    return sorted(uris, key=is_replica) if stale else list(uris)
 
 
-def servers(config: Config) -> list[str]:
-    """Return the servers of keys.toml in the order to ask them now."""
-    return in_order(config.uris, _exists(config.stale_file))
+def is_replica(uri: str) -> bool:
+    """Whether this is the server of this host."""
+    return uri.startswith("ldapi:")
+
+
+def is_stale(config: Config) -> bool:
+    """Whether the replica of this host is behind its provider now."""
+    return _exists(config.stale_file)
 
 
 def find_person(
@@ -116,7 +121,7 @@ def find_person(
     search = name_filter(asked) if isinstance(asked, str) else key_filter(asked.fingerprint)
     attributes = ["uid", "pwdAccountLockedTime", *([] if by_name else ["sshPublicKey"])]
     failures = []
-    for uri in servers(config):
+    for uri in in_order(config.uris, is_stale(config)):
         try:
             directory = connect(config, uri)
             name, dn, found = person_of(directory.search(config.people_base, search, attributes))

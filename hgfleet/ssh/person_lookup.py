@@ -1,4 +1,8 @@
-"""The state of a person, asked of the directory's servers in their order, and kept for seconds."""
+"""The state of a person, asked of the directory's servers in their order, and kept for seconds.
+
+The replica of this host is asked last while it is behind. What it says of a person who is not
+enabled is no evidence then: it may have been emptied, or not know yet that they were enabled again.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
     from hgfleet.ssh.lookup import Connect, Directory
 
 KEEP_S: Final = 10.0
-"""How long an answer is given again. A build farm asks about one person in many sessions."""
+"""How long "enabled" is given again. A build farm asks about one person in many sessions."""
 
 MOST_KEPT: Final = 10_000
 
@@ -35,11 +39,16 @@ def find(config: Config, name: str, connect: Connect = lookup.Connection) -> Per
     Raises UnavailableError if none does, and ConfigurationError.
     """
     failures = []
-    for uri in lookup.servers(config):
+    is_stale = lookup.is_stale(config)
+    for uri in lookup.in_order(config.uris, is_stale):
         try:
-            return _at(connect(config, uri), config, name)
+            found = _at(connect(config, uri), config, name)
         except UnavailableError as error:
             failures.append(f"{uri} {error}")
+            continue
+        if found.state != ENABLED and is_stale and lookup.is_replica(uri):
+            return PersonState(UNCLEAR)
+        return found
     raise UnavailableError("; ".join(failures))
 
 
@@ -69,7 +78,11 @@ def fingerprints(attributes: Attributes, allowed: frozenset[str]) -> frozenset[s
 
 
 class Kept:
-    """Answers of the directory, each given again for `KEEP_S`. Safe in threads."""
+    """Enabled people, each given again for `KEEP_S`. Safe in threads.
+
+    Another answer is not kept: the sweep would remove a token that its owner has made since then,
+    enabled again.
+    """
 
     def __init__(
         self,
@@ -90,9 +103,10 @@ class Kept:
             return kept[1]
         found = self._ask(name)
         with self._lock:
-            # The age counts from before the question.
             self._kept.pop(name, None)
-            self._kept[name] = (now, found)
+            if found.state == ENABLED:
+                # The age counts from before the question.
+                self._kept[name] = (now, found)
             while len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)
         return found

@@ -146,6 +146,25 @@ def test_an_owner_is_removed_while_the_directory_does_not_answer_about_the_next_
     assert site.look(alice="disabled") == ["b", "c"]
 
 
+def test_one_owner_whom_the_directory_does_not_give_out_keeps_no_other_tokens(site: Site) -> None:
+    site.put(d="dave")
+    assert site.look(bob="disabled", dave="enabled") == ["a", "d"]
+    assert site.logged[-1] == 'event=token-sweep problem="no server answers"'
+
+
+def test_a_look_asks_a_few_times_of_a_directory_that_is_away(site: Site) -> None:
+    asked = 0
+
+    def count() -> None:
+        nonlocal asked
+        asked += 1
+
+    site.put(d="dave", e="eve", f="fay")
+    site.during = count
+    site.look()
+    assert asked == token_sweep.MOST_FAILURES
+
+
 def test_a_mirror_leaves_its_copy_alone(site: Site) -> None:
     site.refusal = "this host has copies"
     assert site.look(alice="enabled", bob="disabled") == ["a", "b", "c"]

@@ -14,6 +14,8 @@ from hgfleet.ssh import keys_config, people_daemon, person_lookup
 from testing.unit.keys_settings import SETTINGS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hgfleet.directory.entries import Entry
 
 CONFIG = settings.parse_table("keys.toml", SETTINGS, keys_config.parse)
@@ -106,6 +108,40 @@ def test_a_server_that_does_not_answer_is_passed_over() -> None:
         person_lookup.find(CONFIG, "alice", none)
 
 
+@pytest.mark.parametrize(
+    ("people", "state"),
+    [
+        ([], "unclear"),
+        ([entry(pwdAccountLockedTime=b"000001010000Z")], "unclear"),
+        ([entry()], "enabled"),
+    ],
+)
+def test_a_replica_that_is_behind_is_no_evidence_against_a_person(
+    people: list[Entry], state: str, tmp_path: Path
+) -> None:
+    # It is being filled, for example, and the provider is away.
+    stale = tmp_path / "stale"
+    own = {**SETTINGS, "uris": ["ldapi://%2Frun", "ldaps://far"], "stale_file": str(stale)}
+    config = settings.parse_table("keys.toml", own, keys_config.parse)
+
+    def connect(_config: keys_config.Config, uri: str) -> Directory:
+        if uri == "ldaps://far":
+            raise UnavailableError("(bind: down)")
+        return Directory(people)
+
+    fresh = person_lookup.find(config, "alice", connect).state
+    assert fresh in ("missing", "disabled", "enabled")
+    stale.touch()
+    assert person_lookup.find(config, "alice", connect).state == state
+
+
+def test_only_enabled_is_kept() -> None:
+    answers = [PersonState("disabled"), PersonState("missing"), PersonState("enabled")]
+    kept = person_lookup.Kept(lambda _name: answers.pop(0), lambda: 0.0)
+    found = [kept.find("alice").state for _ in range(4)]
+    assert found == ["disabled", "missing", "enabled", "enabled"]
+
+
 def test_an_answer_is_kept_for_seconds_and_a_failure_is_not() -> None:
     now = 0.0
     answers: list[PersonState | Exception] = [
@@ -137,7 +173,7 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def ask(name: str) -> PersonState:
         asked.append(name)
-        return PersonState("missing")
+        return PersonState("enabled")
 
     kept = person_lookup.Kept(ask, lambda: 0.0)
     for name in ("a", "b", "c", "c", "a"):
