@@ -266,18 +266,24 @@ def test_a_person_who_left_the_group_gets_404(fleet: Fleet) -> None:
     assert fleet.ask(SECRET, "cmd=heads", ALICE).status == 404
 
 
-def disable(directory: Directory) -> None:
-    del directory.passwords["alice"]
+def disable(fleet: Fleet) -> None:
+    del fleet.directory.passwords["alice"]
 
 
-def take_out(directory: Directory) -> None:
-    directory.groups["alice"] = frozenset()
+def disable_and_be_throttled(fleet: Fleet) -> None:
+    disable(fleet)
+    replies = [fleet.ask(f"{SECRET}/shortlog", "", ALICE) for _ in range(12)]
+    assert replies[-1].status == 429, "the daemon looks at her password no more"
 
 
-@pytest.mark.parametrize("change", [disable, take_out])
+def take_out(fleet: Fleet) -> None:
+    fleet.directory.groups["alice"] = frozenset()
+
+
+@pytest.mark.parametrize("change", [disable, disable_and_be_throttled, take_out])
 def test_a_request_that_waited_is_let_in_by_the_person_of_now(
     fleet: Fleet,
-    change: Callable[[Directory], None],
+    change: Callable[[Fleet], None],
     monkeypatch: pytest.MonkeyPatch,
     wait_for: WaitFor,
 ) -> None:
@@ -292,7 +298,7 @@ def test_a_request_that_waited_is_let_in_by_the_person_of_now(
     )
     waiting.start()
     wait_for("the request waits", lambda: slots.load()["waiting"] == 1)
-    change(fleet.directory)
+    change(fleet)
     for place in held:
         slots.leave(place)
     waiting.join()
