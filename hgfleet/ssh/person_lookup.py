@@ -67,14 +67,15 @@ def _at(directory: Directory, config: Config, name: str) -> PersonState:
 
 def fingerprints(attributes: Attributes, allowed: frozenset[str]) -> frozenset[str]:
     """Return the fingerprints of the keys with which the person gets in: stored and indexed."""
-    indexed = frozenset(texts(attributes, "sshPublicKeyId"))
+    # Blanks at an end count for nothing in the search of a login (caseExactMatch, RFC 4518).
+    indexed = {text.strip(" ") for text in texts(attributes, "sshPublicKeyId")}
     found = set()
     for text in texts(attributes, "sshPublicKey"):
         try:
             found.add(publickey.parse(text, allowed).fingerprint)
         except publickey.BadKeyError:
             continue
-    return indexed & found
+    return frozenset(indexed & found)
 
 
 class Kept:

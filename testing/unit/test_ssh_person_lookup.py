@@ -59,6 +59,11 @@ def test_an_enabled_person_has_groups_and_keys() -> None:
     )
 
 
+def test_a_key_is_found_as_the_search_of_a_login_finds_it() -> None:
+    blanks = entry(sshPublicKey=f"ssh-ed25519 {BLOB}".encode(), sshPublicKeyId=f" {KEY} ".encode())
+    assert find(blanks).keys == {KEY}
+
+
 @pytest.mark.parametrize(
     "stored",
     [
