@@ -15,8 +15,15 @@ from hgfleet.core.errors import UnavailableError
 from hgfleet.directory import publickey
 from hgfleet.directory.entries import DeniedError, groups_of, person_of, texts
 from hgfleet.directory.filters import any_name_filter, group_filter
-from hgfleet.directory.person_state import DISABLED, ENABLED, MISSING, UNCLEAR, PersonState
-from hgfleet.ssh import lookup
+from hgfleet.directory.person_state import (
+    DISABLED,
+    ENABLED,
+    MISSING,
+    PATIENCE_S,
+    UNCLEAR,
+    PersonState,
+)
+from hgfleet.ssh import keys_config, lookup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +34,10 @@ if TYPE_CHECKING:
 
 KEEP_S: Final = 10.0
 """How long "enabled" is given again. A build farm asks about one person in many sessions."""
+
+ANSWER_S: Final = PATIENCE_S - 0.5
+"""For all servers together, so that one that says nothing leaves time for the next (seconds). A
+login has the whole time of the settings for each."""
 
 MOST_KEPT: Final = 10_000
 
@@ -39,6 +50,8 @@ def find(config: Config, name: str, connect: Connect = lookup.Connection) -> Per
     Raises UnavailableError if none does, and ConfigurationError.
     """
     failures = []
+    seconds = min(config.timeout, ANSWER_S / len(config.uris))
+    config = keys_config.Config(**{**vars(config), "timeout": seconds})
     is_stale = lookup.is_stale(config)
     for uri in lookup.in_order(config.uris, is_stale):
         try:

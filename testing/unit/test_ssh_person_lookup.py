@@ -9,7 +9,7 @@ import pytest
 from hgfleet.core import config as settings
 from hgfleet.core.errors import UnavailableError
 from hgfleet.directory import publickey
-from hgfleet.directory.person_state import PersonState
+from hgfleet.directory.person_state import PATIENCE_S, PersonState
 from hgfleet.ssh import keys_config, people_daemon, person_lookup
 from testing.unit.keys_settings import SETTINGS
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from hgfleet.directory.entries import Entry
 
-CONFIG = settings.parse_table("keys.toml", SETTINGS, keys_config.parse)
+PARSE = keys_config.parse
+CONFIG = settings.parse_table("keys.toml", SETTINGS, PARSE)
 BLOB = "AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
 KEY = publickey.check("ssh-ed25519", BLOB).fingerprint
 ALICE = "uid=alice,ou=people,dc=x"
@@ -111,6 +112,25 @@ def test_a_server_that_does_not_answer_is_passed_over() -> None:
 
     with pytest.raises(UnavailableError, match=r"ldaps://near \(bind: down\); ldaps://far"):
         person_lookup.find(CONFIG, "alice", none)
+
+
+@pytest.mark.parametrize("timeout", [0.5, 30.0])
+def test_servers_that_say_nothing_leave_time_for_the_last_one(timeout: float) -> None:
+    given = settings.parse_table(
+        "keys.toml", {**SETTINGS, "timeout": timeout, "uris": ["ldaps://a", "ldaps://b"]}, PARSE
+    )
+    taken = 0.0
+
+    def connect(config: keys_config.Config, uri: str) -> Directory:
+        nonlocal taken
+        taken += config.timeout
+        if uri == "ldaps://a":
+            raise UnavailableError("(bind: timeout)")
+        return Directory([entry()])
+
+    assert person_lookup.find(given, "alice", connect).state == "enabled"
+    assert taken == min(2 * timeout, person_lookup.ANSWER_S) < PATIENCE_S
+    assert given.timeout == timeout
 
 
 @pytest.mark.parametrize(
