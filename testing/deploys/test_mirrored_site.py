@@ -17,6 +17,7 @@ from testing.e2e.cluster import Cluster
 from testing.e2e.command import wait_until
 from testing.e2e.mirrors import is_equal, mirrors_of, wait_for_use
 from testing.rolls.clients import Clients
+from testing.tools import pace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -151,7 +152,7 @@ def test_a_mirror_that_dies_while_it_is_changed_is_named_and_the_next_run_goes_o
             )
         finally:
             site.kill(dying.name)
-            told = run.communicate(timeout=SECONDS_FOR_A_DEPLOY)[0]
+            told = pace.communicate(run, SECONDS_FOR_A_DEPLOY)[0]
         clients.wait_for_more()
     assert run.returncode == 1, told
     assert f"{dying.name} failed: " in told, told

@@ -14,6 +14,7 @@ import pytest
 from testing.deploys.releases import second_release, version_of
 from testing.deploys.site import SECONDS_FOR_A_DEPLOY
 from testing.e2e.command import wait_until
+from testing.tools import pace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -193,7 +194,7 @@ def test_a_lost_connection_ends_the_run_and_the_next_one_finishes(
         )
         assert run.poll() is None, run.communicate()[0][-4000:]
         with site.cut_off(lost):
-            told = run.communicate(timeout=SECONDS_FOR_A_LOST_CONNECTION)[0]
+            told = pace.communicate(run, SECONDS_FOR_A_LOST_CONNECTION)[0]
     finally:
         site.kill_run(run)
     assert run.returncode == 1, told

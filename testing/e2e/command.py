@@ -8,7 +8,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from testing.tools.pace import PACE, Deadline
+from testing.tools import pace
+from testing.tools.pace import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -94,16 +95,16 @@ def run(
     begin = time.monotonic()
     shown = shlex.join(command)
     try:
-        done = subprocess.run(
-            list(command),
-            input=stdin,
-            capture_output=True,
+        done = pace.run(
+            command,
+            seconds,
+            stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             encoding="utf-8",
             errors="replace",
             env=env,
             cwd=cwd,
-            timeout=seconds * PACE.factor,
-            check=False,
         )
     except subprocess.TimeoutExpired as late:
         out, err = ((part or b"").decode("utf-8", "replace") for part in (late.stdout, late.stderr))

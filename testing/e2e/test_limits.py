@@ -13,6 +13,7 @@ import yaml
 from bootstrap import ROOT
 
 from testing.e2e.command import wait_until
+from testing.tools import pace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -136,7 +137,7 @@ def test_requests_above_the_limit_of_an_address_are_refused_late(
         refused = json.loads(process.stdout.readline() or "[]")
         # The others are under way, and another address does not notice.
         meanwhile = get(other, CACHED)
-        answered = json.loads(process.communicate("\n", timeout=120)[0] or "[]")
+        answered = json.loads(pace.communicate(process, 120, "\n")[0] or "[]")
     assert [status for status, _ in refused] == [TOO_MANY] * ABOVE
     assert min(seconds for _, seconds in refused) >= limits["proxy_refusal_delay_seconds"]
     assert meanwhile == 200

@@ -17,6 +17,7 @@ import pytest
 
 from testing.e2e.command import Result, run, wait_until
 from testing.e2e.people import Person, basic
+from testing.tools import pace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -191,7 +192,7 @@ def test_an_open_session_ends_within_a_minute_after_its_person_is_disabled(
         assert is_answered()
         operator.person("disable", operator.name).ok()
         wait_until("the session ends", lambda: not is_answered(), 65, every=1)
-        _, said = session.communicate(timeout=30)
+        _, said = pace.communicate(session, 30)
         assert f"{somebody.name} may not use this service any more" in said.decode()
     finally:
         session.kill()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from testing.e2e.command import wait_until
+from testing.tools import pace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -83,7 +84,7 @@ def complaints(process: subprocess.Popen[str]) -> str:
         return ""
     process.stdin.close()
     said = process.stderr.read()
-    process.wait(timeout=20)
+    pace.wait(process, 20)
     return said
 
 
@@ -172,13 +173,13 @@ def test_no_files_are_transferred(bob: Person, protocol: str, tmp_path: Path) ->
     env = bob.cluster.env
     source = f"hg@{env['HGFLEET_SSH_HOST']}:/etc/passwd"
     options = [*bob.ssh_options, "-P", env["HGFLEET_SSH_PORT"]]
-    done = subprocess.run(
+    done = pace.run(
         [program, *legacy, *options, source, str(place)],
-        capture_output=True,
+        30,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         env=bob.environment,
-        timeout=30,
-        check=False,
     )
 
     assert done.returncode != 0, done
@@ -239,7 +240,7 @@ def test_a_session_has_neither_an_agent_nor_variables_of_the_client(
                 )
         finally:
             process.terminate()
-            process.wait(timeout=10)
+            pace.wait(process, 10)
     assert "process" in found, "no session of bob was found on the host"
     assert "SSH_ORIGINAL_COMMAND=hg -R sandbox/playground" in found
     assert "SSH_AUTH_SOCK" not in found

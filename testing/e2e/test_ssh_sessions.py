@@ -12,6 +12,7 @@ import pytest
 from bootstrap import ROOT
 
 from testing.e2e.command import Result, wait_until
+from testing.tools import pace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +52,7 @@ class Push:
         """Let it go on, and return how it ended."""
         with self._gate.open("w") as gate:
             gate.write("\n")
-        out, err = self.process.communicate(timeout=60)
+        out, err = pace.communicate(self.process, 60)
         return Result("hg push", self.process.returncode, out, err, 0)
 
 

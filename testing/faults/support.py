@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from testing.e2e.command import Result, run, wait_until
+from testing.tools import pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -131,7 +132,7 @@ class Attempt:
 
     def result(self) -> Result:
         """Wait for its end and return it."""
-        out, err = self.process.communicate(timeout=SECONDS_TO_RECOVER)
+        out, err = pace.communicate(self.process, SECONDS_TO_RECOVER)
         return Result("a login that had to wait", self.process.returncode, out, err, 0.0)
 
 

@@ -20,6 +20,7 @@ from hgfleet.directory.person_state import PersonState
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.schema import parse
 from hgfleet.ssh import people_daemon
+from testing.tools import pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,7 +51,7 @@ class Session:
 
     def last_words(self) -> str:
         """Return what the person reads at the end of the session."""
-        _, said = self.process.communicate(timeout=30)
+        _, said = pace.communicate(self.process, 30)
         return said.decode()
 
 

@@ -20,8 +20,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+T = TypeVar("T")
+S = TypeVar("S", str, bytes)
 
 VARIABLE: Final = "HGFLEET_TEST_PACE"
 SLOWEST: Final = 6.0
@@ -100,11 +107,65 @@ class Deadline:
             return False
         return waited >= self.seconds * self.pace.measure_again()
 
+    def left(self) -> float:
+        """Return the seconds after which `is_over` has to be asked."""
+        waited = time.monotonic() - self.began
+        if waited < self.seconds:
+            return self.seconds - waited
+        return max(0.0, self.seconds * self.pace.factor - waited)
+
     def __str__(self) -> str:
         factor = self.pace.factor
         if factor == 1.0:
             return f"{self.seconds:g} s"
         return f"{self.seconds:g} s, {self.seconds * factor:g} s at the pace of this machine"
+
+
+def run(
+    command: Sequence[str], seconds: float, given: str | bytes | None = None, **options: Any
+) -> subprocess.CompletedProcess[Any]:
+    """Run a command to its end, with options of `subprocess.Popen`; `given` is its input.
+
+    Raises `subprocess.TimeoutExpired` when the deadline is over, after the command is killed.
+    """
+    if given is not None:
+        options["stdin"] = subprocess.PIPE
+    with subprocess.Popen(list(command), **options) as process:
+        try:
+            out, err = communicate(process, seconds, given)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def communicate(
+    process: subprocess.Popen[S], seconds: float, given: S | None = None, pace: Pace = PACE
+) -> tuple[S, S]:
+    """Return the output and the errors of a process, as `Popen.communicate` does.
+
+    Raises `subprocess.TimeoutExpired` when the deadline is over; the process goes on then.
+    """
+    # Input that was given before a first timeout is kept by Popen, and refused a second time.
+    said: list[S | None] = [given]
+    return _within(
+        lambda left: process.communicate(said.pop() if said else None, timeout=left),
+        Deadline(seconds, pace),
+    )
+
+
+def wait(process: subprocess.Popen[Any], seconds: float, pace: Pace = PACE) -> int:
+    """Return the exit code of a process; raises `subprocess.TimeoutExpired` as `communicate`."""
+    return _within(lambda left: process.wait(timeout=left), Deadline(seconds, pace))
+
+
+def _within(ended: Callable[[float], T], deadline: Deadline) -> T:
+    while True:
+        try:
+            return ended(deadline.left())
+        except subprocess.TimeoutExpired:
+            if deadline.is_over():
+                raise
 
 
 if __name__ == "__main__":

@@ -31,8 +31,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from testing.tools import prefork
-from testing.tools.pace import PACE
+from testing.tools import pace, prefork
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -207,10 +206,10 @@ def run(path: Path, scratch: Path) -> None:
     script = scratch / "script"
     script.write_text(script_of(commands, salt), "utf-8")
     programs = prefork.shared(env).program.parent
-    seconds = SECONDS_PER_FILE * PACE.factor
     try:
-        done = subprocess.run(
+        done = pace.run(
             ["bash", "--noprofile", "--norc", str(script)],
+            SECONDS_PER_FILE,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -218,11 +217,10 @@ def run(path: Path, scratch: Path) -> None:
             errors="backslashreplace",
             cwd=env["TESTTMP"],
             env={**env, "PATH": f"{programs}{os.pathsep}{env['PATH']}"},
-            timeout=seconds,
-            check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise MismatchError(f"{path}: not done within {seconds:g} s") from error
+        limit = pace.Deadline(SECONDS_PER_FILE)
+        raise MismatchError(f"{path}: not done within {limit}") from error
     found, ended = outputs(done.stdout, salt, len(commands))
     if ended < len(commands):
         if done.returncode == SKIPPED:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
-from testing.e2e.command import wait_until
+from testing.e2e.command import run, wait_until
 from testing.tools import pace
 from testing.tools.pace import Deadline, Pace
 
@@ -100,3 +102,45 @@ def test_a_state_that_does_not_come_fails_and_names_the_time(
     monkeypatch.setattr(pace.PACE, "_factor", 2.0)
     with pytest.raises(AssertionError, match=r"x: not within 0\.01 s, 0\.02 s at the pace"):
         wait_until("x", lambda: False, seconds=0.01, every=0.001)
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin on a quiet machine, whose load comes later."""
+    monkeypatch.setattr(pace.PACE, "_factor", 1.0)
+    monkeypatch.setattr(pace, "measure", lambda: 6.0)
+
+
+SLOW = ["sh", "-c", "sleep 0.4; cat"]
+
+
+@pytest.mark.usefixtures("loaded")
+def test_a_command_may_go_on_under_a_load_that_comes_later() -> None:
+    assert run(SLOW, stdin="said\n", seconds=0.2).ok().stdout == "said\n"
+
+
+@pytest.mark.usefixtures("loaded")
+def test_a_process_may_go_on_under_a_load_that_comes_later() -> None:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(SLOW, stdin=pipe, stdout=pipe, text=True) as process:
+        assert pace.communicate(process, 0.2, "said\n")[0] == "said\n"
+    with subprocess.Popen(["sleep", "0.4"]) as process:
+        assert pace.wait(process, 0.2) == 0
+
+
+def test_a_command_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace.PACE, "_factor", 1.0)
+    monkeypatch.setattr(pace, "measure", lambda: 2.0)
+    began = pace.time.monotonic()
+    with pytest.raises(AssertionError, match=r"hangs:\n.*\n  begun"):
+        run(["sh", "-c", "echo begun; exec sleep 60"], seconds=0.2)
+    assert 0.4 <= pace.time.monotonic() - began < 30
+
+
+def test_a_process_that_hangs_is_left_to_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "measure", lambda: 1.0)
+    with subprocess.Popen(["sleep", "60"]) as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            pace.wait(process, 0.05, pace.Pace(1.0))
+        assert process.poll() is None
+        process.kill()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from testing.e2e.command import run, wait_until
+from testing.tools import pace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,13 +60,13 @@ class Connection:
     def run(self, command: str, *options: str, stdin: bytes = b"") -> Said:
         """Ask for one session with this command."""
         words = ["ssh", "-F", "none", "-S", str(self.socket), *options, "hg@shared", "--", command]
-        done = subprocess.run(
+        done = pace.run(
             words,
-            input=stdin,
-            capture_output=True,
+            SECONDS_FOR_AN_ANSWER,
+            stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env=self.person.environment,
-            timeout=SECONDS_FOR_AN_ANSWER,
-            check=False,
         )
         return Said(done.returncode, done.stdout, done.stderr.decode("utf-8", "replace"))
 
@@ -89,4 +90,4 @@ def shared(person: Person) -> Iterator[Connection]:
                 yield Connection(person, socket)
             finally:
                 run(["ssh", "-F", "none", "-S", str(socket), "-O", "exit", "hg@shared"])
-                process.wait(timeout=20)
+                pace.wait(process, 20)

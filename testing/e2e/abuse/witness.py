@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pytest
 
+from testing.tools import pace
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -76,7 +78,7 @@ class Root:
         """End the shell."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(timeout=10)
+        pace.wait(self.process, 10)
 
     def world(self) -> list[str]:
         """Return the state that no abuser may change: files, listeners, processes of users.

@@ -11,6 +11,7 @@ import pytest
 from hgfleet.backup.restic import Restic
 from hgfleet.core.errors import UnavailableError
 from testing.integration.support.ssh_store import PRUNER, Store, make_key
+from testing.tools import pace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,19 +119,13 @@ def test_the_name_of_another_host_leads_to_the_own_folder(store: Store) -> None:
 def test_no_key_gets_a_shell_or_a_port(store: Store, key: str) -> None:
     marker = store.folder / f"made-by-{key}"
     for options in ([], ["-tt"], ["-A"]):
-        subprocess.run(
-            store.ssh(key, f"touch {marker}", options=options),
-            input=b"",
-            capture_output=True,
-            check=False,
-            timeout=20,
-        )
+        command = store.ssh(key, f"touch {marker}", options=options)
+        pace.run(command, 20, b"", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert not marker.exists()
     # A channel to a port of the store: sshd says that it is prohibited.
     forward = ["-W", f"127.0.0.1:{store.port}"]
-    done = subprocess.run(
-        store.ssh(key, options=forward), input=b"", capture_output=True, check=False, timeout=20
-    )
+    command = store.ssh(key, options=forward)
+    done = pace.run(command, 20, b"", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert b"prohibited" in done.stderr
     assert b"SSH-2.0" not in done.stdout
 

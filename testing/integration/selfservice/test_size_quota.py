@@ -16,6 +16,7 @@ from hgfleet.hg.store_size import BLOCK
 from hgfleet.registry import repository_sizes, size_reservations
 from testing.integration.selfservice.site import BOB, slow_hg
 from testing.integration.support.site import HGEXT
+from testing.tools import pace
 
 if TYPE_CHECKING:
     from testing.conftest import WaitFor
@@ -185,7 +186,7 @@ def end(site: SelfserviceSite, fork: subprocess.Popen[str], path: str) -> None:
 def given_up(site: SelfserviceSite, fork: subprocess.Popen[str], path: str) -> str:
     """Return the refusal of a fork that ends by itself, and kill a fork that does not."""
     try:
-        return fork.communicate(timeout=60)[1]
+        return pace.communicate(fork, 60)[1]
     except subprocess.TimeoutExpired:
         end(site, fork, path)
         raise

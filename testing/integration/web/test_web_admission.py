@@ -19,7 +19,7 @@ from hgfleet.admission import queue
 from testing.integration.support.site import HG
 from testing.integration.web.support import HGRC, Site
 from testing.integration.web.test_web_clients import gunicorn
-from testing.tools import prefork
+from testing.tools import pace, prefork
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -412,7 +412,7 @@ def test_clones_leave_threads_of_each_worker_for_others(served: Served, wait_for
     "name", [b"changegroup\nroots 0\n", b"changegroupsubset\nbases 0\nheads 0\n"]
 )
 def test_there_is_no_older_way_past_the_queue(served: Served, name: bytes) -> None:
-    out, _ = served.session(name).communicate(timeout=20)
+    out, _ = pace.communicate(served.session(name), 20)
     assert set(out.split()) == {b"0"}
 
 
@@ -425,7 +425,7 @@ def test_the_oldest_streams_wait_too(served: Served, wait_for: WaitFor) -> None:
     assert served.waiting() == 1
     slot.leave()
     wait_for("it waits no more", lambda: served.waiting() == 0)
-    out, err = session.communicate(timeout=60)
+    out, err = pace.communicate(session, 60)
     assert err == b""
     assert out.startswith(b"0\n")
     assert b"data/one.txt.i" in out
