@@ -31,7 +31,7 @@ def noted(repo: Any, *, heads: bool, tags: bool) -> Before:
     return Before(
         hidden=hidden(repo),
         heads=heads_by_branch(repo) if heads else None,
-        tag_files=repository_tags.files_of_heads(repo) if tags else None,
+        tag_files=repository_tags.files_of_heads(repo, keeps=True) if tags else None,
     )
 
 

@@ -7,8 +7,11 @@ from the oldest to the newest, and of lines that do not supersede each other the
 count (mercurial.tags.findglobaltags). So the tags at the begin and end of a transaction are
 compared too.
 
-Core's functions that find the tags of a repository write caches. Nothing here does: a transaction
-may be refused, and the next one may have another changeset at the same revision.
+Core's functions that find the tags of a repository write caches. Nothing here does so at the end of
+a transaction: it may be refused, and the next one may have another changeset at the same revision.
+When a transaction begins, core's cache of the revisions of `.hgtags` gets the heads of that moment,
+which stay. Few requests to a server bring it up to date, and without it each push reads a manifest
+for each head: 1.8 s with 2,000 heads and 500 files.
 """
 
 from __future__ import annotations
@@ -19,16 +22,20 @@ from typing import TYPE_CHECKING, Any
 from mercurial import tags as core
 from mercurial.node import hex as to_hex
 
+from hgfleet.policies import tag_heads
 from hgfleet.policies.tags import FILE, TagMove
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping
 
 _FILE = FILE.encode()
 
 
-def files_of_heads(repo: Any) -> tuple[bytes, ...]:
-    """Return the revisions of `.hgtags` in the served heads, from the oldest head to the newest."""
+def files_of_heads(repo: Any, *, keeps: bool = False) -> tuple[bytes, ...]:
+    """Return the revisions of `.hgtags` in the served heads, from the oldest head to the newest.
+
+    `keeps` says that the heads stay in any case, so the revisions found go to core's cache.
+    """
     unfiltered = repo.unfiltered()
     log = unfiltered.file(_FILE)
     if not len(log):
@@ -42,13 +49,15 @@ def files_of_heads(repo: Any) -> tuple[bytes, ...]:
             revision = unfiltered[node].manifest().get(_FILE, repo.nullid)
         if revision != repo.nullid:
             result[revision] = None
+    if keeps and known.hitcount < known.lookupcount:
+        known.write()
     return tuple(result)
 
 
 class RepositoryTags:
     """The tags that an unfiltered repository has now, compared with those of another time."""
 
-    def __init__(self, repo: Any, before: Sequence[bytes] | None) -> None:
+    def __init__(self, repo: Any, before: tuple[bytes, ...] | None) -> None:
         """Take the `files_of_heads` of the other time, if they are compared."""
         self._repo = repo
         self._before = before
@@ -62,11 +71,10 @@ class RepositoryTags:
         if self._before is None:
             raise RuntimeError("the tags were not noted when the transaction began")
         told = set()
-        for name, former, now in core.difftags(
-            self._repo.ui, self._repo, list(self._before), list(self._files)
-        ):
-            told.add(name)
-            yield TagMove(name, _text(former), _text(now))
+        if self._before != self._files:
+            for name, former, now in tag_heads.moved(self._before, self._files, self._read):
+                told.add(name)
+                yield TagMove(name, _text(former), _text(now))
         if vanished:
             log = self._repo.changelog
             for name, node in self._nodes.items():
@@ -79,8 +87,17 @@ class RepositoryTags:
 
     @functools.cached_property
     def _nodes(self) -> Mapping[bytes, bytes]:
-        tags = core.difftags(self._repo.ui, self._repo, [], list(self._files))
-        return {name: node for name, _, node in tags}
+        tags = tag_heads.HeadTags()
+        for revision in self._files:
+            tags.add(self._read(revision))
+        return tags.nodes()
+
+    def _read(self, revision: bytes) -> bytes:
+        return bytes(self._log.read(revision))
+
+    @functools.cached_property
+    def _log(self) -> Any:
+        return self._repo.file(_FILE)
 
 
 def _text(node: bytes | None) -> str | None:

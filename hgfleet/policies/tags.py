@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 FILE: Final = ".hgtags"
 
-_NULL: Final = bytes(20)
+NULL: Final = bytes(20)
+"""The changeset of a removed tag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +57,20 @@ class TagMove:
 def nodes_by_name(text: bytes) -> dict[bytes, list[bytes]]:
     """Return the nodes of each tag's lines, in their order; core passes over malformed lines."""
     result: dict[bytes, list[bytes]] = {}
-    for line in text.splitlines():
-        digits, blank, name = line.partition(b" ")
-        try:
-            node = binascii.unhexlify(digits)
-        except binascii.Error:
-            continue
-        if blank:
-            result.setdefault(name.strip(), []).append(node)
+    for name, node in filter(None, map(entry, text.splitlines())):
+        result.setdefault(name, []).append(node)
     return result
+
+
+def entry(line: bytes) -> tuple[bytes, bytes] | None:
+    """Return the name and the node of a line, None if it is malformed."""
+    digits, blank, name = line.partition(b" ")
+    if not blank:
+        return None
+    try:
+        return name.strip(), binascii.unhexlify(digits)
+    except binascii.Error:
+        return None
 
 
 def moved(
@@ -77,7 +83,7 @@ def moved(
     if len(parents) == 1 and text.startswith(parents[0]) and parents[0][-1:] in (b"", b"\n"):
         # Nearly always lines are added at the end. An import of 1,000 tags reads each once.
         for name, nodes in nodes_by_name(text[len(parents[0]) :]).items():
-            yield Tag(changeset, name, is_removed=nodes[-1] == _NULL)
+            yield Tag(changeset, name, is_removed=nodes[-1] == NULL)
         return
     if len(parents) == 2 and sorted(parents) == sorted((text, ancestor)):
         # Most merges: one side alone has changed the file.
@@ -89,4 +95,4 @@ def moved(
         lines = now.get(name, [])
         others = [known.get(name, []) for known in before if known.get(name, []) != lines]
         if len(others) == len(before) or any(other != base.get(name, []) for other in others):
-            yield Tag(changeset, name, is_removed=not lines or lines[-1] == _NULL)
+            yield Tag(changeset, name, is_removed=not lines or lines[-1] == NULL)
