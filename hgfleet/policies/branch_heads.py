@@ -83,7 +83,7 @@ class BranchHeads:
             return None
         former = self._log.rev(before.nodes[-1])
         left = list(self._left_of(former))
-        if any(self._log.isancestorrev(rev, head) for rev in left for head in heads):
+        if self._go_on_from(left, heads):
             return None
         return (former, heads[-1]) if left else None
 
@@ -134,4 +134,13 @@ class BranchHeads:
             ]
 
     def _is_apart(self, rev: int, heads: Iterable[int]) -> bool:
-        return not any(self._log.isancestorrev(head, rev) for head in heads)
+        return not self._go_on_from(list(heads), [rev])
+
+    def _go_on_from(self, former: list[int], heads: list[int]) -> bool:
+        """Whether any head is one of the former ones or descends from one.
+
+        All are asked in one walk: a walk for each of 2,000 heads takes seconds.
+        """
+        if not former:
+            return False
+        return bool(self._log.reachableroots(min(former), heads, former))
