@@ -91,6 +91,8 @@ class Marker:
     date: tuple[float, int]
     """Seconds since 1970 and the zone's seconds; any numbers, `nan` too."""
     user: bytes = b""
+    nodes: tuple[bytes, ...] = ()
+    """All changesets that it names: the obsolete one, its successors and its parents."""
 
 
 class Push(Protocol):

@@ -18,7 +18,9 @@ message  any bytes: core shows bytes that are not UTF-8 as Latin-1
 ======== ===========================================================================================
 
 The date and the user of an obsolescence marker are checked alike. A date of `nan` equals no other,
-not even its own copy, so each pull and push of such a marker would store it once more.
+not even its own copy, so each pull and push of such a marker would store it once more. A changeset
+in a marker has a name of 20 bytes, and not that of the working directory: hg raises an exception
+when it looks up another one.
 
 A registry entry with `accept-dates: any` admits a history with other dates, which
 `hgext/any_date.py` shows as 1970-01-01.
@@ -47,6 +49,9 @@ MAX_SECONDS: Final = 2**31
 MAX_ZONE: Final = 24 * 60 * 60
 """Seconds; the zone of a date is less than this away from UTC. Those in use are within 14 hours."""
 
+_WORKING_DIRECTORY: Final = b"\xff" * 20
+_NODE_BYTES: Final = 20
+
 _INTEGER: Final = re.compile(rb"-?[0-9]{1,11}")
 _MANIFEST: Final = re.compile(rb"[0-9a-f]{40}")
 
@@ -57,7 +62,7 @@ class Metadata(Policy):
     """Metadata that hg cannot read back, in the changesets and markers of every push."""
 
     name: ClassVar[str] = "metadata"
-    summary: ClassVar[str] = "no malformed user, date or extra field of a changeset or marker"
+    summary: ClassVar[str] = "no malformed user, date, extra field or name in a changeset or marker"
     applies_to: ClassVar[AppliesTo] = "every change"
 
     def __init__(self, *, any_date: bool = False) -> None:
@@ -128,6 +133,9 @@ def marker_problem(marker: Marker) -> str | None:
     # Comparisons with nan are false.
     if not (-MAX_SECONDS <= seconds < MAX_SECONDS and -MAX_ZONE < zone < MAX_ZONE):
         return f"the date {seconds:g} {zone}, expected what a changeset may have"
+    for node in marker.nodes:
+        if len(node) != _NODE_BYTES or node == _WORKING_DIRECTORY:
+            return f"the changeset {node.hex()[:12]} of {len(node)} bytes, which no repository has"
     # Core names no user where a client has none.
     return user_problem(marker.user) if marker.user else None
 

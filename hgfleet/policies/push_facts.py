@@ -131,8 +131,11 @@ class RepositoryPush:
 
     def markers(self) -> Iterator[Marker]:
         """See `base.Push`."""
-        for node, _, _, metadata, date, _ in self._transaction.changes[b"obsmarkers"]:
-            yield Marker(_text(to_hex(node)), date, dict(metadata).get(b"user", b""))
+        markers = self._transaction.changes[b"obsmarkers"]
+        for node, successors, _, metadata, date, parents in markers:
+            user = dict(metadata).get(b"user", b"")
+            nodes = (node, *successors, *(parents or ()))
+            yield Marker(_text(to_hex(node)), date, user, nodes)
 
     def entries(self, changeset: Changeset) -> Iterator[Entry]:
         """See `base.Push`."""

@@ -173,3 +173,11 @@ def test_a_marker_with_a_user_of_several_lines_is_refused() -> None:
     found = marker_problem(Marker("1" * 40, (0.0, 0), b"alice\nobsolete:    bad"))
     assert found is not None
     assert "a control character in the user" in found
+
+
+@pytest.mark.parametrize("node", [b"\xff" * 20, b"1" * 32, b"1" * 19, b""])
+def test_a_marker_with_the_name_of_no_changeset_is_refused(node: bytes) -> None:
+    found = marker_problem(Marker("1" * 40, (0.0, 0), nodes=(b"1" * 20, node)))
+    assert found is not None
+    assert f"of {len(node)} bytes, which no repository has" in found
+    assert marker_problem(Marker("1" * 40, (0.0, 0), nodes=(b"1" * 20, bytes(20)))) is None
