@@ -12,6 +12,8 @@ every client:
 * A push that is compressed, or that is no bundle2. The limits of a push count the bytes that are
   sent, and no hg compresses a push.
 
+* A push that core cannot decode. Its exception would end the session as a defect of this service.
+
 * Wire commands that are not listed in ``hgfleet.hg.wire_commands`` do not exist. The web part
   reads the same list, so SSH and HTTPS answer the same commands. Of these, ``between`` answers the
   handshake of a client and nothing else.
@@ -27,6 +29,7 @@ listed for its direction        taken
 of a push, and in core's table  refused with a sentence before its data is read, mandatory or
                                 not; one line in the log (``event=push-part``), counted as
                                 ``parts``
+of a push, malformed            the same, after its data is read, counted as ``invalid``
 of a file or an answer          passed over if it is advisory, else refused
 raw files of a store            taken from files and answers alone, into repositories without a
                                 push log (a trial of a bundle)
@@ -59,7 +62,7 @@ from mercurial import (
 from mercurial.exchanges import bundle_caps
 
 from hgfleet.core import logfmt
-from hgfleet.hg import bundle_parts, wire_arguments, wire_commands
+from hgfleet.hg import bundle_parts, malformed_parts, wire_arguments, wire_commands
 from hgfleet.hg.bundle_parts import Answer, Direction
 from hgfleet.hg.hooks import WriteRefusedError, refuse, text, writer
 
@@ -71,9 +74,10 @@ minimumhgversion = b"7.2"
 
 
 class _State:
-    """Whether this process applies a push of a client at the moment."""
+    """Whether this process applies a push of a client at the moment, and its last part so far."""
 
     pushing = False
+    part: str | None = None
 
 
 _state = _State()
@@ -86,6 +90,7 @@ def uisetup(_ui: Any) -> None:
     bundle2.parthandlermapping.pop(b"remote-changegroup", None)
     extensions.wrapfunction(bundle_caps, "get_repo_caps", offered)
     extensions.wrapfunction(bundle2, "_gethandler", handler_of)
+    extensions.wrapfunction(bundle2, "processbundle", processed)
     extensions.wrapfunction(exchange, "unbundle", unbundle)
     extensions.wrapfunction(pushkey, "push", push_key)
     extensions.wrapfunction(pushkey, "list", list_keys)
@@ -134,7 +139,9 @@ def unbundle(original: Any, repo: Any, bundle: Any, *arguments: Any) -> Any:
     """Apply a push: a plain bundle2 with listed parts."""
     with _of_a_push():
         if isinstance(bundle, bundle2.unbundle20):
-            if bundle.compressed():
+            with _decoded(repo):
+                compressed = bundle.compressed()
+            if compressed:
                 _refuse_part(
                     repo,
                     "a push may not be compressed: its limits count the bytes that are sent; "
@@ -160,6 +167,38 @@ def _of_a_push() -> Iterator[None]:
         yield
     finally:
         _state.pushing = before
+        _state.part = None
+
+
+def processed(original: Any, repo: Any, *arguments: Any, **named: Any) -> Any:
+    """Apply the parts of a bundle; refuse a push with one that core cannot decode."""
+    with _decoded(repo):
+        return original(repo, *arguments, **named)
+
+
+@contextlib.contextmanager
+def _decoded(repo: Any) -> Iterator[None]:
+    try:
+        yield
+    except (malformed_parts.UNKNOWN, *malformed_parts.SENTENCES) as problem:
+        malformed_parts.fit(problem)
+        # The parameters of the bundle are read here before core begins to apply it.
+        problem.duringunbundle2 = True
+        raise
+    except (*malformed_parts.ERRORS, malformed_parts.STORAGE) as problem:
+        if not _state.pushing or not _is_of_client(repo, problem):
+            raise
+        sentence = malformed_parts.sentence(_state.part, problem)
+        _refuse_part(repo, sentence, reason="invalid", cause=malformed_parts.place(problem))
+
+
+def _is_of_client(repo: Any, problem: BaseException) -> bool:
+    if isinstance(problem, malformed_parts.ERRORS):
+        return True
+    transaction = repo.currenttransaction()
+    return transaction is not None and malformed_parts.is_of_push(
+        problem, transaction.changes[b"origrepolen"]
+    )
 
 
 def handler_of(original: Any, op: Any, part: Any) -> Any:
@@ -169,6 +208,7 @@ def handler_of(original: Any, op: Any, part: Any) -> Any:
     else:
         direction, repo = Direction.PUSH if _state.pushing else Direction.TAKEN, op.repo
     name = text(part.type)
+    _state.part = bundle_parts.name(name)
     handler = bundle2.parthandlermapping.get(part.type)
     answer = bundle_parts.answer(
         direction,
@@ -234,8 +274,10 @@ def list_keys(original: Any, repo: Any, namespace: bytes) -> Any:
     return original(repo, namespace)
 
 
-def _refuse_part(repo: Any, sentence: str) -> NoReturn:
-    """Refuse a part of a bundle, and log it; `repo` is anything with a ui."""
+def _refuse_part(
+    repo: Any, sentence: str, *, reason: str = "parts", cause: str | None = None
+) -> NoReturn:
+    """Refuse a part of a bundle, and log it with the cause; `repo` is anything with a ui."""
     ui = repo.ui
     if _state.pushing:
         line = logfmt.line(
@@ -243,14 +285,14 @@ def _refuse_part(repo: Any, sentence: str) -> NoReturn:
             user=writer().name or None,
             repository=text(ui.config(b"hgfleet", b"path") or b"") or None,
             decision="refuse",
-            reason="parts",
-            detail=sentence,
+            reason=reason,
+            detail=f"{sentence} ({cause})" if cause else sentence,
         )
         ui.log(b"hardening", b"%s\n", encoding.strtolocal(line))
         # The session's own name and connection to the log: hgfleet-shell opened it.
         syslog.syslog(syslog.LOG_AUTHPRIV | syslog.LOG_INFO, line)
     try:
-        refuse(ui, sentence, reason="parts")
+        refuse(ui, sentence, reason=reason)
     except WriteRefusedError as refusal:
         # The form that clients with bundle2 understand; all have it (server.bundle1 is off).
         refusal.duringunbundle2 = True

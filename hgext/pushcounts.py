@@ -11,8 +11,8 @@ the push is in the repository     accepted, with the seconds from its last byte 
                                   the wait for the lock and for mirrors are among them
 refused by an extension           its reason: ``access``, ``policies``, ``quota``, ``mirror``...
 another push came first           ``raced``
-the data is no bundle, or not     ``invalid``
-complete
+the data is no bundle, not        ``invalid``
+complete or malformed
 the session ends in the middle    ``limits``, ``malformed``, ``disconnected``, ``disk``,
                                   ``memory``
 another push holds the lock for   ``locked``

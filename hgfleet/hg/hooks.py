@@ -58,10 +58,20 @@ def refuse(ui: Any, sentence: str, details: Sequence[str] = (), *, reason: str) 
     message = encoding.strtolocal(sentence)
     if len(message) > MAX_MESSAGE:
         details = (sentence, *details)
-        message = encoding.trim(message, MAX_MESSAGE, ellipsis=b"...")
+        message = fitting(message)
     for detail in details:
         ui.warn(b"%s\n" % encoding.strtolocal(detail))
     raise WriteRefusedError(message)
+
+
+def fitting(message: bytes) -> bytes:
+    """Return a message that a reply has room for: its beginning, if it is too long.
+
+    Core's `encoding.trim` counts columns, and a letter of one column has up to four bytes.
+    """
+    if len(message) <= MAX_MESSAGE:
+        return message
+    return message[: MAX_MESSAGE - 3].decode("utf-8", "ignore").encode() + b"..."
 
 
 def text(value: bytes) -> str:
