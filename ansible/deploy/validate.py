@@ -40,7 +40,8 @@ HINTS = {
     "SSH password was requested": _NO_KEY,
     "Could not resolve hostname": "its name is in no DNS and no /etc/hosts of the controller:"
     " correct it, or set ansible_host",
-    "timed out": "it is down, or a firewall drops the connection: --limit leaves it out",
+    "timed out": "it is down, too busy to log in, or a firewall drops the connection: look at its"
+    " load, or leave it out with --limit",
     "Connection refused": "no SSH server listens on that port: ansible_port of the inventory",
     "No route to host": "it is down, or its address is wrong: base_address, ansible_host",
     "/usr/bin/python3: ": "Ansible needs it there: apt-get install python3",
