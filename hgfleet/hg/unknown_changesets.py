@@ -42,8 +42,10 @@ def _push(
     original: Callable[..., bool], repo: Any, namespace: bytes, key: bytes, old: bytes, new: bytes
 ) -> bool:
     """Answer False, after a sentence, where a value of `pushkey` names no changeset here."""
+    named = {b"phases": key, b"bookmarks": new}.get(namespace, b"")
     try:
-        if original(repo, namespace, key, old, new):
+        # Core deletes a bookmark that is set to the working directory.
+        if not _is_working_directory(repo, named) and original(repo, namespace, key, old, new):
             return True
     except error.RepoLookupError:
         # Any other lookup that failed, such as one of a hook, is a defect of this service.
@@ -66,10 +68,15 @@ def _missing(repo: Any, namespace: bytes, key: bytes, new: bytes) -> str | None:
 
 def _has(repo: Any, name: bytes) -> bool:
     try:
-        return name in repo
+        return not _is_working_directory(repo, name) and name in repo
     except error.ProgrammingError:
         # The name has another form than the full name of a changeset.
         return False
+
+
+def _is_working_directory(repo: Any, name: bytes) -> bool:
+    """Whether core takes this name for the working directory, which a server has none of."""
+    return bool(name.lower() == repo.nodeconstants.wdirhex)
 
 
 def _look(repo: Any) -> Callable[[bytes], bool]:

@@ -136,6 +136,25 @@ def test_changesets_that_are_here_are_pushed_as_ever(served: Served) -> None:
     assert served.hg("-R", str(served.path), "log", "-r", "tip", "-T", "{phase}") == b"public"
 
 
+@pytest.mark.parametrize("part", [False, True], ids=["command", "part"])
+def test_no_key_is_pushed_to_the_working_directory(served: Served, part: bool) -> None:
+    name = b"fF" * 20
+    served.hg("-R", str(served.path), "bookmark", "-r", served.tip.decode(), "mark")
+    for namespace, key, old, new in (
+        (b"bookmarks", b"mark", served.tip, name),
+        (b"phases", name, DRAFT, PUBLIC),
+    ):
+        values = (namespace, key, old, new)
+        names = ("namespace", "key", "old", "new")
+        by_name = dict(zip(names, values, strict=True))
+        request = bundle(b"pushkey", b"", **by_name) if part else pushkey(*values)
+        done = served.send(request + b"heads\n")
+        assert done.returncode == 0, done.stderr
+        assert b"the changeset fFfFfFfFfFfF is not here: " in done.stdout + done.stderr
+    assert served.pushes() == ({"invalid": 2} if part else {})
+    assert served.hg("-R", str(served.path), "bookmarks", "-T", "{bookmark}") == b"mark"
+
+
 def test_the_name_of_the_working_directory_is_of_no_changeset(served: Served) -> None:
     data = struct.pack(">i", 0) + b"\xff" * 20
     done = served.send(bundle(b"phase-heads", data) + b"heads\n")
