@@ -156,8 +156,12 @@ def begin(ui: Any, repo: Any, **_kwargs: object) -> None:
     # A damaged value is for `check` to refuse, which says so.
     rules = ui.config(b"hgfleet", b"rules") or b""
     policies = ui.config(b"hgfleet", b"policies") or b""
+    # Of an operator's write nothing is compared; a mirror applies every push as one.
+    compares = not OPERATOR.fullmatch(writer().name)
     repo.unfiltered().hgfleet_before = before.noted(
-        repo, heads=b'"single-head"' in policies or bool(rules), tags=bool(rules)
+        repo,
+        heads=compares and (b'"single-head"' in policies or bool(rules)),
+        tags=compares and bool(rules),
     )
     # The verdicts are for the record of the push log.
     repo.unfiltered().hgfleet_verdicts = {}

@@ -34,3 +34,17 @@ def test_the_heads_of_the_beginning_are_kept_in_the_cache(tmp_path: Path) -> Non
     served.send(bundle(b"phase-heads", struct.pack(">i", 0) + bytes.fromhex(served.tip.decode())))
     assert served.pushes() == {"invalid": 1, "accepted": 1}
     assert cache.stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_nothing_is_compared_for_an_operator(tmp_path: Path) -> None:
+    served = Served(tmp_path)
+    (served.path / ".hgtags").write_text(f"{served.tip.decode()} v1\n")
+    served.hg("-R", str(served.path), "commit", "-A", "-q", "-m", "tagged", "-u", "alice")
+    hgrc = served.path / ".hg/hgrc"
+    hgrc.write_text(hgrc.read_text() + 'rules = [{"tags": ["v*"], "push": ["release"]}]\n')
+    cache = served.path / ".hg/cache/hgtagsfnodes1"
+    cache.unlink(missing_ok=True)
+
+    served.hg("-R", str(served.path), "phase", "--public", "-r", "0")
+
+    assert not cache.exists()
