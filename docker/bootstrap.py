@@ -288,26 +288,18 @@ def uses_cgroup_v2(mount: Path = CGROUP_MOUNT) -> bool:
 
 
 def engine_command(cgroup_v2: bool) -> list[str]:
-    """Return the command that runs dockerd.
+    """Return the command that runs dockerd; it outlives the folder in TMPDIR of a run of tests.
 
     Where the machine mounts cgroup v1, the engine gets a mount namespace of its own with cgroup v2
     in it: Debian 13's systemd needs v2, and the machine's own mounts stay as they are.
     """
     if cgroup_v2:
-        return ["dockerd"]
+        return ["env", "--unset=TMPDIR", "dockerd"]
     recipe = (
         f"mount --make-rprivate / && umount -R {CGROUP_MOUNT} && "
         f"mount -t cgroup2 cgroup2 {CGROUP_MOUNT} && exec dockerd"
     )
-    return ["unshare", "--mount", "sh", "-c", recipe]
-
-
-def engine_environment(environment: dict[str, str]) -> dict[str, str]:
-    """Return the environment of dockerd, which outlives the command that starts it.
-
-    A run of tests has temporary files in a folder of its own. Without that, no `docker exec` works.
-    """
-    return {name: value for name, value in environment.items() if name != "TMPDIR"}
+    return ["env", "--unset=TMPDIR", "unshare", "--mount", "sh", "-c", recipe]
 
 
 def ensure_engine() -> None:
@@ -379,7 +371,6 @@ def _start_engine() -> None:
         with log.open("ab") as output:
             engine = subprocess.Popen(
                 engine_command(cgroup_v2),
-                env=engine_environment(dict(os.environ)),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
