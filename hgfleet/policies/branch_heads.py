@@ -27,14 +27,14 @@ class Heads:
     are_open: bool
 
 
-def heads_by_branch(repo: Any, names: Iterable[bytes] | None = None) -> dict[bytes, Heads]:
-    """Return the heads of each branch of a repository, or of those with these names.
+def heads_by_branch(repo: Any) -> dict[bytes, Heads]:
+    """Return the heads of each branch of a repository.
 
     Core keeps them in a cache beside the history, and brings that up to date for what is new.
     """
     branches = repo.filtered(b"served").branchmap()
     result = {}
-    for name in branches if names is None else filter(branches.hasbranch, names):
+    for name in branches:
         heads = tuple(branches.branchheads(name))
         closed = heads or tuple(branches.branchheads(name, closed=True))
         result[bytes(name)] = Heads(heads or closed, are_open=bool(heads))
@@ -87,20 +87,17 @@ class BranchHeads:
             return None
         return (former, heads[-1]) if left else None
 
-    def changed(self) -> Iterator[str]:
-        """Yield the branches that had heads, and have others now."""
+    def given(self) -> Iterator[tuple[str, int, int | None]]:
+        """Yield the branches whose names give another changeset, with the former one and that."""
         after = heads_by_branch(self._repo)
         for name, heads in self._before.items():
-            if heads != after.get(name):
-                yield encoding.fromlocal(name).decode("utf-8", "replace")
-
-    def given(self, branch: str) -> tuple[int, int | None] | None:
-        """Return the changesets that a branch's name gave and gives, None if it is the same one."""
-        name = encoding.strtolocal(branch)
-        after = heads_by_branch(self._repo, [name]).get(name)
-        former = self._log.rev(self.before(branch).nodes[-1])
-        now = self._log.rev(after.nodes[-1]) if after else None
-        return None if former == now else (former, now)
+            found = after.get(name)
+            if heads == found:
+                continue
+            former = self._log.rev(heads.nodes[-1])
+            now = self._log.rev(found.nodes[-1]) if found else None
+            if former != now:
+                yield encoding.fromlocal(name).decode("utf-8", "replace"), former, now
 
     def replacing(self, branch: str) -> Iterator[tuple[int, Sequence[int]]]:
         """Yield the new open heads that descend from no former head, and the former heads.

@@ -224,15 +224,10 @@ class RepositoryPush:
     @functools.cached_property
     def given_branches(self) -> Sequence[BranchMove]:
         """See `base.Push`."""
-        result = []
-        for branch in self._heads.changed():
-            given = self._heads.given(branch)
-            if given is not None:
-                former, now = given
-                result.append(
-                    BranchMove(branch, self._hex(former), None if now is None else self._hex(now))
-                )
-        return result
+        return [
+            BranchMove(branch, self._hex(former), None if now is None else self._hex(now))
+            for branch, former, now in self._heads.given()
+        ]
 
     def differing_paths(self, former: str, now: str | None) -> Iterator[str]:
         """See `base.Push`."""
