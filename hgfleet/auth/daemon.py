@@ -23,7 +23,6 @@ server, with the password in the file that --password-file names.
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import time
 from pathlib import Path
@@ -40,7 +39,6 @@ from hgfleet.directory import connection
 if TYPE_CHECKING:
     import socket
     from collections.abc import Sequence
-    from types import FrameType
 
     from hgfleet.auth.authenticator import Decision
 
@@ -101,15 +99,7 @@ def serve() -> None:
         Authenticator(directory, token_file.Watched(settings.tokens)),
         _say,
     )
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        server.stop()
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
-    systemd.notify("READY=1")
-    server.serve()
+    server.serve_unit()
 
 
 def probe(password_file: Path) -> None:

@@ -12,11 +12,11 @@ an anonymous client, and the answer decides who may read.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hgfleet.core.line_server import ProtocolError as ProtocolError
+from hgfleet.core.line_server import read_object, write_line
 
 SOCKET: Final = "/run/hgfleet-auth/socket"
 
@@ -91,7 +91,7 @@ def write_question(question: Question) -> bytes:
         or len(question.client) > MOST_CLIENT
     ):
         raise ProtocolError("the question is too long")
-    return _line({"user": question.user, "secret": question.secret, "client": question.client})
+    return write_line({"user": question.user, "secret": question.secret, "client": question.client})
 
 
 def read_question(line: bytes) -> Question:
@@ -109,13 +109,15 @@ def write_answer(answer: Answer) -> bytes:
     """Render an answer."""
     match answer:
         case Person(name, groups, via):
-            return _line({"answer": "person", "name": name, "groups": sorted(groups), "via": via})
+            return write_line(
+                {"answer": "person", "name": name, "groups": sorted(groups), "via": via}
+            )
         case Throttled(seconds):
-            return _line({"answer": "throttled", "seconds": seconds})
+            return write_line({"answer": "throttled", "seconds": seconds})
         case Refused(after):
-            return _line({"answer": "refused", "after": after})
+            return write_line({"answer": "refused", "after": after})
         case Unavailable():
-            return _line({"answer": "unavailable"})
+            return write_line({"answer": "unavailable"})
 
 
 def read_answer(line: bytes) -> Answer:
@@ -148,20 +150,10 @@ def read_answer(line: bytes) -> Answer:
     raise ProtocolError("an unknown answer")
 
 
-def _line(data: dict[str, object]) -> bytes:
-    return json.dumps(data, separators=(",", ":")).encode("ascii") + b"\n"
-
-
 def _parse(line: bytes, most: int) -> dict[str, Any]:
     if len(line) > most:
         raise ProtocolError("the line is too long")
-    try:
-        data = json.loads(line)
-    except (ValueError, RecursionError):
-        raise ProtocolError("the line is no JSON") from None
-    if not isinstance(data, dict):
-        raise ProtocolError("the line is no JSON object")
-    return data
+    return read_object(line)
 
 
 def _text(data: dict[str, Any], name: str) -> str:

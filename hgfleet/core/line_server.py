@@ -6,19 +6,22 @@ bytes, its time, the number of connections, and where it matters the user who ma
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import socket
 import struct
 import threading
 import time
 import traceback
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet.core import logfmt
+from hgfleet.core import logfmt, systemd
 from hgfleet.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from types import FrameType
 
 MOST_CONNECTIONS: Final = 128
 """At a time; each has a thread. Clients ask fewer."""
@@ -57,6 +60,22 @@ def receive_line(connection: socket.socket, most: int, until: float | None = Non
                 raise ProtocolError("more than one line")
             return line
     raise ProtocolError("the line is too long")
+
+
+def write_line(data: Mapping[str, object]) -> bytes:
+    """Render a JSON object as a line."""
+    return json.dumps(data, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def read_object(line: bytes) -> dict[str, Any]:
+    """Read the JSON object of a line; raise ProtocolError."""
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError):
+        raise ProtocolError("the line is no JSON") from None
+    if not isinstance(data, dict):
+        raise ProtocolError("the line is no JSON object")
+    return data
 
 
 def peer(connection: socket.socket) -> int:
@@ -124,6 +143,18 @@ class LineServer:
         deadline = time.monotonic() + STOP_S
         for thread in list(self._threads):
             thread.join(max(0.0, deadline - time.monotonic()))
+
+    def serve_unit(self) -> None:
+        """Tell systemd that the unit is ready, and accept connections until SIGTERM or SIGINT."""
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            del number, frame
+            self.stop()
+
+        signal.signal(signal.SIGTERM, stop)
+        signal.signal(signal.SIGINT, stop)
+        systemd.notify("READY=1")
+        self.serve()
 
     def stop(self) -> None:
         """Let `serve` end."""

@@ -13,7 +13,6 @@ the user of the key lookup. Both ends check the lines of the other.
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from typing import Any, Final
 
 from hgfleet.core import names
 from hgfleet.core.errors import UnavailableError
-from hgfleet.core.line_server import ProtocolError, receive_line
+from hgfleet.core.line_server import ProtocolError, read_object, receive_line, write_line
 from hgfleet.directory import publickey
 from hgfleet.directory.entries import MAX_GROUPS
 
@@ -60,12 +59,12 @@ def write_question(person: str) -> bytes:
     """Render a question; raise ProtocolError for what cannot be a name."""
     if not names.is_person(person):
         raise ProtocolError("no name of a person")
-    return _line({"person": person})
+    return write_line({"person": person})
 
 
 def read_question(line: bytes) -> str:
     """Return the name that a line asks about; raise ProtocolError."""
-    data = _parse(line)
+    data = read_object(line)
     person = data.get("person")
     if set(data) != {"person"} or not isinstance(person, str) or not names.is_person(person):
         raise ProtocolError("no question about a person")
@@ -75,17 +74,17 @@ def read_question(line: bytes) -> str:
 def write_answer(found: PersonState | None) -> bytes:
     """Render an answer; None: no server of the directory answers."""
     if found is None:
-        return _line({"state": _UNAVAILABLE})
+        return write_line({"state": _UNAVAILABLE})
     if found.state != ENABLED:
-        return _line({"state": found.state})
+        return write_line({"state": found.state})
     # A person with more keys than an answer has room for keeps those that come first.
     keys = sorted(found.keys)[:MOST_KEYS]
-    return _line({"state": ENABLED, "groups": sorted(found.groups), "keys": keys})
+    return write_line({"state": ENABLED, "groups": sorted(found.groups), "keys": keys})
 
 
 def read_answer(line: bytes) -> PersonState | None:
     """Check a line of the daemon; raise ProtocolError."""
-    data = _parse(line)
+    data = read_object(line)
     state = data.get("state")
     if state == _UNAVAILABLE:
         return None
@@ -115,20 +114,6 @@ def ask(person: str, path: str = SOCKET, patience: float = PATIENCE_S) -> Person
     if found is None:
         raise UnavailableError(f"{path}: no server of the directory answers")
     return found
-
-
-def _line(data: dict[str, object]) -> bytes:
-    return json.dumps(data, separators=(",", ":")).encode("ascii") + b"\n"
-
-
-def _parse(line: bytes) -> dict[str, Any]:
-    try:
-        data = json.loads(line)
-    except (ValueError, RecursionError):
-        raise ProtocolError("the line is no JSON") from None
-    if not isinstance(data, dict):
-        raise ProtocolError("the line is no JSON object")
-    return data
 
 
 def _texts(data: dict[str, Any], name: str, most: int) -> frozenset[str]:

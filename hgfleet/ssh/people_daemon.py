@@ -15,19 +15,17 @@ One line in the journal for each question that is no "enabled":
 from __future__ import annotations
 
 import pwd
-import signal
 import sys
 import time
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.core import line_server, logfmt, systemd
+from hgfleet.core import line_server, logfmt
 from hgfleet.core.errors import ConfigurationError, HgfleetError, UnavailableError
 from hgfleet.directory import connection, person_state
 from hgfleet.ssh import keys_config, person_lookup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType
 
     from hgfleet.directory.person_state import PersonState
 
@@ -69,15 +67,7 @@ def serve() -> None:
         longest=person_state.LONGEST_QUESTION,
         users=users,
     )
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        server.stop()
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
-    systemd.notify("READY=1")
-    server.serve()
+    server.serve_unit()
 
 
 def _say(text: str) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -115,3 +118,41 @@ def test_a_defect_ends_one_question(start: Callable[..., Site]) -> None:
     assert site.ask(b"crash\n") == b""
     assert site.ask(b"alice\n") == b"ALICE\n"
     assert "RuntimeError" in site.end()[0]
+
+
+PROGRAM = """
+import socket, sys
+from hgfleet.core.line_server import LineServer
+listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+listening.bind(sys.argv[1])
+listening.listen()
+LineServer(listening, lambda line: line + b"\\n", print, longest=10).serve_unit()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_unit_is_ready_and_ends_when_it_is_told_to(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(60)
+        command = [sys.executable, "-c", PROGRAM, str(tmp_path / "socket")]
+        environment = {**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")}
+        with subprocess.Popen(command, env=environment) as program:
+            assert systemd.recv(100) == b"READY=1"
+            program.send_signal(number)
+            assert program.wait(60) == 0
+
+
+@pytest.mark.parametrize("line", [b"{", b"\xff", b"[]", b"1", b"[" * 100_000])
+def test_a_line_that_is_no_object_is_refused(line: bytes) -> None:
+    with pytest.raises(line_server.ProtocolError, match="the line is no JSON"):
+        line_server.read_object(line)
+
+
+def test_an_object_that_is_written_is_read() -> None:
+    line = line_server.write_line({"name": "alice\n", "number": 1})
+    assert line.endswith(b"}\n")
+    assert line.count(b"\n") == 1
+    assert line_server.read_object(line) == {"name": "alice\n", "number": 1}
