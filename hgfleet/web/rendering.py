@@ -19,7 +19,7 @@ from hgfleet.web.repositories import Served
 from hgfleet.web.slots import BusyError, Limits, Shares, Slots
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
     from hgfleet.hg.fingerprint import Fingerprint
     from hgfleet.registry.model import Repository
@@ -88,29 +88,21 @@ class Rendering:
         except BaseException:
             self._slots.leave(place)
             raise
-
-        def hand_back(_: Served, *, is_whole: bool) -> None:
-            # The lease knows by its frames whether the answer is whole.
-            del is_whole
-            try:
-                lease.hand_back()
-            finally:
-                self._slots.leave(place)
-
-        return Execution(Served(repository.path, lease, fingerprint, 0), hand_back)
+        return _execution(repository, fingerprint, lease, lambda: self._slots.leave(place))
 
     def stream(
         self, exchange: Exchange, repository: Repository, fingerprint: Fingerprint
     ) -> Execution:
         """Return a run of hgweb for a data stream; raises BusyError above an address's share."""
         leave = self._streams.enter(exchange.client)
-        clones: list[object] = []
+        is_clone = False
 
         def refusal(question: str) -> str:
+            nonlocal is_clone
             if question == frames.GO_ON:
                 return "" if exchange.may_go_on() else GONE
-            if clones or self._clones.acquire(blocking=False):
-                clones.append(self._clones)
+            is_clone = is_clone or self._clones.acquire(blocking=False)
+            if is_clone:
                 return ""
             return (
                 f"{self._settings.clones} clones are being served or wait in this part of the "
@@ -119,7 +111,7 @@ class Rendering:
 
         def end() -> None:
             leave()
-            if clones:
+            if is_clone:
                 self._clones.release()
 
         def spent(seconds: float) -> None:
@@ -138,16 +130,12 @@ class Rendering:
             end()
             raise
 
-        def hand_back(_: Served, *, is_whole: bool) -> None:
-            del is_whole
-            try:
-                lease.hand_back()
-            finally:
-                end()
+        def finish() -> None:
+            end()
             if lease.limit:
                 exchange.entry["refused"] = f"limit ({lease.limit})"[:100]
 
-        return Execution(Served(repository.path, lease, fingerprint, 0), hand_back)
+        return _execution(repository, fingerprint, lease, finish)
 
     def _lend(self, repository: Repository, terms: Terms) -> Lease:
         try:
@@ -202,3 +190,19 @@ def _is_gone(connection: Any) -> bool:
         poll.register(connection.fileno(), select.POLLRDHUP | select.POLLHUP | select.POLLERR)
         return bool(poll.poll(0))
     return False
+
+
+def _execution(
+    repository: Repository, fingerprint: Fingerprint, lease: Lease, end: Callable[[], object]
+) -> Execution:
+    """Return a run of hgweb in a lent renderer, which is handed back before `end`."""
+
+    def hand_back(_: Served, *, is_whole: bool) -> None:
+        # The lease knows by its frames whether the answer is whole.
+        del is_whole
+        try:
+            lease.hand_back()
+        finally:
+            end()
+
+    return Execution(Served(repository.path, lease, fingerprint, 0), hand_back)
