@@ -97,22 +97,20 @@ class Witness:
                 raise SystemExit(f"{one['path']}: got {reply[0]}, expected status 200")
             self._first[one["path"]] = reply
 
-    def run(self, seconds: float, pause: float = PAUSE_S) -> None:
-        """Ask for so long, all kinds at the same time."""
-        until = time.monotonic() + seconds
+    def run(self, is_over: Callable[[], bool], pause: float = PAUSE_S) -> None:
+        """Ask until it is over, and at least once; all kinds at the same time."""
         threads = [
-            threading.Thread(target=self._run, args=(kind, until, pause)) for kind in self._kinds
+            threading.Thread(target=self._run, args=(kind, is_over, pause)) for kind in self._kinds
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
 
-    def _run(self, kind: str, until: float, pause: float) -> None:
-        asks, number = self._kinds[kind], 0
-        while time.monotonic() < until:
-            one = asks[number % len(asks)]
-            number += 1
+    def _run(self, kind: str, is_over: Callable[[], bool], pause: float) -> None:
+        asks = self._kinds[kind]
+        for number in itertools.count(1):
+            one = asks[(number - 1) % len(asks)]
             started = time.perf_counter()
             reply = ask(self._url, one, number)
             self.seconds[kind].append(time.perf_counter() - started)
@@ -121,6 +119,8 @@ class Witness:
                 failed[reply[0]] = failed.get(reply[0], 0) + 1
             elif reply != self._first[one["path"]]:
                 self.wrong.append(f"{kind} {number} {one['path']}: other bytes")
+            if is_over():
+                return
             time.sleep(pause)
 
     def told(self) -> dict[str, Any]:
@@ -180,7 +180,8 @@ def main() -> None:
         witness.learn()
         print("ready", flush=True)
         if sys.stdin.readline():
-            witness.run(plan["seconds"])
+            until = time.monotonic() + plan["seconds"]
+            witness.run(lambda: time.monotonic() >= until)
             print(json.dumps(witness.told()), flush=True)
         return
     flood = Flood(plan["url"], plan["asks"], plan["connections"])

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from testing.bench.hostile_bars import Bar
+    from testing.conftest import WaitFor
 
 PAGE = {"kind": "page", "path": "healthy/log?n={}", "headers": {}}
 PULL = {"kind": "pull", "path": "healthy?cmd=getbundle", "headers": {"X-HgArg-1": "common=a"}}
@@ -86,7 +87,7 @@ def test_a_witness_tells_times_other_bytes_and_failures(server: Server) -> None:
     server.answers["/healthy/log?n=2"] = (200, b"of another repository")
     server.answers["/healthy/log?n=3"] = (503, b"as ever")
     server.answers["/healthy?cmd=getbundle"] = (200, b"as ever, but longer")
-    witness.run(0.3, pause=0.01)
+    witness.run(lambda: server.asked["/healthy/log?n=4"] > 0, pause=0.01)
     assert "page 2 healthy/log?n={}: other bytes" in witness.wrong
     assert any(line.startswith("pull 1 ") for line in witness.wrong)
     assert witness.failed == {"page": {"503": 1}, "pull": {}}
@@ -125,13 +126,21 @@ def client(kind: str, plan: dict[str, Any]) -> Iterator[subprocess.Popen[str]]:
         process.stdin.close()
 
 
-def test_both_clients_run_as_a_program_and_tell_their_result(server: Server) -> None:
+def test_both_clients_run_as_a_program_and_tell_their_result(
+    server: Server, wait_for: WaitFor
+) -> None:
     refused = {"kind": "expired", "path": "private?n={}", "headers": {"Authorization": "x"}}
     server.answers |= {f"/private?n={number}": (401, b"no") for number in range(2)}
     flood = {"url": server.url, "asks": [refused], "connections": 2}
     watch = {"url": server.url, "asks": [PAGE], "seconds": 0.2}
     with client("witness", watch) as watching, client("flood", flood) as flooding:
         seen = hostile_witness.go_on(watching, "the witness")
+        # A connection that asks for the third time has counted two answers.
+        wait_for(
+            "third requests of the flood",
+            lambda: server.asked["/private?n=4"] and server.asked["/private?n=5"],
+            every=0.01,
+        )
         got = hostile_witness.go_on(flooding, "the flood")
     assert seen["seconds"]["page"]
     assert seen["wrong"] == []
