@@ -15,8 +15,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.backup import address, store
@@ -26,7 +28,6 @@ from hgfleet.core.errors import HostError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     from hgfleet.backup.settings import Settings
 
@@ -85,7 +86,7 @@ class Restic:
 
     def environment(self) -> dict[str, str]:
         """Return the environment, in which secrets are names of files."""
-        access = self._access()
+        access = self._access(None)
         return {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": "/nonexistent",
@@ -98,13 +99,13 @@ class Restic:
             "GOMAXPROCS": "1",
         }
 
-    def command(self, *arguments: str) -> list[str]:
+    def command(self, *arguments: str, log: Path | None = None) -> list[str]:
         """Return the argv of restic with its options for the store; no secret is in it."""
-        return [str(self._settings.restic), *self._access().options, *arguments]
+        return [str(self._settings.restic), *self._access(log).options, *arguments]
 
-    def _access(self) -> store.Access:
+    def _access(self, log: Path | None) -> store.Access:
         names = (CREDENTIALS, SSH_KEY)
-        return store.access(self._settings, {name: self._secret(name) for name in names})
+        return store.access(self._settings, {name: self._secret(name) for name in names}, log)
 
     def _secret(self, name: str) -> Path:
         return systemd.credential(name) or self._settings.secrets / name
@@ -127,10 +128,24 @@ class Restic:
         folder: Path | str = "/",
     ) -> tuple[int, str]:
         """Run restic in a folder with `text` as its input; return exit code and output."""
-        settings = self._settings
+        with tempfile.TemporaryDirectory(prefix="hgfleet-restic-") as made:
+            log = Path(made) / "ssh"
+            done = self._run(self.command(*arguments, log=log), text, folder)
+            more = log.read_text("utf-8", "surrogateescape") if log.exists() else ""
+        if done.returncode not in accepted:
+            said = " ".join(f"{done.stderr} {more}".split())[-MAX_ERROR:]
+            raise UnavailableError(
+                f"restic {_command(arguments)} ended with {done.returncode}: {said}; "
+                f"the repository is {self._settings.repository}"
+            )
+        return done.returncode, done.stdout
+
+    def _run(
+        self, command: Sequence[str], text: Iterable[str], folder: Path | str
+    ) -> subprocess.CompletedProcess[str]:
         try:
-            done = subprocess.run(
-                self.command(*arguments),
+            return subprocess.run(
+                command,
                 env=self.environment(),
                 input="".join(text),
                 capture_output=True,
@@ -141,16 +156,9 @@ class Restic:
             )
         except OSError as error:
             raise HostError(
-                f"{settings.restic}: cannot run restic ({error.strerror}); `apt-get install "
-                "restic` installs it"
+                f"{command[0]}: cannot run restic ({error.strerror}); `apt-get install restic` "
+                "installs it"
             ) from error
-        if done.returncode not in accepted:
-            said = " ".join(done.stderr.split())[-MAX_ERROR:]
-            raise UnavailableError(
-                f"restic {_command(arguments)} ended with {done.returncode}: {said}; "
-                f"the repository is {settings.repository}"
-            )
-        return done.returncode, done.stdout
 
     def exists(self) -> bool:
         """Whether the repository is there."""

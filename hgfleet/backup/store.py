@@ -47,8 +47,11 @@ class Access:
     environment: Mapping[str, str]
 
 
-def access(settings: Settings, secrets: Mapping[str, Path]) -> Access:
-    """Return how restic reaches the store; `secrets` has the files of the credentials by name."""
+def access(settings: Settings, secrets: Mapping[str, Path], log: Path | None = None) -> Access:
+    """Return how restic reaches the store; `secrets` has the files of the credentials by name.
+
+    ssh writes its messages to `log`: restic passes them on, and may end before it has.
+    """
     if not address.is_ssh(settings.repository):
         return Access(
             settings.repository,
@@ -63,6 +66,8 @@ def access(settings: Settings, secrets: Mapping[str, Path]) -> Access:
     found = address.parse(settings.repository)
     assert found is not None, settings.repository
     ssh = _ssh(settings, found, secrets[SSH_KEY])
+    if log is not None:
+        ssh += ["-E", str(log)]
     if settings.pruned:
         command = shlex.join([*ssh, "-s", "--", found.host, "sftp"])
         repository = f"sftp:{found.user}@{found.host}:{found.folder}/{found.name}"

@@ -102,6 +102,15 @@ def test_ssh_asks_nobody_and_trusts_one_file(pruned: tuple[str, ...]) -> None:
     } <= options
 
 
+@pytest.mark.parametrize("pruned", [(), ("hg1",)])
+def test_ssh_tells_a_file_what_restic_may_not_pass_on(pruned: tuple[str, ...]) -> None:
+    log = Path("/tmp/run/ssh")
+    found = access(settings(ADDRESS, *pruned), SECRETS, log)
+    words = shlex.split(found.options[1].partition("=")[2])
+    assert words[words.index("-E") + 1] == str(log)
+    assert words.index("-E") < words.index("--")
+
+
 def test_a_bucket_gets_neither_options_nor_ssh() -> None:
     found = access(settings("s3:https://s3.example.org/backup/hg1"), SECRETS)
     assert found.repository == "s3:https://s3.example.org/backup/hg1"
