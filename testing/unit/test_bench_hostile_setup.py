@@ -75,7 +75,9 @@ def test_everything_is_put_back_after_an_error_and_an_interrupt(
 
 
 INTERRUPTED = """
-import contextlib, sys
+import contextlib, signal, sys
+# A process in the background of a shell inherits that SIGINT is ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from testing.bench import hostile, hostile_setup
 
 def step(name):
