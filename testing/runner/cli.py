@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import bootstrap
@@ -226,18 +226,12 @@ class Run:
         lanes = tiers.lanes(self.plan.chosen)
         if len(lanes) == 1:
             self._widen()
-        with ThreadPoolExecutor(max_workers=len(lanes)) as pool:
-            futures = [
-                pool.submit(self._lane, lane, tiers.BEHIND if number else 0)
-                for number, lane in enumerate(lanes)
-            ]
-            try:
-                wait(futures)
-            except KeyboardInterrupt:
-                self.executor.stop()
-                raise
+        jobs = [
+            partial(self._lane, lane, tiers.BEHIND if number else 0)
+            for number, lane in enumerate(lanes)
+        ]
         order = list(tiers.TIERS)
-        found = [ended for future in futures for ended in future.result()]
+        found = [ended for lane in self.executor.in_threads(jobs, len(jobs)) for ended in lane]
         return sorted(found, key=lambda ended: order.index(ended.tier))
 
     def _widen(self) -> None:

@@ -11,8 +11,9 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import bootstrap
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from testing.runner.processors import Group
+
+T = TypeVar("T")
 
 SECONDS_BETWEEN_SIGNS_OF_LIFE: Final = 15.0
 SECONDS_TO_END: Final = 20.0
@@ -148,17 +151,21 @@ class Executor:
                     failed.set()
 
         for batch in batches(steps):
-            with ThreadPoolExecutor(max_workers=room.most) as pool:
-                waiting = iter(batch)
-                futures = [pool.submit(one, waiting) for _ in batch]
-                try:
-                    wait(futures)
-                except KeyboardInterrupt:
-                    self.stop()
-                    raise
-            for future in futures:
-                future.result()
+            waiting = iter(batch)
+            self.in_threads([partial(one, waiting)] * len(batch), room.most)
         return [outcomes[number] for number in sorted(outcomes)]
+
+    def in_threads(self, jobs: Sequence[Callable[[], T]], most: int) -> list[T]:
+        """Do jobs, so many at a time; an interrupt ends the steps that they run."""
+        with ThreadPoolExecutor(max_workers=most) as pool:
+            # The first job may run a step before the last one is submitted.
+            try:
+                futures = [pool.submit(job) for job in jobs]
+                wait(futures)
+            except KeyboardInterrupt:
+                self.stop()
+                raise
+        return [future.result() for future in futures]
 
     def run(self, step: Step) -> Outcome:
         """Run one step to its end."""

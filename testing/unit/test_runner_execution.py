@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -366,6 +366,23 @@ def test_stopping_ends_whole_process_groups_and_cleans_up(
     assert time.monotonic() - began < 20
     wait_for("the end of the child", lambda: not alive(pid), seconds=5)
     assert (tmp_path / "clean").exists()
+
+
+def test_an_interrupt_before_every_job_is_submitted_ends_the_steps_that_run(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, wait_for: WaitFor
+) -> None:
+    executor, submit = Executor(), ThreadPoolExecutor.submit
+
+    def interrupted(self: ThreadPoolExecutor, *job: Any) -> None:
+        submit(self, *job)
+        wait_for("the step", lambda: executor.running, every=0.01)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        executor.run_all([shell("lint", "exec sleep 600")] * 2, Room(1), first_only=False)
+    assert executor.running == {}
+    assert logs.exists()
 
 
 def test_ctrl_c_ends_the_run_with_130_and_leaves_nothing(tmp_path: Path, wait_for: WaitFor) -> None:
