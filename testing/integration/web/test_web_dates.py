@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree
 
 import pytest
+from mercurial import changelog
 
 from testing.integration.web.support import PROJECT, Site, ask
 from testing.tools import prefork
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hgfleet.web.app import Application
 
 ROOT: Final = Path(__file__).resolve().parents[3]
@@ -38,6 +41,14 @@ with repo.lock(), repo.transaction(b"forge") as transaction:
         parent = log.node(parent) if isinstance(parent, int) else parent
         print(parent.hex())
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _any_date() -> Iterator[None]:
+    """Undo the extension at the end: renderers of later tests are forks of this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(changelog.changelogrevision, "date", changelog.changelogrevision.date)
+        yield
 
 
 @pytest.fixture
