@@ -11,30 +11,25 @@ import os
 import time
 from collections.abc import Iterator, MutableMapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core import files, names
 from hgfleet.core.errors import HostError, TemporaryError
 from hgfleet.core.paths import DYNAMIC
-from hgfleet.registry import registry_text
+from hgfleet.registry import registry_text, user_repositories
+from hgfleet.registry.entry import Entry, entry_of, problem_of
 from hgfleet.registry.renames import Rename, with_rename, without
-from hgfleet.registry.user_repositories import (
-    SEEN,
-    Dynamic,
-    Entry,
-    dynamic_of,
-    entry_of,
-    load,
-    problem_of,
-    read_content,
-    seen,
-)
+from hgfleet.registry.user_repositories import SEEN, Dynamic, dynamic_of, load, read_content, seen
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 MODE: Final = 0o640
 """The file names private repositories; all its readers are root or in the group hg."""
+
+PURGED_S: Final = 90 * 86_400
+"""Seconds that a deletion stays noted: longer than a host can be out of order unseen."""
 
 LOCK_WAIT_S: Final = 30.0
 """Seconds; longer than any holder keeps it: `registry apply` makes a repository in 0.2 s."""
@@ -46,29 +41,55 @@ class Update(MutableMapping[str, Entry]):
     def __init__(self, dynamic: Dynamic) -> None:
         self._raw = dict(dynamic.raw)
         self._before = dict(dynamic.raw)
-        self._renamed = self._renamed_before = dict(dynamic.renamed_raw)
+        self._renamed: Mapping[str, Any] = dynamic.renamed_raw
+        self._identities: Mapping[str, str] = dynamic.identities
+        self._purged: Mapping[str, str] = dynamic.purged
+        self._notes_before = self._notes
         self._text = dynamic.text
         self._changed: set[str] = set()
 
     @property
     def dynamic(self) -> Dynamic:
         """The entries as they are now, in the midst of the change."""
-        return dynamic_of(MappingProxyType(self._raw), MappingProxyType(self._renamed))
+        return dynamic_of(
+            MappingProxyType(self._raw), self._renamed, self._identities, self._purged
+        )
+
+    @property
+    def _notes(self) -> dict[str, Mapping[str, Any]]:
+        return {
+            "renamed": self._renamed,
+            "identities": self._identities,
+            "purged": self._purged,
+        }
 
     @property
     def is_changed(self) -> bool:
         """Whether the file has to be written."""
-        return self._raw != self._before or self._renamed != self._renamed_before
+        return self._raw != self._before or self._notes != self._notes_before
 
     def note_rename(self, old: str, rename: Rename) -> None:
         """Note the new path of a repository."""
         self._renamed = with_rename(self._renamed, old, rename)
 
+    def note_identity(self, path: str, identity: str) -> None:
+        """Note the identity of a repository that the inventory declares."""
+        self._identities = {**self._identities, path: identity}
+
+    def note_purged(self, identity: str) -> None:
+        """Note that a repository is deleted for good; its entry goes in the same change.
+
+        Bundle jobs and mirrors delete what they have of it, and nothing that is missing else.
+        """
+        since = user_repositories.ago(PURGED_S)
+        kept = {one: when for one, when in self._purged.items() if when >= since}
+        self._purged = {**kept, identity: user_repositories.now()}
+
     def render(self, noted: str = "") -> bytes:
         """Return the file; `noted` is the note about the text that was written last."""
-        after = self._raw, self._renamed
+        after = self._raw, self._notes
         if noted and noted == registry_text.note(self._text):
-            before = self._before, self._renamed_before
+            before = self._before, self._notes_before
             text = registry_text.change(self._text, before, after, self._changed)
             if text is not None:
                 return text

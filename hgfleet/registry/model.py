@@ -113,6 +113,8 @@ class Repository:
     owner: str | None = None
     bundles_from: int = 0
     accept_dates: AcceptDates = "valid"
+    identity: str = ""
+    """See `hgfleet.core.identity`; empty where the registry of the host does not name it yet."""
 
     @property
     def is_public(self) -> bool:
@@ -131,6 +133,10 @@ class Registry:
     """The reason why every push is refused at the moment."""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """The new path of each user repository that had another one."""
+
+    def paths(self) -> dict[str, str]:
+        """Return the path of each repository in service by its identity."""
+        return {one.identity: path for path, one in self.repositories.items() if one.identity}
 
 
 def build(
@@ -162,6 +168,7 @@ def effective(
     *,
     description: str = "",
     owner: str | None = None,
+    identity: str = "",
 ) -> Repository:
     """Compute the settings in effect of one repository, below its namespaces and the defaults.
 
@@ -197,6 +204,7 @@ def effective(
         owner=owner,
         bundles_from=_first([*(settings.bundles_from for settings in chain), least]),
         accept_dates=_first(settings.accept_dates for settings in chain),
+        identity=identity,
     )
 
 

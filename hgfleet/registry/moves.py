@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from hgfleet.registry.entry import Entry
     from hgfleet.registry.model import Registry
-    from hgfleet.registry.user_repositories import Entry
 
 LOCK_WAIT_S: Final = 30
 """Seconds that a move waits for a push."""

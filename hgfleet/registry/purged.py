@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.core import files, names
 from hgfleet.core.paths import DYNAMIC
-from hgfleet.registry.user_repositories import TIME, now, read_content
+from hgfleet.registry.entry import TIME
+from hgfleet.registry.user_repositories import now, read_content
 
 if TYPE_CHECKING:
     from pathlib import Path

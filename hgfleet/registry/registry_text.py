@@ -18,7 +18,10 @@ from hgfleet.registry.user_repositories import FORMAT
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-LAYOUT: Final = "layout-1"
+    Notes = Mapping[str, Mapping[str, Any]]
+    """What the file has behind its entries: a mapping by each name."""
+
+LAYOUT: Final = "layout-2"
 """Name of the encoding; another one needs another name, so that the two are never mixed."""
 
 MOST: Final = 8
@@ -28,12 +31,14 @@ _HEAD: Final = b'{"format": %d,\n"repositories": {' % FORMAT
 _BETWEEN: Final = b",\n"
 
 
-def encode(raw: Mapping[str, Any], renamed: Mapping[str, Any]) -> bytes:
-    """Encode entries and notes of renames as a whole, ordered by path."""
-    data = {"format": FORMAT, "repositories": dict(sorted(raw.items()))}
-    if renamed:
-        data["renamed"] = dict(sorted(renamed.items()))
+def encode(raw: Mapping[str, Any], notes: Notes) -> bytes:
+    """Encode entries and notes as a whole, ordered by path."""
+    data = {"format": FORMAT, "repositories": dict(sorted(raw.items())), **_ordered(notes)}
     return _dump(data) + b"\n"
+
+
+def _ordered(notes: Notes) -> dict[str, Any]:
+    return {name: dict(sorted(found.items())) for name, found in sorted(notes.items()) if found}
 
 
 def note(text: bytes) -> str:
@@ -43,13 +48,13 @@ def note(text: bytes) -> str:
 
 def change(
     text: bytes,
-    before: tuple[Mapping[str, Any], Mapping[str, Any]],
-    after: tuple[Mapping[str, Any], Mapping[str, Any]],
+    before: tuple[Mapping[str, Any], Notes],
+    after: tuple[Mapping[str, Any], Notes],
     paths: Collection[str],
 ) -> bytes | None:
     """Return `encode(*after)`, made from the text `encode(*before)`; None if that is not possible.
 
-    Both have entries and notes of renames; entries outside of `paths` are the same in both.
+    Both have entries and notes; entries outside of `paths` are the same in both.
     """
     end = _end(before[1])
     if len(paths) > MOST or not (text.startswith(_HEAD) and text.endswith(end)):
@@ -85,8 +90,8 @@ def _replace(entries: bytes, keys: list[str], path: str, new: bytes | None) -> b
 def _begin(entries: bytes, keys: list[str], number: int) -> int | None:
     """Return where the entry of a key begins in the text; None if that is not certain.
 
-    Line feeds are between values alone, so such a line begins with a key. A key within an entry,
-    or of a rename, may be the same one; then the text has two such lines.
+    Line feeds are between values alone, so such a line begins with a key. A key within an entry may
+    be the same one; then the text has two such lines.
     """
     if number == 0:
         return 0
@@ -103,10 +108,10 @@ def _entry(path: str, raw: Mapping[str, Any]) -> bytes | None:
     return _dump({path: raw[path]})[1:-1] if path in raw else None
 
 
-def _end(renamed: Mapping[str, Any]) -> bytes:
+def _end(notes: Notes) -> bytes:
     """Return the text behind the last entry."""
-    notes = _dump({"renamed": dict(sorted(renamed.items()))})[1:-1] if renamed else b""
-    return b"}" + (_BETWEEN + notes if notes else b"") + b"}\n"
+    text = _dump(_ordered(notes))[1:-1]
+    return b"}" + (_BETWEEN + text if text else b"") + b"}\n"
 
 
 def _dump(value: object) -> bytes:

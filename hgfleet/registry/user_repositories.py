@@ -5,10 +5,14 @@ in one JSON file of the host, which belongs to the user `hg`:
 
     {"format": 1, "repositories": {"people/bob/x": {"owner": "bob", "description": "",
       "created": "2026-11-21T00:00:00Z", "read": null, "push": null, "forked_from": null,
-      "archived": null, "publishing": null}}}
+      "archived": null, "publishing": null, "identity": "5f..."}},
+     "identities": {"team/tool": "7d..."}, "purged": {"9a...": "2026-11-21T00:00:00Z"}}
 
 `read`, `push` and `publishing` are those of a registry, null for an inherited value; `"read": []`
 is "its owner alone". `archived` is the time since when the repository is out of service.
+`identities` has those of the repositories that the inventory declares, because the file is what the
+primary decides and mirrors have a copy of. `purged` has the identities of repositories that were
+deleted for good, with the time: a repository that is missing without it is not deleted.
 
 Sessions, web workers and bundle jobs read the file beside the compiled registry (`load_effective`),
 as one registry. The inventory wins: an entry at, above or below a path that it declares is left
@@ -23,10 +27,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import stat
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -36,125 +38,25 @@ from hgfleet.core.errors import RegistryError
 from hgfleet.core.paths import DYNAMIC
 from hgfleet.registry import model
 from hgfleet.registry.compiled import load_compiled
+from hgfleet.registry.entry import BAD, Entry, entry_of, problem_of
 from hgfleet.registry.on_demand import OnDemand
 from hgfleet.registry.renames import Rename, rename_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from hgfleet.registry.model import Read, Registry, Repository
+    from hgfleet.registry.model import Registry, Repository
 
 FORMAT: Final = 1
 MAX_SIZE: Final = 32 * 1024 * 1024
 """Bytes; an entry has some 200, so this is a hundred times the need of a large site."""
-
-MAX_DESCRIPTION: Final = 200
-"""Characters, as in registry.yml."""
 
 UNREGISTERED: Final = "hgfleet-unregistered"
 """In .hg: the repository was made, and is not in the registry yet."""
 
 SEEN: Final = ".registry-seen"
 """Beside the file: it existed, so that a lost one is not taken for an empty one."""
-
-TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """Entry of one repository in the dynamic registry; None is "inherited"."""
-
-    owner: str
-    description: str = ""
-    created: str = ""
-    read: Read | None = None
-    push: tuple[str, ...] | None = None
-    forked_from: str | None = None
-    archived: str | None = None
-    publishing: bool | None = None
-    moved_from: str | None = None
-    """The path at which its folder may still be, after an interrupted rename."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the entry as the file has it."""
-        return {
-            "owner": self.owner,
-            "description": self.description,
-            "created": self.created,
-            "read": list(self.read) if isinstance(self.read, tuple) else self.read,
-            "push": None if self.push is None else list(self.push),
-            "forked_from": self.forked_from,
-            "archived": self.archived,
-            "publishing": self.publishing,
-            "moved_from": self.moved_from,
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Entry:
-        """Check every value; raises ValueError, TypeError or KeyError that names the wrong one."""
-        if not isinstance(value, Mapping):
-            raise TypeError(f"got {value!r}, expected a mapping")
-        read, push = value["read"], value["push"]
-        entry = cls(
-            owner=_person(value["owner"]),
-            description=value["description"],
-            created=_time("created", value["created"]),
-            read=read if read in (None, "public") else _groups("read", read),
-            push=None if push is None else _groups("push", push),
-            forked_from=value["forked_from"],
-            archived=None if value["archived"] is None else _time("archived", value["archived"]),
-            # Entries of earlier releases do not have it.
-            publishing=value.get("publishing"),
-            moved_from=value.get("moved_from"),
-        )
-        if entry.publishing not in (None, True, False):
-            raise ValueError(f"publishing: got {entry.publishing!r}, expected true or false")
-        if problem := description_problem(entry.description):
-            raise ValueError(f"description: expected {problem}")
-        for name in ("forked_from", "moved_from"):
-            path = getattr(entry, name)
-            if path is not None and (not isinstance(path, str) or names.path_problem(path)):
-                raise ValueError(f"{name}: got {path!r}, expected the path of a repository")
-        return entry
-
-
-def description_problem(text: object) -> str | None:
-    """Return the expected form of a description, or None if this is one ("" is one here).
-
-    It goes into an hgrc, into pages and onto terminals: no line ends, no control characters, none
-    that change the direction of text.
-    """
-    # isprintable() is true of the empty text.
-    is_line = isinstance(text, str) and text == text.strip() and text.isprintable()
-    if is_line and len(str(text)) <= MAX_DESCRIPTION:
-        return None
-    return f"one line of printable text, at most {MAX_DESCRIPTION} characters"
-
-
-def _person(value: object) -> str:
-    if not isinstance(value, str) or not names.is_person(value):
-        raise ValueError(f"owner: got {value!r}")
-    return value
-
-
-def _time(name: str, value: object) -> str:
-    if not isinstance(value, str) or not TIME.fullmatch(value):
-        raise ValueError(f"{name}: got {value!r}")
-    return value
-
-
-def _groups(name: str, value: object) -> tuple[str, ...]:
-    # A string here would be taken for a list of one-letter groups.
-    if not isinstance(value, list) or len(value) > 100:
-        raise TypeError(f"{name}: got {value!r}, expected a list of groups")
-    for group in value:
-        if not isinstance(group, str) or names.group_problem(group):
-            raise ValueError(f"{name}: got {group!r}, expected the name of a group")
-    return tuple(value)
-
-
-_BAD: Final = (ValueError, TypeError, KeyError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +67,10 @@ class Dynamic:
     raw: Mapping[str, Any]
     renamed: Mapping[str, Rename] = field(default_factory=dict)
     renamed_raw: Mapping[str, Any] = field(default_factory=dict)
+    identities: Mapping[str, str] = field(default_factory=dict)
+    """Of the repositories that the inventory declares, by path."""
+    purged: Mapping[str, str] = field(default_factory=dict)
+    """Identity to time, of repositories that were deleted for good."""
     text: bytes = field(default=b"", repr=False, compare=False)
 
     def owned_by(self, person: str) -> list[str]:
@@ -186,34 +92,15 @@ class Dynamic:
         ]
 
 
-def problem_of(path: str, value: Any) -> str:
-    """Return the problem of a wrong entry."""
-    if problem := names.path_problem(path):
-        return f"expected {problem}"
-    try:
-        Entry.from_json(value)
-    except KeyError as error:
-        return f"no {error.args[0]}"
-    except _BAD as error:
-        return str(error)
-    return "fine"
-
-
-def entry_of(path: str, value: Any) -> Entry | None:
-    """Return the entry of a path, or None if it is wrong."""
-    if names.path_problem(path):
-        return None
-    try:
-        return Entry.from_json(value)
-    except _BAD:
-        return None
-
-
 def dynamic_of(
-    raw: Mapping[str, Any], renamed: Mapping[str, Any] = MappingProxyType({})
+    raw: Mapping[str, Any],
+    renamed: Mapping[str, Any] = MappingProxyType({}),
+    identities: Mapping[str, str] = MappingProxyType({}),
+    purged: Mapping[str, str] = MappingProxyType({}),
 ) -> Dynamic:
     """Return a dynamic registry that makes its entries and notes on demand."""
-    return Dynamic(OnDemand(raw, entry_of), raw, OnDemand(renamed, rename_of), renamed)
+    notes = OnDemand(renamed, rename_of)
+    return Dynamic(OnDemand(raw, entry_of), raw, notes, renamed, identities, purged)
 
 
 NOTHING: Final = dynamic_of(MappingProxyType({}))
@@ -228,7 +115,12 @@ changed is not parsed again.
 
 def now() -> str:
     """The time as the file has it, in UTC."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return ago(0)
+
+
+def ago(seconds: float) -> str:
+    """The time so many seconds before, as the file has it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - seconds))
 
 
 def load(path: Path | str = DYNAMIC) -> Dynamic:
@@ -295,12 +187,21 @@ def parse(content: bytes, name: str) -> Dynamic:
         raw = data["repositories"]
         if not isinstance(raw, dict):
             raise TypeError("expected a mapping of repositories")
-    except (*_BAD, AttributeError) as error:
+    except (*BAD, AttributeError) as error:
         raise RegistryError(f"{name}: not a dynamic registry ({error})") from error
     # Notes about former paths that make no sense are none.
     renamed = data.get("renamed")
     notes = renamed if isinstance(renamed, dict) else {}
-    return replace(dynamic_of(raw, notes), text=content)
+    found = dynamic_of(raw, notes, _texts(data, "identities"), _texts(data, "purged"))
+    return replace(found, text=content)
+
+
+def _texts(data: Mapping[str, Any], name: str) -> Mapping[str, str]:
+    """Return a mapping of texts; entries that make no sense are none."""
+    found = data.get(name)
+    if not isinstance(found, dict):
+        return MappingProxyType({})
+    return {key: value for key, value in found.items() if isinstance(value, str)}
 
 
 def load_effective(
@@ -327,12 +228,13 @@ def merged(
     `before` is an earlier dynamic registry and what became of it with the same static one: entries
     that have not changed since are not made again.
     """
-    if not (dynamic.raw or dynamic.renamed_raw):
+    if not (dynamic.raw or dynamic.renamed_raw or dynamic.identities):
         return static
 
     def repository(path: str, _value: Any) -> Repository | None:
         if path in static.repositories:
-            return static.repositories[path]
+            declared = static.repositories[path]
+            return replace(declared, identity=dynamic.identities.get(path, ""))
         entry = dynamic.repositories.get(path)
         if entry is None or entry.archived is not None or _obstacle(path, static) is not None:
             return None
@@ -346,6 +248,8 @@ def merged(
             for path in dynamic.raw.keys() | former.keys()
             if path not in static.repositories and dynamic.raw.get(path) != former.get(path)
         }
+        if dynamic.identities != before[0].identities:
+            changed |= set(static.repositories)
         repositories.take_over(before[1].repositories, changed)
     return model.Registry(
         repositories=repositories,
@@ -369,6 +273,7 @@ def effective(path: str, entry: Entry, static: Registry) -> Repository:
         static,
         description=entry.description,
         owner=entry.owner,
+        identity=entry.identity,
     )
 
 
@@ -389,7 +294,12 @@ def shadowed(static: Registry, dynamic: Dynamic) -> dict[str, str]:
 def withdrawn(static: Registry, dynamic: Dynamic) -> list[Repository]:
     """Return the archived repositories as readable for no group, so that their bundles go."""
     return [
-        model.Repository(path, entry.description, (), (), publishing=True, bundles=())
+        model.Repository(
+            *(path, entry.description, (), ()),
+            publishing=True,
+            bundles=(),
+            identity=entry.identity,
+        )
         for path, entry in dynamic.repositories.items()
         if entry.archived is not None and _obstacle(path, static) is None
     ]

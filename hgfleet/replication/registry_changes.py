@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hgfleet.registry.entry import Entry
     from hgfleet.registry.model import Registry
-    from hgfleet.registry.user_repositories import Dynamic, Entry
+    from hgfleet.registry.user_repositories import Dynamic
 
     Key = tuple[str, str]
 

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from hgfleet.registry.entry import Entry
     from hgfleet.registry.model import Repository
-    from hgfleet.registry.user_repositories import Entry
     from hgfleet.selfservice.context import Context
     from hgfleet.selfservice.fork_size import ForkSize
 

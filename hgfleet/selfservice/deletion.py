@@ -22,7 +22,7 @@ from hgfleet.selfservice import renaming, repositories
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hgfleet.registry.user_repositories import Entry
+    from hgfleet.registry.entry import Entry
     from hgfleet.selfservice.context import Context
 
 PURGED: Final = ".purged"

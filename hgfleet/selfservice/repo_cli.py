@@ -25,7 +25,8 @@ from hgfleet.selfservice.context import Context
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hgfleet.registry.user_repositories import Dynamic, Entry
+    from hgfleet.registry.entry import Entry
+    from hgfleet.registry.user_repositories import Dynamic
 
 _DAYS: Final = re.compile(r"([0-9]{1,4})d?")
 

@@ -23,8 +23,8 @@ from hgfleet.registry.renames import sentence
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hgfleet.registry.entry import Entry
     from hgfleet.registry.model import Repository
-    from hgfleet.registry.user_repositories import Entry
     from hgfleet.selfservice.context import Context
 
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from hgfleet.core.errors import UsageError
 from hgfleet.core.text import alternatives
 from hgfleet.registry import permissions, user_repositories
+from hgfleet.registry.entry import Entry, description_problem
 from hgfleet.selfservice import creation, deletion, fork_size, renaming, repositories, rules
 from hgfleet.selfservice.argv import quoted
 from hgfleet.selfservice.command import HELP
 
 if TYPE_CHECKING:
     from hgfleet.registry.model import Read, Repository
-    from hgfleet.registry.user_repositories import Entry
     from hgfleet.selfservice.command import Call
     from hgfleet.selfservice.context import Context
 
@@ -137,11 +137,9 @@ def fork(context: Context, call: Call) -> str:
 def _new_entry(context: Context, path: str, call: Call, source: Repository | None) -> Entry:
     static, person = context.static, context.principal
     rules.check_creation(path, person, static, context.entries, context.url)
-    entry = user_repositories.Entry(
-        person.name, _description(call.options.get("--description", ""))
-    )
+    entry = Entry(person.name, _description(call.options.get("--description", "")))
     inherited: Read = user_repositories.effective(path, entry, static).read
-    return user_repositories.Entry(
+    return Entry(
         owner=person.name,
         description=entry.description,
         created=user_repositories.now(),
@@ -151,7 +149,7 @@ def _new_entry(context: Context, path: str, call: Call, source: Repository | Non
 
 
 def _description(text: str) -> str:
-    if problem := user_repositories.description_problem(text):
+    if problem := description_problem(text):
         raise UsageError(f"That cannot be a description. Expected: {problem}.")
     return text
 

@@ -36,8 +36,8 @@ sys.path.insert(0, str(ROOT))
 from hgfleet.core.principal import Principal  # noqa: E402
 from hgfleet.registry import dynamic_update  # noqa: E402
 from hgfleet.registry.compiled import dump_compiled, load_compiled  # noqa: E402
+from hgfleet.registry.entry import Entry  # noqa: E402
 from hgfleet.registry.model import Namespace, Registry  # noqa: E402
-from hgfleet.registry.user_repositories import Entry  # noqa: E402
 from hgfleet.selfservice import rules  # noqa: E402
 from testing.integration.web.support import Site, ask  # noqa: E402
 

@@ -10,7 +10,8 @@ from hgfleet.registry import user_repositories
 from hgfleet.registry.model import Namespace, Settings, build
 
 if TYPE_CHECKING:
-    from hgfleet.registry.user_repositories import Dynamic, Entry
+    from hgfleet.registry.entry import Entry
+    from hgfleet.registry.user_repositories import Dynamic
 
 BOB = Principal("bob", frozenset({"sandbox"}))
 ALICE = Principal("alice", frozenset({"maintainers", "staff", "team"}))

@@ -19,6 +19,7 @@ from hgfleet.core.owner import Owner
 from hgfleet.pushlog import log_file
 from hgfleet.registry import dynamic_update, user_repositories
 from hgfleet.registry.compiled import load_compiled
+from hgfleet.registry.entry import Entry
 from hgfleet.registry.owned_files import owner
 from hgfleet.registry.provision import Target, apply
 from hgfleet.registry.schema import parse
@@ -252,10 +253,8 @@ def created(target: Target) -> Target:
     file = target.root.parent / "dynamic/registry.json"
     file.parent.mkdir()
     with dynamic_update.update(file) as entries:
-        entries["people/bob/x"] = user_repositories.Entry(
-            "bob", "Bob's", user_repositories.now(), push=("friends",)
-        )
-        entries["people/bob/old"] = user_repositories.Entry(
+        entries["people/bob/x"] = Entry("bob", "Bob's", user_repositories.now(), push=("friends",))
+        entries["people/bob/old"] = Entry(
             "bob", "", user_repositories.now(), archived="2026-01-01T00:00:00Z"
         )
     return replace(target, dynamic=file)

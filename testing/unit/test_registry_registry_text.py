@@ -34,6 +34,10 @@ def _some(chance: random.Random, most: int) -> Raw:
     return {path: chance.choice(VALUES) for path in paths}
 
 
+def _some_notes(chance: random.Random) -> dict[str, Raw]:
+    return {name: _some(chance, 2) for name in ("renamed", "identities", "purged")}
+
+
 def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> set[str]:
     missing = object()
     paths = before.keys() | after.keys()
@@ -45,16 +49,16 @@ def test_every_change_gives_the_bytes_of_a_whole_encoding(seed: int) -> None:
     chance = random.Random(seed)
     done = 0
     for _ in range(500):
-        before, renamed = _some(chance, len(PATHS)), _some(chance, 2)
-        after, new_notes = dict(before), chance.choice((renamed, _some(chance, 2)))
+        before, notes = _some(chance, len(PATHS)), _some_notes(chance)
+        after, new_notes = dict(before), chance.choice((notes, _some_notes(chance)))
         for path in chance.sample(PATHS, chance.randint(0, 4)):
             after[path] = chance.choice(VALUES)
             if chance.random() < 0.4:
                 del after[path]
-        text = registry_text.encode(before, renamed)
+        text = registry_text.encode(before, notes)
         paths = _changed(before, after) | set(chance.sample(PATHS, chance.randint(0, 2)))
         paths = {one for one in paths if one in before or one in after}
-        found = registry_text.change(text, (before, renamed), (after, new_notes), paths)
+        found = registry_text.change(text, (before, notes), (after, new_notes), paths)
         assert found in (None, registry_text.encode(after, new_notes))
         done += found is not None
     assert done > 200
@@ -107,9 +111,9 @@ def _count_whole_encodings(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     found: list[None] = []
     encode = registry_text.encode
 
-    def counted(raw: Mapping[str, Any], renamed: Mapping[str, Any]) -> bytes:
+    def counted(raw: Mapping[str, Any], notes: registry_text.Notes) -> bytes:
         found.append(None)
-        return encode(raw, renamed)
+        return encode(raw, notes)
 
     monkeypatch.setattr(registry_text, "encode", counted)
     return found

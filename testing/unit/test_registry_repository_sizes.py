@@ -10,7 +10,7 @@ import pytest
 
 from hgfleet.hg.store_size import BLOCK
 from hgfleet.registry import repository_sizes
-from hgfleet.registry.user_repositories import Entry
+from hgfleet.registry.entry import Entry
 from testing.unit.user_repository_file import BOB, written
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from hgfleet.core.errors import RegistryError
 from hgfleet.core.principal import Principal
 from hgfleet.registry import dynamic_update, model, user_repositories
 from hgfleet.registry.compiled import dump_compiled
+from hgfleet.registry.entry import Entry
 from hgfleet.registry.model import Namespace, Registry, Settings, build
 from hgfleet.registry.permissions import may_push, may_read
-from hgfleet.registry.user_repositories import Entry
 from testing.unit.user_repository_file import BOB, written
 
 TOP = Path(__file__).resolve().parents[2]

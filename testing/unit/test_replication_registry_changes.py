@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hgfleet.registry.entry import Entry
 from hgfleet.registry.model import Registry, Repository
 from hgfleet.registry.renames import Rename, with_rename
-from hgfleet.registry.user_repositories import Entry, dynamic_of
+from hgfleet.registry.user_repositories import dynamic_of
 from hgfleet.replication.registry_changes import FEW, Changes, changes
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from hgfleet.core.errors import AccessDeniedError, RegistryError, UsageError
 from hgfleet.policies.rule import Rule
 from hgfleet.registry import dynamic_update, user_repositories
 from hgfleet.registry.compiled import dump_compiled
-from hgfleet.registry.user_repositories import Entry
+from hgfleet.registry.entry import Entry
 from hgfleet.selfservice import argv, commands, person_commands
 from hgfleet.selfservice.command import Call, understand
 from hgfleet.selfservice.context import Context

@@ -13,9 +13,9 @@ from hgfleet import cli
 from hgfleet.core import logfmt
 from hgfleet.registry import dynamic_update, user_repositories
 from hgfleet.registry.compiled import dump_compiled
+from hgfleet.registry.entry import Entry
 from hgfleet.registry.model import Namespace, Settings, build
 from hgfleet.registry.purged import purged
-from hgfleet.registry.user_repositories import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

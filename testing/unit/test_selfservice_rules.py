@@ -8,7 +8,7 @@ import pytest
 
 from hgfleet.core.errors import AccessDeniedError, UsageError
 from hgfleet.registry import model, user_repositories
-from hgfleet.registry.user_repositories import Entry
+from hgfleet.registry.entry import Entry, entry_of
 from hgfleet.selfservice import rules
 from testing.unit.selfservice_registry import ALICE, BOB, MADE, NOBODY, NONE, STATIC, entries
 
@@ -218,7 +218,6 @@ def test_and_never_more(asked: str, read: tuple[str, ...]) -> None:
 
 def test_a_creation_checks_the_entries_of_its_owner_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    entry_of = user_repositories.entry_of
 
     def counted(path: str, value: object) -> Entry | None:
         made.append(path)

@@ -10,6 +10,7 @@ from hgfleet.core.principal import Principal
 from hgfleet.registry import dynamic_update, model, user_repositories
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.effective import EffectiveRegistry
+from hgfleet.registry.entry import Entry
 from hgfleet.registry.model import Namespace, Registry, Repository
 from hgfleet.web import catalogue as catalogues
 from hgfleet.web.catalogue import Catalogue, namespace_of, page_number, page_of
@@ -127,7 +128,7 @@ def large(tmp_path: Path) -> tuple[Path, Path]:
 def add(dynamic: Path, *added: str) -> None:
     with dynamic_update.update(dynamic) as entries:
         for path in added:
-            entries[path] = user_repositories.Entry(path.split("/")[1], "", NOW)
+            entries[path] = Entry(path.split("/")[1], "", NOW)
 
 
 def ignore(_problem: str) -> None: ...
@@ -192,8 +193,8 @@ def test_each_change_of_the_files_is_read(tmp_path: Path) -> None:
     add(dynamic, "people/bob/x", "people/bob/y")
     assert set(served()) == {"one", "people/bob/x", "people/bob/y"}
     with dynamic_update.update(dynamic) as changed:
-        changed["people/bob/x"] = user_repositories.Entry("carol", "Hers", NOW)
-        changed["people/bob/y"] = user_repositories.Entry("bob", "", NOW, archived=NOW)
+        changed["people/bob/x"] = Entry("carol", "Hers", NOW)
+        changed["people/bob/y"] = Entry("bob", "", NOW, archived=NOW)
     assert served()["people/bob/x"].owner == "carol"
     declare("one", "people/bob/x")
     assert served()["people/bob/x"].owner is None

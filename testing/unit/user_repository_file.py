@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hgfleet.registry import dynamic_update
-from hgfleet.registry.user_repositories import Entry
+from hgfleet.registry.entry import Entry
 
 if TYPE_CHECKING:
     from pathlib import Path

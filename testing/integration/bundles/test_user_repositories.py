@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from hgfleet.bundles.plan import Action
 from hgfleet.registry import user_repositories
+from hgfleet.registry.entry import Entry
 from hgfleet.registry.model import Namespace, Registry, Settings, build
-from hgfleet.registry.user_repositories import Entry
 
 if TYPE_CHECKING:
     from hgfleet.registry.model import Repository

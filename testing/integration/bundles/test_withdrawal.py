@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from hgfleet.bundles.pipeline import Pipeline
 from hgfleet.core.report import Report
-from hgfleet.registry import dynamic_update, user_repositories
+from hgfleet.registry import dynamic_update
 from hgfleet.registry.compiled import dump_compiled
+from hgfleet.registry.entry import Entry
 from hgfleet.registry.model import Namespace, Repository, Settings, build
 from hgfleet.registry.purged import note_purged
 from testing.integration.support.store import NOW
@@ -51,7 +52,7 @@ def test_a_repository_that_is_archived_loses_its_bundles_in_the_next_run(site: B
     static = build({}, {"people": Namespace("people")}, Settings(bundles=("zstd",), bundles_from=1))
     site.config.registry.write_text(dump_compiled(static))
     site.config.dynamic.parent.mkdir()
-    entry = user_repositories.Entry("bob", "", "2026-11-20T00:00:00Z")
+    entry = Entry("bob", "", "2026-11-20T00:00:00Z")
     with dynamic_update.update(site.config.dynamic) as entries:
         entries["people/bob/x"] = entry
     pipeline = Pipeline(site.config, Report("text", site.said))
@@ -76,7 +77,7 @@ def test_bundles_of_a_purged_repository_go_in_the_next_run_though_none_saw_it_ar
     static = build({}, {"people": Namespace("people")}, Settings(bundles=("zstd",), bundles_from=1))
     site.config.registry.write_text(dump_compiled(static))
     site.config.dynamic.parent.mkdir()
-    entry = user_repositories.Entry("bob", "", "2026-11-20T00:00:00Z")
+    entry = Entry("bob", "", "2026-11-20T00:00:00Z")
     with dynamic_update.update(site.config.dynamic) as entries:
         entries["people/bob/x"] = entries["people/bob/stays"] = entry
 
@@ -190,7 +191,7 @@ def test_a_lost_dynamic_registry_withdraws_nothing(site: BundleSite) -> None:
     site.config.registry.write_text(dump_compiled(static))
     site.config.dynamic.parent.mkdir()
     with dynamic_update.update(site.config.dynamic) as entries:
-        entries["people/bob/x"] = user_repositories.Entry("bob", "", "2026-11-20T00:00:00Z")
+        entries["people/bob/x"] = Entry("bob", "", "2026-11-20T00:00:00Z")
     known, archived = site.pipeline().known()
     site.run(*known.repositories.values(), *archived, everything=True)
     site.pipeline().known()

@@ -17,7 +17,7 @@ import pytest
 from hgfleet.core.errors import RegistryError
 from hgfleet.pushlog import log_file
 from hgfleet.registry import dynamic_update, user_repositories
-from hgfleet.registry.user_repositories import Entry
+from hgfleet.registry.entry import Entry
 from hgfleet.replication import messages
 from hgfleet.replication.messages import (
     Confirmed,

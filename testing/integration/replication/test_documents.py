@@ -11,8 +11,8 @@ import pytest
 
 from hgfleet.core.errors import RegistryError, UnavailableError
 from hgfleet.registry import dynamic_update, user_repositories
+from hgfleet.registry.entry import Entry
 from hgfleet.registry.renames import Rename
-from hgfleet.registry.user_repositories import Entry
 from hgfleet.replication import document_sync
 from hgfleet.replication.document_sync import DocumentSync
 from testing.integration.support.hosts import Authority, Host, Primary, client, restrict_modes

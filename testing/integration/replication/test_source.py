@@ -16,7 +16,7 @@ from mercurial.repo import factory
 from hgfleet.core.errors import UnavailableError
 from hgfleet.pushlog.record import FIRST, hash_of, parse
 from hgfleet.registry import dynamic_update
-from hgfleet.registry.user_repositories import Entry
+from hgfleet.registry.entry import Entry
 from hgfleet.replication import changesets, registry_gate
 from hgfleet.replication.source_client import GoneError, Position, SourceClient
 from hgfleet.replication.source_requests import Selection

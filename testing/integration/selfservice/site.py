@@ -11,12 +11,15 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hgfleet.registry import user_repositories
 from hgfleet.registry.model import Namespace, Registry, Settings, build
 from testing.integration.support import site
 from testing.tools import prefork
+
+if TYPE_CHECKING:
+    from hgfleet.registry.entry import Entry
 
 NAMESPACES: Final = {
     "people": Namespace(
@@ -134,7 +137,7 @@ class SelfserviceSite(site.Site):
         self.commit(path, name, name, *options)
 
     @property
-    def entries(self) -> dict[str, user_repositories.Entry]:
+    def entries(self) -> dict[str, Entry]:
         """The repositories that people created."""
         return dict(user_repositories.load(self.dynamic).repositories)
 

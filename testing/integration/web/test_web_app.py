@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.registry import dynamic_update, user_repositories
+from hgfleet.registry import dynamic_update
+from hgfleet.registry.entry import Entry
 from hgfleet.registry.renames import Rename
 from hgfleet.web import listing
 from hgfleet.web.app import Application
@@ -204,7 +205,7 @@ def test_what_people_create_and_archive_takes_effect_without_a_restart(
     site.write_registry()
     assert ask(web, "/people/bob/x", "cmd=heads").status == 404
     site.settings.dynamic.parent.mkdir()
-    entry = user_repositories.Entry("bob", "", "2026-11-21T00:00:00Z")
+    entry = Entry("bob", "", "2026-11-21T00:00:00Z")
     with dynamic_update.update(site.settings.dynamic) as entries:
         entries["people/bob/x"] = entry
     assert ask(web, "/people/bob/x", "cmd=heads").status == 200
