@@ -116,11 +116,6 @@ def hash_of(line: bytes) -> str:
     return hashlib.sha256(line).hexdigest()
 
 
-def is_identity(text: str) -> bool:
-    """Whether a text can be the identity of a repository."""
-    return _IDENTITY.fullmatch(text) is not None
-
-
 def parse(line: bytes) -> Record:
     """Read a line; raises PushlogError, whose sentence names what is wrong."""
     try:

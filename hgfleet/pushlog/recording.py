@@ -34,7 +34,7 @@ def lines(
     made: list[bytes] = []
     last, now = tip, round(time.time() * 1000)
     if not tip.id:
-        last = writing.beginning()._replace(epoch=tip.epoch)
+        last = writing.beginning(repo.svfs)._replace(epoch=tip.epoch)
         before = transaction.changes[b"origrepolen"]
         if before or found[0][0] == "strip":
             digest = getattr(repo, "pushlog_digest_before", None)

@@ -6,6 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from hgfleet.core import identity
 from hgfleet.core.errors import PushlogError
 from hgfleet.pushlog import chain, log_file
 from hgfleet.pushlog.log_file import Tip
@@ -71,9 +72,14 @@ def adoption(tip: Tip, digest: str, user: str, time_ms: int) -> Record:
     )
 
 
-def beginning() -> Tip:
-    """Return what the first record of a new chain continues: an identity of 128 random bits."""
-    return Tip(hash=FIRST, repository=os.urandom(16).hex())
+def beginning(store: Any) -> Tip:
+    """Return what the first record of a new chain continues (I/O).
+
+    `store` is the vfs of the store, whose repository has an identity; that of one that nothing
+    registered is made here, and the next `registry apply` takes it over.
+    """
+    text = store.tryread(identity.NAME.encode("ascii")).decode("ascii", "replace").strip()
+    return Tip(hash=FIRST, repository=text if identity.is_identity(text) else identity.made())
 
 
 def after(tip: Tip, record: Record, line: bytes) -> Tip:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet.core import paths
+from hgfleet.core import hgrc, paths
 from hgfleet.core.errors import UsageError
 from hgfleet.core.text import binary_size
 from hgfleet.registry import user_repositories
@@ -141,10 +141,19 @@ def _apply(options: argparse.Namespace) -> int:
         dynamic=options.dynamic,
         hgrc=options.hgrc,
         owner=owned_files.owner(options.user, options.group),
+        is_mirror=_is_mirror(options.hgrc),
     )
     changed = provision.apply(loaded, target, write=not options.check, diff=options.diff, say=print)
     print(f"changed={changed}")
     return 0
+
+
+def _is_mirror(file: Path) -> bool:
+    """Whether this host has copies of a primary's repositories."""
+    try:
+        return bool(hgrc.setting(file.read_text("utf-8", "replace"), "replica-of"))
+    except FileNotFoundError:
+        return False
 
 
 def table(loaded: Registry) -> list[str]:
@@ -164,6 +173,7 @@ def details(repository: Repository) -> list[str]:
     rows = [
         ("repository", repository.path),
         ("description", repository.description),
+        ("identity", repository.identity or None),
         ("owner", repository.owner),
         ("read", read),
         ("push", ", ".join(repository.push) or "nobody"),

@@ -169,12 +169,21 @@ def update(path: Path | str = DYNAMIC, *, wait: float = LOCK_WAIT_S) -> Iterator
     damaged or lost (it is not overwritten: an operator repairs it), and TemporaryError if it stays
     locked.
     """
-    with locked(path, wait) as folder:
-        change = Update(load(path))
-        yield change
-        if change.is_changed:
-            name = os.fspath(path).rpartition("/")[2]
-            text = change.render(_noted(path))
-            files.replace_at(folder, name, text, mode=MODE)
-            # That the file exists: a kill in between is no loss.
-            files.replace_at(folder, SEEN, registry_text.note(text), mode=MODE, durable=False)
+    with locked(path, wait) as folder, change(path, folder) as entries:
+        yield entries
+
+
+@contextlib.contextmanager
+def change(path: Path | str, folder: int, *, write: bool = True) -> Iterator[Update]:
+    """Change the file as `update` does, whose `folder` the caller has locked.
+
+    With `write` unset the file stays as it is.
+    """
+    entries = Update(load(path))
+    yield entries
+    if entries.is_changed and write:
+        name = os.fspath(path).rpartition("/")[2]
+        text = entries.render(_noted(path))
+        files.replace_at(folder, name, text, mode=MODE)
+        # That the file exists: a kill in between is no loss.
+        files.replace_at(folder, SEEN, registry_text.note(text), mode=MODE, durable=False)

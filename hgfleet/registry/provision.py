@@ -12,20 +12,26 @@ configuration, and renamed. The next run removes the remains of a killed one.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import fcntl
 import os
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.core import files, paths
 from hgfleet.core.errors import HostError, RegistryError
 from hgfleet.hg.command_server import Hg, HgError
-from hgfleet.pushlog import log_file
-from hgfleet.registry import dynamic_update, hgrc, moves, obstacles, owned_files, user_repositories
+from hgfleet.registry import (
+    dynamic_update,
+    identities,
+    moves,
+    obstacles,
+    owned_files,
+    repository_files,
+    user_repositories,
+)
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.obstacles import Obstacle
 from hgfleet.registry.owned_files import (
@@ -33,12 +39,12 @@ from hgfleet.registry.owned_files import (
     UMASK,
     as_owner,
     exists,
-    read_link,
     read_text,
 )
+from hgfleet.registry.repository_files import Changes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from hgfleet.core.owner import Owner
@@ -65,6 +71,8 @@ class Target:
     """The file with the repositories that people created; None: there are none."""
     hg: str = ""
     """The program; by default the one of this release, beside the Python that runs this."""
+    is_mirror: bool = False
+    """The primary's registry has the identities, and nothing gives one here."""
 
     def manifest(self, repository: Repository) -> str:
         """Return the path of the clone bundle manifest of a repository."""
@@ -90,18 +98,18 @@ def apply(
     """
     if os.geteuid() not in (0, target.owner.uid):
         raise HostError("registry apply creates files that belong to hg: run it as root")
-    run = _Run(target, write=write, diff=diff, say=say)
+    changes = Changes(write, diff, say)
     try:
-        run.everything(registry)
+        _Run(target, changes).everything(registry)
     except OSError as error:
         # `strerror` and the name: a full disk, a missing program, a directory that vanished.
         raise HostError(f"{error.filename or target.root}: {error.strerror}") from error
-    return run.changed
+    return changes.count
 
 
 def configure(repository: Repository, target: Target, place: Path) -> None:
     """Give a repository, at its place or still beside it, the configuration of its entry."""
-    run = _Run(target, write=True, diff=False, say=lambda _: None)
+    run = _Run(target, Changes(write=True, diff=False, say=lambda _: None))
     with as_owner(target.owner):
         descriptor = os.open(place, OPEN_FOLDER)
         try:
@@ -110,29 +118,15 @@ def configure(repository: Repository, target: Target, place: Path) -> None:
             os.close(descriptor)
 
 
-def mark_from_start(descriptor: int) -> None:
-    """Note in a new, empty repository that its push log covers all of its history."""
-    control = os.open(".hg", OPEN_FOLDER, dir_fd=descriptor)
-    try:
-        files.replace_at(control, log_file.FROM_START, "", mode=FILE_MODE)
-    finally:
-        os.close(control)
-
-
 def follow(repository: Repository, target: Target, say: Callable[[str], None]) -> None:
     """Create a user repository, or give it the configuration of its entry."""
-    _Run(target, write=True, diff=False, say=say).configure_dynamic(repository)
+    _Run(target, Changes(write=True, diff=False, say=say)).configure_dynamic(repository)
 
 
 class _Run:
-    def __init__(
-        self, target: Target, *, write: bool, diff: bool, say: Callable[[str], None]
-    ) -> None:
-        self.target = target
-        self.write = write
-        self.diff = diff
-        self.say = say
-        self.changed = 0
+    def __init__(self, target: Target, changes: Changes) -> None:
+        self.target, self.changes = target, changes
+        self.is_damaged = False
         self.hg = Hg(
             Path(target.hg or Path(sys.executable).with_name("hg")),
             target.hgrc,
@@ -143,34 +137,72 @@ class _Run:
 
     def everything(self, registry: Registry) -> None:
         target = self.target
-        with self.locked(), contextlib.closing(self.hg):
+        with self.locked() as folder, contextlib.closing(self.hg):
+            people = self.people(registry)
             with as_owner(target.owner):
                 states = {path: self.state(path) for path in registry.repositories}
-            found = [str(state) for state in states.values() if isinstance(state, Obstacle)]
-            found += self.archived_in_the_way(registry)
-            if found:
-                raise HostError("\n".join(found))
-            for path, repository in registry.repositories.items():
+            blocked = [str(state) for state in states.values() if isinstance(state, Obstacle)]
+            blocked += self.archived_in_the_way(registry, people)
+            given, problems = self.identities(registry, people)
+            blocked += [
+                f"{target.root}/{path}: {problem}"
+                for path, problem in problems.items()
+                if path in registry.repositories
+            ]
+            if blocked:
+                raise HostError("\n".join(blocked))
+            for path, declared in registry.repositories.items():
+                repository = replace(declared, identity=given.get(path, ""))
                 if states[path] == "there":
                     with as_owner(target.owner), self.folder(path) as descriptor:
                         self.configure(repository, descriptor)
                 else:
                     self.create(repository)
+            if folder is not None and not (target.is_mirror or self.is_damaged):
+                self.note_identities(registry, people, given, folder)
             # Last: a session or worker finds in it only repositories that exist and are configured.
             self.compile(registry)
-            known = set(registry.repositories) | self.dynamic(registry)
+            self.follow_people(registry, people, given, problems)
             with as_owner(target.owner):
-                self.name_unregistered(known)
+                self.name_unregistered({*registry.repositories, *people.raw})
 
-    def change(self, text: str) -> None:
-        self.changed += 1
-        self.say(text)
+    def identities(
+        self, registry: Registry, people: Dynamic
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the identities of all repositories, and the problems, each by path."""
+        registered = {path: entry.identity for path, entry in people.repositories.items()}
+        registered |= {path: people.identities.get(path, "") for path in registry.repositories}
+        if self.target.is_mirror or self.target.dynamic is None:
+            return registered, {}
+        with as_owner(self.target.owner):
+            return identities.decide(
+                {
+                    path: identities.found(self.target.root / path, known)
+                    for path, known in registered.items()
+                }
+            )
+
+    def note_identities(
+        self, registry: Registry, people: Dynamic, given: Mapping[str, str], folder: int
+    ) -> None:
+        """Note in the registry which identities repositories have."""
+        file = self.target.dynamic
+        assert file is not None
+        with as_owner(self.target.owner), dynamic_update.change(file, folder) as entries:
+            for path, found in given.items():
+                if path in registry.repositories and people.identities.get(path) != found:
+                    entries.note_identity(path, found)
+                    self.changes.note(f"{path}: its identity is {found}")
+                elif path in entries and not entries[path].identity:
+                    entries[path] = replace(entries[path], identity=found)
+                    self.changes.note(f"{path}: its identity is {found}")
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> Iterator[int | None]:
         """Exclude other runs, and people who create or archive repositories over SSH.
 
-        The locks are on directories, so no file is left behind.
+        Yields the folder of the dynamic registry, open and locked, if there is one. The locks are
+        on directories, so no file is left behind.
         """
         for place in (self.target.root, self.target.compiled.parent):
             if not place.is_dir():
@@ -180,11 +212,12 @@ class _Run:
         )
         try:
             with contextlib.ExitStack() as stack:
-                if self.write:
+                folder = None
+                if self.changes.write:
                     fcntl.flock(descriptor, fcntl.LOCK_EX)
                     if self.target.dynamic is not None and self.target.dynamic.parent.is_dir():
-                        stack.enter_context(dynamic_update.locked(self.target.dynamic))
-                yield
+                        folder = stack.enter_context(dynamic_update.locked(self.target.dynamic))
+                yield folder
         finally:
             os.close(descriptor)
 
@@ -196,8 +229,8 @@ class _Run:
 
     def create(self, repository: Repository) -> None:
         """Make a repository beside its place, complete, and rename it there."""
-        self.change(f"{repository.path}: repository created")
-        if not self.write:
+        self.changes.note(f"{repository.path}: repository created")
+        if not self.changes.write:
             return
         parent, _, name = repository.path.rpartition("/")
         new = f".{name}.new"  # no registered path can have a segment like this
@@ -212,7 +245,7 @@ class _Run:
             created = os.open(new, OPEN_FOLDER, dir_fd=descriptor)
             try:
                 self.configure(repository, created, is_new=True)
-                mark_from_start(created)
+                repository_files.mark_from_start(created)
             finally:
                 os.close(created)
             os.rename(new, name, src_dir_fd=descriptor, dst_dir_fd=descriptor)
@@ -233,35 +266,16 @@ class _Run:
             raise HostError(f"{place}: {error}") from error
 
     def configure(self, repository: Repository, descriptor: int, *, is_new: bool = False) -> None:
-        """Write .hg/hgrc and the link to the manifest, where they are not as they should be."""
-        control = os.open(".hg", OPEN_FOLDER, dir_fd=descriptor)
-        try:
-            text = hgrc.render(repository)
-            before = read_text(control, "hgrc", self.target.owner.uid, FILE_MODE)
-            if before != text:
-                if not is_new:
-                    self.change(f"{repository.path}: .hg/hgrc written")
-                    self.show(f"{repository.path}/.hg/hgrc", before or "", text)
-                if self.write:
-                    files.replace_at(control, "hgrc", text, mode=FILE_MODE)
-            # Without bundles there is no link: bundles of an earlier time must not be advertised.
-            link = self.target.manifest(repository) if repository.bundles else None
+        # Without bundles there is no link: bundles of an earlier time must not be advertised.
+        links = {
+            "clonebundles.manifest": self.target.manifest(repository)
+            if repository.bundles
+            else None,
             # Pull bundles are sent only to clients that may read the repository.
-            links = {
-                "clonebundles.manifest": link,
-                "pullbundles": self.target.pulls(repository),
-            }
-            for name, link in links.items():
-                if read_link(control, name) != link:
-                    if not is_new:
-                        change = f"links to {link}" if link else "removed"
-                        self.change(f"{repository.path}: .hg/{name} {change}")
-                    if self.write and link is None:
-                        os.unlink(name, dir_fd=control)
-                    elif self.write and link is not None:
-                        files.replace_link_at(control, name, link)
-        finally:
-            os.close(control)
+            "pullbundles": self.target.pulls(repository),
+        }
+        uid = self.target.owner.uid
+        repository_files.configure(repository, descriptor, links, self.changes, uid, is_new=is_new)
 
     def compile(self, registry: Registry) -> None:
         text = dump_compiled(registry)
@@ -270,9 +284,9 @@ class _Run:
         try:
             before = read_text(descriptor, place.name, os.geteuid(), COMPILED_MODE)
             if before != text:
-                self.change(f"{place} written")
-                self.show(str(place), before or "", text)
-                if self.write:
+                self.changes.note(f"{place} written")
+                self.changes.show(str(place), before or "", text)
+                if self.changes.write:
                     files.replace_at(
                         descriptor,
                         place.name,
@@ -283,38 +297,47 @@ class _Run:
         finally:
             os.close(descriptor)
 
-    def dynamic(self, registry: Registry) -> set[str]:
-        """Have the repositories that people created follow their namespaces; return all paths.
+    def people(self, registry: Registry) -> Dynamic:
+        """Read the repositories that people created, and finish their moves.
 
-        A wrong entry among them does not keep the inventory's from being applied: it is named and
-        left as it is.
+        A wrong file, or a wrong entry, does not keep the inventory's repositories from being
+        applied: it is named and left as it is.
         """
-        file = self.target.dynamic
-        if file is None:
-            return set()
+        if self.target.dynamic is None:
+            return user_repositories.NOTHING
         try:
-            found = user_repositories.load(file)
+            found = user_repositories.load(self.target.dynamic)
         except RegistryError as error:
-            self.say(f"{error}; repositories of people keep their settings")
-            return set()
+            self.changes.say(f"{error}; repositories of people keep their settings")
+            self.is_damaged = True
+            return user_repositories.NOTHING
         for problem in found.problems():
-            self.say(problem)
+            self.changes.say(problem)
         for path, above in user_repositories.shadowed(registry, found).items():
-            self.say(f"{path}: created by a person, and {above} of the inventory hides it")
-        served = user_repositories.merged(registry, found)
+            self.changes.say(f"{path}: created by a person, and {above} of the inventory hides it")
         self.finish_renames(registry, found)
-        for path in sorted(set(found.raw) - set(registry.repositories)):
-            if (repository := served.repositories.get(path)) is not None:
-                self.configure_dynamic(repository)
-        return set(found.raw)
+        return found
 
-    def archived_in_the_way(self, registry: Registry) -> list[str]:
+    def follow_people(
+        self,
+        registry: Registry,
+        people: Dynamic,
+        given: Mapping[str, str],
+        problems: Mapping[str, str],
+    ) -> None:
+        """Have the repositories that people created follow their namespaces."""
+        served = user_repositories.merged(registry, people).repositories
+        for path in sorted(set(people.raw) - set(registry.repositories)):
+            if path in problems:
+                self.changes.say(f"{path}: {problems[path]}")
+            elif (found := served.get(path)) is not None:
+                self.configure_dynamic(replace(found, identity=given.get(path, "")))
+            elif path in given and (self.target.root / path).is_dir():
+                with as_owner(self.target.owner), self.folder(path) as descriptor:
+                    repository_files.identify(path, given[path], descriptor, self.changes)
+
+    def archived_in_the_way(self, registry: Registry, found: Dynamic) -> list[str]:
         """Return obstacles: declaring the path of an archived repository must not give it away."""
-        found = user_repositories.NOTHING
-        if self.target.dynamic is not None:
-            # Problems of the file are told when its entries are configured.
-            with contextlib.suppress(RegistryError):
-                found = user_repositories.load(self.target.dynamic)
         return [
             f"{self.target.root}/{path}: {entry.owner} has archived a repository there; "
             f"`hgfleet repo purge --now {path} {path}` deletes it for good"
@@ -334,8 +357,8 @@ class _Run:
             with as_owner(self.target.owner):
                 if not moves.is_unfinished(root, path, entry, registry, found.raw):
                     continue
-                self.change(f"{path}: moved from {entry.moved_from}")
-                if self.write:
+                self.changes.note(f"{path}: moved from {entry.moved_from}")
+                if self.changes.write:
                     self.make_parents(path.rpartition("/")[0])
                     with moves.at_rest(root / entry.moved_from, path):
                         (root / entry.moved_from).rename(root / path)
@@ -347,36 +370,13 @@ class _Run:
             if state == "there":
                 with self.folder(path) as descriptor:
                     self.configure(repository, descriptor)
-                    self.unmark(path, descriptor)
+                    repository_files.unmark(path, descriptor, self.changes)
                 return
         if isinstance(state, Obstacle):
-            self.say(str(state))
+            self.changes.say(str(state))
         else:
             # Its session was killed before the repository was there, or a disk was replaced.
             self.create(repository)
-
-    def unmark(self, path: str, descriptor: int) -> None:
-        """Remove the mark of an unregistered repository, which a killed session left."""
-        control = os.open(".hg", OPEN_FOLDER, dir_fd=descriptor)
-        try:
-            if exists(user_repositories.UNREGISTERED, control):
-                self.change(f"{path}: .hg/{user_repositories.UNREGISTERED} removed")
-                if self.write:
-                    os.unlink(user_repositories.UNREGISTERED, dir_fd=control)
-        finally:
-            os.close(control)
-
-    def show(self, name: str, before: str, after: str) -> None:
-        if self.diff:
-            lines = difflib.unified_diff(
-                before.splitlines(),
-                after.splitlines(),
-                f"{name} (now)",
-                f"{name} (new)",
-                lineterm="",
-            )
-            for line in lines:
-                self.say(line)
 
     def name_unregistered(self, known: set[str]) -> None:
         """Name the repositories on disk that are not registered: information, not a change."""
@@ -391,4 +391,6 @@ class _Run:
                     # Folders of moves, deletions and sessions, which empty them by themselves.
                     directories[:] = [name for name in directories if name[0] != "."]
         for path in sorted(set(found) - known):
-            self.say(f"{path}: on disk but not in the registry; kept, and served by nothing")
+            self.changes.say(
+                f"{path}: on disk but not in the registry; kept, and served by nothing"
+            )

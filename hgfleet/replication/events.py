@@ -12,8 +12,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from hgfleet.core.identity import is_identity
 from hgfleet.core.names import path_problem
-from hgfleet.pushlog.record import is_identity
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from hgfleet.core import hgrc
+
 UNKNOWN: Final = "ssh://hg@HOST"
 _COMMAND: Final = "ssh hg@HOST"
 
@@ -19,18 +21,9 @@ _URL: Final = re.compile(
 )
 
 
-def configured(hgrc: str) -> str:
+def configured(text: str) -> str:
     """Return the address in the text of the host's hgrc, without a path; UNKNOWN without one."""
-    return setting(hgrc, "ssh-url").rstrip("/") or UNKNOWN
-
-
-def setting(hgrc: str, wanted: str) -> str:
-    """Return the value of a setting in the text of the host's hgrc; "" without one."""
-    for line in hgrc.splitlines():
-        name, _, value = line.partition("=")
-        if name.strip() == wanted and value.strip():
-            return value.strip()
-    return ""
+    return hgrc.setting(text, "ssh-url").rstrip("/") or UNKNOWN
 
 
 def addressed(text: str, url: str) -> str:

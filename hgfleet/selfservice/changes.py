@@ -5,6 +5,7 @@ Changes on a mirror would be replaced by the primary's, those on a former primar
 
 from __future__ import annotations
 
+from hgfleet.core import hgrc
 from hgfleet.core.errors import TemporaryError
 from hgfleet.pushlog import term
 from hgfleet.selfservice import address
@@ -12,11 +13,11 @@ from hgfleet.selfservice import address
 
 def check(configuration: str) -> None:
     """Raise TemporaryError where the host takes no changes, by the text of its hgrc (I/O)."""
-    fences = address.setting(configuration, "fence").replace(",", " ").split()
-    unconfirmed = address.setting(configuration, "unconfirmed")
+    fences = hgrc.setting(configuration, "fence").replace(",", " ").split()
+    unconfirmed = hgrc.setting(configuration, "unconfirmed")
     if sentence := term.refusal([*fences, *([unconfirmed] if unconfirmed else [])]):
         raise TemporaryError(f"Nothing was changed: {sentence}")
-    if primary := address.setting(configuration, "replica-of"):
+    if primary := hgrc.setting(configuration, "replica-of"):
         raise TemporaryError(
             f"Nothing was changed: this host has copies, and its primary is {primary}; expected "
             f"a command to {address.configured(configuration)}."

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.auth import token_file
+from hgfleet.core import hgrc
 from hgfleet.core.paths import MANIFESTS
 from hgfleet.registry import repository_sizes, user_repositories
 from hgfleet.registry.compiled import load_compiled
@@ -81,22 +82,22 @@ class Context:
     @cached_property
     def size_quota(self) -> int:
         """Bytes that the repositories of one person may have together; 0: no limit."""
-        return repository_sizes.parse_size(address.setting(self.configuration, "owner-quota"))
+        return repository_sizes.parse_size(hgrc.setting(self.configuration, "owner-quota"))
 
     @cached_property
     def disk_free(self) -> int:
         """Bytes that pushes and copies leave free on the disk of the repositories."""
-        return repository_sizes.parse_size(address.setting(self.configuration, "push-disk-free"))
+        return repository_sizes.parse_size(hgrc.setting(self.configuration, "push-disk-free"))
 
     @cached_property
     def relay(self) -> str:
         """The relay's wake socket; "" on a host without replication."""
-        return address.setting(self.configuration, "relay")
+        return hgrc.setting(self.configuration, "relay")
 
     @cached_property
     def mirror_wait(self) -> float:
         """Seconds for which a change waits for mirrors, as a push does."""
-        text = address.setting(self.configuration, "replication-wait")
+        text = hgrc.setting(self.configuration, "replication-wait")
         return min(MOST_WAIT_S, float(text)) if _SECONDS.fullmatch(text) else WAIT_S
 
     @property

@@ -1,7 +1,7 @@
 """Creation of repositories by their owner: empty ones and forks.
 
-A new repository is made beside its place, in `.NAME.making`, with its configuration; moved there;
-and registered last. Every step may be the last one of a killed process:
+A new repository is made beside its place, in `.NAME.making`, with its identity and configuration;
+moved there; and registered last. Every step may be the last one of a killed process:
 
 ==================  ============================  =========================================
 killed              remains                       the next `repo create` of the path
@@ -29,10 +29,10 @@ import fcntl
 import os
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.core import names
+from hgfleet.core import identity, names
 from hgfleet.core.errors import HostError, TemporaryError
 from hgfleet.core.files import sync
 from hgfleet.pushlog import log_file
@@ -75,6 +75,7 @@ def create(context: Context, path: str, entry: Entry, source: Source | None = No
     Raises AccessDeniedError if that has changed meanwhile, TemporaryError if another session
     makes the same path at this moment.
     """
+    entry = replace(entry, identity=identity.made())
     place = context.place(path)
     new = place.with_name(f".{place.name}.making")
     refuse_inside_a_repository(context, path)

@@ -12,11 +12,10 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.core import names
+from hgfleet.core import identity, names
 from hgfleet.core.errors import AccessDeniedError, HostError, UsageError
 from hgfleet.registry import dynamic_update
 from hgfleet.registry.compiled import load_compiled
-from hgfleet.registry.purged import note_purged
 from hgfleet.selfservice import renaming, repositories
 
 if TYPE_CHECKING:
@@ -72,8 +71,9 @@ def withdraw(
         assert entry is not None
         if path in load_compiled(context.registry).repositories:
             raise HostError(f"{path}: registry.yml declares it now, and it is what is served there")
-        # Its bundles go with it; the jobs learn only from this note which bundles those are.
-        note_purged(context.dynamic, path)
+        # What others have of it goes with it: the note alone says that it is not lost.
+        if gone := entry.identity or identity.of(place):
+            entries.note_purged(gone)
         if place.is_dir():
             away.parent.mkdir(mode=0o700, exist_ok=True)
             place.rename(away)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from hgfleet.core import hgrc
 from hgfleet.core.errors import AccessDeniedError
 from hgfleet.directory import person_watch
-from hgfleet.selfservice import address
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ def check(
 
     Nothing is asked where the configuration of the host names no `session-people`.
     """
-    socket = address.setting(context.configuration, "session-people")
+    socket = hgrc.setting(context.configuration, "session-people")
     if not socket:
         return
     now = time.monotonic()

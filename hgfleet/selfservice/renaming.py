@@ -25,7 +25,6 @@ from hgfleet.core.errors import AccessDeniedError
 from hgfleet.core.files import sync
 from hgfleet.registry import dynamic_update, moves, user_repositories
 from hgfleet.registry.compiled import load_compiled
-from hgfleet.registry.purged import note_purged
 from hgfleet.registry.renames import Rename
 from hgfleet.selfservice import creation, repositories, rules
 
@@ -52,8 +51,6 @@ def rename(context: Context, old: str, new: str) -> str:
             static = load_compiled(context.registry)
             check(context, old, new, static, entries.dynamic)
             creation.clear(context.place(new), new)
-            # Bundle jobs withdraw the bundles of the old path.
-            note_purged(context.dynamic, old)
             entries[new] = replace(entry, moved_from=old)
             # Before the deletion, which takes the notes that still lead to the old path.
             entries.note_rename(old, Rename(new, entry.owner, user_repositories.now()))

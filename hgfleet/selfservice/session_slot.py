@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from hgfleet.core import hgrc
 from hgfleet.core.errors import TemporaryError
 from hgfleet.hg import session_slots
 from hgfleet.hg.incoming import SessionEndError
-from hgfleet.selfservice import address
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,10 +28,10 @@ def take(context: Context, report: Callable[[str], None]) -> None:
     Raises TemporaryError where all are in use. A folder that cannot be used is reported, and the
     command goes on, as sessions of hg do.
     """
-    folder = address.setting(context.configuration, "sessions")
+    folder = hgrc.setting(context.configuration, "sessions")
     if not folder:
         return
-    most = address.setting(context.configuration, "sessions-person")
+    most = hgrc.setting(context.configuration, "sessions-person")
     try:
         slot = session_slots.take(
             folder, context.principal.name, int(most) if most.isdecimal() else PER_PERSON

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hgfleet.core import identity
 from hgfleet.core.errors import HostError
 from hgfleet.core.owner import Owner
 from hgfleet.pushlog import log_file
+from hgfleet.pushlog.record import FIRST, Heads, Record
 from hgfleet.registry import dynamic_update, user_repositories
 from hgfleet.registry.compiled import load_compiled
 from hgfleet.registry.entry import Entry
@@ -34,6 +36,9 @@ repositories:
   plain: {description: A plain one, push: [maintainers]}
   team/tool: {description: A tool, push: [maintainers, team], publishing: false, bundles: [zstd]}
 """
+
+OTHER = "ab" * 16
+RECORD = Record(1, "cd" * 16, "push", "alice", 0, FIRST, heads=Heads(digest="0" * 64))
 
 # As little of hg's command server as `registry apply` needs.
 # A line of a test says more about what `init -- PLACE` does.
@@ -280,10 +285,82 @@ def test_what_people_created_follows_its_namespace(created: Target) -> None:
     assert "read-only = we move" in (created.root / "people/bob/x/.hg/hgrc").read_text()
 
 
+def identities_of(target: Target) -> dict[str, str]:
+    """Return what the registry says."""
+    assert target.dynamic is not None
+    found = user_repositories.load(target.dynamic)
+    people = {path: entry.identity for path, entry in found.repositories.items()}
+    return people | dict(found.identities)
+
+
+def test_each_repository_gets_an_identity_in_its_store_and_in_the_registry(created: Target) -> None:
+    (created.root / "people/bob/old/.hg/store").mkdir(parents=True)
+    run(created, OPEN)
+    given = identities_of(created)
+    assert sorted(given) == ["people/bob/old", "people/bob/x", "plain"]
+    assert len({*given.values()}) == 3
+    for path, one in given.items():
+        assert identity.of(created.root / path) == one
+        assert stat.S_IMODE((created.root / path / identity.FILE).stat().st_mode) == 0o640
+    assert run(created, OPEN) == ["0"]
+    assert identities_of(created) == given
+
+
+def test_an_identity_is_that_of_the_push_log_or_of_the_store(created: Target) -> None:
+    for path, name, content in (
+        ("plain", log_file.NAME, RECORD.line() + b"\n"),
+        ("people/bob/x", identity.NAME, identity.text(OTHER).encode()),
+    ):
+        store = created.root / path / ".hg/store"
+        store.mkdir(parents=True)
+        (store / name).write_bytes(content)
+    run(created, OPEN)
+    found = identities_of(created)
+    assert (found["plain"], found["people/bob/x"]) == (RECORD.repository, OTHER)
+    assert identity.of(created.root / "plain") == RECORD.repository
+
+
+def test_a_lost_repository_is_made_again_with_its_identity(created: Target) -> None:
+    run(created, OPEN)
+    given = identities_of(created)
+    for path in ("plain", "people/bob/x"):
+        shutil.rmtree(created.root / path)
+    run(created, OPEN)
+    assert identities_of(created) == given
+    assert {path: identity.of(created.root / path) for path in given if "old" not in path} == {
+        path: one for path, one in given.items() if "old" not in path
+    }
+
+
+def test_another_repository_in_a_place_is_refused_or_named(created: Target) -> None:
+    run(created, OPEN)
+    for path in ("people/bob/x", "plain"):
+        (created.root / path / identity.FILE).write_text(identity.text(OTHER))
+        if path == "plain":
+            with pytest.raises(HostError, match="plain: it is another repository than the regist"):
+                run(created, OPEN)
+        else:
+            assert any(
+                "people/bob/x: it is another repository" in one for one in run(created, OPEN)
+            )
+
+
+def test_a_mirror_takes_identities_from_its_registry_alone(created: Target) -> None:
+    mirror = replace(created, is_mirror=True)
+    run(mirror, OPEN)
+    assert set(identities_of(created).values()) == {""}
+    assert identity.of(created.root / "plain") == ""
+    assert created.dynamic is not None
+    with dynamic_update.update(created.dynamic) as entries:
+        entries.note_identity("plain", OTHER)
+    run(mirror, OPEN)
+    assert identity.of(created.root / "plain") == OTHER
+
+
 def test_what_is_archived_is_neither_made_nor_called_unknown(created: Target) -> None:
     (created.root / "people/bob/old/.hg/store").mkdir(parents=True)
     lines = run(created, OPEN)
-    assert not any("people/bob/old" in line for line in lines)
+    assert [line for line in lines if "people/bob/old" in line and "identity" not in line] == []
     assert not (created.root / "people/bob/old/.hg/hgrc").exists()
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import getpass
 import os
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hgfleet import cli
-from hgfleet.core import logfmt
+from hgfleet.core import identity, logfmt
 from hgfleet.registry import dynamic_update, user_repositories
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.entry import Entry
 from hgfleet.registry.model import Namespace, Settings, build
-from hgfleet.registry.purged import purged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,6 +50,8 @@ class Site:
     def make(self, path: str, entry: Entry) -> None:
         (self.repos / path / ".hg/store").mkdir(parents=True)
         (self.repos / path / ".hg/store/history").write_text("history")
+        entry = replace(entry, identity=identity.made())
+        (self.repos / path / identity.FILE).write_text(identity.text(entry.identity))
         with dynamic_update.update(self.file) as entries:
             entries[path] = entry
 
@@ -144,10 +146,11 @@ def test_purge_refuses_repositories_that_have_not_waited(
 
 
 def test_one_named_twice_goes_without_waiting(site: Site) -> None:
+    gone = site.entries["people/carol/young"].identity
     assert site.run("purge", "--now", "people/carol/young", "people/carol/young") == 0
     assert set(site.entries) == {"people/bob/live", "people/bob/old"}
-    # For the bundle jobs, which knew nothing of it.
-    assert purged(site.file) == {"people/carol/young"}
+    # For bundle jobs and mirrors, which delete what they have of it.
+    assert set(user_repositories.load(site.file).purged) == {gone}
     # The folder of its owner is empty, and goes too.
     assert not (site.repos / "people/carol").exists()
     assert (site.repos / "people").exists()

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.registry.purged import purged
+from hgfleet.core import identity
+from hgfleet.registry import user_repositories
 
 if TYPE_CHECKING:
     from testing.integration.selfservice.site import SelfserviceSite
@@ -22,6 +23,7 @@ def archived(site: SelfserviceSite) -> None:
 
 def test_an_owner_deletes_an_archived_repository_and_frees_its_place(site: SelfserviceSite) -> None:
     archived(site)
+    gone = identity.of(site.path(PATH))
     for name in ("y", "z"):
         site.ok("bob", f"repo create people/bob/{name}")
     full = site.ssh_command("bob", "repo create people/bob/new").stderr
@@ -32,10 +34,12 @@ def test_an_owner_deletes_an_archived_repository_and_frees_its_place(site: Selfs
     assert said == f"Deleted {PATH} for good. Its name and its place in your limit are free.\n"
     assert PATH not in site.entries
     assert not site.path(PATH).exists()
-    assert purged(site.dynamic) == {PATH}
+    assert set(user_repositories.load(site.dynamic).purged) == {gone}
     assert site.remains() == [".purged"]
     assert list((site.repos / ".purged").iterdir()) == []
     site.ok("bob", f"repo create {PATH}")
+    # Another repository at the same path is another one.
+    assert site.entries[PATH].identity == identity.of(site.path(PATH)) != gone
 
 
 def test_a_deletion_is_confirmed_and_only_of_an_own_archived_repository(
@@ -63,7 +67,7 @@ def test_a_deletion_is_confirmed_and_only_of_an_own_archived_repository(
 
 
 KILLED_AT = {
-    "before it is moved": "deletion.note_purged = lambda *a: kill()",
+    "before it is moved": "deletion.load_compiled = lambda *a: kill()",
     "after it was moved": "files.replace_at = lambda *a, **k: kill()",
     "after it was registered": "shutil.rmtree = lambda *a, **k: kill()",
 }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.registry.purged import purged
+from hgfleet.core import identity
 from testing.integration.selfservice.site import BOB
 from testing.integration.selfservice.test_archive import apply
 
@@ -41,7 +41,7 @@ def test_a_renamed_repository_has_its_history_and_settings(site: SelfserviceSite
     assert history(site, NEW) == "xxx"
     assert f"path = {NEW}\n" in (site.path(NEW) / ".hg/hgrc").read_text()
     assert not site.path(OLD).exists()
-    assert purged(site.dynamic) == {OLD}
+    assert identity.of(site.path(NEW)) == entry.identity != ""
     assert not (site.path(NEW) / ".hg/store/lock").is_symlink()
     assert site.remains() == []
     assert not any(line.startswith("people/") for line in apply(site, site.declare()))
@@ -141,7 +141,7 @@ def test_a_deletion_after_a_killed_rename_leaves_no_history(site: SelfserviceSit
 
 
 KILLED_AT = {
-    "before it is registered": "renaming.note_purged = lambda *a: kill()",
+    "before it is registered": "creation.clear = lambda *a: kill()",
     "while it is registered": "files.replace_at = lambda *a, **k: kill()",
     "before it is configured": "repositories.configure_at = lambda *a: kill()",
     "before it is moved": "Path.rename = lambda *a: kill()",
@@ -158,7 +158,7 @@ def test_after_a_killed_rename_a_later_run_finishes(
     with_history(site)
     kill = (
         "import os, signal; from pathlib import Path; from hgfleet.core import files; "
-        "from hgfleet.selfservice import renaming, repositories; "
+        "from hgfleet.selfservice import creation, renaming, repositories; "
         f"kill = lambda: os.kill(os.getpid(), signal.SIGKILL); {patch}; "
     )
     killed = site.ssh_command("bob", f"repo rename {OLD} {NEW}", first=kill)

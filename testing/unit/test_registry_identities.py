@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+
+from hgfleet.registry.identities import Found, decide
+
+ONE, TWO, NEW = "1" * 32, "2" * 32, "f" * 32
+
+
+def decided(**found: Found) -> tuple[dict[str, str], dict[str, str]]:
+    return decide(found, lambda: NEW)
+
+
+@pytest.mark.parametrize(
+    ("found", "given"),
+    [
+        (Found(), NEW),
+        (Found(registered=ONE), ONE),
+        (Found(stored=ONE), ONE),
+        (Found(logged=ONE), ONE),
+        (Found(ONE, ONE, ONE), ONE),
+    ],
+)
+def test_a_repository_keeps_the_identity_that_something_names(found: Found, given: str) -> None:
+    assert decided(a=found) == ({"a": given}, {})
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (Found(ONE, TWO), f"the registry says {ONE}, .hg/store/identity says {TWO}"),
+        (Found(ONE, "", TWO), f"the registry says {ONE}, .hg/store/pushlog says {TWO}"),
+        (Found("", ONE, TWO), ".hg/store/identity says"),
+    ],
+)
+def test_a_repository_that_is_another_one_has_a_problem(found: Found, said: str) -> None:
+    given, problems = decided(a=found)
+    assert given == {}
+    assert said in problems["a"]
+
+
+@pytest.mark.parametrize("copy", [Found(stored=ONE, logged=ONE), Found(logged=ONE)])
+def test_a_copied_folder_is_no_second_repository_of_its_identity(copy: Found) -> None:
+    for names in (("a", "b"), ("b", "a")):
+        original, copied = names
+        given, problems = decide({original: Found(ONE, ONE), copied: copy}, lambda: NEW)
+        assert given == {original: ONE}
+        assert f"a copy of {original}" in problems[copied]
+
+
+def test_two_entries_of_one_identity_are_one_repository_and_a_problem() -> None:
+    given, problems = decided(a=Found(ONE, ONE), b=Found(ONE))
+    assert len(given) == len(problems) == 1
