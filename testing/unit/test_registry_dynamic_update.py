@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,27 @@ def test_what_a_later_release_keeps_in_an_entry_survives(file: Path) -> None:
         entries["people/bob/x"] = Entry("carol", "", "2026-11-21T00:00:00Z")
     entry = json.loads(file.read_text())["repositories"]["people/bob/x"]
     assert (entry["owner"], entry["size_limit"]) == ("carol", 7)
+
+
+def test_identities_of_the_inventory_are_noted_and_stay(file: Path) -> None:
+    with dynamic_update.update(file) as entries:
+        entries.note_identity("team/tool", "1" * 32)
+    with dynamic_update.update(file) as entries:
+        entries["people/bob/x"] = Entry("bob", "", user_repositories.now(), identity="2" * 32)
+    found = user_repositories.load(file)
+    assert found.identities == {"team/tool": "1" * 32}
+    assert found.repositories["people/bob/x"].identity == "2" * 32
+
+
+def test_a_deletion_is_noted_for_longer_than_a_host_is_away_unseen(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = time.time()
+    for days, identity in ((0, "1" * 32), (80, "2" * 32), (91, "3" * 32)):
+        monkeypatch.setattr(time, "time", lambda days=days: clock + days * 86_400)
+        with dynamic_update.update(file) as entries:
+            entries.note_purged(identity)
+    assert set(user_repositories.load(file).purged) == {"2" * 32, "3" * 32}
 
 
 def test_the_remains_of_a_killed_change_are_in_nobodys_way(file: Path) -> None:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hgfleet.core.identity import FILE, is_identity
 from hgfleet.pushlog.record import FIRST
-from testing.integration.pushlog.site import KEY
+from testing.integration.pushlog.site import KEY, OPERATOR
 
 if TYPE_CHECKING:
     from testing.conftest import WaitFor
@@ -36,6 +37,20 @@ def test_a_push_is_recorded_with_its_person_key_address_and_changes(site: Pushlo
     record = site.records()[1]
     assert (record.id, record.changesets) == (2, (third,))
     assert (record.heads.gone, record.heads.new) == ((second,), (third,))
+
+
+def test_records_name_the_identity_that_the_repository_has(site: PushlogSite) -> None:
+    site.change()
+    site.push()
+    (first,) = site.records()
+    assert is_identity(first.repository), "nothing registered it"
+    site.hg("init", site.path("made"), **OPERATOR)
+    site.configure("made")
+    identity = "ab" * 16
+    (site.path("made") / FILE).write_text(f"{identity}\n")
+    site.change(text="two\n")
+    site.at_work("push", site.url("made"))
+    assert [record.repository for record in site.records("made")] == [identity]
 
 
 def test_bookmarks_are_recorded_with_their_places_before_and_after(site: PushlogSite) -> None:
