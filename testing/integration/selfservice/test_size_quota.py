@@ -82,14 +82,14 @@ def test_all_repositories_of_a_person_count_together(limited: SelfserviceSite) -
 
     assert "the repositories of bob would have 0.2 MiB, and the limit is 0.1 MiB" in refused
     assert changesets(limited, two) == ""
-    push(limited, two, 20)
+    push(limited, two, 12)
     assert " of 0.1 MiB used\n" in limited.ok("bob", "whoami")
     # What is deleted no longer counts; what is archived does.
     limited.ok("bob", f"repo archive {one}")
     push(limited, two, 61, code=255)
     limited.ok("bob", f"repo delete {one} {one}")
     push(limited, two, 61)
-    assert changesets(limited, two) == "file61 file20 "
+    assert changesets(limited, two) == "file61 file12 "
 
 
 def test_a_push_walks_through_no_store(limited: SelfserviceSite) -> None:
