@@ -85,7 +85,7 @@ def _known(whole: Any, nodes: Iterable[str]) -> list[int]:
         number = index.get_rev(bytes.fromhex(node))
         if number is None:
             raise RefusedError(
-                410, f"changeset {node} is not in the repository any more; resync the repository"
+                404, f"changeset {node} is not in the repository any more; resync the repository"
             )
         found.append(number)
     return found

@@ -183,7 +183,7 @@ class Promotion:
         where = self._settings.primary
         try:
             return [
-                Known(where, one.path, one.repository, one.id, one.hash)
+                Known(where, one.path, one.identity, one.id, one.hash)
                 for one in self._source.repositories()
             ]
         except HgfleetError as error:
@@ -213,7 +213,7 @@ class Promotion:
         elif self._source is not None and loss.where == self._settings.primary:
             source = self._source
             lines = await asyncio.to_thread(
-                lambda: list(source.log_after(loss.path, loss.first - 1))
+                lambda: list(source.log_after(loss.repository, loss.first - 1))
             )
         users = set()
         for line in lines:

@@ -5,27 +5,29 @@ It reads repositories and writes nothing. A mirror gets repositories in service 
 
 from __future__ import annotations
 
+import errno
 import gc
 import itertools
 import json
 import threading
+import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from hgfleet.core.errors import PushlogError, RegistryError, TemporaryError
+from hgfleet.core.errors import HgfleetError, PushlogError, RegistryError, TemporaryError
 from hgfleet.core.names import path_problem
 from hgfleet.pushlog import log_file
+from hgfleet.pushlog.record import FIRST
 from hgfleet.registry import user_repositories
-from hgfleet.registry.effective import EffectiveRegistry
 from hgfleet.replication import document_files, documents, registry_gate, snapshot
 from hgfleet.replication.registry_gate import RegistryStamp
+from hgfleet.replication.served import Served
 from hgfleet.replication.source_requests import RefusedError, parse_selection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
-    from hgfleet.registry.model import Registry
     from hgfleet.replication.settings import Settings
     from hgfleet.replication.source_requests import Request
 
@@ -40,6 +42,9 @@ JSON: Final = "application/json"
 BYTES: Final = "application/octet-stream"
 
 _PIECE: Final = 256 * 1024
+
+_HOST_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Of the process, and of no repository."""
 
 
 class Pieces(Protocol):
@@ -65,9 +70,8 @@ class Source:
     def __init__(self, settings: Settings, complain: Callable[[str], None]) -> None:
         self._settings = settings
         self._complain = complain
-        self._registry = EffectiveRegistry(settings.compiled, settings.dynamic)
+        self._served = Served(settings, complain)
         self._registry_stamp = RegistryStamp(settings.dynamic)
-        self._reading = threading.Lock()
         self._heavy = threading.BoundedSemaphore(HEAVY)
         self._documents = document_files.Documents(settings)
         self._ui: Any = None
@@ -88,23 +92,28 @@ class Source:
             return Answer(JSON, _in_pieces(iter([self._registry_now()])))
         if request.what == "documents":
             return self._document(request)
-        place = self._place(request.path)
+        return self._of_repository(request, self._path(request), body)
+
+    def _of_repository(self, request: Request, path: str, body: bytes) -> Answer:
+        """Answer from one repository; what is wrong with it is told as its own problem."""
+        place = self._settings.repositories / path
         if request.what == "log":
-            return Answer(BYTES, _in_pieces(lines_after(_log(place), request.after)))
+            return Answer(
+                BYTES,
+                _Checked(
+                    lambda: _in_pieces(lines_after(_log(place), request.after)),
+                    lambda: self._served.problem(path),
+                    path,
+                ),
+            )
         if request.what == "state":
-            return Answer(JSON, self._in_turn(lambda: self._state(request, place)))
+            return Answer(JSON, self._in_turn(path, lambda: self._state(request, place)))
         selection = parse_selection(body)
         from hgfleet.replication import changesets
 
         return Answer(
-            BYTES,
-            self._in_turn(lambda: changesets.stream(self._open(place), selection)),
+            BYTES, self._in_turn(path, lambda: changesets.stream(self._open(place), selection))
         )
-
-    def registry(self) -> Registry:
-        """Return the registry as it is now."""
-        with self._reading:
-            return self._registry.read(self._complain)
 
     def _registry_now(self) -> bytes:
         stamp = self._registry_stamp.read()
@@ -113,26 +122,39 @@ class Source:
             user_repositories.load(self._settings.dynamic)
         return json.dumps({"stamp": stamp}).encode("ascii")
 
-    def _place(self, path: str) -> Path:
-        if path not in self.registry().repositories:
-            raise RefusedError(404, f"{path}: no repository in service has this path")
-        place = self._settings.repositories / path
-        if not (place / ".hg/store").is_dir():
-            raise RefusedError(503, f"{path}: registered, and not on the disk yet; try again")
-        return place
+    def _path(self, request: Request) -> str:
+        """Return where the repository of a request is now; raises RefusedError."""
+        path, named = request.path, request.identity or request.path
+        if request.identity:
+            path = self._served.path(request.identity) or ""
+        if path not in self._served.registry().repositories:
+            if request.identity in self._served.purged():
+                raise RefusedError(410, f"{named}: the repository was deleted")
+            raise RefusedError(404, f"{named}: no such repository is in service")
+        if not (self._settings.repositories / path / ".hg/store").is_dir():
+            raise RefusedError(500, f"{path}: registered, and not on the disk yet; try again")
+        return path
 
     def _positions(self) -> Iterator[bytes]:
-        for path in self.registry().repositories:
-            if path_problem(path):
-                continue
-            try:
-                tip = log_file.tip(_log(self._settings.repositories / path))
-            except (PushlogError, OSError) as error:
-                # The others are fine, and this one has no position that a mirror could compare.
-                self._complain(f"{path}: {error}")
-                continue
-            found = {"path": path, "repository": tip.repository, "id": tip.id, "hash": tip.hash}
-            yield json.dumps(found).encode("ascii") + b"\n"
+        for identity, path in self._served.paths().items():
+            if identity and not path_problem(path):
+                yield json.dumps(self._position(identity, path)).encode("ascii") + b"\n"
+
+    def _position(self, identity: str, path: str) -> dict[str, object]:
+        try:
+            tip = log_file.tip(_log(self._settings.repositories / path))
+            problem = self._served.problem(path)
+            if tip.repository not in ("", identity):
+                problem = f"{path}: its push log is that of repository {tip.repository}"
+        except (PushlogError, OSError) as error:
+            tip, problem = log_file.Tip(), f"{path}: {error}"
+        if problem:
+            self._complain(problem)
+            # The numbers are for mirrors of the release before: nothing is missing there.
+            found = {"id": 0, "hash": FIRST, "repository": "", "problem": problem[:500]}
+        else:
+            found = {"id": tip.id, "hash": tip.hash, "repository": tip.repository}
+        return {"identity": identity, "path": path, **found}
 
     def _state(self, request: Request, place: Path) -> Iterator[bytes]:
         state = snapshot.read(place, lambda: self._open(place))
@@ -172,21 +194,15 @@ class Source:
             return changesets.open_repository(self._ui.copy(), place)
         except error.Error as problem:
             sentence = f"{place}: Mercurial says: {changesets.text(problem)}"
-            raise RefusedError(503, sentence) from problem
+            raise RefusedError(500, sentence) from problem
 
-    def _in_turn(self, make: Callable[[], Iterator[bytes]]) -> Pieces:
+    def _in_turn(self, path: str, make: Callable[[], Iterator[bytes]]) -> Pieces:
         """Begin a request that takes processor time when it is its turn; errors come before."""
         if not self._heavy.acquire(timeout=PATIENCE_S):
             raise RefusedError(
                 503, f"{HEAVY} other requests have been at work for {PATIENCE_S:.0f} s; try again"
             )
-        try:
-            made = iter(make())
-            first = next(made, b"")
-        except BaseException:
-            self._heavy.release()
-            raise
-        return _Turn(itertools.chain((first,), made), self._end_turn)
+        return _Checked(make, lambda: self._served.problem(path), path, self._end_turn)
 
     def _end_turn(self) -> None:
         self._heavy.release()
@@ -195,12 +211,32 @@ class Source:
         gc.collect()
 
 
-class _Turn:
-    """Pieces of an answer; its end, or that of its connection, is the next one's turn."""
+class _Checked:
+    """Pieces of an answer from the repository at a path.
 
-    def __init__(self, pieces: Iterator[bytes], over: Callable[[], None]) -> None:
-        self._pieces, self._over = pieces, over
+    It is made with its first piece, which is read before the folder's identity is compared: the
+    files are open then, and a folder that comes to the path later is not read. Errors other than
+    those of the host are the repository's own. `over` ends the turn of the request.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Iterator[bytes]],
+        problem: Callable[[], str | None],
+        path: str,
+        over: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._path, self._over = path, over
         self._is_over = False
+        self._pieces: Iterator[bytes] = _begun(make)
+        first = next(self, b"")
+        try:
+            if wrong := problem():
+                raise RefusedError(500, wrong)
+        except BaseException:
+            self.close()
+            raise
+        self._pieces = itertools.chain((first,), self._pieces)
 
     def __iter__(self) -> Iterator[bytes]:
         return self
@@ -208,9 +244,12 @@ class _Turn:
     def __next__(self) -> bytes:
         try:
             return next(self._pieces)
-        except BaseException:
+        except (StopIteration, RefusedError):
             self.close()
             raise
+        except Exception as error:
+            self.close()
+            raise _refusal(self._path, error) from error
 
     def close(self) -> None:
         """End the turn."""
@@ -218,6 +257,22 @@ class _Turn:
             self._is_over = True
             self._pieces = iter(())
             self._over()
+
+
+def _begun(make: Callable[[], Iterator[bytes]]) -> Iterator[bytes]:
+    yield from make()
+
+
+def _refusal(path: str, error: Exception) -> RefusedError:
+    """Return the answer to an error while a repository is read."""
+    if isinstance(error, OSError):
+        status = 503 if error.errno in _HOST_ERRORS else 500
+        return RefusedError(status, f"{path}: {error.filename}: {error.strerror}")
+    if isinstance(error, HgfleetError):
+        return RefusedError(500, f"{path}: {error}")
+    # Core's errors about a damaged store are of any class.
+    traceback.print_exception(error)
+    return RefusedError(500, f"{path}: it cannot be read: {type(error).__name__}: {error}")
 
 
 def lines_after(log: Path, after: int) -> Iterator[bytes]:

@@ -2,16 +2,31 @@
 
 | request | answer |
 | --- | --- |
-| `GET /v1/repositories` | a JSON line for each repository: path, repository, id, hash |
-| `GET /v1/log?path=P&after=ID` | the lines of its push log behind that record |
-| `GET /v1/state?path=P` | digests of its state after its last record; `&full=1`: the state |
-| `POST /v1/changesets?path=P` | a changegroup of version 03, compressed with zlib |
+| `GET /v1/repositories` | a JSON line for each: identity, path, id, hash; or a problem |
+| `GET /v1/log?repository=I&after=ID` | the lines of its push log behind that record |
+| `GET /v1/state?repository=I` | digests of its state after its last record; `&full=1`: the state |
+| `POST /v1/changesets?repository=I` | a changegroup of version 03, compressed with zlib |
 | `GET /v1/registry` | `{"stamp": STAMP}`: which dynamic registry the primary has now |
 | `GET /v1/documents?known=STAMP` | a stamp; if it is another one, a JSON line for each document |
 | `GET /v1/documents/NAME` | the bytes of a document |
 
 The body of a request for changesets is `{"nodes": [...]}`, for these changesets alone, or
 `{"heads": [...], "common": [...]}`, for the ancestors of heads that are no ancestors of common.
+
+I is the identity of a repository; its path is that of the registry at this moment. A refusal is a
+sentence with a status:
+
+| status | means |
+| --- | --- |
+| 400, 405, 413 | the request makes no sense |
+| 403 | the client is no mirror |
+| 404 | no repository in service has this identity, it has not these changesets; no such document |
+| 410 | the repository was deleted for good |
+| 500 | this repository cannot be read now: its log or store is damaged, or it is being moved |
+| 503 | the host has no answer now, about any repository: try again |
+
+Mirrors of the release before name a repository by `path=P`. A deploy and a rollback change mirrors
+before the primary, so they are answered: from the repository that is at the path now.
 """
 
 from __future__ import annotations
@@ -23,6 +38,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from hgfleet.core.errors import HgfleetError
+from hgfleet.core.identity import is_identity
 from hgfleet.core.names import path_problem
 
 PREFIX: Final = "/v1/"
@@ -49,11 +65,13 @@ class RefusedError(HgfleetError):
 class Request:
     """One request; `what` is the first word of its address.
 
-    `path` is that of a repository, `name` that of a document, `known` the stamp of a list that the
-    mirror has; empty where the request has none.
+    `identity` is that of a repository, `path` the path that a mirror of the release before names
+    in its place, `name` that of a document, `known` the stamp of a list that the mirror has; empty
+    where the request has none.
     """
 
     what: str
+    identity: str = ""
     path: str = ""
     after: int = 0
     full: bool = False
@@ -90,20 +108,25 @@ def parse(method: str, target: str) -> Request:
     fields = _fields(what, parts.query)
     if what in ("repositories", "registry", "documents"):
         return Request(what, name=_document(rest), known=fields.get("known", "")[:MAX_NAME])
-    path = fields.get("path", "")
-    if problem := path_problem(path):
-        raise RefusedError(400, f"path: got {path!r:.80}, expected {problem}")
+    identity, path = fields.get("repository", ""), fields.get("path", "")
+    if path and not identity:
+        if problem := path_problem(path):
+            raise RefusedError(400, f"path: got {path!r:.80}, expected {problem}")
+    elif path or not is_identity(identity):
+        raise RefusedError(400, f"repository: got {identity!r:.80}, expected its identity alone")
     return Request(
-        what, path, after=_number(fields.get("after", "0")), full=fields.get("full") == "1"
+        *(what, identity, path),
+        after=_number(fields.get("after", "0")),
+        full=fields.get("full") == "1",
     )
 
 
 _FIELDS: Final[dict[str, frozenset[str]]] = {
     "repositories": frozenset(),
     "registry": frozenset(),
-    "log": frozenset({"path", "after"}),
-    "state": frozenset({"path", "full"}),
-    "changesets": frozenset({"path"}),
+    "log": frozenset({"repository", "path", "after"}),
+    "state": frozenset({"repository", "path", "full"}),
+    "changesets": frozenset({"repository", "path"}),
     "documents": frozenset({"known"}),
 }
 

@@ -15,16 +15,20 @@ from hgfleet.replication.source_requests import (
 )
 
 NODE = "5f" * 20
+ONE = "7d" * 16
 
 
 @pytest.mark.parametrize(
     ("method", "target", "request_"),
     [
         ("GET", "/v1/repositories", Request("repositories")),
-        ("GET", "/v1/log?path=a%2Fb&after=3", Request("log", "a/b", after=3)),
-        ("GET", "/v1/log?path=a/b", Request("log", "a/b")),
-        ("GET", "/v1/state?path=a&full=1", Request("state", "a", full=True)),
-        ("POST", "/v1/changesets?path=a", Request("changesets", "a")),
+        ("GET", f"/v1/log?repository={ONE}&after=3", Request("log", ONE, after=3)),
+        ("GET", f"/v1/log?repository={ONE}", Request("log", ONE)),
+        ("GET", f"/v1/state?repository={ONE}&full=1", Request("state", ONE, full=True)),
+        ("POST", f"/v1/changesets?repository={ONE}", Request("changesets", ONE)),
+        # Of a mirror of the release before.
+        ("GET", "/v1/log?path=a%2Fb&after=3", Request("log", path="a/b", after=3)),
+        ("POST", "/v1/changesets?path=a", Request("changesets", path="a")),
         ("GET", "/v1/registry", Request("registry")),
         ("GET", "/v1/documents", Request("documents")),
         (
@@ -50,6 +54,10 @@ def test_a_request_is_read(method: str, target: str, request_: Request) -> None:
         ("GET", "/v1/log", 400),
         ("GET", "/v1/log?path=", 400),
         ("GET", "/v1/log?path=../a", 400),
+        ("GET", "/v1/log?repository=", 400),
+        ("GET", "/v1/log?repository=a/b", 400),
+        ("GET", f"/v1/log?repository={ONE.upper()}", 400),
+        ("GET", f"/v1/log?repository={ONE}&path=a", 400),
         ("GET", "/v1/log?path=a&after=x", 400),
         ("GET", "/v1/log?path=a&after=-1", 400),
         ("GET", "/v1/log?path=a&after=99999999999999999999", 400),

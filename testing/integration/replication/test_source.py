@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
+import json
 import socket
 import ssl
 import zlib
@@ -13,23 +15,29 @@ import pytest
 from mercurial import changegroup, phases
 from mercurial.repo import factory
 
+from hgfleet.core import identity as identities
 from hgfleet.core.errors import UnavailableError
 from hgfleet.pushlog.record import FIRST, hash_of, parse
 from hgfleet.registry import dynamic_update
 from hgfleet.registry.entry import Entry
-from hgfleet.replication import changesets, registry_gate
-from hgfleet.replication.source_client import GoneError, Position, SourceClient
+from hgfleet.replication import changesets, registry_gate, source_requests
+from hgfleet.replication.source import HEAVY, Source, lines_after
+from hgfleet.replication.source_client import GoneError, Position, RepositoryError, SourceClient
 from hgfleet.replication.source_requests import Selection
 from hgfleet.storage import place
 from testing.integration.support.hosts import IDENTITY, Authority, Host, Primary, client
 from testing.integration.support.site import HGEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
     from typing import BinaryIO
 
     from testing.conftest import WaitFor
+
+TOOL = IDENTITY
+EMPTY = "e0" * 16
+OTHER = "0a" * 16
 
 
 @pytest.fixture
@@ -43,6 +51,8 @@ def primary(tmp_path: Path, authority: Authority) -> Primary:
     made.create("team/tool")
     made.create("empty")
     made.declare("team/tool", "empty")
+    made.identify("team/tool", TOOL)
+    made.identify("empty", EMPTY)
     return made
 
 
@@ -66,8 +76,8 @@ def test_positions_are_the_ends_of_the_push_logs(primary: Primary, source: Sourc
     primary.push("team/tool", "one")
     line = primary.record("team/tool", phases=())
     assert sorted(source.repositories(), key=lambda one: one.path) == [
-        Position("empty", "", 0, FIRST),
-        Position("team/tool", IDENTITY, 2, hash_of(line)),
+        Position(EMPTY, "empty", 0, FIRST),
+        Position(TOOL, "team/tool", 2, hash_of(line)),
     ]
 
 
@@ -75,17 +85,17 @@ def test_a_log_is_sent_from_a_record_on(primary: Primary, source: SourceClient) 
     for name in ("one", "two", "three"):
         primary.push("team/tool", name)
     whole = primary.log("team/tool").read_bytes().splitlines()
-    assert list(source.log_after("team/tool", 0)) == whole
-    assert list(source.log_after("team/tool", 2)) == whole[2:]
-    assert list(source.log_after("team/tool", 3)) == []
-    assert list(source.log_after("empty", 0)) == []
+    assert list(source.log_after(TOOL, 0)) == whole
+    assert list(source.log_after(TOOL, 2)) == whole[2:]
+    assert list(source.log_after(TOOL, 3)) == []
+    assert list(source.log_after(EMPTY, 0)) == []
 
 
 def test_a_line_that_is_not_complete_is_not_sent(primary: Primary, source: SourceClient) -> None:
     primary.push("team/tool", "one")
     with primary.log("team/tool").open("ab") as file:
         file.write(b'{"v":1,')
-    assert [parse(line).id for line in source.log_after("team/tool", 0)] == [1]
+    assert [parse(line).id for line in source.log_after(TOOL, 0)] == [1]
 
 
 def apply(host: Host, path: str, data: BinaryIO) -> list[str]:
@@ -103,11 +113,11 @@ def test_exactly_the_changesets_asked_for_are_sent(
 ) -> None:
     nodes = [primary.push("team/tool", name) for name in ("one", "two", "three", "four")]
     mirror.create("team/tool")
-    with source.changegroup("team/tool", nodes[:2]) as data:
+    with source.changegroup(TOOL, nodes[:2]) as data:
         assert apply(mirror, "team/tool", data) == nodes[:2]
-    with source.changegroup("team/tool", nodes[2:3]) as data:
+    with source.changegroup(TOOL, nodes[2:3]) as data:
         assert apply(mirror, "team/tool", data) == nodes[:3]
-    with source.changesets("team/tool", Selection(heads=nodes[3:], common=nodes[2:3])) as data:
+    with source.changesets(TOOL, Selection(heads=nodes[3:], common=nodes[2:3])) as data:
         assert apply(mirror, "team/tool", data) == nodes
     mirror.hg_in("team/tool", "verify")
 
@@ -124,7 +134,7 @@ def test_a_merge_of_known_and_new_changesets_is_sent(
     mirror.create("team/tool")
     # The left side and the merge are one push: its parents are known in part.
     for nodes in ([base, right], [left, merge]):
-        with source.changegroup("team/tool", nodes) as data:
+        with source.changegroup(TOOL, nodes) as data:
             apply(mirror, "team/tool", data)
     mirror.hg_in("team/tool", "verify")
     assert mirror.hg_in("team/tool", "heads", "-T", "{node}") == merge
@@ -136,7 +146,7 @@ def test_hidden_changesets_are_sent(primary: Primary, mirror: Host, source: Sour
     primary.hg_in("team/tool", "commit", "--amend", "--message", "amended")
     second = primary.hg_in("team/tool", "log", "-r", "tip", "-T", "{node}")
     mirror.create("team/tool")
-    with source.changegroup("team/tool", [first, second]) as data:
+    with source.changegroup(TOOL, [first, second]) as data:
         assert apply(mirror, "team/tool", data) == [first, second]
 
 
@@ -144,11 +154,10 @@ def test_stripped_changesets_are_gone(primary: Primary, source: SourceClient) ->
     node = primary.push("team/tool", "one")
     primary.hg_in("team/tool", "strip", "--no-backup", node)
     with pytest.raises(GoneError, match=f"changeset {node} is not in the repository any more"):
-        source.changegroup("team/tool", [node]).__enter__()
+        source.changegroup(TOOL, [node]).__enter__()
 
 
 def test_a_registry_that_is_lost_has_no_stamp(primary: Primary, source: SourceClient) -> None:
-    assert source.registry_stamp() == registry_gate.NONE
     with dynamic_update.update(primary.dynamic) as entries:
         entries["people/bob/x"] = Entry("bob", created="2026-11-21T00:00:00Z", read=())
     assert source.registry_stamp() == registry_gate.stamp(primary.dynamic.read_bytes())
@@ -161,7 +170,7 @@ def test_a_large_changegroup_is_whole(primary: Primary, mirror: Host, source: So
     text = "".join(f"{zlib.crc32(b'%d' % number):x}\n" for number in range(300_000))
     node = primary.push("team/tool", "large", text)
     mirror.create("team/tool")
-    with source.changegroup("team/tool", [node]) as data:
+    with source.changegroup(TOOL, [node]) as data:
         assert apply(mirror, "team/tool", data) == [node]
 
 
@@ -169,11 +178,193 @@ def test_repositories_that_are_not_registered_are_not_served(
     primary: Primary, source: SourceClient
 ) -> None:
     primary.create("left/over")
-    for path in ("left/over", "no/such"):
-        with pytest.raises(GoneError, match="no repository in service has this path"):
-            list(source.log_after(path, 0))
-    with pytest.raises(UnavailableError, match="expected a path"):
-        list(source.log_after("../etc", 0))
+    node = primary.commit("left/over", "one", "one")
+    primary.record("left/over", node, identity="ab" * 16)
+    for identity in ("ab" * 16, "cd" * 16):
+        with pytest.raises(GoneError, match="no such repository is in service"):
+            list(source.log_after(identity, 0))
+    with pytest.raises(RepositoryError, match="got 'team/tool', expected the identity"):
+        list(source.log_after("team/tool", 0))
+
+
+def test_a_repository_that_was_deleted_is_told_apart_from_an_unknown_one(
+    primary: Primary, source: SourceClient
+) -> None:
+    with dynamic_update.update(primary.dynamic) as change:
+        change.note_purged("9a" * 16)
+    with pytest.raises(GoneError, match=r"\(410\): '9a9a.*: the repository was deleted"):
+        source.state("9a" * 16)
+
+
+def test_the_path_of_a_repository_is_that_of_the_registry_now(
+    primary: Primary, source: SourceClient
+) -> None:
+    """Renamed, and another one made at its path: each identity has its own content."""
+    first = primary.push("team/tool", "one")
+    primary.path("team/tool").rename(primary.path("team/moved"))
+    primary.create("team/tool")
+    primary.identify("team/moved", TOOL)
+    primary.identify("team/tool", OTHER)
+    primary.declare("team/tool", "team/moved", "empty")
+    other = primary.push("team/tool", "two")
+    assert source.state(TOOL).heads == (first,)
+    assert source.state(OTHER).heads == (other,)
+    assert [parse(line).repository for line in source.log_after(TOOL, 0)] == [TOOL]
+    listed = {one.path: one.identity for one in source.repositories()}
+    assert listed == {"team/tool": OTHER, "team/moved": TOOL, "empty": EMPTY}
+
+
+@pytest.mark.parametrize("found", [OTHER, ""])
+def test_a_folder_that_is_another_repository_than_its_entry_is_not_served(
+    primary: Primary, source: SourceClient, found: str
+) -> None:
+    node = primary.push("team/tool", "one")
+    file = primary.path("team/tool") / identities.FILE
+    file.write_text(identities.text(found)) if found else file.unlink()
+    got = found or "a repository without identity"
+    for ask in (
+        lambda: list(source.log_after(TOOL, 0)),
+        lambda: source.state(TOOL),
+        lambda: source.digests(TOOL),
+        lambda: source.changegroup(TOOL, [node]).__enter__(),
+    ):
+        with pytest.raises(RepositoryError, match=f"got .*{got}, expected {TOOL}"):
+            ask()
+    (listed,) = (one for one in source.repositories() if one.identity == TOOL)
+    assert (listed.path, listed.id) == ("team/tool", 0)
+    assert got in listed.problem
+
+
+def test_a_folder_that_comes_to_the_path_during_an_answer_is_not_served(
+    primary: Primary, source: SourceClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    primary.push("team/tool", "one")
+    primary.create("team/other")
+    primary.record("team/other", primary.commit("team/other", "two", "two"), identity=OTHER)
+
+    def exchanged(log: Path, after: int) -> Iterator[bytes]:
+        primary.path("team/tool").rename(primary.path("gone"))
+        primary.path("team/other").rename(primary.path("team/tool"))
+        return lines_after(log, after)
+
+    monkeypatch.setattr("hgfleet.replication.source.lines_after", exchanged)
+    with pytest.raises(RepositoryError, match="got a repository without identity"):
+        list(source.log_after(TOOL, 0))
+
+
+def test_a_push_log_of_another_repository_is_a_problem_of_its_own(
+    primary: Primary, source: SourceClient
+) -> None:
+    node = primary.commit("team/tool", "one", "one")
+    primary.record("team/tool", node, identity=OTHER)
+    (listed,) = (one for one in source.repositories() if one.identity == TOOL)
+    assert (listed.id, listed.problem) == (
+        0,
+        f"team/tool: its push log is that of repository {OTHER}",
+    )
+    with pytest.raises(RepositoryError, match=f"sent the state of {OTHER}"):
+        source.state(TOOL)
+
+
+def damage_the_log(primary: Primary) -> None:
+    with primary.log("team/tool").open("ab") as file:
+        file.write(b"nonsense\n")
+
+
+def damage_the_store(primary: Primary) -> None:
+    for file in (primary.path("team/tool") / ".hg/store").glob("00changelog.*"):
+        file.write_bytes(b"\0\1\0\2" + b"x" * 124)
+
+
+def take_the_store_away(primary: Primary) -> None:
+    (primary.path("team/tool") / ".hg/store").rename(primary.root / "away")
+
+
+@pytest.mark.parametrize("damage", [damage_the_log, damage_the_store, take_the_store_away])
+def test_a_repository_that_cannot_be_read_is_no_trouble_of_the_source(
+    primary: Primary, source: SourceClient, damage: Callable[[Primary], None]
+) -> None:
+    node = primary.push("team/tool", "one")
+    damage(primary)
+    for _ in range(HEAVY + 1):
+        with pytest.raises(RepositoryError, match="team/tool"):
+            source.state(TOOL)
+    if damage is not damage_the_log:
+        with pytest.raises(RepositoryError):
+            source.changegroup(TOOL, [node]).__enter__()
+    assert source.state(EMPTY).id == 0
+    listed = {one.path: one.problem for one in source.repositories()}
+    assert listed.keys() == {"team/tool", "empty"}
+    assert not listed["empty"]
+    assert damage is damage_the_store or "team/tool" in listed["team/tool"]
+
+
+def test_while_the_registry_of_people_is_damaged_folders_tell_their_identity(
+    primary: Primary, source: SourceClient
+) -> None:
+    primary.push("team/tool", "one")
+    primary.dynamic.write_text("nonsense")
+    assert {one.identity for one in source.repositories()} == {TOOL, EMPTY}
+    assert source.state(TOOL).id == 1
+
+
+def test_a_host_without_open_files_is_no_trouble_of_a_repository(
+    source: SourceClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> Iterator[bytes]:
+        raise OSError(errno.EMFILE, "too many", "file")
+        yield b""
+
+    monkeypatch.setattr("hgfleet.replication.source.lines_after", refused)
+    with pytest.raises(UnavailableError, match=r"\(503\)") as caught:
+        list(source.log_after(TOOL, 0))
+    assert not isinstance(caught.value, RepositoryError)
+
+
+def test_a_source_of_the_release_before_is_asked_by_path(
+    primary: Primary, source: SourceClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A roll changes mirrors before the primary."""
+    node = primary.push("team/tool", "one")
+    former = {"log": {"path", "after"}, "state": {"path", "full"}, "changesets": {"path"}}
+    fields = {**source_requests._FIELDS, **{k: frozenset(v) for k, v in former.items()}}
+    monkeypatch.setattr(source_requests, "_FIELDS", fields)
+    position = Source._position
+
+    def of_the_release_before(self: Source, identity: str, path: str) -> dict[str, object]:
+        return {k: v for k, v in position(self, identity, path).items() if k != "identity"}
+
+    monkeypatch.setattr(Source, "_position", of_the_release_before)
+    assert [(one.identity, one.id) for one in source.repositories()] == [(TOOL, 1)]
+    assert source.state(TOOL).heads == (node,)
+    assert len(list(source.log_after(TOOL, 0))) == 1
+    with source.changegroup(TOOL, [node]) as data:
+        assert data.read()
+    with pytest.raises(GoneError):
+        source.state(OTHER)
+    # The primary gets this release.
+    monkeypatch.undo()
+    assert source.state(TOOL).heads == (node,)
+
+
+def test_a_mirror_of_the_release_before_is_answered_by_path(
+    primary: Primary, mirror: Host, authority: Authority, url: str
+) -> None:
+    """A rollback changes mirrors before the primary."""
+    line = primary.record("team/tool", primary.commit("team/tool", "one", "one"))
+    context = ssl.create_default_context(cafile=str(authority.file))
+    context.load_cert_chain(mirror.settings.certificate, mirror.settings.key)
+    connection = http.client.HTTPSConnection(
+        "127.0.0.1", int(url.rpartition(":")[2]), context=context, timeout=30
+    )
+    connection.request("GET", "/v1/log?path=team/tool&after=0")
+    assert connection.getresponse().read() == line + b"\n"
+    connection.request("GET", "/v1/repositories")
+    listed = [json.loads(one) for one in connection.getresponse().read().splitlines()]
+    expected = {"path": "team/tool", "repository": TOOL, "id": 1, "hash": hash_of(line)}
+    assert {**expected, "identity": TOOL} in listed
+    connection.request("GET", "/v1/log?path=no/such")
+    assert connection.getresponse().status == 404
 
 
 def test_hosts_that_are_no_mirrors_are_refused(
@@ -223,14 +414,16 @@ def test_senseless_requests_are_answered_with_a_sentence(
     for method, target, body, status in (
         ("GET", "/", None, 404),
         ("GET", "/v2/log", None, 404),
-        ("POST", "/v1/log?path=empty", b"", 405),
-        ("GET", "/v1/log?path=empty&after=-1", None, 400),
-        ("GET", "/v1/log?path=empty&path=team/tool", None, 400),
+        ("POST", f"/v1/log?repository={EMPTY}", b"", 405),
+        ("GET", f"/v1/log?repository={EMPTY}&after=-1", None, 400),
+        ("GET", f"/v1/log?repository={EMPTY}&repository={TOOL}", None, 400),
+        ("GET", f"/v1/log?repository={EMPTY}&path=empty", None, 400),
+        ("GET", "/v1/log?path=../../etc", None, 400),
         ("GET", "/v1/documents/..%2f..%2fetc%2fpasswd", None, 404),
         ("GET", "/v1/documents/%00", None, 400),
-        ("POST", "/v1/changesets?path=empty", b"{}", 400),
-        ("POST", "/v1/changesets?path=empty", b'{"nodes":["x"]}', 400),
-        ("POST", "/v1/changesets?path=empty", b"[" * 100_000, 400),
+        ("POST", f"/v1/changesets?repository={EMPTY}", b"{}", 400),
+        ("POST", f"/v1/changesets?repository={EMPTY}", b'{"nodes":["x"]}', 400),
+        ("POST", f"/v1/changesets?repository={EMPTY}", b"[" * 100_000, 400),
     ):
         connection.request(method, target, body)
         answer = connection.getresponse()
@@ -249,9 +442,9 @@ def test_an_answer_that_ends_early_is_an_error(
         raise OSError("disk")
 
     monkeypatch.setattr("hgfleet.replication.source.lines_after", broken)
-    with pytest.raises(UnavailableError, match="not complete"):
-        list(source.log_after("team/tool", 0))
-    assert "status=499" in primary.said[-1]
+    with pytest.raises(RepositoryError, match="not complete"):
+        list(source.log_after(TOOL, 0))
+    assert "status=500" in primary.said[-1]
 
 
 def test_renewed_certificates_are_used_at_once(
@@ -271,9 +464,9 @@ def test_a_repository_is_closed_after_its_answer(
         file.write(f"[extensions]\npinned_store = {HGEXT / 'pinned_store.py'}\n")
     node = primary.push("team/tool", "one")
     store = primary.path("team/tool") / ".hg/store"
-    with source.changegroup("team/tool", [node]) as data:
+    with source.changegroup(TOOL, [node]) as data:
         assert data.read()
-    assert source.state("team/tool").heads
+    assert source.state(TOOL).heads
 
     wait_for("the store has no reader", lambda: not place.is_read(store))
 
@@ -287,14 +480,14 @@ def test_digests_and_state_are_those_of_the_last_record(
     secret = primary.commit("team/tool", "three", "three", "--secret")
     primary.hg_in("team/tool", "bookmark", "--rev", draft, "naïve mark")
     line = primary.record("team/tool", public, draft, secret)
-    state = source.state("team/tool")
+    state = source.state(TOOL)
     assert (state.repository, state.id, state.hash) == (IDENTITY, 1, hash_of(line))
     assert state.heads == (secret,)
     assert state.phases == {"public": (public,), "secret": (secret,)}
     assert state.bookmarks == (("naïve mark", draft),)
-    assert source.digests("team/tool") == state.digests()
+    assert source.digests(TOOL) == state.digests()
     before = state.digests()
     primary.hg_in("team/tool", "phase", "--public", draft)
-    after = source.digests("team/tool")
+    after = source.digests(TOOL)
     assert after.phases != before.phases
     assert (after.heads, after.bookmarks) == (before.heads, before.bookmarks)

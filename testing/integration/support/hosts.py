@@ -16,8 +16,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from hgfleet.core import identity as identities
 from hgfleet.pushlog import log_file
 from hgfleet.pushlog.record import Heads, Record
+from hgfleet.registry import dynamic_update
 from hgfleet.registry.model import Registry, Repository
 from hgfleet.replication import source_cli
 from hgfleet.replication.settings import Role, Settings
@@ -135,14 +137,20 @@ class Host(Site):
         """Have the inventory declare these repositories."""
         self.register(Registry(repositories={path: _public(path) for path in paths}))
 
+    def identify(self, repository: str, identity: str = IDENTITY) -> None:
+        """Give a repository of the inventory an identity, on the disk and in the registry."""
+        (self.path(repository) / identities.FILE).write_text(identities.text(identity))
+        with dynamic_update.update(self.dynamic) as change:
+            change.note_identity(repository, identity)
+
     def record(self, repository: str, *nodes: str, **fields: Any) -> bytes:
         """Append a record to the push log of a repository; return its line."""
         log = self.log(repository)
-        tip = log_file.tip(log)
+        tip, given = log_file.tip(log), fields.pop("identity", "")
         heads = self.hg_in(repository, "heads", "--hidden", "-T", "{node}\n").split()
         line = Record(
             id=tip.id + 1,
-            repository=tip.repository or fields.pop("identity", IDENTITY),
+            repository=tip.repository or given or identities.of(self.path(repository)) or IDENTITY,
             kind="push",
             user="alice",
             time=1_795_440_000_000 + tip.id,

@@ -1,0 +1,97 @@
+"""Repositories in service on the primary: the path of each identity, as the registry has it now."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from hgfleet.core import identity as identities
+from hgfleet.core.errors import PushlogError
+from hgfleet.pushlog import log_file
+from hgfleet.registry import user_repositories
+from hgfleet.registry.effective import EffectiveRegistry, stamp_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from pathlib import Path
+
+    from hgfleet.registry.model import Registry
+    from hgfleet.replication.settings import Settings
+
+
+class Served:
+    """The registry of this host, read anew when it changes. Safe in threads.
+
+    An entry without an identity is one of a release before, or of the inventory while the dynamic
+    registry is damaged: its identity is that of the folder at its path.
+    """
+
+    def __init__(self, settings: Settings, complain: Callable[[str], None]) -> None:
+        self._root = settings.repositories
+        self._files = settings.compiled, settings.dynamic
+        self._complain = complain
+        self._effective = EffectiveRegistry(*self._files)
+        self._lock = threading.Lock()
+        self._stamps: object = None
+        self._registry: Registry | None = None
+        self._named: Mapping[str, str] = {}
+        self._nameless: tuple[str, ...] = ()
+
+    def registry(self) -> Registry:
+        """Return the registry; raises RegistryError."""
+        return self._read()[0]
+
+    def paths(self) -> Mapping[str, str]:
+        """Return the path of each repository in service, by identity; raises RegistryError."""
+        _, named, nameless = self._read()
+        if not nameless:
+            return named
+        # The registry wins where a folder has the identity of another entry.
+        return {**{self.identity(path): path for path in nameless}, **named}
+
+    def path(self, identity: str) -> str | None:
+        """Return the path of a repository, None if it is not in service; raises RegistryError."""
+        _, named, nameless = self._read()
+        found = named.get(identity)
+        if found is None and nameless:
+            found = next((path for path in nameless if self.identity(path) == identity), None)
+        return found
+
+    def identity(self, path: str) -> str:
+        """Return the identity of a repository in service; "" where it has none yet."""
+        named = self.registry().repositories[path].identity
+        return named or identity_of(self._root / path)
+
+    def problem(self, path: str) -> str | None:
+        """Return why the folder at a path is not the repository of its entry, None if it is."""
+        entry = self.registry().repositories.get(path)
+        if entry is None:
+            return f"{path}: no repository in service has this path any more"
+        return identities.problem(self._root / path, entry.identity)
+
+    def purged(self) -> Collection[str]:
+        """Return the identities of repositories that were deleted; raises RegistryError."""
+        return user_repositories.load(self._files[1]).purged
+
+    def _read(self) -> tuple[Registry, Mapping[str, str], tuple[str, ...]]:
+        stamps = tuple(map(stamp_of, self._files))
+        with self._lock:
+            if self._registry is None or self._stamps != stamps:
+                registry = self._effective.read(self._complain)
+                self._named = registry.paths()
+                self._nameless = tuple(
+                    path for path, one in registry.repositories.items() if not one.identity
+                )
+                self._registry, self._stamps = registry, stamps
+            return self._registry, self._named, self._nameless
+
+
+def identity_of(place: Path) -> str:
+    """Return the identity of the folder at a place, that of its push log where it has no other."""
+    found = identities.of(place)
+    if not found:
+        try:
+            found = log_file.tip(place / ".hg/store" / log_file.NAME).repository
+        except (PushlogError, OSError):
+            return ""
+    return found
