@@ -173,12 +173,12 @@ def _record(repo: Any, transaction: Any) -> None:
         )
     if lines:
         writing.append(repo.svfs, transaction, tip, lines)
-        done = (last.repository, last.id, last.end)
+        done = (last.repository, last.id, last.end, last.hash)
         transaction.addpostclose(_CATEGORY, lambda _: _remember(repo, done))
 
 
-def _remember(repo: Any, done: tuple[str, int, int]) -> None:
-    """Note the identity, the id and the end of the last record, for hooks after the lock."""
+def _remember(repo: Any, done: tuple[str, int, int, str]) -> None:
+    """Note identity, id, end and hash of the last record, for hooks after the lock."""
     repo._pushlog_last = done  # noqa: SLF001
 
 

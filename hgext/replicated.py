@@ -78,7 +78,7 @@ def tell(ui: Any, repo: Any, **_news: object) -> None:
     # The next transaction may leave no record.
     plain._pushlog_last = None  # noqa: SLF001
     try:
-        sentence = _sentence(ui, last[0], last[1])
+        sentence = _sentence(ui, last[0], last[1], last[3])
     except Exception as problem:
         detail = encoding.strtolocal(f"{type(problem).__name__}: {problem}")
         ui.log(b"replicated", b"replication of a push is unknown: %s\n", detail)
@@ -101,12 +101,12 @@ def _log(ui: Any, repository: str, number: int, sentence: str) -> None:
     syslog.syslog(syslog.LOG_AUTHPRIV | syslog.LOG_INFO, line)
 
 
-def _sentence(ui: Any, repository: str, number: int) -> str:
+def _sentence(ui: Any, repository: str, number: int, hash_: str) -> str:
     relay, path = ui.config(b"hgfleet", b"relay"), ui.config(b"hgfleet", b"path")
     if not (relay and path):
         return f"push {number} recorded"
     from hgfleet.hg import wake
 
     wait = min(MAX_WAIT, max(0.0, float(ui.config(b"hgfleet", b"replication-wait"))))
-    request = wake.push_request(text(path), repository, number, trace.current())
+    request = wake.push_request(text(path), repository, number, hash_, trace.current())
     return wake.sentence(number, wake.ask(os.fsdecode(relay), request, wait), wait)

@@ -59,9 +59,14 @@ REFUSED: Final = (
 )
 
 
-def push_request(path: str, repository: str, number: int, session: str = "") -> dict[str, Any]:
-    """Return the request that wakes the relay for a push; `session` is the id of its session."""
-    found = {"path": path, "repository": repository, "id": number}
+def push_request(
+    path: str, repository: str, number: int, hash_: str, session: str = ""
+) -> dict[str, Any]:
+    """Return the request that wakes the relay for a push: its repository's identity, its record.
+
+    `session` is the id of its session. The path is for a relay of the release before.
+    """
+    found = {"path": path, "repository": repository, "id": number, "hash": hash_}
     return {**found, "session": session} if session else found
 
 

@@ -116,6 +116,11 @@ def hash_of(line: bytes) -> str:
     return hashlib.sha256(line).hexdigest()
 
 
+def is_hash(text: object) -> bool:
+    """Whether a value can be the hash of a record."""
+    return isinstance(text, str) and _HASH.fullmatch(text) is not None
+
+
 def parse(line: bytes) -> Record:
     """Read a line; raises PushlogError, whose sentence names what is wrong."""
     try:

@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any, Final
 from hgfleet.core.errors import HgfleetError, PushlogError
 from hgfleet.pushlog import chain
 from hgfleet.pushlog.log_file import Tip
-from hgfleet.registry.effective import EffectiveRegistry
 from hgfleet.replication import events, log_reader, messages, outbox
 from hgfleet.replication.broker import BrokerError
 from hgfleet.replication.messages import Asked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from pathlib import Path
 
     from hgfleet.pushlog.log_file import Entry
     from hgfleet.replication.broker import Broker
     from hgfleet.replication.leases import Members
     from hgfleet.replication.positions import Positions
+    from hgfleet.replication.served import Served
     from hgfleet.replication.settings import Settings
     from hgfleet.replication.streams import Streamed
     from hgfleet.replication.visibility import Shown
@@ -37,15 +37,10 @@ SINCE: Final = "events-since"
 """The fact from when on pushes have events, in seconds since 1970."""
 
 
-GONE_SECONDS: Final = 600.0
-"""After which the events of a repository whose log is nowhere are given up."""
-
-
 @dataclass
 class _Pending:
     """A repository whose events are not out up to push `number`."""
 
-    path: str
     number: int
     began: float = field(default_factory=time.monotonic)
 
@@ -60,11 +55,11 @@ class Announcer:
         broker: Broker,
         shown: Shown,
         members: Members,
+        served: Served,
         say: Callable[..., None],
     ) -> None:
         self._settings, self._positions, self._broker = settings, positions, broker
-        self._shown, self._members, self._say = shown, members, say
-        self._registry = EffectiveRegistry(settings.compiled, settings.dynamic)
+        self._shown, self._members, self._served, self._say = shown, members, served, say
         self._pending: dict[str, _Pending] = {}
         self._touched: set[str] = set()
         self._sure: set[str] = set()
@@ -77,11 +72,20 @@ class Announcer:
 
     # -- news ------------------------------------------------------------------------------------
 
-    def published(self, path: str, repository: str, number: int) -> None:
+    def published(self, repository: str, number: int) -> None:
         """Take over a push that the stream of pushes has."""
-        found = self._pending.setdefault(repository, _Pending(path, number))
-        found.path, found.number = path, max(number, found.number)
+        found = self._pending.setdefault(repository, _Pending(number))
+        found.number = max(number, found.number)
         self._touch(repository)
+
+    def keep(self, served: Collection[str]) -> None:
+        """Give up the events of repositories that are no longer in service.
+
+        A repository that comes back goes on after its last event, with its next push.
+        """
+        for repository in (self._pending.keys() | self._problems.keys()) - {"", *served}:
+            self._pending.pop(repository, None)
+            self._problems.pop(repository, None)
 
     def applied(self, repository: str) -> None:
         """Look at a repository of which a mirror shows another push."""
@@ -102,11 +106,11 @@ class Announcer:
         self._connected = time.monotonic()
         self._sure.clear()
         for position in self._positions:
-            tip = position.tip
-            announced = self._positions.announced(tip.repository)
-            if tip.repository and (announced is None or announced.id < tip.id):
-                self._shown.published(tip.repository, tip.id)
-                self.published(position.path, tip.repository, tip.id)
+            repository, tip = position.repository, position.tip
+            announced = self._positions.announced(repository)
+            if tip.id and (announced is None or announced.id < tip.id):
+                self._shown.published(repository, tip.id, tip.hash)
+                self.published(repository, tip.id)
 
     def _touch(self, *repositories: str) -> None:
         self._touched.update(repositories)
@@ -146,7 +150,7 @@ class Announcer:
         except BrokerError:
             raise
         except (HgfleetError, OSError) as error:
-            self._problem(repository, f"{pending.path}: {error}")
+            self._problem(repository, str(error))
             # Another log: the next push is looked at again.
             is_done = isinstance(error, PushlogError)
         else:
@@ -157,24 +161,27 @@ class Announcer:
     async def _announce(self, repository: str, pending: _Pending) -> bool:
         """Send the events that are due; return whether none is left."""
         if not self._is_due(repository, pending):
-            return self._is_gone(repository, pending)
-        store = log_reader.store_of(self._settings.repositories, pending.path)
+            return False
+        path = await asyncio.to_thread(self._served.place, repository)
+        if path is None:
+            return True
+        store = log_reader.store_of(self._settings.repositories, path)
         tip = await self._position(repository, store)
         while tip.id < pending.number:
             entries = await asyncio.to_thread(log_reader.read, store, tip.end)
             if not entries:
-                return self._is_gone(repository, pending)
+                return False
             first = entries[0].record
             wrong = chain.problem(tip, first)
             if wrong is None and first.repository != repository:
                 wrong = f"record {first.id} belongs to repository {first.repository}"
             if wrong is not None:
-                raise PushlogError(f"no event after that of push {tip.id}: {wrong}")
+                raise PushlogError(f"{path}: no event after that of push {tip.id}: {wrong}")
             for entry in entries:
                 number = entry.record.id
                 if number > pending.number or not self._is_shown(repository, number):
                     return number > pending.number
-                await self._send(pending.path, entry)
+                await self._send(path, entry)
                 tip = outbox.after(tip, [entry])
                 self._positions.announce(repository, tip)
                 pending.began = time.monotonic()
@@ -198,23 +205,6 @@ class Announcer:
 
     def _is_settled(self) -> bool:
         return time.monotonic() - self._connected > self._settings.lease_seconds
-
-    def _is_gone(self, repository: str, pending: _Pending) -> bool:
-        """Take the path of a repository that was renamed; return whether it is given up."""
-        if not self._is_at(repository, pending.path):
-            for position in self._positions:
-                if self._is_at(repository, position.path):
-                    pending.path = position.path
-                    return False
-            # The scan of the relay finds a new path.
-            return time.monotonic() - pending.began > GONE_SECONDS
-        return False
-
-    def _is_at(self, repository: str, path: str) -> bool:
-        position = self._positions.get(path)
-        if position is None or position.tip.repository != repository:
-            return False
-        return log_reader.scanned(self._settings.repositories, path) is not None
 
     async def _position(self, repository: str, store: Path) -> Tip:
         """Return the last push whose event is out, as the stream has it."""
@@ -250,8 +240,7 @@ class Announcer:
             self._say("announced", repository=path, push=name)
 
     def _is_public(self, path: str) -> bool:
-        registry = self._registry.read(lambda reason: self._say("registry", reason=reason))
-        found = registry.repositories.get(path)
+        found = self._served.registry().repositories.get(path)
         return found is not None and found.is_public
 
     # -- mirrors ---------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from hgfleet.replication.connection import (
     ending,
 )
 from hgfleet.replication.guard import Guard
+from hgfleet.replication.messages import hash_in
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -205,7 +206,9 @@ class Broker:
             self.lose(error)
             raise BrokerError(sentence(error, self._settings.brokers)) from error
         number = streams.number_of(found.headers, repository)
-        return streams.Streamed(number, streams.epoch_of(found.headers)) if number else None
+        if not number:
+            return None
+        return streams.Streamed(number, streams.epoch_of(found.headers), hash_in(found.headers))
 
     async def tell(self, subject: str, body: bytes) -> None:
         """Publish without an answer; a lost connection loses the message."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core.identity import is_identity
 from hgfleet.core.names import path_problem
+from hgfleet.pushlog.record import hash_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -71,7 +72,7 @@ def has_event(record: Record) -> bool:
 
 
 def body(record: Record, path: str, *, is_public: bool) -> bytes:
-    """Return the event of a push."""
+    """Return the event of a push to the repository that is at a path now."""
     phases = Counter(new for _node, _old, new in record.phases)
     event: dict[str, Any] = {
         "version": VERSION,
@@ -79,6 +80,7 @@ def body(record: Record, path: str, *, is_public: bool) -> bytes:
         "identity": record.repository,
         "public": is_public,
         "push": record.id,
+        "hash": hash_of(record.line()),
         "user": record.user,
         "time": record.time / 1000,
         "changesets": {

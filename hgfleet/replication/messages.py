@@ -11,8 +11,8 @@
 | `hgfleet.asked.MIRROR` | relay | applier | which pushes of some repositories the mirror shows |
 | `hgfleet.events.IDENTITY` | relay | stream `hgfleet-events` | what all live mirrors show |
 
-IDENTITY is that of a push log. A message of a push has the id "IDENTITY.NUMBER", so that the broker
-drops a second copy; so has the event of the push, in its own stream. After a promotion it is
+IDENTITY is that of a repository. A message of a push has the id "IDENTITY.NUMBER", so that the
+broker drops a second copy; so has the event of the push, in its own stream. After a promotion it is
 "IDENTITY.NUMBER.EPOCH", so that the broker does not take the push of the new primary for the one of
 the former that was given up. A record that is too large for a message has one with an empty body:
 mirrors fetch it from the source. What arrives is parsed as
@@ -23,13 +23,13 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hgfleet.core import trace
 from hgfleet.core.errors import PushlogError
 from hgfleet.core.names import path_problem
-from hgfleet.pushlog.record import parse
+from hgfleet.pushlog.record import hash_of, is_hash, parse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +47,11 @@ EPOCH: Final = "hgfleet.epoch"
 """The one subject of the stream of terms."""
 
 MESSAGE_ID: Final = "Nats-Msg-Id"
+HASH: Final = "Hgfleet-Hash"
+"""Of a record: with its number it names the push, whose number alone is used again after a restore.
+Messages of the release before have none."""
 PATH: Final = "Hgfleet-Path"
+"""Of the repository at the publication, for logs and for mirrors of the release before."""
 REGISTRY: Final = "Hgfleet-Registry"
 SESSION: Final = "Hgfleet-Session"
 
@@ -108,10 +112,12 @@ def token(host: str) -> str:
 class LargeRecordError(PushlogError):
     """A message stands for a record that is too large for it; mirrors fetch it from the source."""
 
-    def __init__(self, path: str, repository: str, number: int, session: str = "") -> None:
+    def __init__(
+        self, path: str, repository: str, number: int, session: str = "", hash_: str = ""
+    ) -> None:
         super().__init__(f"record {number} of {path} is too large for a message")
         self.path, self.repository, self.number = path, repository, number
-        self.session = session
+        self.session, self.hash = session, hash_
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +142,16 @@ class PushMessage:
         """The id by which the broker drops a second copy."""
         return message_id(self.record)
 
+    @property
+    def hash(self) -> str:
+        """The hash of the record."""
+        return hash_of(self.line)
+
     def headers(self) -> dict[str, str]:
         """Return the headers of the message."""
         known = {REGISTRY: self.registry, SESSION: self.session}
         more = {name: value for name, value in known.items() if value}
-        return {MESSAGE_ID: self.id, PATH: self.path, **more}
+        return {MESSAGE_ID: self.id, HASH: self.hash, PATH: self.path, **more}
 
     def body(self) -> bytes:
         """Return the body: the line, a line feed, the changegroup."""
@@ -166,11 +177,17 @@ def decode_push(headers: Mapping[str, str] | None, body: bytes) -> PushMessage:
     session = trace.accepted((headers or {}).get(SESSION))
     named = _ID.fullmatch((headers or {}).get(MESSAGE_ID, ""))
     if not body and named:
-        raise LargeRecordError(path, named[1], int(named[2]), session)
+        raise LargeRecordError(path, named[1], int(named[2]), session, hash_in(headers))
     line, _, changegroup = body.partition(b"\n")
     stamp = (headers or {}).get(REGISTRY, "")
     known = stamp if is_stamp(stamp) else ""
     return PushMessage(path, line, parse(line), changegroup, known, session)
+
+
+def hash_in(headers: Mapping[str, str] | None) -> str:
+    """Return the hash of a record that a message names, empty if it names none."""
+    found = (headers or {}).get(HASH, "")
+    return found if is_hash(found) else ""
 
 
 def is_stamp(value: object) -> bool:
@@ -219,15 +236,25 @@ class Confirmed:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """Push `id` of a repository, and all before it, are visible on a mirror."""
+    """Push `id` of a repository, and all before it, are visible on a mirror.
+
+    `hash` is that of its record, empty in a message of the release before. It is in a header: a
+    relay of that release takes no other fields.
+    """
 
     host: str
     repository: str
     id: int
+    hash: str = ""
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers of the message."""
+        return {HASH: self.hash} if self.hash else {}
 
     def body(self) -> bytes:
         """Return the body of the message."""
-        return json.dumps(asdict(self)).encode("ascii")
+        told = {"host": self.host, "repository": self.repository, "id": self.id}
+        return json.dumps(told).encode("ascii")
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +323,7 @@ def decode_confirmed(body: bytes) -> Confirmed:
     return made
 
 
-def decode_applied(body: bytes) -> Applied | Brought:
+def decode_applied(body: bytes, headers: Mapping[str, str] | None = None) -> Applied | Brought:
     """Read what a mirror shows; raises ValueError."""
     data = _object(body)
     if "document" in data:
@@ -310,7 +337,7 @@ def decode_applied(body: bytes) -> Applied | Brought:
         if not right:
             raise ValueError(f"no document: {body!r:.200}")
         return brought
-    made = _made(Applied, data)
+    made = _made(Applied, data | {"hash": hash_in(headers)})
     if not (
         isinstance(made.host, str) and isinstance(made.repository, str) and type(made.id) is int
     ):
@@ -338,8 +365,10 @@ def decode_asked(body: bytes) -> Asked:
 
 
 def _made(kind: type[_Kind], data: dict[str, Any]) -> _Kind:
+    """Make a message of its fields; those that a later release adds are left out."""
+    known = [one.name for one in fields(kind)]  # type: ignore[arg-type]  # a dataclass
     try:
-        return kind(**data)
+        return kind(**{name: data[name] for name in known if name in data})
     except TypeError as error:
         raise ValueError(f"fields {', '.join(data)!r:.200} are not those expected") from error
 

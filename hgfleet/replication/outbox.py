@@ -38,14 +38,32 @@ LOST: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The last record of a repository that the stream has."""
+    """The last record of a repository, by its identity, that the stream has."""
 
-    path: str
+    repository: str
     tip: Tip
     stamp: Stamp
     """Of the log, when it was read."""
     sequence: int = 0
     """The message's number in the stream, or LOST."""
+
+    def problem(self, entries: Sequence[Entry], stamp: Stamp) -> str | None:
+        """Return why the log does not go on where the position is, None if it does."""
+        tip = self.tip
+        if stamp.size < tip.end:
+            return (
+                f"the push log has {stamp.size} bytes, and record {tip.id}, which mirrors have, "
+                f"ended at byte {tip.end}"
+            )
+        if not entries:
+            return None
+        first = entries[0].record
+        if first.repository != self.repository:
+            return (
+                f"record {first.id} belongs to repository {first.repository}, expected "
+                f"{self.repository}"
+            )
+        return chain.problem(tip, first)
 
 
 def is_read(position: Position | None, stamp: Stamp | None) -> bool:
@@ -58,16 +76,6 @@ def is_read(position: Position | None, stamp: Stamp | None) -> bool:
         and position.stamp == stamp
         and position.tip.end == stamp.size
     )
-
-
-def rewound(position: Position, entries: Sequence[Entry], stamp: Stamp) -> str | None:
-    """Return why the log does not go on where the position is, None if it does."""
-    if stamp.size < position.tip.end:
-        return (
-            f"the push log has {stamp.size} bytes, and record {position.tip.id}, which mirrors "
-            f"have, ended at byte {position.tip.end}"
-        )
-    return chain.problem(position.tip, entries[0].record) if entries else None
 
 
 def whole(streamed: int | None, newest: int) -> bool:
@@ -125,7 +133,7 @@ def body(message: PushMessage, most: int) -> bytes:
 
 
 class Queue:
-    """Repositories that have something to publish, each with one worker at a time.
+    """Repositories, by identity, that have something to publish, each with one worker at a time.
 
     Repositories whose pushers wait come first.
     """
@@ -137,21 +145,21 @@ class Queue:
     def __len__(self) -> int:
         return len(self._waiting) + len(self._active)
 
-    def add(self, path: str, *, first: bool = False) -> None:
+    def add(self, repository: str, *, first: bool = False) -> None:
         """Add a repository; one that a worker has is looked at once more afterwards."""
-        self._waiting.setdefault(path)
+        self._waiting.setdefault(repository)
         if first:
-            self._waiting.move_to_end(path, last=False)
+            self._waiting.move_to_end(repository, last=False)
 
     def take(self) -> str | None:
         """Return the next repository that no worker has."""
-        for path in self._waiting:
-            if path not in self._active:
-                del self._waiting[path]
-                self._active.add(path)
-                return path
+        for repository in self._waiting:
+            if repository not in self._active:
+                del self._waiting[repository]
+                self._active.add(repository)
+                return repository
         return None
 
-    def done(self, path: str) -> None:
+    def done(self, repository: str) -> None:
         """End the work at a repository."""
-        self._active.discard(path)
+        self._active.discard(repository)

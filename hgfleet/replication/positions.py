@@ -16,17 +16,27 @@ if TYPE_CHECKING:
 FILE: Final = "positions.sqlite"
 
 _SCHEMA: Final = """
-create table if not exists positions_1 (
-    path text primary key, repository text, id integer, hash text, end integer, epoch integer,
+create table if not exists positions_2 (
+    repository text primary key, id integer, hash text, end integer, epoch integer,
     inode integer, size integer, changed integer, sequence integer);
 create table if not exists announced_1 (
     repository text primary key, id integer, hash text, end integer, epoch integer);
 create table if not exists facts (name text primary key, value text);
 """
 
+_TAKE_OVER: Final = """
+begin;
+insert or replace into positions_2
+    select repository, id, hash, end, epoch, inode, size, changed, sequence from positions_1
+    where repository <> '' order by epoch, id;
+drop table positions_1;
+commit;
+"""
+"""From the table of the release before, which was by path."""
+
 
 class Positions:
-    """The positions of all repositories, in memory and in a file. For one thread."""
+    """The positions of all repositories by identity, in memory and in a file. For one thread."""
 
     def __init__(self, folder: Path) -> None:
         file = folder / FILE
@@ -44,11 +54,13 @@ class Positions:
         self._file.execute("pragma journal_mode=wal")
         self._file.execute("pragma synchronous=off")
         self._file.executescript(_SCHEMA)
+        if self._file.execute("select 1 from sqlite_schema where name = 'positions_1'").fetchone():
+            self._file.executescript(_TAKE_OVER)
         self._rows: dict[str, Position] = {
             row[0]: Position(
-                row[0], Tip(row[2], row[3], row[1], row[4], row[5]), Stamp(*row[6:9]), row[9]
+                row[0], Tip(row[1], row[2], row[0], row[3], row[4]), Stamp(*row[5:8]), row[8]
             )
-            for row in self._file.execute("select * from positions_1")
+            for row in self._file.execute("select * from positions_2")
         }
         self._announced: dict[str, Tip] = {
             row[0]: Tip(row[1], row[2], row[0], row[3], row[4])
@@ -59,26 +71,29 @@ class Positions:
     def __iter__(self) -> Iterator[Position]:
         return iter(self._rows.values())
 
-    def get(self, path: str) -> Position | None:
-        """Return the position of the repository at a path."""
-        return self._rows.get(path)
+    def get(self, repository: str) -> Position | None:
+        """Return the position of a repository."""
+        return self._rows.get(repository)
 
     def save(self, position: Position) -> None:
         """Replace the position of a repository."""
         tip, stamp = position.tip, position.stamp
         self._file.execute(
-            "insert or replace into positions_1 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "insert or replace into positions_2 values (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                *(position.path, tip.repository, tip.id, tip.hash, tip.end, tip.epoch),
+                *(position.repository, tip.id, tip.hash, tip.end, tip.epoch),
                 *(*stamp, position.sequence),
             ),
         )
-        self._rows[position.path] = position
+        self._rows[position.repository] = position
 
-    def forget(self, path: str) -> None:
-        """Remove the position of a repository."""
-        self._file.execute("delete from positions_1 where path = ?", (path,))
-        self._rows.pop(path, None)
+    def forget(self, repository: str) -> None:
+        """Remove what is known of a repository, for one that was deleted."""
+        if repository in self._rows or repository in self._announced:
+            self._file.execute("delete from positions_2 where repository = ?", (repository,))
+            self._file.execute("delete from announced_1 where repository = ?", (repository,))
+            self._rows.pop(repository, None)
+            self._announced.pop(repository, None)
 
     def announced(self, repository: str) -> Tip | None:
         """Return the last push of a repository whose event is out; None if none is known."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.core.errors import PushlogError
+from hgfleet.core.errors import PushlogError, RegistryError
 from hgfleet.pushlog import log_file
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.replication import log_reader, messages, outbox
@@ -14,7 +14,7 @@ from hgfleet.replication.messages import PushMessage
 from hgfleet.replication.outbox import Position
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
     from hgfleet.pushlog.log_file import Entry
@@ -22,10 +22,23 @@ if TYPE_CHECKING:
     from hgfleet.replication.changegroups import Changegroups
     from hgfleet.replication.positions import Positions
     from hgfleet.replication.registry_gate import RegistryStamp
+    from hgfleet.replication.served import Served
     from hgfleet.replication.sessions import Sessions
 
 HEADERS_BYTES: Final = 1024
 """Of a message's payload, for its headers: a path of 200 characters, an id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What a scan found: paths of the repositories in service, and those with news, by identity.
+
+    `purged` are those that were deleted, None while the registry that tells is damaged.
+    """
+
+    paths: Mapping[str, str]
+    changed: list[str]
+    purged: Collection[str] | None
 
 
 class Publisher:
@@ -37,6 +50,7 @@ class Publisher:
         positions: Positions,
         broker: Broker,
         changegroups: Changegroups,
+        served: Served,
         registry: RegistryStamp,
         sessions: Sessions,
         published: Callable[[str, Entry], None],
@@ -44,7 +58,7 @@ class Publisher:
     ) -> None:
         self._repositories, self._positions = repositories, positions
         self._broker, self._changegroups = broker, changegroups
-        self._registry, self._sessions = registry, sessions
+        self._served, self._registry, self._sessions = served, registry, sessions
         self._published, self._say = published, say
         self._sure: set[str] = set()
         """Identities whose positions agree with the stream, as seen by this connection."""
@@ -62,41 +76,68 @@ class Publisher:
         self._positions.note("stream", stream.created)
         if lost:
             self._say("stream-lost-messages", repositories=len(lost), is_new=is_new)
-        return [one.path for one in self._positions if one.sequence == outbox.LOST]
+        return [one.repository for one in self._positions if one.sequence == outbox.LOST]
 
-    async def publish(self, path: str) -> None:
-        """Publish what is committed and new. Raises BrokerError, PushlogError and OSError."""
+    def scan(self) -> Scan:
+        """Find the repositories whose logs have changed since their positions, in a thread.
+
+        Raises RegistryError and OSError.
+        """
+        paths = self._served.paths()
+        changed = [
+            repository
+            for repository, path in paths.items()
+            if not outbox.is_read(
+                self._positions.get(repository), log_reader.scanned(self._repositories, path)
+            )
+        ]
+        try:
+            return Scan(paths, changed, self._served.purged())
+        except RegistryError:
+            # It is the registry of people; what reads it has told so.
+            return Scan(paths, changed, None)
+
+    async def publish(self, repository: str) -> None:
+        """Publish what is committed and new of a repository, by its identity, if it is in service.
+
+        Raises BrokerError, PushlogError, RegistryError, TemporaryError and OSError.
+        """
+        path = await asyncio.to_thread(self._served.place, repository)
+        if path is None:
+            return
         store = log_reader.store_of(self._repositories, path)
         stamp = log_reader.stamp(store)
-        position = self._positions.get(path)
+        position = self._positions.get(repository)
         if stamp is None or outbox.is_read(position, stamp):
             return
         if position is not None:
             position = await self._confirmed(path, store, position)
         if position is None:
-            position = await self._begin(path, store)
-        while position is not None:
+            position = await self._begin(path, store, Position(repository, Tip(), stamp))
+        while True:
             stamp = log_reader.stamp(store)
-            entries = await asyncio.to_thread(log_reader.read, store, position.tip.end)
             if stamp is None:
                 return
-            if wrong := outbox.rewound(position, entries, stamp):
-                position = await self._begin_again(path, store, position, wrong)
-                continue
+            entries = await asyncio.to_thread(log_reader.read, store, position.tip.end)
+            if wrong := position.problem(entries, stamp):
+                raise PushlogError(
+                    f"the push log of {path} has changed: {wrong}; restore it, or run "
+                    f"`hgfleet replication resync {path}` on each mirror"
+                )
             if not entries:
                 if position.tip.end == stamp.size:
                     self._positions.save(replace(position, stamp=stamp))
                 return
             for entry in entries:
-                position = await self._send(position, entry)
+                position = await self._send(path, position, entry)
 
     async def _confirmed(self, path: str, store: Path, position: Position) -> Position | None:
         """Compare a position with the stream; None if it has to be found anew."""
-        identity = position.tip.repository
+        identity = position.repository
         if identity in self._sure and position.sequence != outbox.LOST:
             return position
         streamed = await self._broker.streamed(identity)
-        if streamed is not None and streamed != (position.tip.id, position.tip.epoch):
+        if streamed is not None and not streamed.is_at(position.tip):
             return None
         if streamed is None and position.sequence == outbox.LOST:
             position = await self._send_last(path, store, position)
@@ -113,21 +154,17 @@ class Publisher:
                 self._positions.save(position)
         return replace(position, sequence=max(position.sequence, 0))
 
-    async def _begin(self, path: str, store: Path) -> Position | None:
+    async def _begin(self, path: str, store: Path, position: Position) -> Position:
         """Find the position in a log that has none; publishes the last record of a long one."""
-        stamp = log_reader.stamp(store)
-        first = await asyncio.to_thread(log_reader.read, store)
-        if not first or stamp is None:
-            return None
-        identity = first[0].record.repository
+        identity = position.repository
         streamed = await self._broker.streamed(identity)
         newest = await asyncio.to_thread(log_file.tip, store / log_file.NAME)
-        position = Position(path, Tip(), stamp)
+        if newest.repository != identity:
+            return position
         if not outbox.whole(streamed and streamed.id, newest.id):
-            last = await asyncio.to_thread(log_reader.last, store)
-            for entry in last:
-                return await self._send(position, entry)
-            return None
+            for entry in await asyncio.to_thread(log_reader.last, store):
+                position = await self._send(path, position, entry)
+            return position
         while streamed is not None and streamed.id > position.tip.id:
             entries = await asyncio.to_thread(log_reader.read, store, position.tip.end)
             known = outbox.published(entries, streamed)
@@ -141,31 +178,22 @@ class Publisher:
                     f"`hgfleet replication resync {path}` on each mirror"
                 )
             position = replace(position, tip=outbox.after(position.tip, known))
+        if streamed is not None and streamed.differs(position.tip):
+            raise PushlogError(
+                f"record {streamed.id} of {path} is another one than mirrors have: it is not the "
+                f"log that they know; restore it, or run `hgfleet replication resync {path}` on "
+                "each mirror"
+            )
         self._sure.add(identity)
         return position
 
-    async def _begin_again(
-        self, path: str, store: Path, position: Position, wrong: str
-    ) -> Position | None:
-        """Take the log of another repository at this path; refuse another one of the same."""
-        first = await asyncio.to_thread(log_reader.read, store)
-        if not first or first[0].record.repository == position.tip.repository:
-            raise PushlogError(
-                f"the push log of {path} has changed: {wrong}; restore it, or run "
-                f"`hgfleet replication resync {path}` on each mirror"
-            )
-        identity = first[0].record.repository
-        self._say("repository-replaced", repository=path, identity=identity)
-        self._positions.forget(path)
-        return await self._begin(path, store)
-
-    async def _send(self, position: Position, entry: Entry) -> Position:
+    async def _send(self, path: str, position: Position, entry: Entry) -> Position:
         """Publish a record and move the position behind it."""
-        sequence = await self._message(position.path, entry)
+        sequence = await self._message(path, entry)
         moved = replace(position, tip=outbox.after(position.tip, [entry]), sequence=sequence)
         self._positions.save(moved)
-        self._sure.add(entry.record.repository)
-        self._published(position.path, entry)
+        self._sure.add(position.repository)
+        self._published(path, entry)
         return moved
 
     async def _message(self, path: str, entry: Entry, *, with_changesets: bool = True) -> int:

@@ -15,9 +15,8 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core import files, systemd
-from hgfleet.core.errors import HgfleetError, PushlogError, TemporaryError
-from hgfleet.registry.effective import EffectiveRegistry, stamp_of
-from hgfleet.replication import log_reader, messages, outbox, visibility
+from hgfleet.core.errors import HgfleetError
+from hgfleet.replication import messages, outbox, visibility
 from hgfleet.replication.announcer import Announcer
 from hgfleet.replication.broker import Broker, BrokerError
 from hgfleet.replication.changegroups import Changegroups
@@ -25,18 +24,20 @@ from hgfleet.replication.leases import Members
 from hgfleet.replication.positions import Positions
 from hgfleet.replication.publisher import Publisher
 from hgfleet.replication.registry_gate import RegistryStamp
+from hgfleet.replication.served import Served
 from hgfleet.replication.sessions import Sessions
 from hgfleet.replication.visibility import Shown
 from hgfleet.replication.waiting import Waiting
 from hgfleet.replication.wake_server import DocumentRequest, WakeServer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from nats.aio.msg import Msg
 
     from hgfleet.pushlog.log_file import Entry
     from hgfleet.replication.messages import Hint
+    from hgfleet.replication.publisher import Scan
     from hgfleet.replication.settings import Settings
     from hgfleet.replication.wake_server import Request
 
@@ -77,7 +78,9 @@ class Relay:
         self.sessions = Sessions()
         self.queue = outbox.Queue()
         self.problems: dict[str, str] = {}
-        """Repositories that cannot be published, and why."""
+        """What is wrong with the relay, its host and its mirrors."""
+        self.unpublished: dict[str, str] = {}
+        """Repositories, by identity, that cannot be published, and why."""
         self.refused = ""
         """Why the broker took no message the last time, empty after it took one."""
         self.positions = Positions(settings.positions)
@@ -87,13 +90,14 @@ class Relay:
             {"hgfleet.leases.*": self._on_lease, "hgfleet.applied.*": self._on_applied},
             self._on_connection,
         )
+        self.served = Served(settings, lambda reason: say("registry", reason=reason))
         self.changegroups = Changegroups(settings.hgrc, say)
         self.publisher = Publisher(
-            *(settings.repositories, self.positions, self.broker, self.changegroups),
+            *(settings.repositories, self.positions, self.broker, self.changegroups, self.served),
             *(RegistryStamp(settings.dynamic), self.sessions, self._on_published, say),
         )
         self.announcer = Announcer(
-            *(settings, self.positions, self.broker, self.shown, self.members), say
+            *(settings, self.positions, self.broker, self.shown, self.members, self.served), say
         )
         self._scan_seconds = scan_seconds
         self._settle_seconds = settings.lease_seconds if settle_seconds is None else settle_seconds
@@ -102,8 +106,7 @@ class Relay:
         self._news = asyncio.Event()
         self._waiting = Waiting()
         self._publishing: set[asyncio.Future[None]] = set()
-        self._registry = EffectiveRegistry(settings.compiled, settings.dynamic)
-        self._registered: tuple[object, tuple[str, ...]] = (None, ())
+        self._paths: Mapping[str, str] = {}
 
     async def run(self) -> None:
         """Relay until cancelled."""
@@ -128,33 +131,33 @@ class Relay:
 
     # -- publication -----------------------------------------------------------------------------
 
-    def add(self, paths: Iterable[str], *, first: bool = False) -> None:
-        """Have repositories looked at."""
-        for path in paths:
-            self.queue.add(path, first=first)
+    def add(self, repositories: Iterable[str], *, first: bool = False) -> None:
+        """Have repositories looked at, by their identities."""
+        for repository in repositories:
+            self.queue.add(repository, first=first)
         self._news.set()
 
     async def _work(self) -> None:
         while True:
             await self.broker.ready.wait()
-            path = self.queue.take()
-            if path is None:
+            repository = self.queue.take()
+            if repository is None:
                 self._news.clear()
                 await self._news.wait()
                 continue
             pause = 0.0
             try:
-                await self.publisher.publish(path)
-                self.problems.pop(path, None)
+                await self.publisher.publish(repository)
+                self.unpublished.pop(repository, None)
             except BrokerError as error:
-                self.queue.add(path)
+                self.queue.add(repository)
                 if self.broker.ready.is_set():
                     pause = REFUSED_SECONDS
                     self._refuse(str(error))
-            except (PushlogError, TemporaryError, OSError) as error:
-                self._problem(path, str(error))
+            except (HgfleetError, OSError) as error:
+                self._unpublished(repository, str(error))
             finally:
-                self.queue.done(path)
+                self.queue.done(repository)
                 self._news.set()
             if pause:
                 await asyncio.sleep(pause)
@@ -167,16 +170,23 @@ class Relay:
         self.refused = reason
         self._waiting.tell()
 
-    def _problem(self, path: str, reason: str) -> None:
-        if self.problems.get(path) != reason:
-            self.say("unpublished", repository=path or None, reason=reason)
-        self.problems[path] = reason
+    def _problem(self, name: str, reason: str) -> None:
+        if self.problems.get(name) != reason:
+            self.say("unpublished", reason=reason)
+        self.problems[name] = reason
+
+    def _unpublished(self, repository: str, reason: str) -> None:
+        if self.unpublished.get(repository) != reason:
+            path = self._paths.get(repository, repository)
+            self.say("unpublished", repository=path, reason=reason)
+        self.unpublished[repository] = reason
+        self._waiting.tell()
 
     def _on_published(self, path: str, entry: Entry) -> None:
         record = entry.record
         self.refused = ""
-        self.shown.published(record.repository, record.id)
-        self.announcer.published(path, record.repository, record.id)
+        self.shown.published(record.repository, record.id, entry.hash)
+        self.announcer.published(record.repository, record.id)
         session = self.sessions.of(record.repository, record.id) or None
         name = messages.push_name(record.repository, record.id)
         self.say("published", repository=path, push=name, id=session)
@@ -192,28 +202,26 @@ class Relay:
     async def _scan_for_ever(self) -> None:
         while True:
             try:
-                self.add(await asyncio.to_thread(self.scan))
+                found = await asyncio.to_thread(self.publisher.scan)
             except (HgfleetError, OSError) as error:
                 self._problem("", f"the repositories cannot be listed: {error}")
             else:
                 self.problems.pop("", None)
+                self._paths = found.paths
+                self._end_with(found)
+                # What was wrong with a repository may be over, without a push to it.
+                self.add([*found.changed, *self.unpublished])
             await asyncio.sleep(self._scan_seconds)
 
-    def scan(self) -> list[str]:
-        """Return the repositories whose logs have changed since their positions."""
-        root = self.settings.repositories
-        return [
-            path
-            for path in self._paths()
-            if not outbox.is_read(self.positions.get(path), log_reader.scanned(root, path))
-        ]
-
-    def _paths(self) -> tuple[str, ...]:
-        stamps = stamp_of(self.settings.compiled), stamp_of(self.settings.dynamic)
-        if self._registered[0] != stamps:
-            registry = self._registry.read(lambda reason: self.say("registry", reason=reason))
-            self._registered = stamps, tuple(registry.repositories)
-        return self._registered[1]
+    def _end_with(self, found: Scan) -> None:
+        """End what is told of repositories that are gone, and what is known of deleted ones."""
+        if found.purged is None:
+            return
+        for repository in self.unpublished.keys() - found.paths.keys():
+            del self.unpublished[repository]
+        self.announcer.keep(found.paths)
+        for repository in found.purged:
+            self.positions.forget(repository)
 
     # -- mirrors ---------------------------------------------------------------------------------
 
@@ -240,7 +248,7 @@ class Relay:
 
     async def _on_applied(self, message: Msg) -> None:
         try:
-            applied = messages.decode_applied(message.data)
+            applied = messages.decode_applied(message.data, message.headers)
         except ValueError as error:
             self._ignore(message.subject, str(error))
             return
@@ -249,7 +257,7 @@ class Relay:
         elif isinstance(applied, messages.Brought):
             if self.hints.brought(applied):
                 self._waiting.tell()
-        elif self.shown.applied(applied.host, applied.repository, applied.id):
+        elif self.shown.applied(applied.host, applied.repository, applied.id, applied.hash):
             self.announcer.applied(applied.repository)
             self._waiting.tell()
 
@@ -289,10 +297,13 @@ class Relay:
             )
         else:
             self.sessions.note(request.repository, request.id, request.session)
-            self.add([request.path], first=True)
+            self.unpublished.pop(request.repository, None)
+            self.add([request.repository], first=True)
             answer = await self._waiting.answer(
                 lambda seconds: self._answer(request, seconds),
-                lambda answer: self._is_final(answer, takes=not self.refused),
+                lambda answer: self._is_final(
+                    answer, takes=not (self.refused or request.repository in self.unpublished)
+                ),
                 request.wait,
             )
         return answer.to_json()
@@ -306,15 +317,15 @@ class Relay:
         return time.monotonic() - changed_at >= self._settle_seconds
 
     def _answer(self, request: Request, seconds: float) -> visibility.Answer:
-        position = self.positions.get(request.path)
-        if position is not None and position.tip.repository == request.repository:
+        push = request.repository, request.id, request.hash
+        if (position := self.positions.get(request.repository)) is not None:
             # Published by a relay before this one.
-            self.shown.published(request.repository, position.tip.id)
+            self.shown.published(request.repository, position.tip.id, position.tip.hash)
         return visibility.answer(
-            self.shown.showing(request.repository, request.id),
+            self.shown.showing(*push),
             self.members.live(time.monotonic()),
             self.members.mirrors,
-            published=self.shown.is_published(request.repository, request.id),
+            published=self.shown.is_published(*push),
             seconds=seconds,
         )
 
@@ -366,6 +377,8 @@ class Relay:
     def state(self) -> dict[str, Any]:
         """Describe the relay for other programs of the host."""
         clock = time.time()
+        named = {self._paths.get(one, one): reason for one, reason in self.unpublished.items()}
+        problems = [*self.problems.items(), *named.items()][: outbox.MOST_PROBLEMS]
         return {
             "role": str(self.settings.role),
             "host": self.settings.host,
@@ -379,7 +392,7 @@ class Relay:
             "waiting": len(self.queue),
             "events": self.announcer.state(),
             "mirrors": self.members.report(time.monotonic(), clock),
-            "problems": dict(list(self.problems.items())[: outbox.MOST_PROBLEMS]),
+            "problems": dict(problems),
         }
 
 

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from hgfleet.core import identity as identities
-from hgfleet.core.errors import PushlogError
+from hgfleet.core.errors import PushlogError, TemporaryError
 from hgfleet.pushlog import log_file
 from hgfleet.registry import user_repositories
 from hgfleet.registry.effective import EffectiveRegistry, stamp_of
@@ -56,6 +56,16 @@ class Served:
         if found is None and nameless:
             found = next((path for path in nameless if self.identity(path) == identity), None)
         return found
+
+    def place(self, identity: str) -> str | None:
+        """Return the path of a repository whose folder is there, None if it is not in service.
+
+        Raises RegistryError, TemporaryError where the folder is another repository.
+        """
+        path = self.path(identity)
+        if path is not None and (problem := self.problem(path)):
+            raise TemporaryError(problem)
+        return path
 
     def identity(self, path: str) -> str:
         """Return the identity of a repository in service; "" where it has none yet."""

@@ -128,6 +128,17 @@ class Streamed(NamedTuple):
 
     id: int
     epoch: int = 1
+    hash: str = ""
+    """Of the record; empty where a relay of the release before published it."""
+
+    def is_at(self, tip: Tip) -> bool:
+        """Whether it is the push at the end of a chain."""
+        return (self.id, self.epoch) == (tip.id, tip.epoch) and not self.differs(tip)
+
+    def differs(self, tip: Tip) -> bool:
+        """Whether it is another push of the same number and epoch."""
+        is_same = (self.id, self.epoch) == (tip.id, tip.epoch)
+        return is_same and self.hash not in ("", tip.hash)
 
     def is_after(self, tip: Tip) -> bool:
         """Whether it is a later push; one of a later epoch may have a lower number."""

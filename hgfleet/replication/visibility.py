@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.replication.documents import FIRST
@@ -18,43 +18,89 @@ MAX_REPOSITORIES: Final = 20_000
 """Repositories of which the newest pushes are remembered; those pushed longest ago are dropped."""
 
 
+MOST_HASHES: Final = 16
+"""Of a repository; a mirror that is further behind is compared by the number alone."""
+
+
+@dataclass(slots=True)
+class _Published:
+    """What the stream has of a repository: the number of the newest push, hashes of the last."""
+
+    newest: int = 0
+    hashes: dict[int, str] = field(default_factory=dict)
+
+    def add(self, number: int, hash_: str) -> None:
+        """Note a push. One that has another hash than before begins another chain."""
+        if not self.agrees(number, hash_):
+            self.newest = number
+            self.hashes = {known: one for known, one in self.hashes.items() if known < number}
+        self.newest = max(number, self.newest)
+        if hash_:
+            self.hashes[number] = hash_
+            for known in sorted(self.hashes)[:-MOST_HASHES]:
+                del self.hashes[known]
+
+    def agrees(self, number: int, hash_: str) -> bool:
+        """Whether a push may be one of this chain; a hash that is not known here agrees."""
+        return not hash_ or self.hashes.get(number, hash_) == hash_
+
+    def has(self, number: int, hash_: str) -> bool:
+        """Whether a push is one of this chain."""
+        return number <= self.newest and self.agrees(number, hash_)
+
+
 class Shown:
     """The newest push of each repository that was published, and that each mirror shows.
 
-    Only repositories with a published push are remembered, so a mirror cannot fill the memory.
+    A push is a number and the hash of its record, "" where a release before says the number alone:
+    after a restore or a promotion, another push may have the number of one that mirrors show. Only
+    repositories with a published push are remembered, so a mirror cannot fill the memory.
     """
 
     def __init__(self, most: int = MAX_REPOSITORIES) -> None:
         self._most = most
-        self._published: OrderedDict[str, int] = OrderedDict()
-        self._applied: dict[str, dict[str, int]] = {}
+        self._published: OrderedDict[str, _Published] = OrderedDict()
+        self._applied: dict[str, dict[str, tuple[int, str]]] = {}
 
-    def published(self, repository: str, number: int) -> None:
+    def published(self, repository: str, number: int, hash_: str = "") -> None:
         """Note that the stream has this push."""
-        self._published[repository] = max(number, self._published.get(repository, 0))
+        self._published.setdefault(repository, _Published()).add(number, hash_)
         self._published.move_to_end(repository)
         while len(self._published) > self._most:
             oldest, _ = self._published.popitem(last=False)
             self._applied.pop(oldest, None)
 
-    def applied(self, host: str, repository: str, number: int) -> bool:
-        """Note that a mirror shows this push and those before; return whether that is news."""
+    def applied(self, host: str, repository: str, number: int, hash_: str = "") -> bool:
+        """Note the newest push that a mirror shows; return whether that is news."""
         if repository not in self._published:
             return False
         found = self._applied.setdefault(repository, {})
-        if number <= found.get(host, 0):
-            return False
-        found[host] = number
-        return True
+        before = found.get(host)
+        # A mirror whose repository was made anew may show an older push.
+        found[host] = (number, hash_)
+        return before != found[host]
 
-    def is_published(self, repository: str, number: int) -> bool:
+    def is_published(self, repository: str, number: int, hash_: str = "") -> bool:
         """Whether the stream has this push."""
-        return self._published.get(repository, 0) >= number
+        found = self._published.get(repository)
+        return found is not None and found.has(number, hash_)
 
-    def showing(self, repository: str, number: int) -> frozenset[str]:
-        """Return the mirrors that show this push."""
-        found = self._applied.get(repository, {})
-        return frozenset(host for host, newest in found.items() if newest >= number)
+    def showing(self, repository: str, number: int, hash_: str = "") -> frozenset[str]:
+        """Return the mirrors that show this push: it, or a later one of the same chain.
+
+        A mirror that shows a later push than the stream has is not counted until the stream has it:
+        it may be the push of another chain.
+        """
+        published = self._published.get(repository)
+        if published is None or not published.agrees(number, hash_):
+            return frozenset()
+        return frozenset(
+            host
+            for host, (newest, newest_hash) in self._applied.get(repository, {}).items()
+            if newest >= number
+            and published.has(newest, newest_hash)
+            and (newest != number or "" in (hash_, newest_hash) or hash_ == newest_hash)
+        )
 
 
 class Hints:

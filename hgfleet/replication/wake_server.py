@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core import trace
-from hgfleet.core.names import path_problem
+from hgfleet.core.identity import is_identity
 from hgfleet.hg.wake import MAX_LINE
+from hgfleet.pushlog.record import is_hash
 from hgfleet.replication.documents import FIRST
 
 if TYPE_CHECKING:
@@ -28,17 +28,19 @@ MAX_SESSIONS: Final = 512
 REQUEST_SECONDS: Final = 5.0
 MAX_WAIT_SECONDS: Final = 60.0
 
-_IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
-
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A push, for how many seconds its session waits, and the id of the session, if it has one."""
+    """A push, for how many seconds its session waits, and the id of the session, if it has one.
 
-    path: str
+    `repository` is its identity, `hash` that of the push's record, which a session of the release
+    before does not name.
+    """
+
     repository: str
     id: int
     wait: float
+    hash: str = ""
     session: str = ""
 
 
@@ -62,15 +64,15 @@ def parse(line: bytes) -> Request | DocumentRequest:
         if data["document"] not in FIRST:
             raise ValueError(f"got the document {data['document']!r:.200}")
         return DocumentRequest(data["document"], float(wait))
-    path, repository, number = data.get("path"), data.get("repository"), data.get("id")
-    if not isinstance(path, str) or path_problem(path):
-        raise ValueError(f"got the path {path!r:.200}")
-    if not isinstance(repository, str) or not _IDENTITY.fullmatch(repository):
+    repository, number, hash_ = data.get("repository"), data.get("id"), data.get("hash", "")
+    if not isinstance(repository, str) or not is_identity(repository):
         raise ValueError(f"got the repository {repository!r:.200}")
     if type(number) is not int or number < 1:
         raise ValueError(f"got the push {number!r:.200}")
+    if hash_ != "" and not is_hash(hash_):
+        raise ValueError(f"got the hash {hash_!r:.200}")
     session = trace.accepted(data.get("session"))
-    return Request(path, repository, number, float(wait), session)
+    return Request(repository, number, float(wait), hash_, session)
 
 
 class WakeServer:

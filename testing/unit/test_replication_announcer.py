@@ -54,9 +54,9 @@ def ask(
     positions.note(SINCE, "3.0")
     if known is not None:
         positions.announce(ID, known)
-    settings = SimpleNamespace(compiled=folder, dynamic=folder, lease_seconds=3.0)
+    settings = SimpleNamespace(lease_seconds=3.0)
     made: Any = Announcer
-    one = made(settings, positions, broker, None, None, None)
+    one = made(settings, positions, broker, None, None, None, None)
 
     async def twice() -> list[Tip]:
         return [await one._position(ID, folder) for _ in range(2)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.pushlog.log_file import Tip
-from hgfleet.pushlog.record import Heads, Record
+from hgfleet.pushlog.record import Heads, Record, hash_of
 from hgfleet.replication import events, messages
 from hgfleet.replication.positions import Positions
 from hgfleet.replication.streams import Streamed
@@ -99,6 +99,7 @@ def test_an_event_has_the_push_and_neither_address_nor_key() -> None:
         "identity": IDENTITY,
         "public": True,
         "push": 2,
+        "hash": hash_of(made.line()),
         "user": "alice",
         "time": 1_795_440_000.123,
         "changesets": {"count": 2, "first": a, "last": b, "nodes": [a, b]},

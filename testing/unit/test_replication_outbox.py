@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from hgfleet.replication import log_reader, outbox
 from hgfleet.replication.messages import PushMessage
 from hgfleet.replication.outbox import LOST, Position, Queue
 from hgfleet.replication.positions import FILE, Positions
+from hgfleet.replication.streams import Streamed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +38,7 @@ def write(store: Path, count: int) -> list[Entry]:
 def position(store: Path, entries: list[Entry], **more: int) -> Position:
     stamp = log_reader.stamp(store)
     assert stamp is not None
-    return Position("team/tool", outbox.after(Tip(), entries), stamp, **more)
+    return Position(IDENTITY, outbox.after(Tip(), entries), stamp, **more)
 
 
 # Committed records.
@@ -96,13 +98,21 @@ def test_a_log_is_read_again_when_it_changed_or_the_stream_lost_it(tmp_path: Pat
 def test_a_log_that_does_not_go_on_is_named(tmp_path: Path) -> None:
     entries = write(tmp_path, 3)
     done = position(tmp_path, entries[:2])
-    assert outbox.rewound(done, entries[2:], done.stamp) is None
-    assert outbox.rewound(done, [], done.stamp) is None
-    assert "has 10 bytes" in str(outbox.rewound(done, [], Stamp(1, 10, 1)))
+    assert done.problem(entries[2:], done.stamp) is None
+    assert done.problem([], done.stamp) is None
+    assert "has 10 bytes" in str(done.problem([], Stamp(1, 10, 1)))
     other = replace(entries[2].record, previous="ff" * 32)
-    wrong = outbox.rewound(done, [Entry(entries[2].offset, other.line(), other)], done.stamp)
+    wrong = done.problem([Entry(entries[2].offset, other.line(), other)], done.stamp)
     assert wrong is not None
     assert "continues ffffffffffff" in wrong
+
+
+def test_a_log_of_another_repository_is_named_from_its_first_record_on(tmp_path: Path) -> None:
+    entries = write(tmp_path, 1)
+    stamp = position(tmp_path, entries).stamp
+    assert Position(IDENTITY, Tip(), stamp).problem(entries, stamp) is None
+    other = Position("2f" * 16, Tip(), stamp).problem(entries, stamp)
+    assert other == f"record 1 belongs to repository {IDENTITY}, expected {'2f' * 16}"
 
 
 def test_a_long_log_that_the_stream_does_not_know_is_not_published_whole() -> None:
@@ -150,14 +160,58 @@ def test_positions_survive_and_a_corrupt_file_is_as_good_as_none(tmp_path: Path)
     first.note("stream", "today")
     first.close()
     second = Positions(tmp_path)
-    assert second.get("team/tool") == saved
+    assert second.get(IDENTITY) == saved
     assert list(second) == [saved]
     assert second.fact("stream") == "today"
-    second.forget("team/tool")
+    second.announce(IDENTITY, saved.tip)
+    second.forget(IDENTITY)
     second.close()
-    assert list(Positions(tmp_path)) == []
+    again = Positions(tmp_path)
+    assert list(again) == []
+    assert again.announced(IDENTITY) is None
+    again.close()
     (tmp_path / FILE).write_bytes(b"nonsense " * 1000)
     third = Positions(tmp_path)
-    assert third.get("team/tool") is None
+    assert third.get(IDENTITY) is None
     third.save(saved)
-    assert third.get("team/tool") == saved
+    assert third.get(IDENTITY) == saved
+
+
+FORMER = """
+create table positions_1 (
+    path text primary key, repository text, id integer, hash text, end integer, epoch integer,
+    inode integer, size integer, changed integer, sequence integer);
+"""
+
+
+def test_positions_of_the_release_before_are_taken_over_by_identity(tmp_path: Path) -> None:
+    """It knew them by path: a former path of a renamed repository had one, too."""
+    Positions(tmp_path).close()
+    file = sqlite3.connect(tmp_path / FILE)
+    file.executescript(FORMER)
+    rows = [
+        ("a/old", IDENTITY, 3, "a" * 64, 300, 1, 1, 300, 5, 7),
+        ("a/new", IDENTITY, 4, "b" * 64, 400, 1, 2, 400, 6, 8),
+        ("a/older", IDENTITY, 2, "c" * 64, 200, 1, 3, 200, 4, 6),
+        ("empty", "", 0, "0" * 64, 0, 1, 4, 0, 3, 0),
+    ]
+    file.executemany("insert into positions_1 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    file.commit()
+    file.close()
+    positions = Positions(tmp_path)
+    expected = Position(IDENTITY, Tip(4, "b" * 64, IDENTITY, 400), Stamp(2, 400, 6), 8)
+    assert list(positions) == [expected]
+    positions.save(replace(expected, sequence=9))
+    positions.close()
+    # Once: later positions stay.
+    assert [one.sequence for one in Positions(tmp_path)] == [9]
+
+
+def test_the_hash_tells_a_push_of_the_same_number_apart() -> None:
+    tip = Tip(3, "a" * 64, IDENTITY, 300)
+    assert Streamed(3).is_at(tip)
+    assert Streamed(3, 1, "a" * 64).is_at(tip)
+    assert Streamed(3, 1, "b" * 64).differs(tip)
+    for other in (Streamed(3, 1, "b" * 64), Streamed(2), Streamed(3, 2)):
+        assert not other.is_at(tip)
+    assert not Streamed(2, 1, "b" * 64).differs(tip)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from hgfleet.hg import wake
-from hgfleet.pushlog.record import FIRST, Heads, Record
+from hgfleet.pushlog.record import FIRST, Heads, Record, hash_of
 from hgfleet.replication import messages, wake_server
 from hgfleet.replication.messages import PushMessage
 from hgfleet.replication.sessions import Sessions
@@ -30,19 +30,19 @@ def test_the_newest_sessions_are_remembered() -> None:
 
 
 def request(session: object) -> wake_server.Request | wake_server.DocumentRequest:
-    data = json.loads(wake.line(wake.push_request("team/tool", IDENTITY, 1), 2.0))
+    data = json.loads(wake.line(wake.push_request("team/tool", IDENTITY, 1, FIRST), 2.0))
     return wake_server.parse(json.dumps({**data, "session": session}).encode())
 
 
 def test_a_session_names_itself_to_the_relay() -> None:
-    line = wake.line(wake.push_request("team/tool", IDENTITY, 1, ID), 2.0)
-    assert wake_server.parse(line) == wake_server.Request("team/tool", IDENTITY, 1, 2.0, ID)
-    assert b"session" not in wake.line(wake.push_request("team/tool", IDENTITY, 1), 2.0)
+    line = wake.line(wake.push_request("team/tool", IDENTITY, 1, FIRST, ID), 2.0)
+    assert wake_server.parse(line) == wake_server.Request(IDENTITY, 1, 2.0, FIRST, ID)
+    assert b"session" not in wake.line(wake.push_request("team/tool", IDENTITY, 1, FIRST), 2.0)
 
 
 @pytest.mark.parametrize("session", [*NO_IDS, None, 1, [ID], {"a": ID}])
 def test_a_push_with_a_session_that_is_none_is_published_all_the_same(session: object) -> None:
-    assert request(session) == wake_server.Request("team/tool", IDENTITY, 1, 2.0)
+    assert request(session) == wake_server.Request(IDENTITY, 1, 2.0, FIRST)
 
 
 def test_a_message_names_the_session() -> None:
@@ -50,6 +50,35 @@ def test_a_message_names_the_session() -> None:
     assert messages.decode_push(message.headers(), message.body()) == message
     plain = PushMessage("team/tool", RECORD.line(), RECORD)
     assert messages.SESSION not in plain.headers()
+
+
+def test_a_message_names_the_hash_of_its_record_also_without_it() -> None:
+    headers = PushMessage("team/tool", RECORD.line(), RECORD).headers()
+    for told, expected in (
+        (headers, hash_of(RECORD.line())),
+        ({name: value for name, value in headers.items() if name != messages.HASH}, ""),
+        ({**headers, messages.HASH: "x" * 64}, ""),
+    ):
+        with pytest.raises(messages.LargeRecordError) as caught:
+            messages.decode_push(told, b"")
+        assert (caught.value.repository, caught.value.number) == (IDENTITY, 1)
+        assert caught.value.hash == expected
+
+
+def test_a_mirror_says_the_hash_where_a_relay_of_the_release_before_does_not_look() -> None:
+    applied = messages.Applied("hgweb1", IDENTITY, 1, hash_of(RECORD.line()))
+    assert json.loads(applied.body()) == {"host": "hgweb1", "repository": IDENTITY, "id": 1}
+    assert messages.decode_applied(applied.body(), applied.headers()) == applied
+    plain = messages.Applied("hgweb1", IDENTITY, 1)
+    assert plain.headers() == {}
+    assert messages.decode_applied(plain.body()) == plain
+    assert messages.decode_applied(plain.body(), {messages.HASH: "../x"}) == plain
+
+
+def test_fields_that_a_later_release_adds_are_left_out() -> None:
+    applied = messages.Applied("hgweb1", IDENTITY, 1)
+    more = {**json.loads(applied.body()), "hash": 7, "more": [1]}
+    assert messages.decode_applied(json.dumps(more).encode()) == applied
 
 
 @pytest.mark.parametrize("session", NO_IDS)

@@ -11,17 +11,76 @@ from hgfleet.replication.visibility import Hints, Shown
 
 A, B = "a" * 32, "b" * 32
 MIRRORS = ("hgweb1", "hgweb2")
+FOUR, FIVE, SEVEN, OTHER = ("4" * 64, "5" * 64, "7" * 64, "ef" * 32)
 
 
 def test_a_mirror_shows_a_push_and_all_before_it() -> None:
     shown = Shown()
     shown.published(A, 7)
     assert shown.applied("hgweb1", A, 5)
-    assert not shown.applied("hgweb1", A, 4)
+    assert not shown.applied("hgweb1", A, 5)
     assert shown.showing(A, 5) == {"hgweb1"}
     assert shown.showing(A, 6) == frozenset()
     assert shown.is_published(A, 6)
     assert not shown.is_published(A, 8)
+
+
+def test_a_mirror_that_was_made_anew_may_show_an_older_push() -> None:
+    shown = Shown()
+    shown.published(A, 7, SEVEN)
+    shown.applied("hgweb1", A, 7, SEVEN)
+    assert shown.applied("hgweb1", A, 4, FOUR)
+    assert shown.showing(A, 7, SEVEN) == frozenset()
+
+
+def test_after_a_restore_a_number_is_that_of_another_push() -> None:
+    """The primary came back at push 4; mirrors show pushes 5 to 7 of the history before."""
+    shown = Shown()
+    for number, hash_ in ((4, FOUR), (5, FIVE), (7, SEVEN)):
+        shown.published(A, number, hash_)
+    shown.applied("hgweb1", A, 7, SEVEN)
+    shown.applied("hgweb2", A, 5, FIVE)
+    shown.published(A, 5, OTHER)
+    assert shown.is_published(A, 5, OTHER)
+    assert not shown.is_published(A, 5, FIVE)
+    assert not shown.is_published(A, 7, SEVEN)
+    assert shown.showing(A, 5, OTHER) == frozenset()
+    assert shown.showing(A, 4, FOUR) == frozenset()
+    shown.applied("hgweb2", A, 5, OTHER)
+    assert shown.showing(A, 5, OTHER) == shown.showing(A, 4, FOUR) == {"hgweb2"}
+    # The relay has published further: the mirror of the history before stays behind.
+    for number in (6, 7):
+        shown.published(A, number, f"{number:064x}")
+    assert shown.showing(A, 5, OTHER) == {"hgweb2"}
+
+
+def test_a_mirror_ahead_of_the_stream_counts_when_the_stream_has_its_push() -> None:
+    """It took push 6 from the source."""
+    shown = Shown()
+    shown.published(A, 5, FIVE)
+    shown.applied("hgweb1", A, 6, SEVEN)
+    assert shown.showing(A, 5, FIVE) == frozenset()
+    shown.published(A, 6, SEVEN)
+    assert shown.showing(A, 5, FIVE) == {"hgweb1"}
+
+
+@pytest.mark.parametrize(("published", "told"), [("", FIVE), (FIVE, ""), ("", "")])
+def test_without_a_hash_on_both_sides_the_number_decides(published: str, told: str) -> None:
+    """Hosts of the release before say none; a relay that began anew does not know all."""
+    shown = Shown()
+    shown.published(A, 5, published)
+    shown.applied("hgweb1", A, 5, told)
+    assert shown.showing(A, 5, FIVE) == {"hgweb1"}
+    assert shown.showing(A, 4, FOUR) == {"hgweb1"}
+    assert shown.showing(A, 5) == {"hgweb1"}
+
+
+def test_few_hashes_of_a_repository_are_remembered() -> None:
+    shown = Shown()
+    for number in range(1, 3 * visibility.MOST_HASHES):
+        shown.published(A, number, f"{number:064x}")
+    assert len(shown._published[A].hashes) == visibility.MOST_HASHES
+    assert max(shown._published[A].hashes) == shown._published[A].newest
 
 
 def test_a_mirror_cannot_fill_the_memory() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,8 +13,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from hgfleet.core import identity as identities
 from hgfleet.pushlog import log_file
 from hgfleet.pushlog.record import Heads, Record
+from hgfleet.registry import dynamic_update
+from hgfleet.registry.entry import Entry
 from hgfleet.registry.model import Registry, Repository
 from hgfleet.replication import messages
 from hgfleet.replication.settings import Role, Settings
@@ -63,12 +67,42 @@ class Primary(Site):
         """Create repositories, and register them."""
         for path in paths:
             self.create(path)
+            file = self.path(path) / identities.FILE
+            file.write_text(identities.text(f"{sum(map(ord, path)):032x}"))
         self.register_all(*paths)
 
     def register_all(self, *paths: str) -> None:
         """Register these repositories alone."""
         made = [Repository(path, "", "public", (), True, ()) for path in paths]
         self.register(Registry(MappingProxyType({one.path: one for one in made})))
+
+    def people_create(self, path: str, identity: str) -> None:
+        """Create the repository of a person, as `repo create` does."""
+        self.dynamic.parent.mkdir(exist_ok=True)
+        self.create(path)
+        (self.path(path) / identities.FILE).write_text(identities.text(identity))
+        with dynamic_update.update(self.dynamic) as entries:
+            entries[path] = Entry("bob", created="2026-11-21T00:00:00Z", identity=identity)
+
+    def people_archive(self, path: str, *, back: bool = False) -> None:
+        """Take a repository out of service, or bring it back."""
+        with dynamic_update.update(self.dynamic) as entries:
+            archived = None if back else "2026-11-22T00:00:00Z"
+            entries[path] = replace(entries[path], archived=archived)
+
+    def people_delete(self, path: str) -> None:
+        """Delete a repository for good."""
+        with dynamic_update.update(self.dynamic) as entries:
+            entries.note_purged(entries[path].identity)
+            del entries[path]
+        shutil.rmtree(self.path(path))
+
+    def people_rename(self, old: str, new: str) -> None:
+        """Rename a repository."""
+        with dynamic_update.update(self.dynamic) as entries:
+            entries[new] = entries[old]
+            del entries[old]
+        self.path(old).rename(self.path(new))
 
     def store(self, path: str) -> Path:
         """Return the store of a repository."""
@@ -93,7 +127,7 @@ class Primary(Site):
     def next_record(self, path: str, nodes: tuple[str, ...] = (), **more: Any) -> Record:
         """Return the record that could follow in the log of a repository."""
         tip = log_file.tip(self.store(path) / log_file.NAME)
-        identity = tip.repository or f"{sum(map(ord, path)):032x}"
+        identity = tip.repository or identities.of(self.path(path)) or f"{sum(map(ord, path)):032x}"
         made = Record(
             id=tip.id + 1,
             repository=identity,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import nats
 
 from hgfleet.hg import wake
+from hgfleet.pushlog.record import hash_of
 from hgfleet.replication import messages
 from hgfleet.replication.messages import Applied, Lease
 from hgfleet.replication.relay import Relay
@@ -80,7 +81,8 @@ async def pushed(
     primary: Primary, path: str, record: Record, wait: float = 60.0, session: str = ""
 ) -> str:
     """Wake the relay as the session of a push does; return what the pusher reads."""
-    request = wake.push_request(path, record.repository, record.id, session)
+    hashed = hash_of(record.line())
+    request = wake.push_request(path, record.repository, record.id, hashed, session)
     answer = await asyncio.to_thread(wake.ask, str(primary.settings.wake), request, wait)
     return wake.sentence(record.id, answer, wait)
 
@@ -92,7 +94,7 @@ class Mirror:
         self.name, self.broker = name, broker
         self.is_slow = False
         self.is_silent = False
-        self.shown: dict[str, int] = {}
+        self.shown: dict[str, tuple[int, str]] = {}
         self.asked: set[str] = set()
         self.confirmed: list[messages.Confirmed] = []
         self.caught_up = True
@@ -122,9 +124,10 @@ class Mirror:
         self.confirmed.append(messages.decode_confirmed(message.data))
 
     async def _on_push(self, message: Any) -> None:
-        record = messages.decode_push(message.headers, message.data).record
+        push = messages.decode_push(message.headers, message.data)
+        record = push.record
         if not self.is_slow:
-            self.shown[record.repository] = record.id
+            self.shown[record.repository] = record.id, push.hash
             if not self.is_silent:
                 await self._tell(record.repository)
 
@@ -142,8 +145,9 @@ class Mirror:
                 await self._tell(repository)
 
     async def _tell(self, repository: str) -> None:
-        applied = Applied(self.name, repository, self.shown[repository])
-        await self.client.publish(messages.applied(self.name), applied.body())
+        applied = Applied(self.name, repository, *self.shown[repository])
+        subject = messages.applied(self.name)
+        await self.client.publish(subject, applied.body(), headers=applied.headers() or None)
 
 
 def identity(path: str) -> str:

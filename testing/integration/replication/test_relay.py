@@ -17,6 +17,7 @@ import pytest
 
 from hgfleet.hg import wake
 from hgfleet.pushlog import log_file
+from hgfleet.pushlog.record import hash_of
 from hgfleet.replication import messages, registry_gate
 from hgfleet.replication.changegroup_worker import Opened
 from hgfleet.replication.messages import Applied, Lease
@@ -106,7 +107,7 @@ def test_a_lost_position_costs_no_second_message(primary: Primary, broker: Broke
         record = primary.record("team/tool")
         async with relaying(primary) as relay:
             await until("the new one", lambda: events(relay).count("published") == 1)
-            assert relay.positions.get("team/tool").tip.id == record.id
+            assert relay.positions.get(identity("team/tool")).tip.id == record.id
         state = await stream_of(broker)
         assert ids(state) == [f"{identity('team/tool')}.{number}" for number in (1, 2, 3, 4)]
 
@@ -124,7 +125,7 @@ def test_a_record_of_an_open_transaction_is_not_published(primary: Primary, brok
     async def story() -> None:
         async with relaying(primary) as relay:
             await pushed(primary, "team/tool", first)
-            relay.add(["team/tool"])
+            relay.add([identity("team/tool")])
             await until("the queue is empty", lambda: not len(relay.queue))
             assert events(relay).count("published") == 1
             with log.open("ab") as file:
@@ -250,7 +251,7 @@ def test_a_push_during_a_restart_of_the_relay_waits_for_it(
                 push = asyncio.create_task(pushed(primary, "team/tool", record))
                 await until("it is published", lambda: events(relay).count("published") == 2)
             # Its session is left without an answer; meanwhile the mirror applies it.
-            mirror.shown[record.repository] = record.id
+            mirror.shown[record.repository] = record.id, hash_of(record.line())
             async with relaying(primary, settle_seconds=settled):
                 assert "visible on 1/2 mirrors" in await push
 
@@ -351,28 +352,36 @@ def test_a_changegroup_that_does_not_fit_is_left_to_the_source(
 def test_another_log_than_mirrors_have_is_named_and_stops_no_other_repository(
     primary: Primary, broker: Broker
 ) -> None:
+    name = identity("team/tool")
+
     async def story() -> None:
         async with relaying(primary) as relay:
             for _ in range(2):
                 await pushed(primary, "team/tool", primary.record("team/tool"))
             log = primary.store("team/tool") / log_file.NAME
+            before = log.read_bytes()
             log.unlink()
             primary.record("team/tool", user="mallory")
-            relay.add(["team/tool"])
-            await until("it is named", lambda: "team/tool" in relay.problems)
-            assert "hgfleet replication resync team/tool" in relay.problems["team/tool"]
+            relay.add([name])
+            await until("it is named", lambda: name in relay.unpublished)
+            assert "hgfleet replication resync team/tool" in relay.unpublished[name]
             log.write_bytes(b"nonsense\n")
-            relay.add(["team/tool"])
-            await until("it is named", lambda: "no record" in relay.problems["team/tool"])
+            relay.add([name])
+            await until("it is named", lambda: "has 9 bytes" in relay.unpublished[name])
             await pushed(primary, "team/other", primary.record("team/other"))
-            # A new repository at the path has an identity of its own.
+            # The log of another repository, and its own one again.
             log.unlink()
-            primary.record("team/tool", repository="ab" * 16)
-            relay.add(["team/tool"])
-            await until("it is published", lambda: "team/tool" not in relay.problems)
+            for _ in range(3):
+                primary.record("team/tool", repository="ab" * 16)
+            relay.add([name])
+            wanted = f"belongs to repository {'ab' * 16}, expected {name}"
+            await until("it is named", lambda: wanted in relay.unpublished[name])
+            log.write_bytes(before)
+            said = await pushed(primary, "team/tool", primary.record("team/tool"))
+            assert "replication is down" not in said
+            assert relay.unpublished == {}
         found = ids(await stream_of(broker))
-        assert found[-1] == f"{'ab' * 16}.1"
-        assert f"{identity('team/other')}.1" in found
+        assert found == [f"{name}.1", f"{name}.2", f"{identity('team/other')}.1", f"{name}.3"]
 
     asyncio.run(story())
 
@@ -426,7 +435,7 @@ def test_another_configuration_of_the_stream_is_changed_or_named(
                 await api.delete_stream(messages.PUSHES)
             else:
                 primary.record("team/tool")
-                relay.add(["team/tool"])
+                relay.add([identity("team/tool")])
             await until("it is published", lambda: "published" in events(relay))
             info = await api.stream_info(messages.PUSHES)
             assert info.config.subjects == ["hgfleet.pushes.*"]
@@ -533,7 +542,7 @@ def test_a_relay_that_dies_at_a_message_goes_on_with_it(
         async with relaying(primary) as relay:
             last = primary.record("team/tool")
             await pushed(primary, "team/tool", last)
-            assert relay.positions.get("team/tool").tip.id == last.id
+            assert relay.positions.get(identity("team/tool")).tip.id == last.id
         expected = [f"{identity('team/tool')}.{number}" for number in range(1, 11)]
         assert ids(await stream_of(broker)) == expected
 
@@ -553,7 +562,7 @@ def test_a_message_has_the_stamp_of_the_registry(broker: Broker, tmp_path: Path)
                     primary.dynamic.with_name("new").rename(primary.dynamic)
                 primary.push("a")
                 before = events(relay).count("published")
-                relay.add(["a"])
+                relay.add([identity("a")])
                 await until("a push", lambda n=before: events(relay).count("published") > n)
         found = [headers[messages.REGISTRY] for headers, _ in await stream_of(broker)]
         assert found == ["none", registry_gate.stamp(b"one"), registry_gate.stamp(b"two")]
