@@ -11,9 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import nats
-import nats.js.errors
 
-from hgfleet.core.errors import HgfleetError, PushlogError, UnavailableError
+from hgfleet.core.errors import HgfleetError, PushlogError, RegistryError, UnavailableError
 from hgfleet.pushlog.record import hash_of, parse
 from hgfleet.replication import (
     document_files,
@@ -29,10 +28,11 @@ from hgfleet.replication import (
 from hgfleet.replication.broker_errors import sentence
 from hgfleet.replication.connection import FAILURES
 from hgfleet.replication.promotion import Known, Loss
+from hgfleet.replication.served import Served
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from nats.js import JetStreamContext
@@ -102,6 +102,8 @@ class Promotion:
     ) -> None:
         self._settings, self._source = settings, source
         self._elsewhere, self._accepted, self._say = elsewhere, accepted, say
+        self._served = Served(settings, lambda _: None)
+        self._is_registry_told = False
         self.patience = PATIENCE_SECONDS
         self._asks_documents = True
 
@@ -153,10 +155,9 @@ class Promotion:
         while True:
             found = await asyncio.to_thread(places.find, self._settings.repositories)
             tips = {identity: place.tip for identity, place in found.items()}
-            streamed = await _streamed(api, self._settings)
+            paths, purged = await asyncio.to_thread(self._registry)
+            streamed = await _streamed(api, paths, purged)
             listed = await asyncio.to_thread(self._of_source)
-            answered = None if self._source is None else listed
-            streamed = promotion.without_deleted(streamed, tips, answered)
             known = [*self._elsewhere, *streamed, *listed]
             lost = promotion.refused(promotion.losses(tips, known), self._accepted)
             missing = await asyncio.to_thread(self._missing_documents)
@@ -176,6 +177,16 @@ class Promotion:
         raise PromotionRefusedError(
             "acknowledged pushes would be lost:\n" + "\n".join(map(promotion.sentence, named))
         )
+
+    def _registry(self) -> tuple[Mapping[str, str], Collection[str]]:
+        """Return the paths of repositories by identity, and the identities of deleted ones."""
+        try:
+            return self._served.paths(), self._served.purged()
+        except RegistryError as error:
+            if not self._is_registry_told:
+                self._say(f"{error}: pushes of deleted repositories are taken for lost ones")
+            self._is_registry_told = True
+            return {}, ()
 
     def _of_source(self) -> list[Known]:
         if self._source is None:
@@ -237,36 +248,27 @@ def _digests(settings: Settings) -> dict[str, str]:
     return found
 
 
-async def _streamed(api: JetStreamContext, settings: Settings) -> list[Known]:
-    """Return the last push of each repository that the stream has."""
-    acknowledged = await _acknowledged(api, settings.host)
+async def _streamed(
+    api: JetStreamContext, paths: Mapping[str, str], purged: Collection[str]
+) -> list[Known]:
+    """Return the last push of each repository that the stream has and that was not deleted."""
     subjects = messages.pushes("*")
     info = await api.stream_info(messages.PUSHES, subjects_filter=subjects)
     found = []
     for subject in info.state.subjects or {}:
-        message = await api.get_last_msg(messages.PUSHES, subject)
         identity = subject.rpartition(".")[2]
+        if identity in purged:
+            continue
+        message = await api.get_last_msg(messages.PUSHES, subject)
         headers = message.headers or {}
         number = streams.number_of(headers, identity)
         if number is None:
             continue
         line = (message.data or b"").partition(b"\n")[0]
-        path = headers.get(messages.PATH, identity)
-        epoch = streams.epoch_of(headers)
-        hashed = hash_of(line) if line else ""
-        is_taken = (message.seq or 0) <= acknowledged
-        is_here = (settings.repositories / path).is_dir()
-        found.append(Known(STREAM, path, identity, number, hashed, epoch, is_taken, is_here))
+        path = promotion.named(headers.get(messages.PATH, identity), identity, paths)
+        hashed = hash_of(line) if line else messages.hash_in(headers)
+        found.append(Known(STREAM, path, identity, number, hashed, streams.epoch_of(headers)))
     return found
-
-
-async def _acknowledged(api: JetStreamContext, host: str) -> int:
-    """Return the sequence up to which a mirror has acknowledged the stream of pushes."""
-    try:
-        info = await api.consumer_info(messages.PUSHES, messages.token(host))
-    except nats.js.errors.NotFoundError:
-        return 0
-    return info.ack_floor.stream_seq if info.ack_floor else 0
 
 
 async def _lines(api: JetStreamContext, identity: str) -> list[bytes]:

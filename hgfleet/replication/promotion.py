@@ -32,8 +32,8 @@ _OF_PEOPLE: Final = {
 class Known:
     """The last push of a repository that another place has; `hash` is empty where unknown.
 
-    Of a push of the stream, `is_taken` says that this mirror has acknowledged it, `is_here` that it
-    has a repository of that path.
+    `path` names the repository for an operator: its path, or its identity where another one has the
+    path now.
     """
 
     where: str
@@ -42,8 +42,6 @@ class Known:
     id: int
     hash: str = ""
     epoch: int = 1
-    is_taken: bool = False
-    is_here: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,21 +85,14 @@ def losses(tips: Mapping[str, Tip], known: Iterable[Known]) -> list[Loss]:
     return sorted(found.values(), key=lambda loss: (loss.path, loss.first))
 
 
-def without_deleted(
-    streamed: Iterable[Known], tips: Mapping[str, Tip], listed: Iterable[Known] | None
-) -> list[Known]:
-    """Return the streamed pushes except those of repositories that were deleted since.
+def named(former: str, repository: str, paths: Mapping[str, str]) -> str:
+    """Return the name of a repository for an operator; `paths` has the paths of now by identity.
 
-    They are nowhere on this mirror, and it has taken the push, or the primary answers and does not
-    list them; its listing `listed` is younger than the pushes, None without an answer.
+    `former` is its path when it was pushed to.
     """
-    there = None if listed is None else {one.repository for one in listed}
-
-    def is_deleted(one: Known) -> bool:
-        gone = there is not None and one.repository not in there
-        return not one.is_here and one.repository not in tips and (one.is_taken or gone)
-
-    return [one for one in streamed if not is_deleted(one)]
+    if repository in paths:
+        return paths[repository]
+    return repository if former in paths.values() else former
 
 
 def missing_documents(have: Mapping[str, str], listed: Iterable[Document]) -> list[str]:

@@ -21,7 +21,7 @@ the answer of a file; the push log is the one attribute that the extension reads
   >     if repo.local():
   >         repo.ui.setconfig(b"hooks", b"pretxnclose.recorded", record, b"test")
   > def record(ui, repo, **more):
-  >     repo.unfiltered()._pushlog_last = ("ab" * 16, 42, 1000)
+  >     repo.unfiltered()._pushlog_last = ("ab" * 16, 42, 1000, "5f" * 32)
   > EOF
   $ cat > server.rc <<EOF
   > [extensions]
@@ -70,14 +70,14 @@ The relay reads which push it is, and the pusher reads the relay's answer.
   $ push three
   remote: push 42 recorded; visible on 2/2 mirrors in 0.31 s
   $ cat ../asked
-  {"path": "team/tool", "repository": "abababababababababababababababab", "id": 42, "wait": 2.0}
+  {"path": "team/tool", "repository": "abababababababababababababababab", "id": 42, "hash": "5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f", "wait": 2.0}
 A session has an id. The pusher reads it, and the relay names it to mirrors.
 
   $ > ../asked
   $ HGFLEET_ID=1f2e3d4c5b6a7988 push id
   remote: push 42 recorded; visible on 2/2 mirrors in 0.31 s; id 1f2e3d4c5b6a7988
   $ cat ../asked
-  {"path": "team/tool", "repository": "abababababababababababababababab", "id": 42, "session": "1f2e3d4c5b6a7988", "wait": 2.0}
+  {"path": "team/tool", "repository": "abababababababababababababababab", "id": 42, "hash": "5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f", "session": "1f2e3d4c5b6a7988", "wait": 2.0}
   $ HGFLEET_ID="x' event=push" push noid
   remote: push 42 recorded; visible on 2/2 mirrors in 0.31 s
 

@@ -11,10 +11,10 @@ from hgfleet.replication.promotion import (
     Loss,
     losses,
     missing_documents,
+    named,
     parse_accepted,
     refused,
     sentence,
-    without_deleted,
 )
 
 TOOL, OTHER = "ab" * 16, "cd" * 16
@@ -38,24 +38,13 @@ def test_documents_of_people_that_the_mirror_does_not_have_are_named() -> None:
     assert missing_documents(have, []) == []
 
 
-@pytest.mark.parametrize(
-    ("push", "listed", "stays"),
-    [
-        ({"is_taken": True}, None, False),
-        ({}, [], False),
-        ({}, None, True),
-        ({}, [OTHER], True),
-        # It is on this mirror, under this path or another one, perhaps without the push.
-        ({"is_taken": True, "is_here": True}, [], True),
-        ({"is_taken": True, "repository": TOOL}, [], True),
-    ],
-)
-def test_pushes_of_a_repository_that_was_deleted_are_not_lost(
-    push: dict[str, object], listed: list[str] | None, *, stays: bool
-) -> None:
-    one = known(7, **{"repository": OTHER, "is_here": False} | push)
-    answer = None if listed is None else [known(7, repository=name) for name in listed]
-    assert without_deleted([one], TIPS, answer) == ([one] if stays else [])
+def test_an_operator_reads_the_path_of_now_or_an_identity_that_is_no_other_path() -> None:
+    paths = {TOOL: "team/new", OTHER: "team/tool"}
+    assert named("team/tool", TOOL, paths) == "team/new"
+    assert named("team/gone", "ef" * 16, paths) == "team/gone"
+    # Another repository has its path.
+    assert named("team/tool", "ef" * 16, paths) == "ef" * 16
+    assert parse_accepted(f"{'ef' * 16}@7") == Accepted("ef" * 16, 7, 7)
 
 
 def test_a_mirror_with_every_push_loses_none() -> None:

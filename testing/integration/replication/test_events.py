@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import signal
 import time
 from dataclasses import replace
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hgfleet.registry.model import Registry, Repository
-from hgfleet.replication import announcer, messages
+from hgfleet.replication import messages
 from testing.integration.replication.relaying import (
     SECONDS,
     Mirror,
@@ -125,18 +124,20 @@ def test_a_relay_that_starts_asks_mirrors_which_pushes_they_show(
 
 
 def test_a_repository_that_is_removed_leaves_no_event_waiting(
-    primary: Primary, broker: Broker, monkeypatch: pytest.MonkeyPatch
+    primary: Primary, broker: Broker
 ) -> None:
     primary.settings = replace(primary.settings, lease_seconds=9.0)
 
     async def story() -> None:
-        async with relaying(primary) as relay, Mirror("hgweb1", broker) as slow:
+        async with (
+            relaying(primary, scan_seconds=0.1) as relay,
+            Mirror("hgweb1", broker) as slow,
+        ):
             await until("the lease", lambda: relay.members.live(time.monotonic()))
             slow.is_slow = True
             await pushed(primary, "team/tool", later(primary), wait=0.1)
             await until("it waits", lambda: relay.state()["events"]["waiting"] == 1)
-            shutil.rmtree(primary.path("team/tool"))
-            monkeypatch.setattr(announcer, "GONE_SECONDS", 0.0)
+            primary.register_all("team/other")
             await until("it is given up", lambda: relay.state()["events"]["waiting"] == 0)
         assert await announced(broker) == []
 

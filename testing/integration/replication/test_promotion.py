@@ -9,19 +9,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from nats.js.api import DeliverPolicy
 
 from hgfleet.pushlog import log_file
-from hgfleet.replication import epochs, fencing, messages, promoting, pulling
-from hgfleet.replication.connection import close, connect
+from hgfleet.registry import dynamic_update
+from hgfleet.replication import epochs, fencing, messages, promoting
 from hgfleet.replication.documents import Document
 from hgfleet.replication.promoting import Promotion, PromotionRefusedError
 from hgfleet.replication.promotion import parse_accepted
 from hgfleet.replication.settings import Role
 from testing.integration.replication.primary import Primary
 from testing.integration.replication.relaying import (
-    SECONDS,
     events,
+    identity,
     ids,
     pushed,
     relaying,
@@ -100,10 +99,8 @@ def test_pushes_go_on_at_the_new_primary_and_the_former_one_refuses(
         async with relaying(primary, connected=False) as relay:
             await until("it is fenced", lambda: "fenced" in events(relay))
             assert "hgweb1 is the primary" in (primary.settings.terms / "fenced").read_text()
-        identity = mirror.next_record(TOOL).repository
-        assert ids(await stream_of(broker)) == [
-            *(f"{identity}.1", f"{identity}.2", f"{identity}.3.2")
-        ]
+        name = identity(TOOL)
+        assert ids(await stream_of(broker)) == [f"{name}.1", f"{name}.2", f"{name}.3.2"]
 
     asyncio.run(story())
 
@@ -135,27 +132,49 @@ def test_a_push_that_the_mirror_does_not_have_is_named_and_refuses_the_promotion
     asyncio.run(story())
 
 
-async def acknowledge(mirror: Primary) -> None:
-    """Take all pushes from the stream, as the applier of the mirror does."""
-    client = await connect(mirror.settings, "test")
-    name = messages.token(mirror.settings.host)
-    await pulling.ensure_consumer(client, messages.PUSHES, name, DeliverPolicy.ALL, 512)
-    last = (await client.jetstream().stream_info(messages.PUSHES)).state.last_seq
-    async for message in pulling.messages_of(client, messages.PUSHES, name):
-        await message.ack_sync(timeout=int(SECONDS))
-        if message.metadata.sequence.stream == last:
-            break
-    await close(client)
-
-
 def test_a_deleted_repository_refuses_no_promotion(primary: Primary, mirror: Primary) -> None:
     async def story() -> None:
         await first_pushes(primary, 2)
         shutil.rmtree(mirror.path(TOOL))
         with pytest.raises(PromotionRefusedError, match="push 1-2 by alice"):
             await promotion(mirror).run(None, dry_run=True)
-        await acknowledge(mirror)
+        mirror.dynamic.parent.mkdir()
+        with dynamic_update.update(mirror.dynamic) as change:
+            change.note_purged(identity(TOOL))
+        # Another repository has its path.
+        mirror.people_create(TOOL, "2f" * 16)
         assert (await promotion(mirror).run(None)).primary == "hgweb1"
+
+    asyncio.run(story())
+
+
+def test_a_repository_that_is_missing_for_another_reason_refuses_a_promotion(
+    primary: Primary, mirror: Primary
+) -> None:
+    async def story() -> None:
+        await first_pushes(primary, 2)
+        shutil.rmtree(mirror.path(TOOL))
+        mirror.register_all()
+        mirror.people_create(TOOL, "2f" * 16)
+        # The path alone would name the other one.
+        with pytest.raises(PromotionRefusedError, match=f"{identity(TOOL)}: push 1-2 by alice"):
+            await promotion(mirror).run(None)
+        await promotion(mirror, f"{identity(TOOL)}@1-2").run(None)
+
+    asyncio.run(story())
+
+
+def test_a_damaged_registry_keeps_no_operator_from_a_promotion(
+    primary: Primary, mirror: Primary
+) -> None:
+    async def story() -> None:
+        await first_pushes(primary, 1)
+        catch_up(mirror, primary)
+        mirror.dynamic.parent.mkdir()
+        mirror.dynamic.write_text("{")
+        said: list[str] = []
+        await promotion(mirror, said=said).run(None)
+        assert len([line for line in said if "not a dynamic registry" in line]) == 1
 
     asyncio.run(story())
 
