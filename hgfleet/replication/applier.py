@@ -2,13 +2,14 @@
 
 The mirror's own push logs are its position. At the start, after each new connection to the broker
 and now and then, they are compared with the primary's: what is missing comes from the source, also
-what the stream has forgotten.
+what the stream has forgotten. A repository is its identity; paths are looked up for people alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import signal
 import time
 import uuid
@@ -18,23 +19,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core import systemd
 from hgfleet.core.errors import HgfleetError, PushlogError
-from hgfleet.replication import messages, places, state_file
+from hgfleet.replication import messages, places, state_file, tasks
 from hgfleet.replication.connection import FAILURES
 from hgfleet.replication.failures import Kind
 from hgfleet.replication.first_documents import FirstDocuments
 from hgfleet.replication.messages import Applied, Brought, Lease, push_name
+from hgfleet.replication.registry_paths import Known
 from hgfleet.replication.scheduler import Scheduler
 from hgfleet.replication.subscription import Subscription
 from hgfleet.replication.workers import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from nats.aio.msg import Msg
 
-    from hgfleet.replication.jobs import Job, Place
+    from hgfleet.replication.jobs import Job, Listed, Place
     from hgfleet.replication.messages import Hint
-    from hgfleet.replication.scheduler import Outcome, Status
+    from hgfleet.replication.repository_state import Outcome, Status
     from hgfleet.replication.settings import Settings
 
 WORKERS: Final = 2
@@ -51,8 +53,6 @@ COMPARE_AGAIN_SECONDS: Final = 5.0
 """After a comparison that failed."""
 
 IDLE_SECONDS: Final = 60.0
-CANCELS: Final = 5
-
 END_SECONDS: Final = 5.0
 """For jobs that run when the applier is stopped."""
 
@@ -61,15 +61,16 @@ END_SECONDS: Final = 5.0
 class Parts:
     """Functions that the applier calls in threads, or in its workers (`make_worker`).
 
-    `listing` yields (path, identity, id, hash) of the primary's repositories, `documents` brings
-    the documents of the primary and returns the number of changes, `first` brings the registry or
-    the tokens and returns whether there was a change.
+    `listing` yields the primary's repositories, `documents` brings the documents of the primary and
+    returns the number of changes, `first` brings the registry or the tokens and returns whether
+    there was a change, `registry` reads what the registry of this mirror says.
     """
 
     make_worker: Callable[[], Any]
-    listing: Callable[[], Iterable[tuple[str, str, int, str]]]
+    listing: Callable[[], Iterable[Listed]]
     documents: Callable[[], int]
     first: Callable[[str], bool]
+    registry: Callable[[], Known]
     say: Callable[..., None]
     can_repair: bool = False
 
@@ -89,6 +90,8 @@ class Applier:
         self._stop = asyncio.Event()
         self._boot = uuid.uuid4().hex
         self._lease_until = 0.0
+        self._heard_at = -math.inf
+        self._known = Known()
         self._source_problem = ""
         self._written: state_file.State | None = None
         self._first = FirstDocuments(parts.first, self._compare.set, self._tell_brought, parts.say)
@@ -116,13 +119,13 @@ class Applier:
             self._beat,
             self._stop.wait,
         ]
-        tasks = [asyncio.ensure_future(part()) for part in parts]
+        started = [asyncio.ensure_future(part()) for part in parts]
         systemd.notify("READY=1")
-        done, _rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        done, _rest = await asyncio.wait(started, return_when=asyncio.FIRST_COMPLETED)
         systemd.notify("STOPPING=1")
         if self._running:
             await asyncio.wait(self._running, timeout=END_SECONDS)
-        await _cancel(tasks)
+        await tasks.cancel(started)
         await loop.run_in_executor(None, self._pool.close)
         self._threads.shutdown(wait=False, cancel_futures=True)
         for task in done:
@@ -134,11 +137,12 @@ class Applier:
             push = messages.decode_push(message.headers, message.data)
         except messages.LargeRecordError as large:
             now = time.monotonic()
-            self._scheduler.announce(large.repository, large.path, large.number, now, large.session)
+            self._scheduler.announce(large.repository, large.number, now, large.session)
             await self._acknowledge([message])
         except PushlogError as error:
             self._say("push-unreadable", subject=message.subject, reason=error)
-            self._scheduler.refuse(message.subject.rpartition(".")[2], str(error))
+            identity = message.subject.rpartition(".")[2]
+            self._scheduler.refuse(identity, str(error), time.monotonic())
             await self._acknowledge([message])
         else:
             record = push.record
@@ -171,7 +175,7 @@ class Applier:
 
     def _connected(self) -> None:
         """Compare again: the stream may have forgotten pushes since the last connection."""
-        self._scheduler.compared = False
+        self._scheduler.connected(self._heard_at)
         self._compare.set()
         self._documents.set()
         self._first.connected()
@@ -199,7 +203,7 @@ class Applier:
                 task.add_done_callback(self._ended)
             later = self._scheduler.next_time()
             wait = IDLE_SECONDS if later is None else min(max(later - now, 0.01), IDLE_SECONDS)
-            await _until(self._poke, wait)
+            await tasks.until(self._poke, wait)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
@@ -217,27 +221,34 @@ class Applier:
             self._say_applied(job, outcome, time.monotonic() - began)
         await self._acknowledge(outcome.acknowledge)
         if result.failure is not None:
-            waits = result.failure.kind is Kind.READERS
+            waits = result.failure.kind in (Kind.READERS, Kind.MISSING)
             event = "push-waits" if waits else "push-failed"
             self._say(
                 "repository-parked" if outcome.parked else event,
-                repository=job.path,
+                repository=self._name(job.identity),
                 push=push_name(job.identity, outcome.blocked) if outcome.blocked else None,
                 id=outcome.session or None,
                 kind=result.failure.kind,
                 reason=result.failure.reason,
             )
-            if result.failure.kind in (Kind.MISSING, Kind.READERS):
+            if waits:
                 self._documents.set()
-        if result.failure is not None or not self._scheduler.waiting:
+            if outcome.parked and result.failure.kind is Kind.MISSING:
+                # It may have left the service of the primary.
+                self._compare.set()
+        if result.failure is not None or not self._scheduler.status(time.monotonic()).waiting:
             self._write()
+
+    def _name(self, identity: str) -> str:
+        """Return the path of a repository, for people."""
+        return self._known.paths.get(identity, identity)
 
     def _say_applied(self, job: Job, outcome: Outcome, seconds: float) -> None:
         """Write a line for each push that its message has named, and for the newest one."""
         for number, session in sorted(({outcome.shown: ""} | outcome.sessions).items()):
             self._say(
                 "applied",
-                repository=job.path,
+                repository=self._name(job.identity),
                 push=push_name(job.identity, number),
                 id=session or None,
                 seconds=seconds,
@@ -264,8 +275,9 @@ class Applier:
         loop = asyncio.get_running_loop()
         wait = 0.0
         while True:
-            await _until(self._compare, wait)
+            await tasks.until(self._compare, wait)
             self._compare.clear()
+            began = time.monotonic()
             try:
                 found, listed = await loop.run_in_executor(None, self._look)
             except HgfleetError as error:
@@ -274,12 +286,23 @@ class Applier:
                 self._source_problem, wait = str(error), COMPARE_AGAIN_SECONDS
             else:
                 self._source_problem, wait = "", COMPARE_SECONDS
-                handles = self._scheduler.compare(listed, found, time.monotonic())
+                self._scheduler.source_answered()
+                handles = self._scheduler.compare(listed, found, began, time.monotonic())
                 await self._acknowledge(handles)
                 self._poke.set()
+            await self._read_registry()
             self._write()
 
-    def _look(self) -> tuple[dict[str, Place], list[tuple[str, str, int, str]]]:
+    async def _read_registry(self) -> None:
+        """Take over the paths of this mirror's registry, and what it names as deleted."""
+        try:
+            self._known = await asyncio.to_thread(self._parts.registry)
+        except HgfleetError as error:
+            self._say("registry-unreadable", reason=error)
+            return
+        await self._acknowledge(self._scheduler.purge(self._known.purged))
+
+    def _look(self) -> tuple[dict[str, Place], list[Listed]]:
         # In this order: a mirror is never ahead of a listing that is newer than its own tips.
         found = places.find(self._settings.repositories)
         return found, list(self._parts.listing())
@@ -299,13 +322,14 @@ class Applier:
                 problem = str(error)
             else:
                 problem = ""
+                await self._read_registry()
                 self._scheduler.brought(began, time.monotonic())
                 self._poke.set()
                 if changed:
                     # Repositories may have come, moved or gone.
                     self._compare.set()
             await asyncio.sleep(DOCUMENTS_PAUSE_SECONDS)
-            await _until(self._documents, DOCUMENTS_SECONDS)
+            await tasks.until(self._documents, DOCUMENTS_SECONDS)
 
     async def _beat(self) -> None:
         """Send heartbeats, and write the state."""
@@ -321,13 +345,15 @@ class Applier:
             )
             await self._subscription.tell(messages.leases(self._settings.host), lease.body())
             # The primary may be down: readers go on, as no mirror can be ahead of the stream.
+            asked_at = time.monotonic()
             if await self._subscription.answers():
+                self._heard_at = asked_at
                 self._extend(lease.sent)
             self._write()
             await asyncio.sleep(self._settings.lease_seconds / 3)
 
     def _status(self) -> Status:
-        status = self._scheduler.status()
+        status = self._scheduler.status(time.monotonic())
         # A mirror that was away may not know which tokens were revoked meanwhile.
         return status._replace(caught_up=status.caught_up and self._first.are_tokens_known)
 
@@ -339,35 +365,21 @@ class Applier:
             lease_until=self._lease_until,
             waiting=status.waiting,
             positions=scheduler.repositories,
+            behind=status.behind,
             parked_repositories=len(status.parked),
-            parked=status.parked,
+            parked=self._named(status.parked),
+            waits=self._named(status.waits),
+            unserved=tuple(sorted(status.unserved)),
             paused=scheduler.breaker.is_open,
-            problem=self._subscription.problem or self._source_problem,
+            source=self._source_problem or scheduler.source_problem,
+            broker=self._subscription.problem,
         )
         if state != self._written:
             self._written = state
             state_file.write(self._settings.state, state)
 
-
-async def _cancel(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    """Cancel tasks until they end: `asyncio.wait_for` of nats-py may lose a cancellation."""
-    pending = set(tasks)
-    for _try in range(CANCELS):
-        for task in pending:
-            task.cancel()
-        _done, pending = await asyncio.wait(pending, timeout=1)
-        if not pending:
-            break
-
-
-async def _until(event: asyncio.Event, seconds: float) -> None:
-    """Wait for an event, for some seconds.
-
-    Before Python 3.12, `asyncio.wait_for` loses a cancellation that comes with the event.
-    """
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
+    def _named(self, reasons: Mapping[str, str]) -> state_file.Named:
+        return {one: (self._name(one), reason) for one, reason in reasons.items()}
 
 
 def run(settings: Settings, parts: Parts) -> None:

@@ -10,6 +10,8 @@ from hgfleet.core import logfmt
 from hgfleet.replication import applier
 from hgfleet.replication.command_line import add_config, settings_of
 from hgfleet.replication.document_sync import DocumentSync
+from hgfleet.replication.jobs import Listed
+from hgfleet.replication.registry_paths import RegistryPaths
 from hgfleet.replication.settings import Role, Settings
 from hgfleet.replication.source_client import SourceClient
 
@@ -49,12 +51,20 @@ def parts(found: Settings) -> applier.Parts:
     source = SourceClient(found)
     documents = DocumentSync(found, source, lambda sentence: say("documents", text=sentence))
 
-    def listing() -> Iterator[tuple[str, str, int, str]]:
+    def listing() -> Iterator[Listed]:
         for one in source.repositories():
-            yield one.path, one.repository, one.id, one.hash
+            # Of a primary of the release before, whose repository has no push yet.
+            if one.identity:
+                yield Listed(one.identity, one.id, one.hash, one.problem)
 
     return applier.Parts(
-        partial(make_worker, found), listing, documents.run, documents.first, say, can_repair=True
+        partial(make_worker, found),
+        listing,
+        documents.run,
+        documents.first,
+        RegistryPaths(found).read,
+        say,
+        can_repair=True,
     )
 
 
@@ -65,12 +75,12 @@ def make_worker(found: Settings) -> Worker:
     from hgfleet.replication.resync import resync
     from hgfleet.replication.work import Worker
 
-    source = SourceClient(found)
+    source, paths = SourceClient(found), RegistryPaths(found)
 
-    def repair(path: str, source_path: str) -> None:
-        resync(found, source, path, source_path, lambda text: say("resync", text=text))
+    def repair(identity: str) -> None:
+        resync(found, source, identity, lambda text: say("resync", text=text))
 
-    return Worker(found.repositories, source, repair, Gate(found, source))
+    return Worker(found.repositories, paths, source, repair, Gate(found, source, paths))
 
 
 def say(event: str, **fields: object) -> None:

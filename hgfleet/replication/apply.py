@@ -17,9 +17,10 @@ from mercurial.node import bin as to_binary
 from mercurial.node import hex as to_hexadecimal
 from mercurial.repo import factory
 
+from hgfleet.core import identity
 from hgfleet.pushlog import log_file, writing
 from hgfleet.pushlog.record import Heads
-from hgfleet.replication.failures import DivergedError, RemovalError
+from hgfleet.replication.failures import DivergedError, MissingError, RemovalError
 from hgfleet.replication.position import Step, decide
 
 if TYPE_CHECKING:
@@ -95,9 +96,20 @@ def tip_of(repo: Any) -> Tip:
 
 
 @contextlib.contextmanager
-def locked(repo: Any) -> Iterator[None]:
-    """Lock a repository, and undo a transaction that a killed process left."""
+def locked(repo: Any, expected: str) -> Iterator[None]:
+    """Lock a repository, and undo a transaction that a killed process left.
+
+    Raises MissingError where the folder is that of another repository: the lock is one of a path,
+    and another folder may have come there since the repository was opened.
+    """
     with repo.wlock(), repo.lock():
+        place = os.fsdecode(repo.root)
+        if found := identity.of(place) or tip_of(repo).repository:
+            wrong = "" if found == expected else f"repository {found}"
+        else:
+            wrong = "a repository without identity"
+        if wrong:
+            raise MissingError(f"{place}: got {wrong}, expected {expected}; documents bring it")
         if repo.svfs.exists(b"journal"):
             repo.recover()
         yield
@@ -107,10 +119,10 @@ def apply(repo: Any, line: bytes, record: Record, data: BinaryIO | None) -> Step
     """Apply a record unless the repository has it or has a gap before it; say which.
 
     `data` is a changegroup of version 03, compressed with zlib, or None where there is none. Raises
-    DivergedError, IncompleteError, or what Mercurial raises; all of them leave the repository as it
-    was.
+    MissingError for a record of another repository, also where the log is empty, DivergedError,
+    IncompleteError, or what Mercurial raises; all of them leave the repository as it was.
     """
-    with locked(repo):
+    with locked(repo, record.repository):
         step = next_step(repo, line, record)
         if step is not Step.APPLY:
             return step

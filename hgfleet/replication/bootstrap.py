@@ -36,7 +36,7 @@ def fill(repo: Any, state: State, lines: Iterable[bytes], data: BinaryIO | None)
     PushlogError, or what Mercurial raises; all of them leave the repository empty.
     """
     wanted = list(_up_to(state, lines))
-    with apply.locked(repo):
+    with apply.locked(repo, state.repository):
         if not is_empty(repo):
             raise DivergedError("the repository is not empty any more")
         repo.ui.setconfig(b"hgfleet", b"applied-record", b"all", b"applier")

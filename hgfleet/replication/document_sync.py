@@ -11,40 +11,23 @@ from __future__ import annotations
 
 import hashlib
 import io
-import shutil
 import threading
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING
 
-from hgfleet.core import files
 from hgfleet.core.errors import HgfleetError
-from hgfleet.registry import dynamic_update, moves, provision, user_repositories
-from hgfleet.registry.compiled import load_compiled
-from hgfleet.replication import documents, places
-from hgfleet.replication.document_files import Documents, make_folders
+from hgfleet.registry import dynamic_update, user_repositories
+from hgfleet.replication import documents
+from hgfleet.replication.document_files import Documents
 from hgfleet.replication.documents import Document
-from hgfleet.replication.registry_changes import changes
+from hgfleet.replication.follow import Follow
 from hgfleet.replication.registry_gate import NONE, RegistryStamp
 from hgfleet.replication.source_client import GoneError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
-    from hgfleet.registry.model import Registry
-    from hgfleet.registry.user_repositories import Dynamic
     from hgfleet.replication.settings import Settings
     from hgfleet.replication.source_client import SourceClient
-
-FOLLOWED: Final = ".registry-followed"
-"""Beside the registry: the one whose repositories are all in their places on this mirror."""
-
-FOLLOWING: Final = ".registry-following"
-"""Beside the registry: the one whose repositories are being brought to their places."""
-
-AWAY: Final = ".replication"
-"""Folder below the root of repositories for those that move or go; no path begins with a dot."""
-
-LOCK_WAIT_S: Final = 10
 
 
 class DocumentSync:
@@ -61,8 +44,8 @@ class DocumentSync:
         self._bringing = {name: threading.Lock() for name in documents.FIRST}
         # Stamps of the primary's documents and of this mirror's, after a run without a failure.
         self._brought = ("", "")
-        # While it exists, repositories are at new places, and none is taken away again.
-        self._taken = settings.repositories / AWAY / "taken"
+        self._follow = Follow(settings, say)
+        self._told: list[str] = []
 
     def run(self) -> int:
         """Bring all documents; return the number of changes.
@@ -73,12 +56,12 @@ class DocumentSync:
         known = self._current(self._files.stamp())
         stamp, listed = self._source.documents(known)
         if listed is None:
-            self.follow()
+            self._try_to_follow()
             return 0
         self._brought = ("", "")
         plan = documents.plan(self._files.have(), listed)
-        done = int(self.first(documents.REGISTRY)) if plan.registry else 0
-        self.follow()
+        done = int(self._bring_registry()) if plan.registry else 0
+        self._try_to_follow()
         for name in plan.delete:
             # The list may be older than the tokens.
             done += self.first(name) if name == documents.TOKENS else self._delete(name)
@@ -105,16 +88,29 @@ class DocumentSync:
         Returns whether there was a change. Raises UnavailableError where the source does not
         answer.
         """
-        with self._bringing[name]:
-            if name == documents.TOKENS:
+        if name == documents.TOKENS:
+            with self._bringing[name]:
                 return self._first_tokens()
+        is_new = self._bring_registry()
+        self._try_to_follow()
+        return is_new
+
+    def _bring_registry(self) -> bool:
+        with self._bringing[documents.REGISTRY]:
             there = self._source.registry_stamp()
             # Mirrors of a primary without a registry keep the one that they have.
             is_new = there not in (NONE, self._stamp.read())
             if is_new:
                 self._first_registry()
-        self.follow()
         return is_new
+
+    def _try_to_follow(self) -> None:
+        """Follow, and tell what cannot move yet: it keeps nothing else from arriving."""
+        problems = self._follow.run()
+        if problems != self._told:
+            for problem in problems:
+                self._say(problem)
+        self._told = problems
 
     def _first_tokens(self) -> bool:
         content = io.BytesIO()
@@ -161,86 +157,6 @@ class DocumentSync:
 
         self._files.replace(one, fetch)
 
-    def follow(self) -> None:
-        """Have the repositories on disk follow the registry that lies on this mirror."""
-        dynamic = self._settings.dynamic
-        begun, note = dynamic.with_name(FOLLOWING), dynamic.with_name(FOLLOWED)
-        with dynamic_update.locked(dynamic):
-            # Steps that a killed process left are those between two registries: they come first.
-            for wanted in (user_repositories.read_content(file) for file in (begun, dynamic)):
-                before = user_repositories.read_content(note)
-                if wanted is None or wanted == before:
-                    continue
-                files.replace(begun, wanted, mode=0o640)
-                followed = user_repositories.NOTHING
-                if before is not None:
-                    followed = user_repositories.parse(before, str(note))
-                after = user_repositories.parse(wanted, str(dynamic))
-                self._carry_out(followed, after, load_compiled(self._settings.compiled))
-                files.replace(note, wanted, mode=0o640)
-                self._taken.unlink(missing_ok=True)
-            begun.unlink(missing_ok=True)
-            self._taken.unlink(missing_ok=True)
-        self._empty_away()
-
-    def _carry_out(self, before: Dynamic, after: Dynamic, static: Registry) -> None:
-        wanted = changes(before, after, static)
-        root = self._settings.repositories
-        for path in wanted.kept:
-            self._say(
-                f"{path}: left the registry with more than half of all; kept on the disk, and "
-                "served by nothing"
-            )
-        # First all out of their places, so that two repositories can exchange their paths.
-        if not self._taken.exists():
-            self._empty_away()
-            for old, new in wanted.moves:
-                self._take_away(old, f"to-{files.file_name(new)}")
-            for path in wanted.remove:
-                self._take_away(path, f"gone-{files.file_name(path)}")
-                self._say(f"{path}: left the registry, removed")
-            self._taken.parent.mkdir(mode=0o700, exist_ok=True)
-            self._taken.touch()
-        for old, new in wanted.moves:
-            away = root / AWAY / f"to-{files.file_name(new)}"
-            if away.is_dir():
-                make_folders(root, new.rpartition("/")[0])
-                away.rename(root / new)
-                self._say(f"{new}: moved from {old}")
-        served = user_repositories.merged(static, after).repositories
-        target = places.target(self._settings)
-        for path in wanted.configure:
-            if (repository := served.get(path)) is not None:
-                provision.follow(repository, target, self._say)
-
-    def _take_away(self, path: str, name: str) -> None:
-        """Move a repository out of its place, unless an earlier run did."""
-        root = self._settings.repositories
-        away = root / AWAY
-        away.mkdir(mode=0o700, exist_ok=True)
-        if not (root / path / ".hg").is_dir() or (away / name).exists():
-            return
-        with moves.at_rest(root / path, path, LOCK_WAIT_S):
-            (root / path).rename(away / name)
-        _remove_empty_parents(root, path)
-
-    def _empty_away(self) -> None:
-        """Delete the repositories that went; those that move stay until they are in place."""
-        away = self._settings.repositories / AWAY
-        for gone in away.glob("gone-*"):
-            shutil.rmtree(gone, ignore_errors=True)
-
 
 def _write(file: IO[bytes], content: bytes) -> None:
     file.write(content)
-
-
-def _remove_empty_parents(root: Path, path: str) -> None:
-    """Remove the folders above a path that are empty; rmdir removes no others."""
-    for above in (root / path).parents:
-        if above == root:
-            return
-        try:
-            above.rmdir()
-        except OSError:
-            return

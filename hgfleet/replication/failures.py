@@ -2,15 +2,20 @@
 
 | kind | example | what follows |
 | --- | --- | --- |
-| network | the source does not answer | wait and try again; nothing is destroyed |
-| missing | the registry's documents have not created it yet | try again |
+| network | no connection to the source | the host waits, and tries again; nothing is destroyed |
 | readers | the mirror's registry is older than the push | bring documents, try again |
-| busy | another process holds the lock | try again soon |
-| host | disk full, too many open files | wait and try again |
+| refused | the source cannot read this repository | try again, then park the repository |
+| missing | its folder is not at its place yet | bring documents, try again, then park |
+| busy | another process holds the lock | try again soon, then park |
+| host | disk full, too many open files | try again, then park; many pause the mirror |
 | corruption | a revlog fails its checks | clone again beside, verify, exchange |
 | removal | the primary stripped changesets | clone again beside, exchange |
 | diverged | the mirror has changesets of its own | park the repository |
 | poison | the same push fails each time | park the repository, go on with the others |
+
+A failure of the connection and a registry that does not arrive are the host's. All others are of
+one repository: it is parked, and told, before it is behind for `LATE_SECONDS`, so it takes itself
+out of service and not the host.
 """
 
 from __future__ import annotations
@@ -27,8 +32,9 @@ class Kind(StrEnum):
     """Kind of a failure."""
 
     NETWORK = "network"
-    MISSING = "missing"
     READERS = "readers"
+    REFUSED = "refused"
+    MISSING = "missing"
     BUSY = "busy"
     HOST = "host"
     CORRUPTION = "corruption"
@@ -38,7 +44,7 @@ class Kind(StrEnum):
 
 
 class MissingError(HgfleetError):
-    """The repository is not on this mirror yet."""
+    """The repository is not at its place on this mirror, or the registry does not name it."""
 
 
 class StaleReadersError(TemporaryError):
@@ -78,23 +84,47 @@ ENDS_WORKER: Final = frozenset({Kind.HOST, Kind.CORRUPTION, Kind.POISON})
 defects. The others are answers of other programs and checks of this one. They come in numbers
 while a server is away, and a process for each would cost a mirror of many repositories a core."""
 
-POISON_TRIES: Final = 2
-"""How often a push may fail for a reason of its own before its repository is parked."""
+LATE_SECONDS: Final = 120.0
+"""How long a repository may be behind before its mirror leaves the proxy.
+
+Longer than every failure of a single repository takes until it is parked, and than four looks at
+the primary's documents; a push that is being applied is not behind, however long that takes.
+"""
 
 PARKED_SECONDS: Final = 300.0
 """The time after which a parked repository is tried again: a repair needs no further command."""
 
+_PASSING_SECONDS: Final = 60.0
+"""The same, for kinds that end without a repair."""
+
+_PASSING: Final = frozenset({Kind.REFUSED, Kind.MISSING, Kind.BUSY, Kind.HOST})
+
+MOST_TRIES: Final = {
+    Kind.REFUSED: 4,
+    Kind.MISSING: 6,
+    # Each one waits for the lock.
+    Kind.BUSY: 4,
+    Kind.HOST: 6,
+    Kind.CORRUPTION: 3,
+    Kind.REMOVAL: 3,
+    Kind.DIVERGED: 1,
+    Kind.POISON: 2,
+}
+"""Failures in a row after which a repository is parked; a repair is tried before the last ones."""
+
 _FIRST_DELAY: Final = {
     Kind.NETWORK: 0.5,
-    Kind.MISSING: 0.5,
     Kind.READERS: 0.5,
+    Kind.REFUSED: 0.5,
+    Kind.MISSING: 0.5,
     Kind.BUSY: 0.2,
     Kind.POISON: 0.2,
 }
 _LONGEST_DELAY: Final = {
     Kind.NETWORK: 15.0,
-    Kind.MISSING: 15.0,
     Kind.READERS: 15.0,
+    Kind.REFUSED: 15.0,
+    Kind.MISSING: 15.0,
     Kind.BUSY: 5.0,
     Kind.POISON: 1.0,
 }
@@ -157,14 +187,16 @@ def classify(error: BaseException) -> Kind:
 
 def action(kind: Kind, tries: int, *, can_repair: bool) -> Action:
     """Decide what follows from a failure; `tries` counts failures in a row, this one included."""
-    anew = kind in (Kind.CORRUPTION, Kind.REMOVAL)
-    if anew and can_repair and tries <= POISON_TRIES:
-        return Action.REPAIR
-    if anew or kind is Kind.DIVERGED:
-        return Action.PARK
-    if kind is Kind.POISON and tries >= POISON_TRIES:
-        return Action.PARK
-    return Action.RETRY
+    most = MOST_TRIES.get(kind)
+    if kind in (Kind.CORRUPTION, Kind.REMOVAL):
+        assert most is not None
+        return Action.REPAIR if can_repair and tries < most else Action.PARK
+    return Action.PARK if most is not None and tries >= most else Action.RETRY
+
+
+def parked_seconds(kind: Kind) -> float:
+    """Return the time after which a repository that such a failure parked is tried again."""
+    return _PASSING_SECONDS if kind in _PASSING else PARKED_SECONDS
 
 
 def delay(kind: Kind, tries: int) -> float:

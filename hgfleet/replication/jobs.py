@@ -21,6 +21,16 @@ class Place(NamedTuple):
     """A transaction is open, or a killed process left it."""
 
 
+class Listed(NamedTuple):
+    """A repository in service on the primary, and the end of its push log there."""
+
+    identity: str
+    id: int = 0
+    hash: str = ""
+    problem: str = ""
+    """Why the primary cannot read the repository; id and hash say nothing then."""
+
+
 class Task(StrEnum):
     """What a job does."""
 
@@ -30,15 +40,12 @@ class Task(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Work on one repository.
+    """Work on one repository; the worker looks up its path in the registry.
 
-    `path` is its path on the mirror, `source_path` that on the primary: a rename arrives on one
-    host first. `messages` are (line, changegroup); `up_to_date` asks the source for more.
+    `messages` are (line, changegroup); `up_to_date` asks the source for more.
     """
 
     identity: str
-    path: str
-    source_path: str
     messages: tuple[tuple[bytes, bytes], ...] = ()
     up_to_date: bool = False
     task: Task = Task.APPLY

@@ -1,15 +1,18 @@
-"""Repositories on a mirror's disk: where each is, and the end of its push log."""
+"""Repositories on a mirror's disk: where each is, its identity, and the end of its push log."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from hgfleet.core import files, identity
 from hgfleet.core.errors import PushlogError
 from hgfleet.core.names import MAX_SEGMENTS, path_problem
 from hgfleet.core.owner import Owner
 from hgfleet.pushlog import log_file
+from hgfleet.pushlog.log_file import Tip
 from hgfleet.registry import provision
+from hgfleet.replication.follow_plan import AWAY, Folder, is_kept
 from hgfleet.replication.jobs import Place
 
 if TYPE_CHECKING:
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hgfleet.replication.settings import Settings
+
+STORE: Final = ".hg/store"
 
 
 def paths(root: Path) -> Iterator[str]:
@@ -38,20 +43,78 @@ def paths(root: Path) -> Iterator[str]:
                 folders.append(path)
 
 
+def away(root: Path) -> Iterator[str]:
+    """Yield the places of repositories that were taken away from theirs."""
+    try:
+        with os.scandir(root / AWAY) as found:
+            names = [one.name for one in found if one.is_dir(follow_symlinks=False)]
+    except FileNotFoundError:
+        return
+    yield from (f"{AWAY}/{name}" for name in names if not is_kept(name))
+
+
+def folder(root: Path, place: str) -> Folder | None:
+    """Look at a place; None if there is no repository."""
+    found = identity_of(root / place)
+    if found:
+        return Folder(place, found)
+    if not (root / place / STORE).is_dir():
+        # What is left of a repository while it is deleted.
+        return Folder(place) if place.startswith(f"{AWAY}/") else None
+    return Folder(place, is_empty=_is_empty(root / place / STORE))
+
+
+def identity_of(place: Path) -> str:
+    """Return the identity of a repository: that of its store, else that of its push log."""
+    return identity.of(place) or _tip(place / STORE).repository
+
+
+def identities(root: Path) -> dict[str, str]:
+    """Return the identity of each repository by its path, "" where it cannot be read."""
+    return {path: identity_of(root / path) for path in paths(root)}
+
+
+def identify(place: Path, wanted: str) -> None:
+    """Give a repository its identity, unless it has one."""
+    if wanted and not identity.of(place):
+        files.replace(
+            place / STORE / identity.NAME, identity.text(wanted), mode=provision.FILE_MODE
+        )
+
+
+def _tip(store: Path) -> Tip:
+    try:
+        return log_file.tip(store / log_file.NAME)
+    except (OSError, PushlogError):
+        return Tip()
+
+
+def _is_empty(store: Path) -> bool:
+    """Whether a store has neither changesets nor records, by its files."""
+    for name in ("00changelog.i", log_file.NAME):
+        try:
+            if (store / name).stat().st_size:
+                return False
+        except FileNotFoundError:
+            continue
+    return True
+
+
 def find(root: Path) -> dict[str, Place]:
-    """Return the repositories with a push log by its identity.
+    """Return how far the repositories are, by their identities.
 
     A log that cannot be read is left out: the job of its repository names the problem.
     """
     found = {}
     for path in paths(root):
-        store = root / path / ".hg/store"
+        store = root / path / STORE
         try:
             tip = log_file.tip(store / log_file.NAME)
         except (OSError, PushlogError):
             continue
-        if tip.id:
-            found[tip.repository] = Place(path, tip, (store / "journal").exists())
+        named = identity.of(root / path) or tip.repository
+        if named and tip.repository in ("", named):
+            found[named] = Place(path, tip, (store / "journal").exists())
     return found
 
 

@@ -40,21 +40,22 @@ _SOURCE: Final = b"replication"
 
 
 class Rebuild:
-    """One repository; `path` is its path here, `source_path` that on the primary."""
+    """One repository, named by its identity; `path` is where its clone bundles are listed."""
 
     def __init__(
         self,
         settings: Settings,
         source: SourceClient,
         place: Path,
-        source_path: str,
+        identity: str,
+        path: str,
         say: Callable[[str], None],
         certificates: Path,
     ) -> None:
         self._settings = settings
         self._source = source
         self._place = place
-        self._path = source_path
+        self._identity, self._path = identity, path
         self._say = say
         self._reader = Reader(certificates, BUNDLE_TIMEOUT_S)
         self._ui = changesets.new_ui(settings.hgrc)
@@ -77,7 +78,7 @@ class Rebuild:
 
     def bring_up(self) -> State:
         """Bring the repository to the state of the source, and compare both; return it."""
-        state = self._source.state(self._path)
+        state = self._source.state(self._identity)
         repo = self._open()
         with repo.wlock(), repo.lock():
             self._changesets(repo, state)
@@ -94,7 +95,7 @@ class Rebuild:
 
     def is_current(self, state: State) -> bool:
         """Whether the source has no record beyond those of a state."""
-        now = self._source.digests(self._path)
+        now = self._source.digests(self._identity)
         return (now.id, now.hash) == (state.id, state.hash)
 
     def _open(self) -> Any:
@@ -158,7 +159,7 @@ class Rebuild:
         heads = [repo.changelog.node(one).hex() for one in repo.changelog.headrevs() if one >= 0]
         selection = Selection(heads=state.heads, common=tuple(heads))
         with (
-            self._source.changesets(self._path, selection) as data,
+            self._source.changesets(self._identity, selection) as data,
             repo.transaction(_SOURCE) as tr,
         ):
             unpacker = changegroup.getunbundler(changesets.VERSION, data, b"GZ")
@@ -170,7 +171,9 @@ class Rebuild:
         log = self._place / ".hg/store" / log_file.NAME
         if not state.id:
             return
-        lines = itertools.islice(self._source.log_after(self._path, 0), state.id)
+        if state.repository != self._identity:
+            raise PushlogError(f"the source sent the state of repository {state.repository}")
+        lines = itertools.islice(self._source.log_after(self._identity, 0), state.id)
         fresh = log.with_name(f"{log_file.NAME}.new")
         with fresh.open("wb") as file:
             file.writelines(line + b"\n" for line in lines)

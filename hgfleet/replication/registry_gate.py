@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from hgfleet.core.errors import RegistryError
 from hgfleet.registry import user_repositories
-from hgfleet.registry.compiled import load_compiled
 from hgfleet.registry.effective import stamp_of
 from hgfleet.replication.failures import StaleReadersError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Iterable
     from pathlib import Path
 
+    from hgfleet.replication.registry_paths import RegistryPaths
     from hgfleet.replication.settings import Settings
 
 NONE: Final = "none"
@@ -71,18 +71,16 @@ class Source(Protocol):
 class Gate:
     """The check of a mirror, before changesets become visible."""
 
-    def __init__(self, settings: Settings, source: Source) -> None:
-        self._compiled = settings.compiled
+    def __init__(self, settings: Settings, source: Source, paths: RegistryPaths) -> None:
         self._here = RegistryStamp(settings.dynamic)
-        self._source = source
-        self._declared: tuple[tuple[int, ...], Collection[str]] = ((), ())
+        self._source, self._paths = source, paths
 
     def check(self, path: str, needed: Iterable[str] = (UNKNOWN,)) -> None:
         """Raise StaleReadersError unless the registry is at least as new as pushes that came.
 
         `needed` has their stamps. Without one, the source is asked: call it after they came.
         """
-        if path in self._declared_paths() or covers(self._here.read(), needed):
+        if path in self._paths.read().declared or covers(self._here.read(), needed):
             return
         there = self._source.registry_stamp()
         if not covers(self._here.read(), (there,)):
@@ -90,15 +88,3 @@ class Gate:
                 f"{path}: the readers of repositories have changed on the primary; the push waits "
                 "until the registry has arrived"
             )
-
-    def _declared_paths(self) -> Collection[str]:
-        before = stamp_of(self._compiled)
-        if not before or self._declared[0] != before:
-            self._declared = before, self._read_declared()
-        return self._declared[1]
-
-    def _read_declared(self) -> Collection[str]:
-        try:
-            return frozenset(load_compiled(self._compiled).repositories)
-        except RegistryError:
-            return ()

@@ -19,12 +19,13 @@ from hgfleet.core.errors import PushlogError, TemporaryError
 from hgfleet.core.owner import Owner
 from hgfleet.pushlog import log_file
 from hgfleet.pushlog.log_file import Tip
-from hgfleet.registry import moves, owned_files, provision, user_repositories
+from hgfleet.registry import dynamic_update, moves, owned_files, provision, user_repositories
 from hgfleet.replication import places
 from hgfleet.replication.document_files import make_folders
-from hgfleet.replication.document_sync import AWAY
+from hgfleet.replication.follow_plan import AWAY
 from hgfleet.replication.rebuild import Rebuild
 from hgfleet.replication.registry_gate import Gate
+from hgfleet.replication.registry_paths import RegistryPaths
 from hgfleet.storage import place as storage_place
 
 if TYPE_CHECKING:
@@ -44,32 +45,31 @@ TRIES: Final = 5
 def resync(
     settings: Settings,
     source: SourceClient,
-    path: str,
-    source_path: str | None = None,
+    repository: str,
     say: Callable[[str], None] = lambda _: None,
     certificates: Path = Path(paths.CA_CERTIFICATES),
 ) -> State:
-    """Replace a repository of this mirror by one made from the source; return its state.
+    """Replace a repository of this mirror, named by its identity, by one made from the source.
 
-    `source_path` is its path on the primary, if a rename has arrived at one of them alone. Raises
-    UnavailableError, GoneError, TemporaryError and PushlogError, and then the old one stays.
+    Returns its state. Raises UnavailableError, GoneError, MissingError, TemporaryError and
+    PushlogError, and then the old one stays.
     """
     with owned_files.as_owner(Owner(os.geteuid(), os.getegid())):
-        root = settings.repositories
+        root, known = settings.repositories, RegistryPaths(settings)
         away = root / AWAY
         away.mkdir(mode=0o700, exist_ok=True)
-        name = files.file_name(path)
-        new = away / f"new-{name}"
-        with _alone(away, name):
+        new = away / f"new-{repository}"
+        path = known.read().path(repository)
+        with _alone(away, repository):
             remove_old(root)
-            build = Rebuild(settings, source, new, source_path or path, say, certificates)
+            build = Rebuild(settings, source, new, repository, path, say, certificates)
             build.make()
-            _configure(settings, path, new)
-            state = _exchange(build, Gate(settings, source), root / path, path, new)
+            gate = Gate(settings, source, known)
+            state = _exchange(settings, build, gate, known, repository, new)
             if new.exists():
                 # The old one from here on.
                 new.touch()
-                new.rename(away / f"old-{name}-{time.time_ns()}")
+                new.rename(away / f"old-{repository}-{time.time_ns()}")
         return state
 
 
@@ -95,21 +95,39 @@ def _configure(settings: Settings, path: str, new: Path) -> None:
     provision.configure(repository, places.target(settings), new)
 
 
-def _exchange(build: Rebuild, gate: Gate, old: Path, path: str, new: Path) -> State:
+def _exchange(
+    settings: Settings,
+    build: Rebuild,
+    gate: Gate,
+    known: RegistryPaths,
+    repository: str,
+    new: Path,
+) -> State:
     """Put the new repository in its place; no reader finds an older one there than before."""
+    root = settings.repositories
     for _ in range(TRIES):
         state = build.bring_up()
-        gate.check(path)
+        gate.check(known.read().path(repository))
         storage_place.sync(new)
-        if not (old / ".hg").is_dir():
-            make_folders(old.parents[path.count("/")], path.rpartition("/")[0])
-            new.rename(old)
-            return state
-        with moves.at_rest(old, path):
-            if not goes_back(state, _tip(old)) or build.is_current(state):
-                storage_place.rename_exchange(old, new)
+        # The registry stays as it is meanwhile, and so do the places of all repositories.
+        with dynamic_update.locked(settings.dynamic):
+            path = known.read().path(repository)
+            old = root / path
+            _configure(settings, path, new)
+            places.identify(new, repository)
+            if not (old / ".hg").is_dir():
+                make_folders(root, path.rpartition("/")[0])
+                new.rename(old)
                 return state
-    raise TemporaryError(f"{path}: it goes on faster than it can be made anew; try again")
+            if (there := places.identity_of(old)) not in ("", repository):
+                raise TemporaryError(
+                    f"{path}: repository {there} is still there; documents bring it to its place"
+                )
+            with moves.at_rest(old, path):
+                if not goes_back(state, _tip(old)) or build.is_current(state):
+                    storage_place.rename_exchange(old, new)
+                    return state
+    raise TemporaryError(f"{repository}: it goes on faster than it can be made anew; try again")
 
 
 def goes_back(state: State, tip: Tip) -> bool:

@@ -4,133 +4,79 @@ Pushes to one repository are applied in order and one job at a time, different r
 parallel. A message is acknowledged when the mirror shows its push, or when the repository is parked
 or waits for the source: the primary's push log has it then. Times are of a monotonic clock, in
 seconds.
+
+A repository is known by its identity. Where it lies is for the worker to look up when a job runs.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.replication import failures
 from hgfleet.replication.breaker import Breaker
 from hgfleet.replication.failures import Action, Kind
-from hgfleet.replication.jobs import Job, Task
+from hgfleet.replication.repository_state import (
+    MOST_PENDING,
+    Outcome,
+    RepositoryState,
+    Status,
+    Waiting,
+    parked_until,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
-    from hgfleet.replication.jobs import Place, Result
+    from hgfleet.replication.failures import Failure
+    from hgfleet.replication.jobs import Job, Listed, Place, Result
     from hgfleet.replication.messages import PushMessage
-
-BATCH_MESSAGES: Final = 16
-BATCH_BYTES: Final = 4 * 1024 * 1024
-"""Of one job: a large one would keep a worker from other repositories."""
-
-MOST_PENDING: Final = 64
-"""Messages of one repository that wait; later ones come from the source."""
 
 _OF_THE_HOST: Final = frozenset({Kind.HOST, Kind.CORRUPTION, Kind.POISON})
 """Kinds of failures that the breaker counts."""
 
-
-@dataclass(slots=True)
-class _Waiting:
-    line: bytes
-    changegroup: bytes
-    handles: list[Any]
-    stamp: str
-    came_at: float
-
-
-@dataclass(slots=True)
-class _Entry:
-    """A repository of the mirror, by the identity of its push log."""
-
-    identity: str
-    path: str
-    source_path: str
-    tip: int = 0
-    newest: int = 0
-    pending: dict[int, _Waiting] = field(default_factory=dict)
-    behind: bool = False
-    """The source has pushes that no message brings."""
-    repair: bool = False
-    busy: bool = False
-    tries: int = 0
-    retry_at: float = 0.0
-    parked: str = ""
-    sessions: dict[int, str] = field(default_factory=dict)
-    """Of pushes that the mirror does not show yet, as far as their messages name them."""
-
-    def has_work(self) -> bool:
-        return not self.busy and bool(self.pending or self.behind or self.repair or self.parked)
-
-    def note(self, number: int, session: str) -> None:
-        if session and len(self.sessions) < MOST_PENDING:
-            self.sessions[number] = session
-
-    def take_sessions(self) -> dict[int, str]:
-        """Return the sessions of pushes that the mirror shows now, and forget them."""
-        shown = sorted(number for number in self.sessions if number <= self.tip)
-        return {number: self.sessions.pop(number) for number in shown}
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What follows from the end of a job: messages to acknowledge, and what to tell."""
-
-    acknowledge: list[Any] = field(default_factory=list)
-    shown: int = 0
-    """The last push that the mirror shows now, 0 if the job brought none."""
-    parked: str = ""
-    """Why the repository is parked since this job."""
-    failed: Kind | None = None
-    sessions: dict[int, str] = field(default_factory=dict)
-    """Number to session, for log lines: of the pushes that are shown now."""
-    blocked: int = 0
-    """The push at which a job failed, as far as a message named it."""
-    session: str = ""
-    """That of the push at which a job failed."""
-
-
-class Status(NamedTuple):
-    """How far a mirror is: `parked` has reasons by path, each with the way out."""
-
-    caught_up: bool
-    waiting: int
-    parked: dict[str, str]
+_FOR_DOCUMENTS: Final = frozenset({Kind.READERS, Kind.MISSING})
+"""Kinds of failures that the primary's documents may end."""
 
 
 class Scheduler:
     """Repositories and their work."""
 
     def __init__(self, *, can_repair: bool = False) -> None:
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, RepositoryState] = {}
         self._ready: dict[str, None] = {}
         self._later: list[tuple[float, str]] = []
         self._can_repair = can_repair
         self._source_until = 0.0
         self._source_tries = 0
         self._unreadable: dict[str, str] = {}
+        self._purged: Collection[str] = frozenset()
         self._documents_at = -math.inf
-        self._for_readers: set[str] = set()
-        """Repositories that wait for documents."""
+        self._for_documents: set[str] = set()
+        self._missed_since = -math.inf
         self.breaker = Breaker()
+        self.source_problem = ""
+        """Why the source cannot be asked; it is the host's, and no repository's."""
         self.compared = False
-        """The positions of all repositories were compared with the primary's."""
+        """The positions of all repositories were compared since the last connection."""
+
+    def connected(self, heard_at: float) -> None:
+        """Note a new connection; until `heard_at` the mirror missed nothing, -inf if unknown."""
+        self.compared, self._missed_since = False, heard_at
 
     def offer(self, message: PushMessage, handle: Any, now: float) -> list[Any]:
         """Take a message that arrived; returns those to acknowledge at once."""
         record = message.record
-        entry = self._entry(record.repository, message.path)
-        if record.id > entry.newest:
-            entry.newest, entry.source_path = record.id, message.path
-        if entry.parked or record.id <= entry.tip:
+        if record.repository in self._purged:
             return [handle]
-        entry.note(record.id, message.session)
+        entry = self._entry(record.repository, now)
+        if record.id <= entry.tip:
+            return [handle]
+        if not entry.may_go_on():
+            return [handle]
+        entry.note_session(record.id, message.session)
         waiting = entry.pending.get(record.id)
         if waiting is not None:
             if waiting.line == message.line:
@@ -138,109 +84,147 @@ class Scheduler:
                 waiting.handles[:] = [handle]
                 return []
             # Two records of one number: the chain decides which one is the primary's.
-            entry.behind = True
+            entry.ask(now)
             return [handle]
         if len(entry.pending) >= MOST_PENDING:
-            entry.behind = True
+            entry.ask(now)
             return [handle]
-        entry.pending[record.id] = _Waiting(
+        entry.pending[record.id] = Waiting(
             message.line, message.changegroup, [handle], message.registry, now
         )
         self._wake(entry, now)
         return []
 
-    def announce(
-        self, identity: str, path: str, number: int, now: float, session: str = ""
-    ) -> None:
+    def announce(self, identity: str, number: int, now: float, session: str = "") -> None:
         """Take a message that says that the source has a push, and does not bring it."""
-        entry = self._entry(identity, path)
-        if number > entry.tip and not entry.parked:
-            entry.note(number, session)
-            entry.behind = True
-            self._wake(entry, now)
+        if identity in self._purged:
+            return
+        entry = self._entry(identity, now)
+        if number <= entry.tip or not entry.may_go_on():
+            return
+        entry.note_session(number, session)
+        entry.ask(now)
+        self._wake(entry, now)
 
-    def refuse(self, identity: str, reason: str) -> None:
+    def refuse(self, identity: str, reason: str, now: float) -> None:
         """Note that a message of a repository cannot be read."""
         entry = self._entries.get(identity)
         if entry is None:
-            self._unreadable[identity] = reason
-        elif not entry.parked:
+            if identity not in self._purged:
+                self._unreadable[identity] = reason
+        elif not entry.is_parked:
             # The source's log has the same record; the job that reads it parks the repository.
-            entry.behind = True
-            self._wake(entry, 0.0)
+            entry.ask(now)
+            self._wake(entry, now)
 
     def brought(self, began: float, now: float) -> None:
         """Note that the documents of the primary were brought, in a run that began at that time."""
         self._documents_at = began
-        for entry in [self._entries[identity] for identity in self._for_readers]:
-            entry.retry_at = min(entry.retry_at, now)
-            self._wake(entry, now)
-        self._for_readers.clear()
+        for identity in self._for_documents:
+            if (entry := self._entries.get(identity)) is not None:
+                entry.until = min(entry.until, now)
+                self._wake(entry, now)
+        self._for_documents.clear()
+
+    def purge(self, purged: Collection[str]) -> list[Any]:
+        """Forget deleted repositories, also what comes of them later; returns their messages."""
+        self._purged = purged
+        handles: list[Any] = []
+        for identity in [one for one in self._entries if one in purged]:
+            handles += self._entries.pop(identity).take_all()
+        for identity in [one for one in self._unreadable if one in purged]:
+            del self._unreadable[identity]
+        return handles
 
     def here(self, places: Mapping[str, Place], now: float) -> None:
-        """Take over which repositories are on the mirror: identity to path and end of the log."""
+        """Take over how far the repositories on the mirror are."""
         for identity, place in places.items():
-            entry = self._entry(identity, place.path)
-            entry.path = place.path
+            if not (place.tip.id or place.interrupted):
+                continue
+            entry = self._entry(identity, now)
             entry.tip = max(entry.tip, place.tip.id)
-            if place.interrupted and not entry.parked:
-                entry.behind = True
+            if place.interrupted and not entry.is_parked and not entry.busy:
+                entry.ask(now)
                 self._wake(entry, now)
 
     def compare(
-        self,
-        listed: Iterable[tuple[str, str, int, str]],
-        places: Mapping[str, Place],
-        now: float,
+        self, listed: Iterable[Listed], places: Mapping[str, Place], began: float, now: float
     ) -> list[Any]:
-        """Compare the primary's listing (path, identity, id, hash) with places that are older.
+        """Compare the primary's listing with places that are older; both are of after `began`.
 
         Returns the handles of messages to acknowledge.
         """
         self.here(places, now)
+        since = now if self.compared else self._missed_since
         handles: list[Any] = []
-        for path, identity, number, last_hash in listed:
-            if not identity:
+        known = set()
+        for one in listed:
+            known.add(one.identity)
+            if one.identity in self._purged:
                 continue
-            entry = self._entry(identity, path)
-            entry.source_path = path
-            place = places.get(identity)
-            tip = place.tip if place is not None else Tip()
-            own = tip.id
-            if own > number:
-                reason = f"the mirror has record {own}, and the primary's last is {number}"
-                handles += self._park(entry, reason, now)
-            elif own == number and own and tip.hash != last_hash:
-                reason = f"record {own} is {tip.hash[:12]} here and {last_hash[:12]} there"
-                handles += self._park(entry, reason, now)
-            elif number > max(own, entry.tip) and not entry.parked:
-                entry.behind = True
-                self._wake(entry, now)
+            place = places.get(one.identity)
+            handles += self._compare(one, place.tip if place else Tip(), since, now)
+        for identity in self._entries.keys() - known:
+            handles += self._not_in_service(self._entries[identity], began)
+        for identity in self._unreadable.keys() - known:
+            del self._unreadable[identity]
         self.compared = True
+        return handles
+
+    def _compare(self, one: Listed, tip: Tip, since: float, now: float) -> list[Any]:
+        entry, own = self._entry(one.identity, now), tip.id
+        if one.problem:
+            if entry.busy or entry.is_behind():
+                return []
+            reason = f"the primary cannot read it: {one.problem}"
+            return self._park(entry, Kind.REFUSED, reason, now, is_served=True)
+        if own > one.id:
+            reason = f"the mirror has record {own}, and the primary's last is {one.id}"
+            return self._park(entry, Kind.DIVERGED, reason, now)
+        if own == one.id and own and tip.hash != one.hash:
+            reason = f"record {own} is {tip.hash[:12]} here and {one.hash[:12]} there"
+            return self._park(entry, Kind.DIVERGED, reason, now)
+        known = max(own, entry.tip, *entry.pending)
+        if one.id > known and entry.may_go_on():
+            entry.ask(since)
+            self._wake(entry, now)
+        return []
+
+    def _not_in_service(self, entry: RepositoryState, began: float) -> list[Any]:
+        """Let a repository rest that the primary does not list: it is archived, or was deleted.
+
+        A message that came since may be of one that was created since.
+        """
+        if entry.busy or any(one.came_at >= began for one in entry.pending.values()):
+            return []
+        handles = entry.take_all()
+        if entry.tip:
+            self._entries[entry.identity] = RepositoryState(entry.identity, entry.tip)
+        else:
+            del self._entries[entry.identity]
         return handles
 
     def next_job(self, now: float) -> Job | None:
         """Choose a repository and begin work on it."""
         while self._later and self._later[0][0] <= now:
-            entry = self._entries[heapq.heappop(self._later)[1]]
-            if entry.retry_at <= now and entry.has_work():
+            entry = self._entries.get(heapq.heappop(self._later)[1])
+            if entry is not None and entry.until <= now and entry.has_work():
                 self._ready[entry.identity] = None
         if not self.breaker.may_start(now):
             return None
         while self._ready:
             identity = next(iter(self._ready))
-            entry = self._entries[identity]
             del self._ready[identity]
-            if not entry.has_work():
+            entry = self._entries.get(identity)
+            if entry is None or not entry.has_work():
                 continue
-            needs_source = (entry.behind or entry.parked) and not entry.pending
-            until = max(entry.retry_at, self._source_until if needs_source else 0.0)
+            until = max(entry.until, self._source_until if entry.needs_source() else 0.0)
             if until > now:
                 heapq.heappush(self._later, (until, identity))
                 continue
             entry.busy = True
             self.breaker.started()
-            return self._job(entry)
+            return entry.job(self._documents_at)
         return None
 
     def next_time(self) -> float | None:
@@ -252,18 +236,21 @@ class Scheduler:
 
     def finished(self, job: Job, result: Result, now: float) -> Outcome:
         """Take the result of a job."""
-        entry = self._entries[job.identity]
-        entry.busy = False
         outcome = Outcome()
+        entry = self._entries.get(job.identity)
+        if entry is None:
+            # It was purged meanwhile.
+            self.breaker.trying = False
+            return outcome
+        entry.busy = False
         if result.tip.repository == entry.identity:
             if result.tip.id > entry.tip:
                 outcome.shown = result.tip.id
-                entry.tries = 0
+                entry.tries, entry.failed_at = 0, math.inf
             # Lower after a repair from a source that has less.
             entry.tip = result.tip.id
         outcome.sessions = entry.take_sessions()
-        for number in [n for n in entry.pending if n <= entry.tip]:
-            outcome.acknowledge += entry.pending.pop(number).handles
+        outcome.acknowledge += entry.take_shown()
         failure = result.failure
         if failure is None:
             # Also the records of a former primary, which were passed over.
@@ -271,118 +258,110 @@ class Scheduler:
             for number in [n for n, one in entry.pending.items() if one.line in done]:
                 outcome.acknowledge += entry.pending.pop(number).handles
                 entry.sessions.pop(number, None)
-            self._succeeded(entry, job)
+            self.breaker.succeeded()
+            entry.succeeded(job, now)
+            if job.up_to_date:
+                self.source_answered()
         else:
             outcome.failed = failure.kind
             outcome.blocked = min(entry.pending, default=0)
             outcome.session = entry.sessions.get(outcome.blocked, "")
-            entry.tries += 1
-            if failure.kind in _OF_THE_HOST:
-                self.breaker.failure(entry.identity, now)
-            else:
-                self.breaker.trying = False
+            entry.failed(failure.reason, now)
             self._failed(entry, failure, outcome, now)
         self._wake(entry, now)
         return outcome
 
-    def _succeeded(self, entry: _Entry, job: Job) -> None:
-        self.breaker.succeeded()
-        entry.tries, entry.retry_at, entry.parked = 0, 0.0, ""
-        if job.up_to_date:
-            entry.behind = False
-            self._source_until, self._source_tries = 0.0, 0
-        if job.task is Task.REPAIR:
-            entry.repair, entry.behind = False, True
-
     def _failed(
-        self, entry: _Entry, failure: failures.Failure, outcome: Outcome, now: float
+        self, entry: RepositoryState, failure: Failure, outcome: Outcome, now: float
     ) -> None:
-        follows = failures.action(failure.kind, entry.tries, can_repair=self._can_repair)
-        if follows is Action.PARK:
-            outcome.parked = "" if entry.parked else failure.reason
-            outcome.acknowledge += self._park(entry, failure.reason, now)
+        kind = failure.kind
+        if kind in _OF_THE_HOST:
+            self.breaker.failure(entry.identity, now)
+        else:
+            self.breaker.trying = False
+        if kind is Kind.REFUSED:
+            self.source_answered()
+        if kind in _FOR_DOCUMENTS:
+            self._for_documents.add(entry.identity)
+        follows = failures.action(kind, entry.tries, can_repair=self._can_repair)
+        if follows is Action.PARK and not self._is_of_the_host(entry, kind):
+            outcome.parked = "" if entry.is_parked else failure.reason
+            is_served = entry.is_served and entry.is_parked and kind is not Kind.DIVERGED
+            outcome.acknowledge += self._park(entry, kind, failure.reason, now, is_served=is_served)
             return
-        if failure.kind is Kind.READERS:
-            self._for_readers.add(entry.identity)
         entry.repair = entry.repair or follows is Action.REPAIR
-        entry.retry_at = now + failures.delay(failure.kind, entry.tries)
-        if failure.kind is Kind.NETWORK:
+        entry.until = now + failures.delay(kind, entry.tries)
+        if kind is Kind.NETWORK:
             self._source_tries += 1
             self._source_until = now + failures.delay(Kind.NETWORK, self._source_tries)
+            self.source_problem = failure.reason
+        if kind in (Kind.NETWORK, Kind.REFUSED) and not entry.is_parked:
             # What the messages bring may still be applied; the gap before it may not.
-            entry.behind = True
+            entry.ask(now)
 
-    def _park(self, entry: _Entry, reason: str, now: float) -> list[Any]:
-        """Leave a repository alone until a repair; returns the handles of its messages."""
-        entry.parked, entry.behind, entry.repair = reason, False, False
-        entry.retry_at = now + failures.PARKED_SECONDS
-        handles = [handle for waiting in entry.pending.values() for handle in waiting.handles]
-        entry.pending.clear()
+    def _is_of_the_host(self, entry: RepositoryState, kind: Kind) -> bool:
+        """Whether a failure is no trouble of this repository: the host's, or of the documents."""
+        if kind is Kind.MISSING:
+            return self._documents_at <= entry.failed_at
+        return kind is Kind.HOST and self.breaker.is_open
+
+    def source_answered(self) -> None:
+        """Note that the source answers: nothing waits for it."""
+        self._source_until, self._source_tries, self.source_problem = 0.0, 0, ""
+
+    def _park(
+        self,
+        entry: RepositoryState,
+        kind: Kind,
+        reason: str,
+        now: float,
+        *,
+        is_served: bool = False,
+    ) -> list[Any]:
+        """Leave a repository alone for some time; returns the handles of its messages."""
+        handles = entry.park(reason, parked_until(kind, now), is_served=is_served)
         self._ready.pop(entry.identity, None)
-        heapq.heappush(self._later, (entry.retry_at, entry.identity))
+        heapq.heappush(self._later, (entry.until, entry.identity))
         return handles
 
-    def _entry(self, identity: str, path: str) -> _Entry:
+    def _entry(self, identity: str, now: float) -> RepositoryState:
         entry = self._entries.get(identity)
         if entry is None:
-            entry = self._entries[identity] = _Entry(identity, path, path)
+            entry = self._entries[identity] = RepositoryState(identity)
             if self._unreadable.pop(identity, ""):
-                entry.behind = True
+                entry.ask(now)
         return entry
 
-    def _wake(self, entry: _Entry, now: float) -> None:
+    def _wake(self, entry: RepositoryState, now: float) -> None:
         if not entry.has_work():
             return
-        if entry.retry_at > now:
-            heapq.heappush(self._later, (entry.retry_at, entry.identity))
+        if entry.until > now:
+            heapq.heappush(self._later, (entry.until, entry.identity))
         else:
             self._ready[entry.identity] = None
 
-    def _job(self, entry: _Entry) -> Job:
-        if entry.repair:
-            return Job(entry.identity, entry.path, entry.source_path, task=Task.REPAIR)
-        messages: list[tuple[bytes, bytes]] = []
-        stamps: set[str] = set()
-        size = 0
-        for number in sorted(entry.pending)[:BATCH_MESSAGES]:
-            waiting = entry.pending[number]
-            size += len(waiting.line) + len(waiting.changegroup)
-            if messages and size > BATCH_BYTES:
-                break
-            messages.append((waiting.line, waiting.changegroup))
-            if waiting.came_at >= self._documents_at:
-                stamps.add(waiting.stamp)
-        return Job(
-            entry.identity,
-            entry.path,
-            entry.source_path,
-            tuple(messages),
-            up_to_date=not messages and (entry.behind or bool(entry.parked)),
-            stamps=frozenset(stamps),
-        )
-
-    def status(self) -> Status:
+    def status(self, now: float) -> Status:
         """Count and name what is left to do, in one pass over all repositories."""
-        waiting, behind, parked = 0, False, {}
+        waiting, behind, is_late = 0, 0, False
+        parked: dict[str, str] = {}
+        waits: dict[str, str] = {}
+        unserved = set()
         for entry in self._entries.values():
-            if entry.parked:
-                parked[entry.path] = f"{entry.parked}; hgfleet replication resync {entry.path}"
-            elif entry.pending or entry.behind:
+            if entry.is_parked:
+                parked[entry.identity] = entry.reason
+                if not entry.is_served:
+                    unserved.add(entry.identity)
+            elif entry.is_behind():
                 waiting += len(entry.pending)
-                behind = behind or entry.behind
+                behind += 1
+                is_late = is_late or entry.is_late(now)
+                if entry.reason:
+                    waits[entry.identity] = entry.reason
         for identity, reason in self._unreadable.items():
             parked[identity] = f"{reason}; update this mirror's release"
-        return Status(self.compared and not behind, waiting, parked)
-
-    @property
-    def waiting(self) -> int:
-        """How many pushes arrived and are not applied."""
-        return self.status().waiting
-
-    @property
-    def caught_up(self) -> bool:
-        """Whether the mirror shows what the primary had at the last comparison."""
-        return self.status().caught_up
+        return Status(
+            self.compared and not is_late, waiting, parked, waits, frozenset(unserved), behind
+        )
 
     @property
     def repositories(self) -> int:
@@ -393,7 +372,3 @@ class Scheduler:
         """Return the last push of a repository that the mirror shows."""
         entry = self._entries.get(identity)
         return entry.tip if entry is not None else 0
-
-    def parked(self) -> dict[str, str]:
-        """Return why repositories are parked, by their paths, with the way out."""
-        return self.status().parked

@@ -1,24 +1,27 @@
 """The state of a mirror, for its health check and for people: `state.json` in a folder in RAM.
 
 {"role":"mirror","caught_up":true,"lease_until":1795440005.2,"waiting":0,"positions":1000,
-"parked":{"team/project":"record 7 belongs to ...; hgfleet replication resync team/project"}}
+"parked":{"7d...":["team/project","record 7 belongs to ..."]},"unserved":["7d..."]}
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet.core import files
+from hgfleet.core import files, identity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
 NAME: Final = "state.json"
-MOST_PARKED: Final = 200
-"""Parked repositories that the file names; `parked_repositories` counts all."""
+MOST_NAMED: Final = 200
+"""Repositories that the file names with a reason; `parked_repositories` counts all."""
+
+Named = Mapping[str, tuple[str, str]]
+"""Path and reason of repositories, by their identities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,24 +30,63 @@ class State:
 
     host: str
     caught_up: bool
+    """Compared since the last connection, and no repository is late; parked ones apart."""
     lease_until: float
     waiting: int
     positions: int
+    behind: int = 0
+    """Repositories that do not show all pushes that this mirror has heard of."""
     parked_repositories: int = 0
-    parked: Mapping[str, str] = field(default_factory=dict)
+    parked: Named = field(default_factory=dict)
+    waits: Named = field(default_factory=dict)
+    """Repositories that wait after a failure."""
+    unserved: tuple[str, ...] = ()
+    """Parked repositories, by identity, that readers do not get here: all of them."""
     paused: bool = False
     """The circuit breaker is open."""
-    problem: str = ""
-    """Why the broker or the source cannot be asked."""
+    source: str = ""
+    """Why the source cannot be asked."""
+    broker: str = ""
+    """Why the broker cannot be asked."""
     updated: float = 0.0
     role: str = "mirror"
 
     def text(self) -> str:
         """Return the content of the file."""
-        named = dict(sorted(self.parked.items())[:MOST_PARKED])
-        return json.dumps(asdict(self) | {"parked": named}, indent=1) + "\n"
+        named = {
+            "parked": dict(sorted(self.parked.items())[:MOST_NAMED]),
+            "waits": dict(sorted(self.waits.items())[:MOST_NAMED]),
+        }
+        return json.dumps(asdict(self) | named, indent=1) + "\n"
 
 
 def write(folder: Path, state: State) -> None:
     """Replace the file (I/O)."""
     files.replace(folder / NAME, state.text(), mode=0o644, durable=False)
+
+
+def unserved(state: Mapping[str, Any]) -> frozenset[str]:
+    """Return the identities of repositories that this mirror answers with 503, pure.
+
+    `state` is what the file has; one that makes no sense, or is of a release before, has none.
+    """
+    found = state.get("unserved")
+    return frozenset(filter(identity.is_identity, found if isinstance(found, list) else ()))
+
+
+def named(state: Mapping[str, Any], name: str) -> dict[str, tuple[str, str]]:
+    """Return path and reason of the repositories below a name of the state, by identity.
+
+    The release before has reasons by path.
+    """
+    found = state.get(name)
+    made = {}
+    for key, value in (found if isinstance(found, dict) else {}).items():
+        match value:
+            case [str(path), str(reason)]:
+                made[key] = path, reason
+            case str(reason):
+                made[key] = key, reason
+            case _:
+                pass
+    return made

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core.errors import UnavailableError
 from hgfleet.pushlog import log_file
+from hgfleet.pushlog.log_file import Tip
 from hgfleet.pushlog.record import parse
+from hgfleet.replication import state_file
+from hgfleet.replication.registry_paths import RegistryPaths
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -51,11 +54,14 @@ def load(folder: Path) -> Mapping[str, Any]:
 
 def sentences(state: Mapping[str, Any], now: float) -> list[str]:
     """Return the state of a mirror for a person, what is wrong first."""
-    parked = state.get("parked")
-    parked = parked if isinstance(parked, dict) else {}
+    parked = state_file.named(state, "parked")
     found = [
         f"{path}: parked: {reason}; `hgfleet replication resync {path}` makes it anew"
-        for path, reason in sorted(parked.items())
+        for path, reason in sorted(parked.values())
+    ]
+    found += [
+        f"{path}: waits: {reason}"
+        for path, reason in sorted(state_file.named(state, "waits").values())
     ]
     lease = state.get("lease_until")
     if isinstance(lease, int | float):
@@ -69,7 +75,12 @@ def sentences(state: Mapping[str, Any], now: float) -> list[str]:
     if "caught_up" in state:
         words = "has caught up" if state["caught_up"] is True else "has not caught up yet"
         found.append(f"this mirror {words}; {state.get('waiting', 0)} pushes wait")
-    rest = state.keys() - {"parked", "lease_until", "caught_up", "waiting"}
+    told = {"parked", "waits", "unserved", "lease_until", "caught_up", "waiting"}
+    if state.get("role") == "mirror":
+        told |= {"source", "broker"}
+        away = {name: state.get(name) for name in ("source", "broker")}
+        found += [f"the {name} is away: {problem}" for name, problem in away.items() if problem]
+    rest = state.keys() - told
     return [*found, *(f"{name}: {state[name]}" for name in sorted(rest))]
 
 
@@ -89,17 +100,21 @@ def is_well(state: Mapping[str, Any], now: float) -> bool:
 def lags(settings: Settings, source: SourceClient, now: float) -> Iterator[Lag]:
     """Yield the repositories in which this mirror misses records. Raises UnavailableError."""
     for there, here in behind(settings, source.repositories()):
-        first = next(iter(source.log_after(there.path, here)), None)
+        first = next(iter(source.log_after(there.identity, here)), None)
         age = max(0.0, now - parse(first).time / 1000) if first else 0.0
         yield Lag(there.path, here, there.id, age)
 
 
 def behind(settings: Settings, positions: Iterable[Position]) -> list[tuple[Position, int]]:
     """Return the positions of the primary that this mirror has not reached, with its own."""
+    paths = RegistryPaths(settings).read().paths
     found = []
     for there in positions:
-        log = settings.repositories / there.path / ".hg/store" / log_file.NAME
-        here = log_file.tip(log).id
-        if here < there.id:
+        path = paths.get(there.identity)
+        tip = Tip()
+        if path is not None:
+            tip = log_file.tip(settings.repositories / path / ".hg/store" / log_file.NAME)
+        here = tip.id if tip.repository == there.identity else 0
+        if here < there.id and not there.problem:
             found.append((there, here))
     return found

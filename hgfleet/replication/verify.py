@@ -1,7 +1,8 @@
 """Verify: compare each repository of a mirror with the primary, by digests of both states.
 
 A mirror is compared at the record that it shows. One that is behind is given some time; a lag is
-told apart from a difference, which no further push repairs.
+told apart from a difference, which no further push repairs. A repository is where the mirror's own
+registry has its identity: the path on the primary may be another one for a moment.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from hgfleet.core import identity
 from hgfleet.core.errors import HgfleetError, PushlogError
 from hgfleet.pushlog import chain, log_file
 from hgfleet.replication import snapshot
+from hgfleet.replication.failures import MissingError
+from hgfleet.replication.registry_paths import RegistryPaths
 from hgfleet.replication.source_client import GoneError, Position
 
 if TYPE_CHECKING:
@@ -79,13 +83,15 @@ class Verification:
     def __init__(self, settings: Settings, source: SourceClient) -> None:
         self._settings = settings
         self._source = source
+        self._paths = RegistryPaths(settings)
 
     def run(
         self, paths: Iterable[str], tell: Callable[[Result], None], patience: float = PATIENCE_S
     ) -> list[Result]:
         """Compare repositories, all of the primary if none is named; `tell` gets each result.
 
-        Raises UnavailableError where the source does not answer at the start.
+        Raises UnavailableError where the source does not answer at the start, RegistryError where
+        the registry of this mirror cannot be read.
         """
         known = {one.path: one for one in self._source.repositories()}
         wanted = list(paths) or sorted(known)
@@ -101,17 +107,24 @@ class Verification:
     def _one(self, path: str, position: Position | None, patience: float) -> Result:
         if position is None:
             return Result(path, Finding.UNKNOWN, "is no repository in service on the primary")
-        place = self._settings.repositories / path
+        if position.problem:
+            return Result(path, Finding.UNKNOWN, f"the primary cannot read it: {position.problem}")
+        try:
+            place = self._settings.repositories / self._paths.read().path(position.identity)
+        except MissingError as error:
+            return Result(path, Finding.MISSING, str(error))
         if not (place / ".hg/store").is_dir():
             text = "is not on this mirror; its applier or `hgfleet replication resync` makes it"
             return Result(path, Finding.MISSING, text)
+        if wrong := identity.problem(place, position.identity):
+            return Result(path, Finding.DIFFERENT, wrong)
         if damage := damage_of(place / ".hg/store" / log_file.NAME):
             return Result(path, Finding.DAMAGED, damage)
         until = time.monotonic() + patience
         while True:
             try:
                 here = self._state(place)
-                finding, text = judge(here, self._source.digests(path))
+                finding, text = judge(here, self._source.digests(position.identity))
                 if lost := loss_of(here, place / ".hg/store" / log_file.NAME):
                     finding, text = Finding.DAMAGED, lost
             except GoneError as error:

@@ -1,8 +1,10 @@
 """Jobs of a worker: bring one repository of a mirror up to the pushes that arrived.
 
-A job reads the mirror's position anew, under the repository's lock, so a job that runs twice, or
-beside another one that a killed applier left, changes nothing twice. Records that no message
-brought, and changegroups that are too large for one, come from the source.
+A job names the identity of a repository. Its path is what the mirror's registry says when the job
+runs, and the folder there has to have that identity. A job reads the mirror's position anew, under
+the repository's lock, so a job that runs twice, or beside another one that a killed applier left,
+changes nothing twice. Records that no message brought, and changegroups that are too large for one,
+come from the source.
 """
 
 from __future__ import annotations
@@ -15,15 +17,22 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from mercurial import error
 
-from hgfleet.core.errors import UnavailableError
+from hgfleet.core.errors import RegistryError, UnavailableError
 from hgfleet.hg.opened_place import OpenedPlace
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.pushlog.record import parse
 from hgfleet.replication import apply, bootstrap
-from hgfleet.replication.failures import Failure, Kind, MissingError, RemovalError, classify
+from hgfleet.replication.failures import (
+    DivergedError,
+    Failure,
+    Kind,
+    MissingError,
+    RemovalError,
+    classify,
+)
 from hgfleet.replication.jobs import Job, Result, Task
 from hgfleet.replication.position import Step
-from hgfleet.replication.source_client import GoneError
+from hgfleet.replication.source_client import GoneError, RepositoryError
 from hgfleet.replication.source_requests import Selection
 
 if TYPE_CHECKING:
@@ -34,6 +43,7 @@ if TYPE_CHECKING:
 
     from hgfleet.pushlog.record import Record
     from hgfleet.replication.registry_gate import Gate
+    from hgfleet.replication.registry_paths import RegistryPaths
     from hgfleet.replication.snapshot import State
 
 OPENED: Final = 32
@@ -48,18 +58,21 @@ _MALFORMED: Final = (struct.error, ValueError, IndexError)
 
 
 class Source(Protocol):
-    """What a mirror asks the primary for. All raise UnavailableError if it does not answer."""
+    """What a mirror asks the primary for, by identity.
 
-    def log_after(self, path: str, after: int) -> Iterator[bytes]:
+    All raise UnavailableError if it does not answer, RepositoryError if it cannot give this.
+    """
+
+    def log_after(self, identity: str, after: int) -> Iterator[bytes]:
         """Yield the lines of the push log after a record."""
 
-    def changegroup(self, path: str, nodes: Sequence[str]) -> AbstractContextManager[BinaryIO]:
+    def changegroup(self, identity: str, nodes: Sequence[str]) -> AbstractContextManager[BinaryIO]:
         """Open a changegroup (version 03, zlib) of exactly these changesets."""
 
-    def changesets(self, path: str, selection: Selection) -> AbstractContextManager[BinaryIO]:
+    def changesets(self, identity: str, selection: Selection) -> AbstractContextManager[BinaryIO]:
         """Open a changegroup (version 03, zlib) of a selection."""
 
-    def state(self, path: str) -> State:
+    def state(self, identity: str) -> State:
         """Return the state of a repository after its last record."""
 
 
@@ -69,15 +82,17 @@ class Worker:
     def __init__(
         self,
         root: Path,
+        paths: RegistryPaths,
         source: Source | None,
-        repair: Callable[[str, str], None] | None = None,
+        repair: Callable[[str], None] | None = None,
         gate: Gate | None = None,
     ) -> None:
         self._root = root
+        self._paths = paths
         self._source = source
         self._repair = repair
         self._gate = gate
-        self._opened: dict[str, tuple[Any, OpenedPlace]] = {}
+        self._opened: dict[str, tuple[Any, OpenedPlace, Path]] = {}
 
     def run(self, job: Job) -> Result:
         """Do a job; never raises but for the end of the process."""
@@ -85,26 +100,26 @@ class Worker:
         try:
             self._do(job)
         except Exception as problem:
-            self._opened.pop(job.path, None)
-            failure = Failure(classify(problem), reason_of(problem))
+            self._opened.pop(job.identity, None)
+            failure = failure_of(problem)
         try:
-            return Result(apply.tip_of(self._open(job.path)), failure)
+            return Result(apply.tip_of(self._open(job.identity)), failure)
         except Exception as problem:
-            self._opened.pop(job.path, None)
-            return Result(Tip(), failure or Failure(classify(problem), reason_of(problem)))
+            self._opened.pop(job.identity, None)
+            return Result(Tip(), failure or failure_of(problem))
 
     def _do(self, job: Job) -> None:
         if job.task is Task.REPAIR:
-            self._opened.pop(job.path, None)
+            self._opened.pop(job.identity, None)
             if self._repair is None:
                 raise UnavailableError("this host has no source to repair from")
-            self._repair(job.path, job.source_path)
+            self._repair(job.identity)
             return
-        repo = self._open(job.path)
+        repo = self._open(job.identity)
         if self._gate is not None:
-            self._gate.check(job.path, job.stamps)
+            self._gate.check(self._path(job.identity), job.stamps)
         for line, changegroup in job.messages:
-            record = parse(line)
+            record = _record(job, line)
             if record.kind == "adoption" and bootstrap.is_empty(repo):
                 step = Step.GAP
             else:
@@ -113,7 +128,7 @@ class Worker:
                 self._catch_up(repo, job)
                 step = self._apply(repo, job, line, record, changegroup)
                 if step is Step.GAP:
-                    raise UnavailableError(
+                    raise RepositoryError(
                         f"record {record.id} arrived, and the source has none before it"
                     )
         if job.up_to_date:
@@ -132,12 +147,12 @@ class Worker:
         return self._fetched(repo, job, line, record)
 
     def _fetched(self, repo: Any, job: Job, line: bytes, record: Record) -> Step:
-        with apply.locked(repo):
+        with apply.locked(repo, job.identity):
             step = apply.next_step(repo, line, record)
         if step is not Step.APPLY:
             return step
         try:
-            with self._connected().changegroup(job.source_path, record.changesets) as data:
+            with self._connected().changegroup(job.identity, record.changesets) as data:
                 return apply.apply(repo, line, record, data)
         except GoneError as problem:
             # A later record removes them, and the source has them no more.
@@ -145,18 +160,18 @@ class Worker:
 
     def _catch_up(self, repo: Any, job: Job) -> None:
         """Apply what the source has after the mirror's position."""
-        with apply.locked(repo):
+        with apply.locked(repo, job.identity):
             tip = apply.tip_of(repo)
             empty = bootstrap.is_empty(repo)
         if empty:
             self._bootstrap(repo, job)
             tip = apply.tip_of(repo)
-        lines = self._connected().log_after(job.source_path, tip.id)
+        lines = self._connected().log_after(job.identity, tip.id)
         while some := list(itertools.islice(lines, RECORDS)):
             # The pushes are in the log of the primary, so its readers of now are theirs or newer.
             self._check_readers(job)
             for line in some:
-                record = parse(line)
+                record = _record(job, line)
                 if record.changesets:
                     self._fetched(repo, job, line, record)
                 else:
@@ -165,20 +180,22 @@ class Worker:
     def _check_readers(self, job: Job) -> None:
         """Ask the source about the readers of pushes that came from it."""
         if self._gate is not None:
-            self._gate.check(job.path)
+            self._gate.check(self._path(job.identity))
 
     def _bootstrap(self, repo: Any, job: Job) -> None:
         """Fill an empty repository; the records after the state come one by one."""
         source = self._connected()
-        state = source.state(job.source_path)
+        state = source.state(job.identity)
         if not state.id:
             return
+        if state.repository != job.identity:
+            raise DivergedError(f"the source sent the state of repository {state.repository}")
         self._check_readers(job)
-        lines = source.log_after(job.source_path, 0)
+        lines = source.log_after(job.identity, 0)
         if not state.heads:
             bootstrap.fill(repo, state, lines, None)
             return
-        with source.changesets(job.source_path, Selection(heads=state.heads)) as data:
+        with source.changesets(job.identity, Selection(heads=state.heads)) as data:
             bootstrap.fill(repo, state, lines, data)
 
     def _connected(self) -> Source:
@@ -186,26 +203,45 @@ class Worker:
             raise UnavailableError("this host has no source to fetch from")
         return self._source
 
-    def _open(self, path: str) -> Any:
+    def _path(self, identity: str) -> str:
+        """Return where a repository is to be now; raises MissingError."""
+        try:
+            return self._paths.read().path(identity)
+        except RegistryError as error:
+            raise MissingError(str(error)) from error
+
+    def _open(self, identity: str) -> Any:
         """Return an open repository; another one may have taken its place since."""
-        found = self._opened.pop(path, None)
-        if found is None or not found[1].is_there():
-            place = self._root / path
+        place = self._root / self._path(identity)
+        found = self._opened.pop(identity, None)
+        if found is None or found[2] != place or not found[1].is_there():
             if not (place / ".hg").is_dir():
-                raise MissingError(
-                    f"{path} is not on this mirror; the registry's documents create it"
-                )
+                raise MissingError(f"{place}: expected repository {identity}; documents bring it")
             repo = apply.open_repository(place)
-            found = (repo, OpenedPlace(repo.path))
-        self._opened[path] = found
+            found = (repo, OpenedPlace(repo.path), place)
+        self._opened[identity] = found
         while len(self._opened) > OPENED:
             del self._opened[next(iter(self._opened))]
         return found[0]
 
 
-def reason_of(problem: BaseException) -> str:
-    """Return the sentence of an error, with its class where it is not one of the service."""
-    text = str(problem)
-    if classify(problem) is Kind.POISON:
-        text = f"{type(problem).__name__}: {text}"
-    return text[:1000]
+def _record(job: Job, line: bytes) -> Record:
+    """Read a record of a job's repository; raises PushlogError, or DivergedError for another's."""
+    record = parse(line)
+    if record.repository != job.identity:
+        raise DivergedError(f"record {record.id} belongs to repository {record.repository}")
+    return record
+
+
+def failure_of(problem: BaseException) -> Failure:
+    """Return the failure, with the class of an error that is not one of the service."""
+    match problem:
+        case GoneError():
+            # It left the service of the primary, and the registry will say so here.
+            kind = Kind.MISSING
+        case RepositoryError():
+            kind = Kind.REFUSED
+        case _:
+            kind = classify(problem)
+    text = f"{type(problem).__name__}: {problem}" if kind is Kind.POISON else str(problem)
+    return Failure(kind, text[:1000])

@@ -19,7 +19,7 @@ from hgfleet.pushlog.record import FIRST, Heads, Record, hash_of, parse
 from hgfleet.replication import messages
 from hgfleet.replication.broker import BrokerError
 from hgfleet.replication.failures import Failure, Kind
-from hgfleet.replication.jobs import Place, Result, Task
+from hgfleet.replication.jobs import Listed, Place, Result, Task
 from hgfleet.replication.position import Step, decide
 from hgfleet.replication.positions import Positions
 from hgfleet.replication.publisher import Publisher
@@ -79,12 +79,11 @@ class Primary:
         with (self._store(repository) / log_file.NAME).open("ab") as file:
             file.write(log[-1] + b"\n")
 
-    def listing(self) -> list[tuple[str, str, int, str]]:
+    def listing(self) -> list[Listed]:
         """Return what the primary answers to a mirror that compares itself."""
         return [
-            (path_of(number), identity(number), len(log), hash_of(log[-1]))
+            Listed(identity(number), len(log), hash_of(log[-1]) if log else FIRST)
             for number, log in self.logs.items()
-            if log
         ]
 
 
@@ -247,7 +246,7 @@ class Mirror:
         try:
             message = messages.decode_push(headers, body)
         except messages.LargeRecordError as large:
-            self.scheduler.announce(large.repository, large.path, large.number, self.now)
+            self.scheduler.announce(large.repository, large.number, self.now)
             self.acknowledged.add(handle)
         else:
             self.acknowledged.update(self.scheduler.offer(message, handle, self.now))
@@ -255,7 +254,7 @@ class Mirror:
     def compare(self) -> None:
         """Compare all positions with the primary's."""
         places = self.places()
-        handles = self.scheduler.compare(self._primary.listing(), places, self.now)
+        handles = self.scheduler.compare(self._primary.listing(), places, self.now, self.now)
         self.acknowledged.update(handles)
 
     def work(self, fault: Kind | None = None, after: int = 0) -> bool:

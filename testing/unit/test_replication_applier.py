@@ -10,6 +10,9 @@ import pytest
 
 from hgfleet.replication import applier, state_file
 from hgfleet.replication.applier import Applier, Parts
+from hgfleet.replication.failures import Failure, Kind
+from hgfleet.replication.jobs import Result
+from hgfleet.replication.registry_paths import Known
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +27,7 @@ def one(tmp_path: Path) -> Iterator[Applier]:
     def nothing(*_: object, **__: object) -> Any:
         return 0
 
-    found = Applier(settings, pool, Parts(dict, list, nothing, nothing, nothing))
+    found = Applier(settings, pool, Parts(dict, list, nothing, nothing, Known, nothing))
     yield found
     found._threads.shutdown()
 
@@ -49,13 +52,39 @@ def test_a_state_is_written_when_it_changes(
 
 
 def test_why_the_mirror_is_cut_off_is_in_the_state(one: Applier, tmp_path: Path) -> None:
-    def problem() -> str:
+    def problems() -> tuple[str, str]:
         one._write()
-        return str(json.loads((tmp_path / state_file.NAME).read_text())["problem"])
+        told = json.loads((tmp_path / state_file.NAME).read_text())
+        return told["broker"], told["source"]
 
     one._source_problem = "no route to the source"
-    assert problem() == "the broker has not answered yet"
+    assert problems() == ("the broker has not answered yet", "no route to the source")
     one._subscription.problem = ""
-    assert problem() == "no route to the source"
     one._source_problem = ""
-    assert problem() == ""
+    assert problems() == ("", "")
+    one._scheduler.source_problem = "no connection"
+    assert problems() == ("", "no connection")
+
+
+def test_parked_repositories_are_in_the_state_by_identity(one: Applier, tmp_path: Path) -> None:
+    known, unknown = "1" * 32, "2" * 32
+    one._known = Known({known: "team/tool"})
+    for identity in (known, unknown):
+        one._scheduler.announce(identity, 1, 0.0)
+        job = one._scheduler.next_job(0.0)
+        assert job is not None
+        one._scheduler.finished(job, Result(failure=Failure(Kind.DIVERGED, "it is")), 0.0)
+    one._write()
+    told = json.loads((tmp_path / state_file.NAME).read_text())
+    assert state_file.named(told, "parked") == {
+        known: ("team/tool", "it is"),
+        unknown: (unknown, "it is"),
+    }
+    assert state_file.unserved(told) == {known, unknown}
+
+
+def test_a_state_of_another_release_has_nothing_unserved() -> None:
+    assert state_file.named({"parked": {"a/b": "poison"}}, "parked") == {"a/b": ("a/b", "poison")}
+    for state in ({}, {"unserved": None}, {"unserved": ["a/b", 5, {}]}):
+        assert state_file.unserved(state) == frozenset()
+    assert state_file.named({"parked": {"x": ["one"], "y": 5}}, "parked") == {}

@@ -6,7 +6,11 @@ import pytest
 from mercurial import error
 
 from hgfleet.core.errors import PushlogError, TemporaryError, UnavailableError
+from hgfleet.replication.apply import LOCK_WAIT_SECONDS
 from hgfleet.replication.failures import (
+    LATE_SECONDS,
+    MOST_TRIES,
+    PARKED_SECONDS,
     Action,
     CorruptionError,
     DivergedError,
@@ -16,6 +20,7 @@ from hgfleet.replication.failures import (
     action,
     classify,
     delay,
+    parked_seconds,
 )
 
 
@@ -49,7 +54,7 @@ def test_each_error_has_a_kind(problem: Exception, kind: Kind) -> None:
     assert classify(problem) is kind
 
 
-@pytest.mark.parametrize("kind", [Kind.NETWORK, Kind.BUSY, Kind.HOST])
+@pytest.mark.parametrize("kind", [Kind.NETWORK, Kind.READERS])
 def test_conditions_that_pass_are_waited_for_without_end(kind: Kind) -> None:
     assert action(kind, 1_000_000, can_repair=True) is Action.RETRY
     assert delay(kind, 1_000_000) <= 30
@@ -78,3 +83,12 @@ def test_a_diverged_repository_is_never_repaired_by_itself() -> None:
 
 def test_delays_grow() -> None:
     assert [delay(Kind.NETWORK, tries) for tries in (1, 2, 3, 9)] == [0.5, 1.0, 2.0, 15.0]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind in MOST_TRIES])
+def test_a_failure_of_one_repository_parks_it_before_it_takes_the_mirror_out(kind: Kind) -> None:
+    most = MOST_TRIES[kind]
+    assert action(kind, most, can_repair=True) is Action.PARK
+    tries = LOCK_WAIT_SECONDS * most if kind is Kind.BUSY else 0
+    assert tries + sum(delay(kind, number) for number in range(1, most)) < LATE_SECONDS / 2
+    assert parked_seconds(kind) <= PARKED_SECONDS

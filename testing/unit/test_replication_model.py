@@ -19,7 +19,10 @@ from testing.unit.replication_model import Mirror, Primary, Relay, Stream
 
 REPOSITORIES = 3
 
-FAULTS = (Kind.NETWORK, Kind.BUSY, Kind.HOST, Kind.READERS, Kind.CORRUPTION, Kind.POISON)
+FAULTS = (
+    *(Kind.NETWORK, Kind.REFUSED, Kind.BUSY, Kind.HOST, Kind.READERS, Kind.MISSING),
+    *(Kind.CORRUPTION, Kind.POISON),
+)
 ROUNDS = 40
 """Of deliveries and work; each one is long enough for every delay between tries."""
 
@@ -77,6 +80,7 @@ class Replication(RuleBasedStateMachine):
             self.stream.lose_last(count)
         # Sequence numbers are given again: to the mirror it is another stream.
         self.mirror.acknowledged.clear()
+        self.mirror.delivered.clear()
         self.relay.disconnect()
 
     @precondition(lambda self: self.mirror.to_deliver())
@@ -147,7 +151,7 @@ class Replication(RuleBasedStateMachine):
             # An applier that has begun anew finds out when it compares itself with the primary.
             entry = entries.get(identity)
             is_open = not self.mirror.scheduler.compared and self.has_comparisons
-            is_known = entry is not None and (entry.behind or entry.repair or entry.parked)
+            is_known = entry is not None and (entry.is_behind() or entry.is_parked)
             assert int(number) <= len(log) or is_open or is_known
 
     def teardown(self) -> None:
@@ -173,7 +177,7 @@ class Replication(RuleBasedStateMachine):
             mirror.now += PARKED_SECONDS + 1
         assert mirror.logs == self.primary.logs
         mirror.compare()
-        assert mirror.scheduler.status() == (True, 0, {})
+        assert mirror.scheduler.status(mirror.now) == (True, 0, {}, {}, frozenset(), 0)
         assert {(stream.created, one) for one in stream.messages} <= mirror.acknowledged
         for number, log in self.primary.logs.items():
             ids = [kept[2][messages.MESSAGE_ID] for kept in stream.messages.values()]

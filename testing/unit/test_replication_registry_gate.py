@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.replication import registry_gate
 from hgfleet.replication.failures import Kind, StaleReadersError, classify
 from hgfleet.replication.registry_gate import NONE, UNKNOWN, Gate, RegistryStamp, covers, stamp
+from hgfleet.replication.registry_paths import Known
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,22 +67,16 @@ class Asked:
         return self.answer
 
 
-def gate(tmp_path: Path, source: Asked, monkeypatch: pytest.MonkeyPatch) -> Gate:
+def gate(tmp_path: Path, source: Asked) -> Gate:
     (tmp_path / "registry.json").write_bytes(b"old")
-    compiled = tmp_path / "compiled.json"
-    compiled.touch()
-    monkeypatch.setattr(
-        registry_gate, "load_compiled", lambda _: SimpleNamespace(repositories={"declared": 1})
-    )
-    settings: Any = SimpleNamespace(compiled=compiled, dynamic=tmp_path / "registry.json")
-    return Gate(settings, source)
+    settings: Any = SimpleNamespace(dynamic=tmp_path / "registry.json")
+    paths: Any = SimpleNamespace(read=lambda: Known(declared={"declared"}))
+    return Gate(settings, source, paths)
 
 
-def test_the_source_is_asked_where_the_stamp_is_another_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_source_is_asked_where_the_stamp_is_another_one(tmp_path: Path) -> None:
     source = Asked(OLD)
-    found = gate(tmp_path, source, monkeypatch)
+    found = gate(tmp_path, source)
     found.check("x", [OLD])
     assert source.count == 0
     # The mirror's registry is newer than the push.

@@ -5,13 +5,18 @@ from typing import TYPE_CHECKING
 
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.pushlog.record import FIRST, Record
-from hgfleet.replication.failures import PARKED_SECONDS, Failure, Kind
-from hgfleet.replication.jobs import Job, Place, Result, Task
+from hgfleet.replication.failures import LATE_SECONDS, MOST_TRIES, PARKED_SECONDS, Failure, Kind
+from hgfleet.replication.jobs import Job, Listed, Place, Result, Task
 from hgfleet.replication.messages import PushMessage
-from hgfleet.replication.scheduler import BATCH_MESSAGES, MOST_PENDING, Scheduler
+from hgfleet.replication.repository_state import BATCH_MESSAGES, MOST_PENDING
+from hgfleet.replication.scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from hgfleet.replication.scheduler import Outcome
+    from collections.abc import Mapping
+
+    from hgfleet.replication.repository_state import Outcome
+
+HASH = "ab" * 32
 
 
 def identity(number: int = 0) -> str:
@@ -23,6 +28,23 @@ def push(number: int, repository: int = 0, path: str = "") -> PushMessage:
         number, identity(repository), "push", "alice", 1, FIRST if number == 1 else "ab" * 32
     )
     return PushMessage(path or f"r{repository}", record.line(), record, b"changesets")
+
+
+def place(number: int, repository: int = 0) -> Place:
+    return Place(f"r{repository}", Tip(number, HASH, identity(repository)))
+
+
+def compare(
+    scheduler: Scheduler,
+    *listed: Listed,
+    here: Mapping[str, Place] = {},
+    now: float = 0.0,
+) -> list[object]:
+    return scheduler.compare(listed, here, now, now)
+
+
+def caught_up(scheduler: Scheduler, now: float = 0.0) -> bool:
+    return scheduler.status(now).caught_up
 
 
 def done(job: Job, tip: int, failure: Kind | None = None) -> Result:
@@ -60,7 +82,7 @@ def test_repositories_are_independent() -> None:
     scheduler = Scheduler()
     for repository in (1, 2):
         scheduler.offer(push(1, repository), repository, 0.0)
-    assert {take(scheduler).path, take(scheduler).path} == {"r1", "r2"}
+    assert {take(scheduler).identity, take(scheduler).identity} == {identity(1), identity(2)}
 
 
 def test_a_job_is_bounded() -> None:
@@ -75,13 +97,15 @@ def test_messages_beyond_the_bound_are_left_to_the_source() -> None:
     for number in range(2, MOST_PENDING + 2):
         assert scheduler.offer(push(number), number, 0.0) == []
     assert scheduler.offer(push(200), "late", 0.0) == ["late"]
-    assert not scheduler.caught_up
-    assert scheduler.waiting == MOST_PENDING
+    assert scheduler.status(0.0).waiting == MOST_PENDING
+    job = take(scheduler)
+    scheduler.finished(job, done(job, MOST_PENDING + 1), 0.0)
+    assert take(scheduler).up_to_date
 
 
 def test_a_seen_push_is_acknowledged_at_once() -> None:
     scheduler = Scheduler()
-    scheduler.here({identity(): Place("r0", Tip(5, "ab" * 32, identity()))}, 0.0)
+    scheduler.here({identity(): place(5)}, 0.0)
     assert scheduler.offer(push(5), "seen", 0.0) == ["seen"]
     assert scheduler.next_job(0.0) is None
 
@@ -123,25 +147,26 @@ def test_while_the_source_is_away_nothing_is_parked_and_other_repositories_go_on
         fail(scheduler, Kind.NETWORK, now)
         scheduler.offer(push(_try + 1, 2), _try, now)
         job = take(scheduler, now)
-        assert job.path == "r2"
+        assert job.identity == identity(2)
         scheduler.finished(job, done(job, _try + 1), now)
-        assert not scheduler.caught_up
+        assert scheduler.source_problem == "it is network"
         time = scheduler.next_time()
         assert time is not None
         assert now < time <= now + 15.0
         now = time
-    assert scheduler.parked() == {}
+    assert scheduler.status(now).parked == {}
     job = take(scheduler, now)
     scheduler.finished(job, done(job, 3), now)
     job = take(scheduler, now)
     assert job.up_to_date
     scheduler.finished(job, done(job, 3), now)
+    assert scheduler.source_problem == ""
     assert scheduler.next_job(now) is None
 
 
 def test_many_repositories_that_are_behind_do_not_all_ask_a_source_that_is_away() -> None:
     scheduler = Scheduler()
-    scheduler.compare([(f"r{n}", identity(n), 1, "ab" * 32) for n in range(1000)], {}, 0.0)
+    compare(scheduler, *(Listed(identity(n), 1, HASH) for n in range(1000)))
     fail(scheduler, Kind.NETWORK)
     assert scheduler.next_job(0.0) is None
     asked = 0
@@ -159,7 +184,8 @@ def test_a_poisoned_push_parks_its_repository_and_names_it() -> None:
     outcome = fail(scheduler, Kind.POISON, 1.0)
     assert outcome.parked == "it is poison"
     assert outcome.acknowledge == ["poison"]
-    assert scheduler.parked() == {"r1": "it is poison; hgfleet replication resync r1"}
+    assert scheduler.status(1.0).parked == {identity(1): "it is poison"}
+    assert scheduler.status(1.0).unserved == {identity(1)}
     assert scheduler.offer(push(2, 1), "next", 1.0) == ["next"]
     assert scheduler.next_job(1.0 + PARKED_SECONDS / 2) is None
 
@@ -168,13 +194,13 @@ def test_a_parked_repository_is_tried_again_and_leaves_the_list() -> None:
     scheduler = Scheduler()
     scheduler.offer(push(1, 1), "x", 0.0)
     fail(scheduler, Kind.DIVERGED)
-    assert scheduler.parked()
+    assert scheduler.status(0.0).parked
     now = PARKED_SECONDS
     assert fail(scheduler, Kind.DIVERGED, now).parked == ""
     job = take(scheduler, 2 * now)
     assert job.up_to_date
     scheduler.finished(job, done(job, 7), 2 * now)
-    assert scheduler.parked() == {}
+    assert scheduler.status(0.0).parked == {}
     assert scheduler.offer(push(7, 1), "seen", now) == ["seen"]
 
 
@@ -212,68 +238,184 @@ def test_a_failing_host_pauses_all_repositories_and_resumes() -> None:
 
 def test_a_mirror_has_caught_up_when_all_that_was_behind_has() -> None:
     scheduler = Scheduler()
-    assert not scheduler.caught_up
-    here = {identity(1): Place("r1", Tip(4, "ab" * 32, identity(1)))}
-    listed = [
-        ("r1", identity(1), 4, "ab" * 32),
-        ("r2", identity(2), 3, "cd" * 32),
-        ("r3", "", 0, ""),
-    ]
-    scheduler.compare(listed, here, 0.0)
-    assert not scheduler.caught_up
+    assert not caught_up(scheduler)
+    listed = [Listed(identity(1), 4, HASH), Listed(identity(2), 3, HASH), Listed(identity(3))]
+    compare(scheduler, *listed, here={identity(1): place(4, 1)})
+    assert not caught_up(scheduler)
     job = take(scheduler)
-    assert (job.path, job.up_to_date) == ("r2", True)
+    assert (job.identity, job.up_to_date) == (identity(2), True)
+    assert not caught_up(scheduler)
     assert scheduler.next_job(0.0) is None
     scheduler.finished(job, done(job, 3), 0.0)
-    assert scheduler.caught_up
+    assert caught_up(scheduler)
 
 
 def test_a_mirror_that_has_more_or_other_than_the_primary_is_parked() -> None:
     scheduler = Scheduler()
-    here = {identity(n): Place(f"r{n}", Tip(4, "ab" * 32, identity(n))) for n in (1, 2)}
-    scheduler.compare(
-        [("r1", identity(1), 3, "00" * 32), ("r2", identity(2), 4, "00" * 32)], here, 0.0
-    )
-    assert scheduler.parked() == {
-        "r1": "the mirror has record 4, and the primary's last is 3; hgfleet replication resync r1",
-        "r2": "record 4 is abababababab here and 000000000000 there; hgfleet replication resync r2",
+    here = {identity(n): place(4, n) for n in (1, 2)}
+    listed = Listed(identity(1), 3, "00" * 32), Listed(identity(2), 4, "00" * 32)
+    compare(scheduler, *listed, here=here)
+    assert scheduler.status(0.0).parked == {
+        identity(1): "the mirror has record 4, and the primary's last is 3",
+        identity(2): "record 4 is abababababab here and 000000000000 there",
     }
+    assert scheduler.status(0.0).unserved == {identity(1), identity(2)}
     assert scheduler.next_job(0.0) is None
 
 
-def test_a_repository_that_was_renamed_is_asked_for_by_its_path_on_each_host() -> None:
+def test_a_push_that_is_being_applied_is_not_behind() -> None:
+    """A long push, and a change of the registry that has the mirror compare meanwhile."""
     scheduler = Scheduler()
-    scheduler.here({identity(): Place("old", Tip(1, "ab" * 32, identity()))}, 0.0)
-    scheduler.offer(push(2, path="new"), "x", 0.0)
+    compare(scheduler, Listed(identity(), 1, HASH), here={identity(): place(1)})
+    scheduler.offer(push(2), "long", 1.0)
+    job = take(scheduler, 1.0)
+    now = 1.0 + 2 * LATE_SECONDS
+    compare(scheduler, Listed(identity(), 2, HASH), here={identity(): place(1)}, now=now)
+    assert caught_up(scheduler, now)
+    assert scheduler.finished(job, done(job, 2), now).acknowledge == ["long"]
+    # The source is not asked for what the message brings.
+    assert scheduler.next_job(now) is None
+    assert caught_up(scheduler, now)
+
+
+def test_a_connection_that_ends_during_a_long_push_leaves_the_mirror_in_service() -> None:
+    scheduler = Scheduler()
+    scheduler.offer(push(1), "long", 1.0)
+    take(scheduler, 1.0)
+    scheduler.connected(50.0)
+    assert not caught_up(scheduler, 60.0)
+    compare(scheduler, Listed(identity(), 1, HASH), Listed(identity(2), 1, HASH), now=60.0)
+    # What the mirror may have missed in ten seconds is behind, and not late.
+    assert take(scheduler, 60.0).identity == identity(2)
+    assert caught_up(scheduler, 60.0)
+
+
+def test_a_repository_that_is_behind_for_long_takes_the_mirror_out() -> None:
+    scheduler = Scheduler()
+    compare(scheduler)
+    scheduler.offer(push(1), 1, 0.0)
+    assert caught_up(scheduler, LATE_SECONDS)
+    assert not caught_up(scheduler, LATE_SECONDS + 1)
+
+
+def test_what_was_missed_before_the_start_is_late_at_once() -> None:
+    scheduler = Scheduler()
+    compare(scheduler, Listed(identity(), 1, HASH))
     job = take(scheduler)
-    assert (job.path, job.source_path) == ("old", "new")
+    assert not caught_up(scheduler)
+    scheduler.finished(job, done(job, 1), 0.0)
+    assert caught_up(scheduler)
+
+
+def test_two_repositories_that_the_source_refuses_starve_no_other() -> None:
+    scheduler = Scheduler()
+    compare(scheduler, *(Listed(identity(n), 1, HASH) for n in (1, 2, 3)))
+    finished, now = set(), 0.0
+    while now < LATE_SECONDS:
+        while (job := scheduler.next_job(now)) is not None:
+            refused = job.identity in (identity(1), identity(2))
+            result = done(job, 0, Kind.REFUSED) if refused else done(job, 1)
+            scheduler.finished(job, result, now)
+            finished |= set() if refused else {(job.identity, now)}
+        now += 1.0
+    assert finished == {(identity(3), 0.0)}
+    assert scheduler.source_problem == ""
+    status = scheduler.status(now)
+    assert status.caught_up
+    assert status.parked.keys() == status.unserved == {identity(1), identity(2)}
+
+
+def test_a_repository_that_the_primary_lists_with_a_problem_is_told_and_served() -> None:
+    scheduler = Scheduler()
+    here = {identity(): place(4)}
+    compare(scheduler, Listed(identity(), problem="EIO"), here=here)
+    status = scheduler.status(0.0)
+    assert status.parked == {identity(): "the primary cannot read it: EIO"}
+    assert (status.caught_up, status.unserved) == (True, frozenset())
+    # The relay could read the push, so it is applied.
+    scheduler.offer(push(5), "next", 1.0)
+    job = take(scheduler, 1.0)
+    assert scheduler.finished(job, done(job, 5), 1.0).acknowledge == ["next"]
+    assert scheduler.status(1.0).parked == {}
+
+
+def test_a_repository_whose_folder_does_not_come_is_parked_after_the_documents() -> None:
+    scheduler = Scheduler()
+    compare(scheduler)
+    scheduler.offer(push(1), "x", 0.0)
+    now = 0.0
+    for _try in range(2 * MOST_TRIES[Kind.MISSING]):
+        assert fail(scheduler, Kind.MISSING, now).parked == ""
+        now = scheduler.next_time() or now
+    # It waits for the documents, which do not come; then they do.
+    scheduler.brought(now, now)
+    assert fail(scheduler, Kind.MISSING, now).parked == "it is missing"
+    scheduler.brought(now, now)
+    job = take(scheduler, now)
+    scheduler.finished(job, done(job, 1), now)
+    assert scheduler.status(now).parked == {}
+
+
+def test_a_deleted_repository_ends_with_its_alarms_and_messages() -> None:
+    scheduler = Scheduler()
+    scheduler.offer(push(1, 1), "parked", 0.0)
+    fail(scheduler, Kind.DIVERGED)
+    scheduler.offer(push(1, 2), "pending", 0.0)
+    scheduler.offer(push(1, 3), "at work", 0.0)
+    scheduler.refuse(identity(4), "unreadable", 0.0)
+    take(scheduler)
+    job = take(scheduler)
+    purged = {identity(n) for n in (1, 2, 3, 4)}
+    assert scheduler.purge(purged) == ["pending", "at work"]
+    assert scheduler.finished(job, done(job, 0, Kind.MISSING), 0.0).acknowledge == []
+    status = scheduler.status(0.0)
+    assert (status.parked, status.waiting, scheduler.repositories) == ({}, 0, 0)
+    assert scheduler.offer(push(2, 1), "again", 0.0) == ["again"]
+    scheduler.announce(identity(1), 3, 0.0)
+    scheduler.refuse(identity(1), "unreadable", 0.0)
+    assert scheduler.next_job(1000.0) is None
+    assert scheduler.status(0.0).parked == {}
+
+
+def test_a_repository_out_of_service_rests_with_its_alarms() -> None:
+    scheduler = Scheduler()
+    scheduler.here({identity(1): place(1, 1)}, 0.0)
+    scheduler.offer(push(2, 1), "archived", 1.0)
+    scheduler.offer(push(1, 2), "created since", 3.0)
+    assert scheduler.compare([], {identity(1): place(1, 1)}, 2.0, 4.0) == ["archived"]
+    assert scheduler.shown(identity(1)) == 1
+    assert take(scheduler, 4.0).identity == identity(2)
+    fail_now = scheduler.compare([Listed(identity(1), 2, HASH)], {}, 5.0, 5.0)
+    # Restored, it comes from the source.
+    assert fail_now == []
+    assert take(scheduler, 5.0).identity == identity(1)
 
 
 def test_a_push_too_large_for_a_message_comes_from_the_source() -> None:
     scheduler = Scheduler()
-    scheduler.announce(identity(), "r0", 1, 0.0)
+    scheduler.announce(identity(), 1, 0.0)
     job = take(scheduler)
     assert job.up_to_date
     scheduler.finished(job, done(job, 1), 0.0)
-    scheduler.announce(identity(), "r0", 1, 0.0)
+    scheduler.announce(identity(), 1, 0.0)
     assert scheduler.next_job(0.0) is None
 
 
 def test_a_message_that_cannot_be_read_is_named() -> None:
     scheduler = Scheduler()
-    scheduler.refuse(identity(5), "a record has version 2, expected 1")
-    assert scheduler.parked() == {
+    scheduler.refuse(identity(5), "a record has version 2, expected 1", 0.0)
+    assert scheduler.status(0.0).parked == {
         identity(5): "a record has version 2, expected 1; update this mirror's release"
     }
-    scheduler.compare([("r5", identity(5), 1, "ab" * 32)], {}, 0.0)
+    compare(scheduler, Listed(identity(5), 1, HASH))
     assert fail(scheduler, Kind.DIVERGED).parked
-    assert list(scheduler.parked()) == ["r5"]
+    assert list(scheduler.status(0.0).parked) == [identity(5)]
 
 
 def test_a_transaction_that_was_left_open_is_undone_at_the_start() -> None:
     scheduler = Scheduler()
-    place = Place("r0", Tip(1, "ab" * 32, identity()), interrupted=True)
-    scheduler.compare([("r0", identity(), 1, "ab" * 32)], {identity(): place}, 0.0)
+    here = {identity(): place(1)._replace(interrupted=True)}
+    compare(scheduler, Listed(identity(), 1, HASH), here=here)
     assert take(scheduler).up_to_date
 
 
@@ -293,7 +435,7 @@ def test_a_push_that_waits_for_readers_goes_on_with_the_documents() -> None:
     for _number in range(6):
         now = scheduler.next_time() or 0.0
         assert fail(scheduler, Kind.READERS, now).acknowledge == []
-    assert scheduler.parked() == {}
+    assert scheduler.status(0.0).parked == {}
     assert not scheduler.breaker.is_open
     assert scheduler.next_job(now) is None
     scheduler.brought(now, now)
@@ -304,7 +446,7 @@ def test_the_sessions_of_pushes_are_told_when_the_mirror_shows_them() -> None:
     scheduler = Scheduler()
     for number, session in ((1, "a" * 16), (2, ""), (3, "c" * 16)):
         scheduler.offer(replace(push(number), session=session), number, 0.0)
-    scheduler.announce(identity(), "r0", 4, 0.0, "d" * 16)
+    scheduler.announce(identity(), 4, 0.0, "d" * 16)
     outcome = fail(scheduler, Kind.NETWORK, tip=2)
     assert outcome.sessions == {1: "a" * 16}
     assert (outcome.blocked, outcome.session) == (3, "c" * 16)

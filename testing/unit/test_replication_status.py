@@ -37,6 +37,11 @@ def test_a_mirror_that_has_caught_up_is_well() -> None:
     [
         ({"caught_up": False, "waiting": 3}, "has not caught up yet; 3 pushes wait"),
         ({"lease_until": 990.0}, "the lease ended 10 s ago"),
+        (
+            {"parked": {"7d" * 16: ["a/b", "poison"]}},
+            "a/b: parked: poison; `hgfleet replication resync a/b`",
+        ),
+        # Of the release before.
         ({"parked": {"a/b": "poison"}}, "a/b: parked: poison; `hgfleet replication resync a/b`"),
     ],
 )
@@ -44,6 +49,17 @@ def test_a_fault_is_named(change: dict[str, Any], sentence: str) -> None:
     state = WELL | change
     assert not status.is_well(state, 1000.0)
     assert any(sentence in line for line in status.sentences(state, 1000.0))
+
+
+def test_what_waits_is_named_with_its_reason() -> None:
+    waits = {"7d" * 16: ["a/b", "another process holds the lock"]}
+    told = status.sentences(WELL | {"waits": waits, "source": "no route", "unserved": []}, 1000.0)
+    assert told[:2] == [
+        "a/b: waits: another process holds the lock",
+        "the lease lasts for 5.0 s more",
+    ]
+    assert "the source is away: no route" in told
+    assert not any(line.startswith(("waits", "unserved", "source")) for line in told)
 
 
 @pytest.mark.parametrize("change", [{"caught_up": 1}, {"lease_until": None}, {"lease_until": "x"}])

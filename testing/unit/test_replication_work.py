@@ -10,10 +10,30 @@ import pytest
 from hgfleet.replication import work
 from hgfleet.replication.failures import Kind
 from hgfleet.replication.jobs import Job, Task
-from hgfleet.replication.work import Worker
+from hgfleet.replication.registry_paths import Known
+from hgfleet.replication.source_client import GoneError, RepositoryError
+from hgfleet.replication.work import Worker, failure_of
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+A, B = "1f2e" * 8, "3d4c" * 8
+
+
+class Paths:
+    """The registry of the mirror."""
+
+    def __init__(self, **paths: str) -> None:
+        self.known = Known({identity: path for path, identity in paths.items()})
+
+    def read(self) -> Known:
+        return self.known
+
+
+def worker_of(root: Path, repair: Any = None, paths: Paths | None = None) -> Worker:
+    found: Any = paths or Paths(a=A)
+    return Worker(root, found, None, repair)
 
 
 @pytest.fixture
@@ -31,13 +51,13 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def repair(worker: Worker) -> work.Result:
-    return worker.run(Job("1f2e", "a", "there/a", task=Task.REPAIR))
+    return worker.run(Job(A, task=Task.REPAIR))
 
 
 @pytest.mark.usefixtures("opened")
 def test_a_host_without_a_source_cannot_repair(tmp_path: Path) -> None:
     (tmp_path / "a/.hg").mkdir(parents=True)
-    failure = repair(Worker(tmp_path, None)).failure
+    failure = repair(worker_of(tmp_path)).failure
     assert failure is not None
     assert "no source to repair from" in failure.reason
 
@@ -45,10 +65,9 @@ def test_a_host_without_a_source_cannot_repair(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("opened")
 def test_a_repair_is_done_by_the_source(tmp_path: Path) -> None:
     (tmp_path / "a/.hg").mkdir(parents=True)
-    asked: list[tuple[str, str]] = []
-    worker = Worker(tmp_path, None, lambda path, source: asked.append((path, source)))
-    assert repair(worker).failure is None
-    assert asked == [("a", "there/a")]
+    asked: list[str] = []
+    assert repair(worker_of(tmp_path, asked.append)).failure is None
+    assert asked == [A]
 
 
 def test_a_repository_is_opened_once_and_again_when_another_took_its_place(
@@ -56,17 +75,30 @@ def test_a_repository_is_opened_once_and_again_when_another_took_its_place(
 ) -> None:
     place = tmp_path / "a/.hg"
     place.mkdir(parents=True)
-    worker = Worker(tmp_path, None)
-    assert worker._open("a") is worker._open("a")
+    paths = Paths(a=A)
+    worker = worker_of(tmp_path, paths=paths)
+    assert worker._open(A) is worker._open(A)
     assert opened == [tmp_path / "a"]
     place.rename(tmp_path / "former")
     place.mkdir()
-    assert worker._open("a").number == 2
+    assert worker._open(A).number == 2
+    # Its path is what the registry says now.
+    place.parent.rename(tmp_path / "b")
+    paths.known = Known({A: "b"})
+    assert worker._open(A).path == bytes(tmp_path / "b/.hg")
 
 
 def test_a_repository_that_is_not_there_is_missing(tmp_path: Path, opened: list[Path]) -> None:
     (tmp_path / "a").mkdir()
-    failure = Worker(tmp_path, None).run(Job("1f2e", "a", "there/a")).failure
-    assert failure is not None
-    assert failure.kind is Kind.MISSING
+    for identity, reason in ((A, "documents bring it"), (B, "names no repository in service")):
+        failure = worker_of(tmp_path).run(Job(identity)).failure
+        assert failure is not None
+        assert failure.kind is Kind.MISSING
+        assert reason in failure.reason
     assert opened == []
+
+
+def test_what_the_source_says_of_one_repository_is_no_failure_of_the_host() -> None:
+    assert failure_of(RepositoryError("500")).kind is Kind.REFUSED
+    assert failure_of(GoneError("404")).kind is Kind.MISSING
+    assert failure_of(ZeroDivisionError("x")).reason == "ZeroDivisionError: x"

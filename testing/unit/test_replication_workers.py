@@ -14,7 +14,7 @@ from hgfleet.replication.jobs import Job, Result
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-JOB = Job("1f2e", "a", "a")
+JOB = Job("a")
 
 
 class Member:
@@ -30,9 +30,9 @@ class Member:
 
     def run(self, job: Job) -> Result:
         self.jobs += 1
-        if job.path == "ends":
+        if job.identity == "ends":
             raise EOFError
-        if job.path == "interrupted":
+        if job.identity == "interrupted":
             raise KeyboardInterrupt
         return Result()
 
@@ -56,7 +56,7 @@ def test_a_worker_is_made_for_the_first_job_and_kept(pool: workers.Pool) -> None
 
 
 def test_a_job_that_ends_its_worker_fails_alone(pool: workers.Pool) -> None:
-    failure = pool.run(Job("1f2e", "ends", "a")).failure
+    failure = pool.run(Job("ends")).failure
     assert failure is not None
     assert failure.kind is Kind.POISON
     assert "the worker ended with -9" in failure.reason
@@ -75,7 +75,7 @@ def test_a_worker_is_replaced_after_so_many_jobs(
 
 def test_an_interrupted_job_leaves_a_place_for_the_next_one(pool: workers.Pool) -> None:
     with pytest.raises(KeyboardInterrupt):
-        pool.run(Job("1f2e", "interrupted", "a"))
+        pool.run(Job("interrupted"))
     assert pool.run(JOB).failure is None
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from hgfleet.pushlog import index_step
 from hgfleet.replication.apply import open_repository
 from hgfleet.replication.failures import Kind
 from hgfleet.replication.jobs import Job
+from hgfleet.replication.registry_paths import Known
 from hgfleet.replication.source_client import GoneError
 from hgfleet.replication.work import Worker
 from testing.integration.support.primary import InProcessSource, Primary, create, state
@@ -30,13 +32,18 @@ class Pair:
         self.primary = Primary(folder / "primary/a")
         self.source = InProcessSource(self.primary)
         self.root = folder / "mirror"
-        create(self.root / "a")
-        self.worker = Worker(self.root, self.source)
+        create(self.root / "a", self.primary.identity)
+        self.known = Known({self.primary.identity: "a"})
+        registry: Any = SimpleNamespace(read=lambda: self.known)
+        self.worker = Worker(self.root, registry, self.source)
 
     def run(self, *messages: tuple[bytes, bytes], up_to_date: bool = False) -> Result:
-        return self.worker.run(
-            Job(self.primary.identity, "a", "a", messages, up_to_date=up_to_date)
-        )
+        return self.worker.run(Job(self.primary.identity, messages, up_to_date=up_to_date))
+
+    def run_at(self, path: str, *messages: tuple[bytes, bytes]) -> Result:
+        """Run a job while the registry names another path."""
+        self.known = Known({self.primary.identity: path})
+        return self.run(*messages)
 
     def is_equal(self) -> bool:
         assert state(self.root / "a") == state(self.primary.path)
@@ -118,8 +125,8 @@ def test_a_log_that_is_not_that_of_the_state_fills_nothing(
 ) -> None:
     pair.primary.push_commits()
     pair.primary.push_commits()
-    right = pair.source.state("a")
-    monkeypatch.setattr(pair.source, "state", lambda _path: replace(right, hash="ab" * 32))
+    right = pair.source.state(pair.primary.identity)
+    monkeypatch.setattr(pair.source, "state", lambda _identity: replace(right, hash="ab" * 32))
     result = pair.run(up_to_date=True)
     assert result.failure is not None
     assert result.failure.kind is Kind.NETWORK
@@ -169,7 +176,7 @@ def test_a_mirror_with_pushes_of_its_own_is_left_alone(pair: Pair) -> None:
     pair.primary.push_commits()
     before = state(own.path)
     for message in pair.primary.messages():
-        result = pair.worker.run(Job(own.identity, "own", "a", (message,)))
+        result = pair.run_at("own", message)
         assert result.failure is not None
         assert result.failure.kind is Kind.DIVERGED
     assert state(own.path) == before
@@ -197,7 +204,7 @@ def test_changesets_without_a_log_are_left_alone(pair: Pair) -> None:
     own.push_commits()
     own.log.unlink()
     pair.primary.push_commits()
-    result = pair.worker.run(Job(own.identity, "own", "a", tuple(pair.primary.messages())))
+    result = pair.run_at("own", *pair.primary.messages())
     assert result.failure is not None
     assert result.failure.kind is Kind.DIVERGED
     assert "1 changesets and no push log" in result.failure.reason
@@ -287,6 +294,58 @@ def test_a_transaction_that_a_killed_process_left_is_undone(pair: Pair) -> None:
 
 def test_a_repository_that_is_not_there_is_waited_for(pair: Pair) -> None:
     pair.primary.push_commits()
-    result = pair.worker.run(Job("7d" * 16, "missing", "a", tuple(pair.primary.messages())))
+    result = pair.run_at("missing", *pair.primary.messages())
     assert result.failure is not None
     assert result.failure.kind is Kind.MISSING
+
+
+@pytest.mark.parametrize("has_log", [False, True])
+def test_a_folder_of_another_repository_gets_no_record(pair: Pair, has_log: bool) -> None:
+    """At the path that the registry names, before the folders have followed."""
+    other = Primary(pair.root / "other", identity="ab" * 16)
+    if has_log:
+        other.push_commits()
+    pair.primary.push_commits()
+    before = state(other.path)
+    for up_to_date in (False, True):
+        pair.known = Known({pair.primary.identity: "other"})
+        messages = () if up_to_date else pair.primary.messages()
+        result = pair.run(*messages, up_to_date=up_to_date)
+        assert result.failure is not None
+        assert result.failure.kind is Kind.MISSING
+        assert "got repository abab" in result.failure.reason
+    assert state(other.path) == before
+
+
+def test_a_repository_without_identity_gets_no_first_record(pair: Pair) -> None:
+    create(pair.root / "unknown")
+    pair.primary.push_commits()
+    result = pair.run_at("unknown", *pair.primary.messages())
+    assert result.failure is not None
+    assert result.failure.kind is Kind.MISSING
+    assert "without identity" in result.failure.reason
+
+
+def test_a_folder_that_comes_to_the_path_of_an_open_repository_gets_no_record(pair: Pair) -> None:
+    pair.primary.push_commits()
+    pair.primary.push_commits()
+    first, second = pair.primary.messages()
+    assert pair.run(first).failure is None
+    (pair.root / "a").rename(pair.root / "b")
+    Primary(pair.root / "a", identity="ab" * 16)
+    result = pair.run(second)
+    assert result.failure is not None
+    assert result.failure.kind is Kind.MISSING
+    # Where the registry names it, it goes on.
+    assert pair.run_at("b", second).failure is None
+    assert state(pair.root / "b") == state(pair.primary.path)
+
+
+def test_a_repository_of_the_release_before_is_known_by_its_push_log(pair: Pair) -> None:
+    pair.primary.push_commits()
+    pair.primary.push_commits()
+    first, second = pair.primary.messages()
+    assert pair.run(first).failure is None
+    (pair.root / "a/.hg/store/identity").unlink()
+    assert pair.run(second).failure is None
+    assert pair.is_equal()

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hgfleet.core import identity
 from hgfleet.core.errors import RegistryError, UnavailableError
-from hgfleet.registry import dynamic_update, user_repositories
+from hgfleet.registry import dynamic_update, moves, user_repositories
 from hgfleet.registry.entry import Entry
 from hgfleet.registry.renames import Rename
-from hgfleet.replication import document_sync
+from hgfleet.replication import document_sync, follow
 from hgfleet.replication.document_sync import DocumentSync
 from testing.integration.support.hosts import Authority, Host, Primary, client, restrict_modes
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CREATED = "2026-11-21T00:00:00Z"
+IDENTITY = "7d" * 16
 
 
 @pytest.fixture
@@ -53,10 +55,16 @@ def _sync(mirror: Host, said: list[str]) -> DocumentSync:
     return DocumentSync(mirror.settings, client(mirror, mirror.settings.source), said.append)
 
 
-def _user_repository(primary: Primary, path: str, second: int = 0) -> None:
+def _user_repository(primary: Primary, path: str, second: int = 0) -> str:
+    """Make a private repository; return its identity."""
+    made = f"{second + 1:032x}"
     primary.create(path)
+    (primary.path(path) / identity.FILE).write_text(identity.text(made))
     with dynamic_update.update(primary.dynamic) as entries:
-        entries[path] = Entry("bob", created=f"2026-11-21T00:00:{second:02}Z", read=())
+        entries[path] = Entry(
+            "bob", created=f"2026-11-21T00:00:{second:02}Z", read=(), identity=made
+        )
+    return made
 
 
 def _rename(primary: Primary, old: str, new: str) -> None:
@@ -66,6 +74,12 @@ def _rename(primary: Primary, old: str, new: str) -> None:
         entries[new] = entries[old]
         entries.note_rename(old, Rename(new, "bob", CREATED))
         del entries[old]
+
+
+def _delete(primary: Primary, path: str) -> None:
+    with dynamic_update.update(primary.dynamic) as entries:
+        entries.note_purged(entries[path].identity)
+        del entries[path]
 
 
 def _bundles(primary: Primary, path: str) -> str:
@@ -157,12 +171,12 @@ def test_readers_change_before_anything_else_arrives(
     primary: Primary, mirror: Host, sync: DocumentSync, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with dynamic_update.update(primary.dynamic) as entries:
-        entries["people/bob/x"] = Entry("bob", created=CREATED, read="public")
+        entries["people/bob/x"] = Entry("bob", created=CREATED, read="public", identity=IDENTITY)
     primary.create("people/bob/x")
     sync.run()
     _bundles(primary, "people/bob/x")
     with dynamic_update.update(primary.dynamic) as entries:
-        entries["people/bob/x"] = Entry("bob", created=CREATED, read=())
+        entries["people/bob/x"] = Entry("bob", created=CREATED, read=(), identity=IDENTITY)
     readers = []
     original = document_sync.Documents.replace
 
@@ -203,18 +217,91 @@ def test_a_renamed_repository_is_moved_with_its_history(
 def test_a_deleted_repository_is_removed(
     primary: Primary, mirror: Host, sync: DocumentSync, said: list[str]
 ) -> None:
-    _user_repository(primary, "people/bob/x", 1)
+    made = _user_repository(primary, "people/bob/x", 1)
     _user_repository(primary, "people/bob/y", 2)
     mirror.create("left/over")
     sync.run()
-    with dynamic_update.update(primary.dynamic) as entries:
-        del entries["people/bob/x"]
+    _delete(primary, "people/bob/x")
     sync.run()
     assert not mirror.path("people/bob/x").exists()
     assert not list(mirror.repos.glob(".replication/*"))
     assert mirror.path("people/bob/y").exists()
     assert mirror.path("left/over").exists()
-    assert "people/bob/x: left the registry, removed" in said
+    assert f"people/bob/x: {made} was deleted, removed" in said
+
+
+def test_a_repository_that_the_registry_lost_is_set_aside_until_it_returns(
+    primary: Primary, mirror: Host, sync: DocumentSync, said: list[str]
+) -> None:
+    made = _user_repository(primary, "people/bob/x")
+    sync.run()
+    node = mirror.push("people/bob/x", "file")
+    before = primary.dynamic.read_bytes()
+    with dynamic_update.update(primary.dynamic) as entries:
+        del entries["people/bob/x"]
+    sync.run()
+    assert not mirror.path("people").exists()
+    assert (mirror.repos / f".replication/aside-{made}").is_dir()
+    assert any(f"set aside as .replication/aside-{made}" in line for line in said)
+    primary.dynamic.write_bytes(before)
+    sync.run()
+    assert mirror.hg_in("people/bob/x", "log", "-T", "{node}") == node
+    assert not list(mirror.repos.glob(".replication/*"))
+
+
+def test_a_repository_made_again_at_a_path_is_another_one(
+    primary: Primary, mirror: Host, sync: DocumentSync
+) -> None:
+    """The private one moved away, and a public one was made at its path, while nothing followed."""
+    private = _user_repository(primary, "people/bob/a", 1)
+    sync.run()
+    node = mirror.push("people/bob/a", "secret")
+    _rename(primary, "people/bob/a", "people/bob/b")
+    public = _user_repository(primary, "people/bob/a", 2)
+    sync.run()
+    assert identity.of(mirror.path("people/bob/a")) == public
+    assert mirror.hg_in("people/bob/a", "log") == ""
+    assert identity.of(mirror.path("people/bob/b")) == private
+    assert mirror.hg_in("people/bob/b", "log", "-T", "{node}") == node
+
+
+def test_a_repository_at_work_keeps_no_other_in_its_place(
+    primary: Primary, mirror: Host, sync: DocumentSync, said: list[str], monkeypatch: Any
+) -> None:
+    for second, path in enumerate(("a", "b")):
+        _user_repository(primary, path, second)
+    sync.run()
+    for path in ("a", "b"):
+        _rename(primary, path, f"new/{path}")
+    monkeypatch.setattr(follow, "LOCK_WAIT_S", 0)
+    with moves.at_rest(mirror.path("a"), "a"):
+        sync.run()
+        assert not mirror.path("b").exists()
+        assert mirror.path("new/b").is_dir()
+        assert mirror.path("a").is_dir()
+        assert any(line.startswith("a: A push to a is under way") for line in said)
+    sync.run()
+    assert not mirror.path("a").exists()
+    assert mirror.path("new/a").is_dir()
+
+
+def test_a_repository_of_the_inventory_gets_its_identity(
+    primary: Primary, mirror: Host, sync: DocumentSync
+) -> None:
+    for host in (primary, mirror):
+        host.declare("tool", "other")
+    for path in ("tool", "other"):
+        mirror.create(path)
+    # Its push log is that of another repository.
+    mirror.push("other", "file", identity="8e" * 16)
+    with dynamic_update.update(primary.dynamic) as entries:
+        entries.note_identity("tool", IDENTITY)
+        entries.note_identity("other", "9f" * 16)
+    sync.run()
+    assert identity.of(mirror.path("tool")) == IDENTITY
+    assert identity.of(mirror.path("other")) == "9f" * 16
+    assert mirror.hg_in("other", "log") == ""
+    assert (mirror.repos / f".replication/aside-{'8e' * 16}").is_dir()
 
 
 @pytest.mark.parametrize("kill_at", range(14))
@@ -224,17 +311,17 @@ def test_a_killed_run_is_finished_by_the_next_one(
     class Killed(BaseException):
         pass
 
-    for second, path in enumerate(("a", "b", "c")):
-        _user_repository(primary, path, second)
+    made = {path: _user_repository(primary, path, n) for n, path in enumerate(("a", "b", "c"))}
     _sync(mirror, []).run()
     nodes = {path: mirror.push(path, path) for path in ("a", "b", "c")}
-    # a and b exchange their paths, c leaves, d comes.
+    # a and b exchange their paths, c is deleted and made again, d comes.
     _rename(primary, "a", "tmp")
     _rename(primary, "b", "a")
     _rename(primary, "tmp", "b")
-    with dynamic_update.update(primary.dynamic) as entries:
-        del entries["c"]
-    _user_repository(primary, "d", 4)
+    _delete(primary, "c")
+    primary.path("c").rename(primary.root / "c")
+    made["d"] = _user_repository(primary, "d", 4)
+    again = _user_repository(primary, "c", 5)
     steps = iter(range(100))
 
     def counted(place: Any, name: str) -> None:
@@ -247,9 +334,10 @@ def test_a_killed_run_is_finished_by_the_next_one(
 
         monkeypatch.setattr(place, name, step)
 
-    for name in ("rename", "touch", "unlink"):
+    for name in ("rename", "rmdir"):
         counted(Path, name)
-    counted(document_sync.provision, "follow")
+    counted(follow.provision, "follow")
+    counted(follow.shutil, "rmtree")
     try:
         _sync(mirror, []).run()
         killed = False
@@ -260,8 +348,10 @@ def test_a_killed_run_is_finished_by_the_next_one(
     _sync(mirror, []).run()
     assert mirror.hg_in("a", "log", "-T", "{node}") == nodes["b"]
     assert mirror.hg_in("b", "log", "-T", "{node}") == nodes["a"]
-    assert not mirror.path("c").exists()
-    assert mirror.path("d").exists()
+    assert mirror.hg_in("c", "log") == ""
+    assert identity.of(mirror.path("c")) == again
+    assert identity.of(mirror.path("d")) == made["d"]
+    assert not list(mirror.repos.glob(".replication/*"))
 
 
 def test_a_damaged_registry_does_not_arrive(

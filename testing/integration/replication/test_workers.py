@@ -20,7 +20,7 @@ class Telling:
     """Work that fails as the path of its job says, and tells the process that did it."""
 
     def run(self, job: Job) -> Result:
-        kind = Kind(job.path) if job.path else Kind.NETWORK
+        kind = Kind(job.identity) if job.identity else Kind.NETWORK
         return Result(failure=Failure(kind, str(os.getpid())))
 
 
@@ -28,7 +28,7 @@ class Stale:
     """Work whose results are those of another job."""
 
     def run(self, job: Job) -> int:
-        return len(job.path)
+        return len(job.identity)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -40,7 +40,7 @@ def _path() -> Iterator[None]:
 
 
 def process_of(pool: Pool, path: str) -> int:
-    failure = pool.run(Job("id", path, path)).failure
+    failure = pool.run(Job(path)).failure
     assert failure is not None
     return int(failure.reason)
 
@@ -59,7 +59,7 @@ def test_a_worker_ends_after_a_failure_that_nobody_foresaw() -> None:
 def test_a_result_that_is_none_ends_the_worker() -> None:
     pool = Pool(1, Stale, "hgfleet.replication.jobs")
     try:
-        failure = pool.run(Job("id", "x", "x")).failure
+        failure = pool.run(Job("x")).failure
         assert failure is not None
         assert failure.kind is Kind.POISON
         assert "got the result of job 1" in failure.reason

@@ -163,10 +163,12 @@ class Host(Site):
             file.write(line + b"\n")
         return line
 
-    def push(self, repository: str, name: str, content: str = "", *options: str) -> str:
+    def push(
+        self, repository: str, name: str, content: str = "", *options: str, **fields: Any
+    ) -> str:
         """Commit a file and record it; return the new node."""
         node = self.commit(repository, name, content or name, *options)
-        self.record(repository, node)
+        self.record(repository, node, **fields)
         return node
 
     def log(self, repository: str) -> Path:

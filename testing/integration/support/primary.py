@@ -13,6 +13,7 @@ from mercurial import ui as ui_module
 from mercurial.node import nullid
 from mercurial.repo import factory
 
+from hgfleet.core import identity as identities
 from hgfleet.core.errors import UnavailableError
 from hgfleet.pushlog import log_file, writing
 from hgfleet.pushlog.record import FIRST, Heads, Record
@@ -42,10 +43,13 @@ def new_ui() -> Any:
     return ui
 
 
-def create(path: Path) -> Any:
-    """Create an empty repository, and the folders above it."""
+def create(path: Path, identity: str = "") -> Any:
+    """Create an empty repository, with its identity, and the folders above it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    return factory.repository(new_ui(), os.fsencode(path), create=True).unfiltered()
+    repo = factory.repository(new_ui(), os.fsencode(path), create=True).unfiltered()
+    if identity:
+        (path / identities.FILE).write_text(identities.text(identity))
+    return repo
 
 
 def state(path: Path) -> State:
@@ -69,7 +73,7 @@ class Primary:
         self.path = path
         self.identity = identity
         self.epoch = 1
-        self.repo = create(path)
+        self.repo = create(path, identity)
         self.log = path / ".hg/store/pushlog"
 
     def entries(self) -> list[Entry]:
@@ -197,35 +201,35 @@ class Primary:
 
 
 class InProcessSource:
-    """What a mirror asks, answered from repositories of this process."""
+    """What a mirror asks, answered from repositories of this process, by identity."""
 
     def __init__(self, *primaries: Primary) -> None:
-        self.primaries = {str(p.path.name): p for p in primaries}
+        self.primaries = {p.identity: p for p in primaries}
         self.down = False
         self.asked = 0
 
-    def _of(self, path: str) -> Primary:
+    def _of(self, identity: str) -> Primary:
         self.asked += 1
         if self.down:
             raise UnavailableError("the source does not answer")
-        return self.primaries[path]
+        return self.primaries[identity]
 
-    def log_after(self, path: str, after: int) -> Iterator[bytes]:
-        for entry in self._of(path).entries():
+    def log_after(self, identity: str, after: int) -> Iterator[bytes]:
+        for entry in self._of(identity).entries():
             if entry.record.id > after:
                 yield entry.line
 
     @contextlib.contextmanager
-    def changegroup(self, path: str, nodes: Sequence[str]) -> Iterator[BinaryIO]:
-        yield io.BytesIO(self._of(path).changegroup(nodes))
+    def changegroup(self, identity: str, nodes: Sequence[str]) -> Iterator[BinaryIO]:
+        yield io.BytesIO(self._of(identity).changegroup(nodes))
 
     @contextlib.contextmanager
-    def changesets(self, path: str, selection: Selection) -> Iterator[BinaryIO]:
-        primary = self._of(path)
+    def changesets(self, identity: str, selection: Selection) -> Iterator[BinaryIO]:
+        primary = self._of(identity)
         cl = primary.repo.changelog
         wanted = cl.findmissing([], [bytes.fromhex(node) for node in selection.heads])
         yield io.BytesIO(primary.changegroup([node.hex() for node in wanted]))
 
-    def state(self, path: str) -> snapshot.State:
-        primary = self._of(path)
+    def state(self, identity: str) -> snapshot.State:
+        primary = self._of(identity)
         return snapshot.read(primary.path, lambda: primary.repo)

@@ -1,0 +1,209 @@
+"""Folders of a mirror, brought to where its registry has their repositories.
+
+The registry comes first, so that readers are known before a folder moves, and whoever serves a
+repository checks its identity. Folders that leave their places go through `.replication`, so that
+two of them can exchange their paths. Nothing is deleted that the registry does not name as deleted.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from hgfleet.core import identity
+from hgfleet.core.errors import HgfleetError
+from hgfleet.registry import dynamic_update, moves, provision, user_repositories
+from hgfleet.registry.compiled import load_compiled
+from hgfleet.registry.effective import stamp_of
+from hgfleet.replication import follow_plan, places
+from hgfleet.replication.document_files import make_folders
+from hgfleet.replication.follow_plan import AWAY, GONE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from hgfleet.registry.effective import Stamp
+    from hgfleet.registry.model import Registry, Repository
+    from hgfleet.registry.user_repositories import Dynamic
+    from hgfleet.replication.follow_plan import Folder, Plan
+    from hgfleet.replication.settings import Settings
+
+LOCK_WAIT_S: Final = 10
+"""Seconds that a folder waits for a push that is being applied."""
+
+WHOLE_S: Final = 600.0
+"""Seconds between walks through the whole disk; the places that are known are looked at always."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Registry:
+    """What the registry wants: `wanted` has identities by path, `served` what is in service."""
+
+    wanted: Mapping[str, str]
+    served: Mapping[str, Repository]
+    static: Registry
+    dynamic: Dynamic
+
+
+class Follow:
+    """The folders of one mirror. `run` is safe in threads, and excludes other processes."""
+
+    def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
+        self._settings, self._say = settings, say
+        self._root = settings.repositories
+        self._done: tuple[Stamp, ...] = ()
+        """Stamps of the registry that the last run followed without a problem."""
+        self._walked: tuple[float, Stamp] = (float("-inf"), ())
+        """When all of the disk was looked at, and the inventory's registry of then."""
+        self._known: set[str] = set()
+        """Places with repositories, since that."""
+        self._configured: dict[str, Any] = {}
+        """Entries whose configuration was written, by path."""
+
+    def run(self) -> list[str]:
+        """Bring the folders in line; return what could not be done, a sentence each.
+
+        Raises RegistryError where the registry cannot be read; then nothing is touched.
+        """
+        settings = self._settings
+        with dynamic_update.locked(settings.dynamic):
+            stamps = (stamp_of(settings.compiled), stamp_of(settings.dynamic))
+            is_whole = self._is_walk_due(stamps[0])
+            if not stamps[1] or (stamps == self._done and not is_whole):
+                # Without the registry, nothing is known to be anyone's.
+                return []
+            self._done = ()
+            registry = _read(settings)
+            plan = follow_plan.plan(
+                self._look(registry.wanted, is_whole=is_whole),
+                registry.wanted,
+                registry.dynamic.purged,
+            )
+            problems = self._carry_out(plan) + self._configure(registry)
+            if is_whole:
+                self._walked = time.monotonic(), stamps[0]
+            if not problems:
+                self._done = stamps
+        self._empty_away(plan)
+        return problems
+
+    def _is_walk_due(self, compiled: Stamp) -> bool:
+        at, then = self._walked
+        return time.monotonic() - at >= WHOLE_S or then != compiled
+
+    def _look(self, wanted: Iterable[str], *, is_whole: bool) -> list[Folder]:
+        """Look at all repositories, or where they were the last time and are to be."""
+        if is_whole:
+            self._known = set(places.paths(self._root))
+        self._known |= set(wanted)
+        looked = [*self._known, *places.away(self._root)]
+        return [one for place in looked if (one := places.folder(self._root, place)) is not None]
+
+    def _carry_out(self, plan: Plan) -> list[str]:
+        problems: list[str] = []
+        for one in plan.delete:
+            if one.away.startswith(GONE):
+                continue
+            if self._take(one, f"{GONE}{one.identity}", problems):
+                self._say(f"{one.place}: {one.identity} was deleted, removed")
+        for one, name in plan.set_aside:
+            if self._take(one, name, problems):
+                self._say(
+                    f"{one.place}: the registry does not name {one.identity or 'it'} there; set "
+                    f"aside as {AWAY}/{name}, and served by nothing"
+                )
+        for one in plan.take_away:
+            self._take(one, one.identity, problems)
+        for path, given in plan.give:
+            places.identify(self._root / path, given)
+        for one, path in plan.put:
+            self._put(one, path, problems)
+        return problems
+
+    def _take(self, one: Folder, name: str, problems: list[str]) -> bool:
+        """Move a folder out of its place; False if a push is at work on it, or it is gone."""
+        place, away = self._root / one.place, self._root / AWAY
+        away.mkdir(mode=0o700, exist_ok=True)
+        try:
+            if one.away:
+                place.rename(away / name)
+            else:
+                with moves.at_rest(place, one.place, LOCK_WAIT_S):
+                    place.rename(away / name)
+        except (HgfleetError, OSError) as error:
+            problems.append(f"{one.place}: {error}")
+            return False
+        if not one.away:
+            _remove_empty_parents(self._root, one.place)
+        return True
+
+    def _put(self, one: Folder, path: str, problems: list[str]) -> None:
+        away = self._root / AWAY / (one.away or one.identity)
+        if not away.is_dir() or (self._root / path).exists():
+            problems.append(f"{path}: its repository {one.identity} waits for {one.place} to leave")
+            return
+        try:
+            make_folders(self._root, path.rpartition("/")[0])
+            away.rename(self._root / path)
+        except OSError as error:
+            problems.append(f"{path}: {error}")
+            return
+        # It has the configuration of its former path.
+        self._configured.pop(path, None)
+        self._say(f"{path}: moved from {one.place}")
+
+    def _configure(self, registry: _Registry) -> list[str]:
+        """Create what is missing, and write the configuration of what has changed."""
+        problems = []
+        target = places.target(self._settings)
+        raw, static = registry.dynamic.raw, registry.static.repositories
+        for path in sorted(registry.wanted):
+            repository, place = registry.served.get(path), self._root / path
+            is_there = (place / ".hg").is_dir()
+            if repository is None or not (is_there or repository.identity):
+                # An entry of a release before may be that of a repository that is elsewhere.
+                continue
+            if is_there and (path in static or self._configured.get(path) == raw[path]):
+                continue
+            if is_there and (problem := identity.problem(place, repository.identity)):
+                problems.append(problem)
+                continue
+            try:
+                provision.follow(repository, target, self._say)
+                places.identify(place, repository.identity)
+            except (HgfleetError, OSError) as error:
+                problems.append(f"{path}: {error}")
+                continue
+            if path not in static:
+                self._configured[path] = raw[path]
+        return problems
+
+    def _empty_away(self, plan: Plan) -> None:
+        """Delete the folders of repositories that the registry names as deleted."""
+        away = self._root / AWAY
+        for one in plan.delete:
+            name = one.away if one.away.startswith(GONE) else f"{GONE}{one.identity}"
+            shutil.rmtree(away / name, ignore_errors=True)
+
+
+def _read(settings: Settings) -> _Registry:
+    static = load_compiled(settings.compiled)
+    dynamic = user_repositories.load(settings.dynamic)
+    entries = {path: entry.identity for path, entry in dynamic.repositories.items()}
+    declared = {path: dynamic.identities.get(path, "") for path in static.repositories}
+    served = user_repositories.merged(static, dynamic).repositories
+    return _Registry({**entries, **declared}, served, static, dynamic)
+
+
+def _remove_empty_parents(root: Path, path: str) -> None:
+    """Remove the folders above a path that are empty; rmdir removes no others."""
+    for above in (root / path).parents:
+        if above == root:
+            return
+        try:
+            above.rmdir()
+        except OSError:
+            return

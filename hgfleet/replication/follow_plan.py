@@ -1,0 +1,138 @@
+"""Folders of a mirror after its registry: which move, go, come, or are set aside. Pure.
+
+A folder is known by the identity of its repository, so nothing has to be remembered from one run to
+the next: a run that was killed at any point is finished by the next one, which looks at the disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.core.names import parents
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+AWAY: Final = ".replication"
+"""Folder below the root of repositories for those that move or go; no path begins with a dot."""
+
+ASIDE: Final = "aside-"
+"""In AWAY, before the identity of a repository that the registry does not name."""
+
+GONE: Final = "gone-"
+"""In AWAY, before the identity of a deleted repository, until its folder is empty."""
+
+_KEPT: Final = ("old-", "new-", "bundle-")
+"""In AWAY: of a resync, which looks after them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder with a repository; `place` is relative to the root."""
+
+    place: str
+    identity: str = ""
+    """Of its store, else that of its push log."""
+    is_empty: bool = False
+    """Neither changesets nor records, and therefore nobody's."""
+
+    @property
+    def away(self) -> str:
+        """Its name in AWAY, "" if it is elsewhere."""
+        above, _, name = self.place.rpartition("/")
+        return name if above == AWAY else ""
+
+
+@dataclass(slots=True)
+class Plan:
+    """Steps in their order; those that leave their places come first, so paths can be exchanged."""
+
+    delete: list[Folder] = field(default_factory=list)
+    take_away: list[Folder] = field(default_factory=list)
+    """Into AWAY, under the identity."""
+    set_aside: list[tuple[Folder, str]] = field(default_factory=list)
+    """With the name in AWAY."""
+    give: list[tuple[str, str]] = field(default_factory=list)
+    """Path and identity of an empty repository that has none."""
+    put: list[tuple[Folder, str]] = field(default_factory=list)
+    """Folders that come to these paths, from AWAY."""
+
+
+def is_kept(name: str) -> bool:
+    """Whether a name in AWAY is one that no plan touches."""
+    return name.startswith(_KEPT)
+
+
+def plan(folders: Iterable[Folder], wanted: Mapping[str, str], purged: Collection[str]) -> Plan:
+    """Compare the folders with the registry.
+
+    `wanted` has the identity of each entry by its path, archived ones included; "" is that of an
+    entry of a release before, whose folder is left as it is.
+    """
+    found = sorted(folders, key=lambda one: one.place)
+    targets: dict[str, str] = {}
+    for path, identity in sorted(wanted.items()):
+        if identity:
+            targets.setdefault(identity, path)
+    chosen = _chosen(found, targets)
+    above = {parent for path in wanted for parent in parents(path)}
+    names = {one.away for one in found}
+    made = Plan()
+    for one in found:
+        if one.identity in targets and chosen[one.identity] == one:
+            path = targets[one.identity]
+            if one.place != path:
+                made.put.append((one, path))
+                if not one.away:
+                    made.take_away.append(one)
+        elif _is_deleted(one, targets, purged):
+            made.delete.append(one)
+        elif _may_stay(one, wanted, above):
+            continue
+        elif one.is_empty and not one.identity and _is_free(one, wanted, chosen):
+            made.give.append((one.place, wanted[one.place]))
+        else:
+            name = _name(one, names)
+            names.add(name)
+            made.set_aside.append((one, name))
+    return made
+
+
+def _chosen(found: Iterable[Folder], targets: Mapping[str, str]) -> dict[str, Folder]:
+    """Return the folder of each wanted repository: of copies the one that is in its place."""
+    chosen: dict[str, Folder] = {}
+    for one in found:
+        path = targets.get(one.identity)
+        if path is not None and (one.identity not in chosen or one.place == path):
+            chosen[one.identity] = one
+    return chosen
+
+
+def _is_deleted(one: Folder, targets: Collection[str], purged: Collection[str]) -> bool:
+    if not one.identity:
+        # The rest of a folder that a killed run was deleting.
+        return one.away.startswith(GONE)
+    return one.identity in purged and one.identity not in targets
+
+
+def _may_stay(one: Folder, wanted: Mapping[str, str], above: Collection[str]) -> bool:
+    """Whether a folder that no entry names is in no entry's way, and nothing is known of it."""
+    if one.away:
+        return one.away.startswith(ASIDE) or not one.identity
+    if one.place in wanted:
+        return not wanted[one.place]
+    is_in_the_way = one.place in above or any(path in wanted for path in parents(one.place))
+    return not one.identity and not is_in_the_way
+
+
+def _is_free(one: Folder, wanted: Mapping[str, str], chosen: Mapping[str, Folder]) -> bool:
+    """Whether the identity that an entry names at this place is that of no folder."""
+    identity = wanted.get(one.place, "")
+    return bool(identity) and identity not in chosen
+
+
+def _name(one: Folder, names: Collection[str]) -> str:
+    name = f"{ASIDE}{one.identity or 'unknown'}"
+    tries = [name, *(f"{name}-{number}" for number in range(2, len(names) + 3))]
+    return next(one for one in tries if one not in names)

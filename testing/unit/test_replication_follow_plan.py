@@ -1,0 +1,99 @@
+"""Folders of a mirror, as its registry wants them."""
+
+from __future__ import annotations
+
+import pytest
+
+from hgfleet.replication.follow_plan import AWAY, Folder, Plan, plan
+
+A, B, C = ("1" * 32, "2" * 32, "3" * 32)
+
+
+def test_folders_in_their_places_need_no_step() -> None:
+    folders = [Folder("a", A), Folder("people/bob/b", B)]
+    assert plan(folders, {"a": A, "people/bob/b": B}, ()) == Plan()
+
+
+def test_a_renamed_repository_is_moved_through_a_place_of_its_own() -> None:
+    one = Folder("a", A)
+    assert plan([one], {"b": A}, ()) == Plan(take_away=[one], put=[(one, "b")])
+
+
+def test_two_repositories_can_exchange_their_paths() -> None:
+    one, other = Folder("a", A), Folder("b", B)
+    made = plan([one, other], {"a": B, "b": A}, ())
+    assert made == Plan(take_away=[one, other], put=[(one, "b"), (other, "a")])
+
+
+@pytest.mark.parametrize("name", [A, f"aside-{A}", "to-people+bob+a", f"gone-{A}"])
+def test_a_folder_that_was_taken_away_comes_to_its_place(name: str) -> None:
+    """By a run that was killed, by one of a release before, or since the registry named it not."""
+    one = Folder(f"{AWAY}/{name}", A)
+    assert plan([one], {"a": A}, ()) == Plan(put=[(one, "a")])
+
+
+def test_a_repository_that_was_deleted_is_deleted_wherever_it_is() -> None:
+    for place in ("a", f"{AWAY}/{A}", f"{AWAY}/aside-{A}", f"{AWAY}/gone-{A}"):
+        one = Folder(place, A)
+        assert plan([one], {"a": B}, {A}) == Plan(delete=[one])
+
+
+def test_the_rest_of_a_deleted_folder_goes() -> None:
+    one = Folder(f"{AWAY}/gone-{A}")
+    assert plan([one], {}, ()) == Plan(delete=[one])
+
+
+def test_a_repository_in_service_is_not_deleted_by_a_note() -> None:
+    assert plan([Folder("a", A)], {"a": A}, {A}) == Plan()
+
+
+def test_a_repository_that_the_registry_does_not_name_is_set_aside() -> None:
+    one = Folder("a", A)
+    assert plan([one], {}, {B}) == Plan(set_aside=[(one, f"aside-{A}")])
+    # There it stays.
+    assert plan([Folder(f"{AWAY}/aside-{A}", A)], {}, {B}) == Plan()
+
+
+def test_a_registry_that_lost_its_entries_deletes_nothing() -> None:
+    folders = [Folder(f"r{number}", f"{number:032x}") for number in range(30)]
+    made = plan(folders, {}, ())
+    assert not made.delete
+    assert len(made.set_aside) == 30
+
+
+def test_a_copy_is_set_aside_and_never_over_another_one() -> None:
+    mine, copy = Folder("z", A), Folder("copy", A)
+    before = Folder(f"{AWAY}/aside-{A}", A)
+    made = plan([copy, mine, before], {"z": A}, ())
+    assert made == Plan(set_aside=[(copy, f"aside-{A}-2")])
+
+
+def test_an_empty_repository_without_identity_gets_that_of_its_entry() -> None:
+    one = Folder("a", is_empty=True)
+    assert plan([one], {"a": A}, ()) == Plan(give=[("a", A)])
+
+
+def test_content_of_unknown_origin_is_set_aside_where_it_is_in_the_way() -> None:
+    one = Folder("a")
+    for wanted in ({"a": A}, {"a/below": A}):
+        assert plan([one], wanted, ()) == Plan(set_aside=[(one, "aside-unknown")])
+    below = Folder("a/below")
+    assert plan([below], {"a": A}, ()) == Plan(set_aside=[(below, "aside-unknown")])
+    assert plan([one], {"b": A}, ()) == Plan()
+
+
+def test_an_empty_folder_at_the_place_of_a_repository_that_is_elsewhere_leaves() -> None:
+    empty, one = Folder("b", is_empty=True), Folder("a", A)
+    assert plan([empty, one], {"b": A}, ()) == Plan(
+        take_away=[one], set_aside=[(empty, "aside-unknown")], put=[(one, "b")]
+    )
+
+
+def test_entries_of_a_release_before_leave_their_folders_as_they_are() -> None:
+    folders = [Folder("a", A), Folder("b"), Folder("c", is_empty=True)]
+    assert plan(folders, dict.fromkeys("abc", ""), ()) == Plan()
+
+
+def test_another_repository_at_the_place_of_a_new_one_is_set_aside() -> None:
+    one = Folder("a", A)
+    assert plan([one], {"a": B}, {C}) == Plan(set_aside=[(one, f"aside-{A}")])
