@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import nats
 import pytest
 
+from hgfleet.core import identity
 from hgfleet.core.errors import RegistryError
 from hgfleet.pushlog import log_file
 from hgfleet.registry import dynamic_update, user_repositories
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from testing.integration.support.broker import Broker
 
 NAMES = ("a", "b", "team/c")
+CREATED = "2026-11-21T00:00:00Z"
 
 # As the role `mercurial` writes it on a mirror.
 MIRROR = f"""\
@@ -72,6 +74,8 @@ class Site:
             name: Primary(self.host.path(name), identity=f"{number:032x}")
             for number, name in enumerate(NAMES, 1)
         }
+        for name, primary in self.primaries.items():
+            self.host.identify(name, primary.identity)
         self.mirror = hosts.Host(folder / "hgweb1", "hgweb1", authority, "https://127.0.0.1:1")
         with self.mirror.hgrc.open("a") as hgrc:
             hgrc.write(MIRROR)
@@ -189,10 +193,12 @@ def test_a_repository_that_cannot_go_on_is_parked_and_the_others_go_on(site: Sit
         site.publish(name)
     site.applier.start()
     site.wait("a")
-    site.applier.wait_for(lambda: "kept" in site.applier.state()["parked"])
-    reason = site.applier.state()["parked"]["kept"]
-    assert reason.endswith("; hgfleet replication resync kept")
-    assert state(site.mirror.path("kept")) == before
+    other = site.primaries["b"].identity
+    site.applier.wait_for(lambda: other in site.applier.state()["parked"])
+    assert site.applier.state()["parked"][other][0] == "b"
+    assert site.applier.state()["unserved"] == [other]
+    # It came to where the registry has its identity.
+    assert state(site.mirror.path("b")) == before
     site.applier.wait_for(lambda: site.applier.state()["caught_up"])
 
 
@@ -260,14 +266,14 @@ def test_pushes_go_on_when_the_broker_returns(site: Site) -> None:
     # No relay confirms a heartbeat here: readers go on while the primary is down.
     site.applier.wait_for(lambda: site.applier.state()["lease_until"] > time.time())
     site.broker.kill()
-    site.applier.wait_for(lambda: site.applier.state()["problem"])
+    site.applier.wait_for(lambda: site.applier.state()["broker"])
     site.applier.wait_for(lambda: site.applier.state()["lease_until"] < time.time())
     site.broker.start()
     site.primaries["a"].push_commits()
     site.publish("a", after=1)
     site.wait("a")
     assert site.is_equal("a")
-    site.applier.wait_for(lambda: not site.applier.state()["problem"])
+    site.applier.wait_for(lambda: not site.applier.state()["broker"])
 
 
 def test_the_applier_ends_in_order(site: Site) -> None:
@@ -316,7 +322,8 @@ def test_a_damaged_repository_is_made_anew_beside_and_exchanged(site: Site) -> N
     site.applier.start()
     site.wait("a")
     assert site.is_equal("a")
-    assert list(site.mirror.path(".replication").glob("old-a-*"))
+    name = f"old-{site.primaries['a'].identity}-*"
+    assert list(site.mirror.path(".replication").glob(name))
     site.applier.wait_for(lambda: site.applier.state()["caught_up"])
     assert site.applier.state()["parked"] == {}
     assert "kind=corruption" in site.applier.log.read_text()
@@ -344,7 +351,7 @@ def test_a_user_repository_arrives_as_the_registry_has_it(site: Site) -> None:
     own = Primary(site.host.path(path), identity="ee" * 16)
     own.push_commits(2)
     with dynamic_update.update(site.host.dynamic) as entries:
-        entries[path] = Entry("bob", created="2026-11-21T00:00:00Z", read=())
+        entries[path] = Entry("bob", created=CREATED, read=(), identity=own.identity)
     publish(site.broker, messages_of(own, path))
     site.applier.wait_for(lambda: site.tip(path) == 1)
     assert state(site.mirror.path(path)) == state(own.path)
@@ -378,7 +385,9 @@ class UserRepository:
 
     def read_by(self, readers: str | tuple[str, ...]) -> None:
         with dynamic_update.update(self.site.host.dynamic) as entries:
-            entries[self.path] = Entry("bob", created="2026-11-21T00:00:00Z", read=readers)
+            entries[self.path] = Entry(
+                "bob", created=CREATED, read=readers, identity=self.own.identity
+            )
 
     def push(self, count: int = 1) -> list[PushMessage]:
         """Push; return the messages, with the registry of now."""
@@ -428,7 +437,7 @@ def test_a_push_arrives_after_the_readers_that_it_was_made_under(site: Site) -> 
     # A registry that is newer than the push is no obstacle.
     older = repository.push()
     with dynamic_update.update(site.host.dynamic) as entries:
-        entries["people/bob/y"] = Entry("bob", created="2026-11-21T00:00:01Z", read=())
+        entries["people/bob/y"] = Entry("bob", created=CREATED, read=(), identity="ff" * 16)
     publish(site.broker, older)
     repository.arrives(3)
     assert site.applier.state()["parked"] == {}
@@ -517,3 +526,102 @@ def test_a_push_that_is_applied_is_one_line_with_the_session_that_its_message_na
     traced = [line for line in lines() if "id=1f2e3d4c5b6a7988" in line]
     assert len(traced) == 1, lines()
     assert f" push={primary.identity}.{first.record.id} " in traced[0]
+
+
+class People:
+    """What people do at the primary, in registry and folders at once."""
+
+    def __init__(self, site: Site) -> None:
+        self.site, self.made = site, 0
+
+    def create(self, path: str, read: str | tuple[str, ...]) -> Primary:
+        self.made += 1
+        own = Primary(self.site.host.path(path), identity=f"{self.made:x}e" * 16)
+        with dynamic_update.update(self.site.host.dynamic) as entries:
+            entries[path] = Entry("bob", created=CREATED, read=read, identity=own.identity)
+        return own
+
+    def rename(self, old: str, new: str) -> None:
+        host = self.site.host
+        with dynamic_update.update(host.dynamic) as entries:
+            entries[new] = entries[old]
+            del entries[old]
+        host.path(old).rename(host.path(new))
+
+    def delete(self, path: str) -> None:
+        host = self.site.host
+        with dynamic_update.update(host.dynamic) as entries:
+            entries.note_purged(entries[path].identity)
+            del entries[path]
+        host.path(path).rename(host.root / f"gone-{self.made}")
+
+    def messages(self, own: Primary, path: str) -> list[PushMessage]:
+        return messages_of(own, path, 0, stamp(self.site.host.dynamic.read_bytes()))
+
+
+def test_a_private_repository_that_moved_is_not_at_its_path_of_then(site: Site) -> None:
+    """Its messages name the path of then, which a public repository has now."""
+    people = People(site)
+    private = people.create("people/bob/a", ())
+    private.push_commits()
+    said = people.messages(private, "people/bob/a")
+    people.rename("people/bob/a", "people/bob/b")
+    private.path = site.host.path("people/bob/b")
+    public = people.create("people/bob/a", "public")
+    publish(site.broker, said)
+    site.applier.start()
+    site.applier.wait_for(lambda: site.tip("people/bob/b") == 1)
+    site.applier.wait_for(lambda: site.mirror.path("people/bob/a").exists())
+    site.applier.wait_for(lambda: site.applier.state()["caught_up"])
+    assert site.tip("people/bob/a") == 0
+    assert state(site.mirror.path("people/bob/a"))["changesets"] == []
+    public.push_commits()
+    publish(site.broker, people.messages(public, "people/bob/a"))
+    site.applier.wait_for(lambda: site.tip("people/bob/a") == 1)
+    assert state(site.mirror.path("people/bob/a")) == state(site.host.path("people/bob/a"))
+    assert state(site.mirror.path("people/bob/b")) == state(site.host.path("people/bob/b"))
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (2, 2), (1, 3), (0, 1), (2, 0)])
+def test_a_repository_made_again_under_its_name_arrives(
+    site: Site, before: int, after: int
+) -> None:
+    people = People(site)
+    site.applier.start()
+    old = people.create("people/bob/x", "public")
+    for _ in range(before):
+        old.push_commits()
+    publish(site.broker, people.messages(old, "people/bob/x"))
+    here = site.mirror.path("people/bob/x")
+    site.applier.wait_for(lambda: here.exists() and site.tip("people/bob/x") == before)
+    people.delete("people/bob/x")
+    new = people.create("people/bob/x", "public")
+    for _ in range(after):
+        new.push_commits(2)
+    publish(site.broker, people.messages(new, "people/bob/x"))
+    site.applier.wait_for(
+        lambda: identity.of(here) == new.identity and site.tip("people/bob/x") == after
+    )
+    assert state(here) == state(site.host.path("people/bob/x"))
+    site.applier.wait_for(lambda: not list(site.mirror.repos.glob(".replication/*")))
+    site.applier.wait_for(lambda: site.applier.state()["caught_up"])
+    assert site.applier.state()["parked"] == {}
+
+
+def test_a_repository_that_the_primary_cannot_read_takes_itself_out_of_service(
+    site: Site,
+) -> None:
+    site.primaries["a"].push_commits()
+    site.primaries["b"].push_commits()
+    (site.primaries["b"].path / ".hg/store/00changelog.i").write_bytes(b"\0" * 64)
+    site.applier.start()
+    site.wait("a")
+    broken = site.primaries["b"].identity
+    site.applier.wait_for(lambda: site.applier.state().get("unserved") == [broken])
+    site.applier.wait_for(lambda: site.applier.state()["caught_up"])
+    # The others go on meanwhile, also those that the source has to bring.
+    site.primaries["team/c"].push_commits()
+    site.primaries["team/c"].push_commits()
+    publish(site.broker, messages_of(site.primaries["team/c"], "team/c")[-1:])
+    site.wait("team/c")
+    assert site.applier.state()["source"] == ""

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hgfleet.core import identity
+from hgfleet.registry import dynamic_update
 from hgfleet.replication.verify import Finding, Verification
 from testing.integration.support.hosts import Authority, Host, Primary, client
 from testing.integration.support.site import TOP
@@ -25,15 +27,20 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path / "ca")
 
 
+def _identity(path: str) -> str:
+    return f"{PATHS.index(path) + 1:032x}"
+
+
 @pytest.fixture
 def primary(tmp_path: Path, authority: Authority) -> Primary:
     made = Primary(tmp_path / "hg1", authority)
+    made.declare(*PATHS)
     for path in PATHS:
         made.create(path)
+        made.identify(path, _identity(path))
         made.push(path, "one")
         made.push(path, "two")
         made.hg_in(path, "phase", "--public", "all()")
-    made.declare(*PATHS)
     return made
 
 
@@ -45,6 +52,7 @@ def mirror(tmp_path: Path, authority: Authority, primary: Primary) -> Iterator[H
         for path in PATHS:
             made.hg("clone", "--noupdate", "--pull", primary.path(path), made.path(path))
             made.log(path).write_bytes(primary.log(path).read_bytes())
+            made.identify(path, _identity(path))
         made.declare(*PATHS)
         yield made
 
@@ -89,6 +97,19 @@ def test_changesets_that_both_hosts_lost_are_damage(primary: Primary, mirror: Ho
 def test_a_missing_repository_is_named(mirror: Host) -> None:
     mirror.path("a").rename(mirror.root / "away")
     assert _findings(mirror)["a"] is Finding.MISSING
+
+
+def test_a_repository_that_is_elsewhere_on_a_mirror_is_compared_there(mirror: Host) -> None:
+    mirror.path("a").rename(mirror.path("b"))
+    mirror.declare("b", "team/tool")
+    with dynamic_update.update(mirror.dynamic) as entries:
+        entries.note_identity("b", _identity("a"))
+    assert _findings(mirror) == dict.fromkeys(PATHS, Finding.EQUAL)
+
+
+def test_a_folder_of_another_repository_is_a_difference(mirror: Host) -> None:
+    (mirror.path("a") / identity.FILE).write_text(identity.text("5f" * 16))
+    assert _findings(mirror)["a"] is Finding.DIFFERENT
 
 
 # --- the commands -------------------------------------------------------------------------------
@@ -170,3 +191,5 @@ def test_status_shows_the_state_of_the_applier(mirror: Host) -> None:
 
 def test_a_path_that_no_repository_has_is_refused(mirror: Host) -> None:
     assert "expected a path" in _run(mirror, "resync", "../a", code=2)
+    said = _run(mirror, "resync", "--format", "text", "no/such", code=2)
+    assert "no repository in service has this path" in said

@@ -14,12 +14,22 @@ import pytest
 from mercurial import extensions
 
 from hgfleet.bundles.manifest import Entry, Manifests
+from hgfleet.core import identity as identities
 from hgfleet.core.errors import HgfleetError, PushlogError, TemporaryError, UnavailableError
 from hgfleet.pushlog import index_step
 from hgfleet.pushlog.view import View
+from hgfleet.registry import dynamic_update
 from hgfleet.replication import applier_cli, changesets, rebuild, resync, snapshot
 from hgfleet.replication.jobs import Job, Task
-from testing.integration.support.hosts import HGRC, Authority, Host, Primary, client, restrict_modes
+from testing.integration.support.hosts import (
+    HGRC,
+    IDENTITY,
+    Authority,
+    Host,
+    Primary,
+    client,
+    restrict_modes,
+)
 from testing.integration.support.site import HGEXT
 
 if TYPE_CHECKING:
@@ -27,6 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PATH = "team/tool"
+OTHER = "8e" * 16
 
 
 @pytest.fixture
@@ -40,6 +51,7 @@ def primary(tmp_path: Path, authority: Authority) -> Primary:
     made = Primary(tmp_path / "hg1", authority)
     made.create(PATH)
     made.declare(PATH)
+    made.identify(PATH)
     public = made.push(PATH, "one")
     made.hg_in(PATH, "phase", "--public", public)
     made.push(PATH, "two")
@@ -55,7 +67,14 @@ def mirror(tmp_path: Path, authority: Authority, primary: Primary) -> Iterator[H
     with primary.serving() as url:
         made = Host(tmp_path / "hgweb1", "hgweb1", authority, url)
         made.declare(PATH)
+        _name(made, PATH, IDENTITY)
         yield made
+
+
+def _name(mirror: Host, path: str, identity: str) -> None:
+    """Have the registry of a mirror name an identity; the folder comes with the resync."""
+    with dynamic_update.update(mirror.dynamic) as entries:
+        entries.note_identity(path, identity)
 
 
 @pytest.fixture
@@ -66,7 +85,7 @@ def said() -> list[str]:
 def _resync(mirror: Host, said: list[str]) -> snapshot.State:
     source = client(mirror, mirror.settings.source)
     return resync.resync(
-        mirror.settings, source, PATH, say=said.append, certificates=mirror.settings.ca
+        mirror.settings, source, IDENTITY, say=said.append, certificates=mirror.settings.ca
     )
 
 
@@ -127,8 +146,11 @@ def test_an_empty_repository_is_made(primary: Primary, mirror: Host, said: list[
     for host in (primary, mirror):
         host.declare(PATH, "empty")
     primary.create("empty")
-    resync.resync(mirror.settings, client(mirror, mirror.settings.source), "empty", say=said.append)
+    primary.identify("empty", OTHER)
+    _name(mirror, "empty", OTHER)
+    resync.resync(mirror.settings, client(mirror, mirror.settings.source), OTHER, say=said.append)
     assert mirror.hg_in("empty", "log") == ""
+    assert identities.of(mirror.path("empty")) == OTHER
 
 
 def test_readers_of_the_old_repository_go_on(
@@ -210,7 +232,7 @@ def test_without_its_source_a_repository_stays(mirror: Host, said: list[str]) ->
     _resync(mirror, said)
     before = _digests(mirror)
     with pytest.raises(UnavailableError, match="does not answer"):
-        resync.resync(mirror.settings, client(mirror, "https://127.0.0.1:1"), PATH)
+        resync.resync(mirror.settings, client(mirror, "https://127.0.0.1:1"), IDENTITY)
     assert _digests(mirror) == before
 
 
@@ -230,7 +252,7 @@ def test_the_applier_repairs_a_repository_that_refuses_writers(
     ui.setconfig(b"extensions", b"pushlog", os.fsencode(pushlog))
     extensions.loadall(ui)
     worker = applier_cli.make_worker(mirror.settings)
-    worker.run(Job("7d" * 16, PATH, PATH, task=Task.REPAIR))
+    worker.run(Job(IDENTITY, task=Task.REPAIR))
     assert _digests(mirror) == _digests(primary)
     assert mirror.log(PATH).read_bytes() == primary.log(PATH).read_bytes()
 
@@ -361,6 +383,31 @@ def test_a_clone_bundle_with_changesets_that_were_stripped_is_passed_over(
 
 def test_a_repository_that_is_not_registered_is_not_made(mirror: Host, said: list[str]) -> None:
     mirror.declare()
-    with pytest.raises(HgfleetError, match="no repository in service has this path"):
+    with pytest.raises(HgfleetError, match="names no repository in service"):
         _resync(mirror, said)
     assert not mirror.path(PATH).exists()
+
+
+def test_a_folder_of_another_repository_is_not_exchanged(mirror: Host, said: list[str]) -> None:
+    mirror.create(PATH)
+    (mirror.path(PATH) / identities.FILE).write_text(identities.text(OTHER))
+    with pytest.raises(TemporaryError, match=f"repository {OTHER} is still there"):
+        _resync(mirror, said)
+    assert identities.of(mirror.path(PATH)) == OTHER
+    assert mirror.hg_in(PATH, "log") == ""
+
+
+def test_a_repository_that_moves_meanwhile_is_made_where_it_is_then(
+    mirror: Host, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = resync.storage_place.sync
+
+    def sync(folder: Path) -> None:
+        original(folder)
+        mirror.declare("team/moved")
+        _name(mirror, "team/moved", IDENTITY)
+
+    monkeypatch.setattr(resync.storage_place, "sync", sync)
+    _resync(mirror, said)
+    assert not mirror.path(PATH).exists()
+    assert identities.of(mirror.path("team/moved")) == IDENTITY
