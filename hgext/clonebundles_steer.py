@@ -15,6 +15,9 @@ anywhere                      gzip bundles last, for clients that have nothing e
 A CDN that keeps copies of an endpoint's objects is in no manifest: its entries are made from those
 of that endpoint, for copies that the prober has read whole and found right.
 
+Lines of another repository, or for other readers than the repository has now, are left out before
+(``hgfleet.bundles.advertised``): the file may be that of a former repository at the same path.
+
 The decision is in ``hgfleet.steering.order``; regions, endpoints and networks are in
 ``/etc/hgfleet/steering.toml``. The client's address is that of the connection: over SSH from sshd,
 over HTTPS from the headers of trusted proxies, which the web workers check.
@@ -35,8 +38,11 @@ Enable it on hosts that answer clients, beside the extension that it steers::
   clonebundles_steer = /opt/hgfleet/current/hgext/clonebundles_steer.py
 
   [hgfleet]
-  # the settings; without the file manifests are passed on as they are
+  # the settings; without the file the entries of a manifest are passed on in their order
   steering = /etc/hgfleet/steering.toml
+  # the registry, which says who may read the repository
+  compiled = /var/lib/hgfleet/registry.json
+  dynamic = /var/lib/hgfleet/dynamic/registry.json
 """
 
 from __future__ import annotations
@@ -47,6 +53,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mercurial import encoding, pycompat, registrar, wireprotov1server
+
+from hgfleet.core import identity, paths
 
 if TYPE_CHECKING:
     from hgfleet.steering.config import Config
@@ -59,8 +67,8 @@ minimumhgversion = b"7.2"
 configtable: dict[bytes, Any] = {}
 configitem = registrar.configitem(configtable)
 configitem(b"hgfleet", b"steering", default=b"/etc/hgfleet/steering.toml")
-
-INLINE = b"peer-bundle-cache://"
+configitem(b"hgfleet", b"compiled", default=os.fsencode(paths.COMPILED))
+configitem(b"hgfleet", b"dynamic", default=os.fsencode(paths.DYNAMIC))
 
 
 class Loaded(NamedTuple):
@@ -90,7 +98,7 @@ def _steered(original: Any) -> Any:
         response = original(repo, proto, *arguments)
         from hgfleet.steering import client_version
 
-        lines = [line for line in response.data.split(b"\n") if line]
+        lines = _own(repo, [line for line in response.data.split(b"\n") if line])
         kept = client_version.supported(lines, _agent_of(proto))
         loaded = _settings(repo.ui.configpath(b"hgfleet", b"steering"))
         if loaded is not None:
@@ -99,6 +107,27 @@ def _steered(original: Any) -> Any:
         return response
 
     return answer
+
+
+def _own(repo: Any, lines: list[bytes]) -> list[bytes]:
+    """Return the lines that are of this repository, and for its readers."""
+    from hgfleet.bundles import advertised
+    from hgfleet.registry import effective
+
+    found = identity.of(os.fsdecode(repo.root))
+    path = (repo.ui.config(b"hgfleet", b"path") or b"").decode("utf-8", "replace")
+    files = (repo.ui.config(b"hgfleet", name) for name in (b"compiled", b"dynamic"))
+    registry = effective.of(*map(os.fsdecode, files))
+    kept, problems = advertised.choose(lines, found, advertised.readers(registry, path, found))
+    if problems:
+        repo.ui.log(
+            b"clonebundles_steer",
+            b"left out %d of %d: %s\n",
+            len(lines) - len(kept),
+            len(lines),
+            "; ".join(sorted(problems)).encode("ascii"),
+        )
+    return kept
 
 
 def client_of(proto: Any) -> str:
@@ -151,6 +180,7 @@ def _stamp(file: Path, config: Config) -> tuple[object, ...]:
 
 
 def _choose(ui: Any, loaded: Loaded, lines: list[bytes], client: str) -> list[bytes]:
+    from hgfleet.bundles.advertised import INLINE
     from hgfleet.bundles.manifest import parse
     from hgfleet.steering import health, order
 

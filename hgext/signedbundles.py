@@ -10,6 +10,11 @@ A line that cannot be signed is left out, so that the client clones from this se
 no key for the store, an object other than a bundle of this very repository. The system log has the
 reason (``event=bundles.unsigned``). A plain URL of a private store never leaves the server.
 
+The repository is known by its identity: the file in the store of the repository that answers, the
+line and the key of the object must have the same one. So a repository that was made at the path of
+another one never answers with its bundles. Lines for other readers than those that the registry has
+at this moment are left out, too: a private line of a repository that is public now is not signed.
+
 Core has a hook for URLs, ``alter_bundle_url``, and calls it when it reads the manifest. That is too
 early: ``clonebundles_steer.py`` chooses and logs lines by their URL, and would find and log signed
 ones. So the commands themselves are wrapped, after all other extensions, in any order of loading.
@@ -23,6 +28,9 @@ Enable it on hosts that answer clients::
 
   [hgfleet]
   signing = /etc/hgfleet/signing.toml
+  # the registry, which says who may read the repository
+  compiled = /var/lib/hgfleet/registry.json
+  dynamic = /var/lib/hgfleet/dynamic/registry.json
 """
 
 from __future__ import annotations
@@ -35,6 +43,8 @@ from typing import TYPE_CHECKING, Any
 
 from mercurial import registrar, wireprotov1server
 
+from hgfleet.core import identity, paths
+
 if TYPE_CHECKING:
     from hgfleet.objectstore.presign import Signer
 
@@ -44,8 +54,8 @@ minimumhgversion = b"7.2"
 configtable: dict[bytes, Any] = {}
 configitem = registrar.configitem(configtable)
 configitem(b"hgfleet", b"signing", default=b"/etc/hgfleet/signing.toml")
-
-MARK = b"private=yes"
+configitem(b"hgfleet", b"compiled", default=os.fsencode(paths.COMPILED))
+configitem(b"hgfleet", b"dynamic", default=os.fsencode(paths.DYNAMIC))
 
 
 def reposetup(_ui: Any, _repo: Any) -> None:
@@ -72,16 +82,28 @@ class Signed:
         lines = [line for line in response.data.split(b"\n") if line]
         signer, problem = _signer(repo.ui.configpath(b"hgfleet", b"signing"))
         path = (repo.ui.config(b"hgfleet", b"path") or b"").decode("utf-8", "replace")
-        now, kept, left_out = datetime.now(UTC), [], set()
-        for line in lines:
+        own = identity.of(os.fsdecode(repo.root))
+        own_lines, left_out = _own(repo.ui, path, own, lines)
+        now, kept = datetime.now(UTC), []
+        for line in own_lines:
             try:
-                kept.append(_sign(line, path, signer, now))
+                kept.append(_sign(line, own, signer, now))
             except ValueError as reason:
-                left_out.add(str(reason))
+                left_out.add(problem or str(reason))
         if left_out:
-            _log(path, len(lines) - len(kept), problem or "; ".join(sorted(left_out)))
+            _log(path, len(lines) - len(kept), "; ".join(sorted(left_out)))
         response.data = b"".join(line + b"\n" for line in kept)
         return response
+
+
+def _own(ui: Any, path: str, own: str, lines: list[bytes]) -> tuple[list[bytes], set[str]]:
+    """Return the lines that are of this repository and for its readers, and why others are not."""
+    from hgfleet.bundles import advertised
+    from hgfleet.registry import effective
+
+    files = (ui.config(b"hgfleet", name) for name in (b"compiled", b"dynamic"))
+    registry = effective.of(*map(os.fsdecode, files))
+    return advertised.choose(lines, own, advertised.readers(registry, path, own))
 
 
 def _signer(path: bytes) -> tuple[Signer | None, str]:
@@ -98,20 +120,22 @@ def _signer(path: bytes) -> tuple[Signer | None, str]:
         return None, str(error)
 
 
-def _sign(line: bytes, path: str, signer: Signer | None, now: datetime) -> bytes:
+def _sign(line: bytes, own: str, signer: Signer | None, now: datetime) -> bytes:
     """Return a line as a client may have it; raises ValueError if there is no such line."""
-    location, space, rest = line.partition(b" ")
+    from hgfleet.bundles.advertised import PRIVATE
     from hgfleet.bundles.kinds import parse_key
+
+    location, space, rest = line.partition(b" ")
 
     # A URL of another service is in none of the stores.
     url = location.decode("utf-8", "replace")
     store = signer.store(url) if signer is not None else None
     if store is None or signer is None:
-        if MARK in rest.split(b" "):
+        if PRIVATE in rest.split(b" "):
             raise ValueError("no key for its store")
         return line
     key = parse_key(store.object_key(url) or "")
-    if key is None or key.repository != path:
+    if key is None or key.repository != own or PRIVATE not in rest.split(b" "):
         raise ValueError("not a bundle of this repository")
     return signer.sign(url, now).encode("ascii") + space + rest
 

@@ -45,9 +45,10 @@ _BY_LABEL: Final = {kind.label: kind.name for kind in KINDS.values()}
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The key of one object: `<repository>/<tip>.<sha256 prefix>.<label>.hg`.
+    """The key of one object: `<identity>/<tip>.<sha256 prefix>.<label>.hg`.
 
-    The tip shows which changesets a bundle covers. The digest makes the key a name of the content,
+    `repository` is the identity of the repository; in keys of the release before, its path. The tip
+    shows which changesets a bundle covers. The digest makes the key a name of the content,
     so an object never changes and caches may keep it for ever.
     """
 
@@ -60,9 +61,9 @@ class Key:
         return f"{self.repository}/{self.tip}.{self.digest}.{KINDS[self.kind].label}.hg"
 
 
-def make_key(repository: str, tip: str, sha256: str, kind: str) -> Key:
+def make_key(identity: str, tip: str, sha256: str, kind: str) -> Key:
     """Name the object of a bundle with this tip (40 hexadecimal digits) and sha256 (64)."""
-    return Key(repository, tip, sha256[:DIGEST_IN_KEY], kind)
+    return Key(identity, tip, sha256[:DIGEST_IN_KEY], kind)
 
 
 def parse_key(text: str) -> Key | None:

@@ -2,10 +2,11 @@
 
 One entry per line, `URL KEY=value ...`, the preferred one first: a client takes the first entry
 that it supports and no other (hg help -e clonebundles). Keys in capitals are Mercurial's; `made`,
-`size`, `changesets` and `private` are ours, and clients skip them.
+`size`, `changesets`, `private` and `identity` are ours, and clients skip them.
 
-The file lies in the folder of manifests, owned by the bundle jobs; the repository's
-`.hg/clonebundles.manifest` is a link to it.
+The file lies in the folder of manifests, owned by the bundle jobs, and is named by the identity of
+the repository, whose `.hg/clonebundles.manifest` is a link to it. Files that the release before
+wrote are named by the path of the repository (`hgfleet.bundles.adoption`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from urllib.parse import quote, unquote
 
 from hgfleet.bundles.kinds import KINDS, Key, parse_key
 from hgfleet.core import files
+from hgfleet.core.identity import is_identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -40,7 +42,9 @@ class Entry:
     `bundlespec` is as hg prints it (`hg debugbundle --spec` quotes the requirements of a stream
     bundle already). `size` is in bytes, and so is `required_ram`, the memory that a client needs (0
     for no limit). The URL of a `private` entry works only when it is presigned
-    (`hgfleet.objectstore.presign`), for each client anew (hgext/signedbundles.py).
+    (`hgfleet.objectstore.presign`), for each client anew (hgext/signedbundles.py). Clients of a
+    repository with another `identity` do not get the line (`hgfleet.bundles.advertised`); it is empty
+    in a line that the release before wrote.
     """
 
     url: str
@@ -51,6 +55,7 @@ class Entry:
     made: datetime
     private: bool = False
     required_ram: int = 0
+    identity: str = ""
 
     def line(self) -> str:
         """Render the entry as clients read it, without the newline."""
@@ -59,6 +64,7 @@ class Entry:
             + (f" REQUIREDRAM={self.required_ram}" if self.required_ram else "")
             + f" size={self.size} changesets={self.changesets} made={self.made.strftime(_TIME)}"
             + (" private=yes" if self.private else "")
+            + (f" identity={self.identity}" if self.identity else "")
         )
 
     @property
@@ -117,9 +123,16 @@ def _entry(line: str) -> Entry | None:
             made=datetime.strptime(values["made"], _TIME).replace(tzinfo=UTC),
             private=values.get("private") == "yes",
             required_ram=int(values.get("REQUIREDRAM", 0)),
+            identity=_identity(values.get("identity", "")),
         )
     except (KeyError, ValueError):
         return None
+
+
+def _identity(text: str) -> str:
+    if text and not is_identity(text):
+        raise ValueError(f"identity: got {text!r}, expected 32 hexadecimal digits")
+    return text
 
 
 _MODE: Final = 0o640

@@ -6,6 +6,8 @@ change: only the file that changed is read, and only the entries that changed ar
 
 from __future__ import annotations
 
+import functools
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hgfleet.core.errors import RegistryError
@@ -14,7 +16,6 @@ from hgfleet.registry.compiled import load_compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from hgfleet.registry.model import Registry
     from hgfleet.registry.user_repositories import Dynamic
@@ -23,7 +24,7 @@ Stamp = tuple[int, ...]
 
 
 class EffectiveRegistry:
-    """The registry of two files. Not safe in threads: its user has a lock."""
+    """The registry of two files. Threads may read it at the same time, and then read it twice."""
 
     def __init__(self, compiled: Path, dynamic: Path) -> None:
         self._compiled = compiled
@@ -39,18 +40,29 @@ class EffectiveRegistry:
         except RegistryError as error:
             complain(str(error))
             return static
-        before = None
-        if self._last is not None and self._last[0] is static:
-            before = self._last[1], self._last[2]
+        last, before = self._last, None
+        if last is not None and last[0] is static:
+            before = last[1], last[2]
         registry = user_repositories.merged(static, dynamic, before)
         self._last = static, dynamic, registry
         return registry
 
+    @property
+    def dynamic(self) -> Dynamic:
+        """The dynamic registry that was read last."""
+        return self._last[1] if self._last is not None else user_repositories.NOTHING
+
     def _read_static(self) -> Registry:
-        stamp = stamp_of(self._compiled)
-        if self._static is None or not stamp or self._static[0] != stamp:
-            self._static = stamp, load_compiled(self._compiled)
-        return self._static[1]
+        stamp, known = stamp_of(self._compiled), self._static
+        if known is None or not stamp or known[0] != stamp:
+            known = self._static = stamp, load_compiled(self._compiled)
+        return known[1]
+
+
+@functools.cache
+def of(compiled: str, dynamic: str) -> EffectiveRegistry:
+    """Return the registry of two files, the same one for all requests of a process."""
+    return EffectiveRegistry(Path(compiled), Path(dynamic))
 
 
 def stamp_of(file: Path) -> Stamp:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from hgfleet.core import identity
+from hgfleet.registry import dynamic_update
+from hgfleet.registry.model import Registry, Repository
 from hgfleet.steering import probe
 from hgfleet.steering.health import Condition, Findings, Health
 from testing.integration.support import site
@@ -14,9 +18,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hgfleet.bundles.manifest import Entry
+    from hgfleet.registry.model import Read
     from hgfleet.steering.order import Endpoint
 
 REPOSITORY: Final = "team/project"
+IDENTITY: Final = "5f" * 16
+
+
+def own(entry: Entry) -> Entry:
+    """Return an entry with the identity of the repository, unless it has another."""
+    return replace(entry, identity=entry.identity or IDENTITY)
 
 
 class SteeredSite(site.Site):
@@ -29,6 +40,16 @@ class SteeredSite(site.Site):
         self.create(REPOSITORY)
         self.control = self.path(REPOSITORY) / ".hg"
         (self.control / "hgrc").write_text(f"[hgfleet]\npath = {REPOSITORY}\n")
+        (self.control / "store/identity").write_text(identity.text(IDENTITY))
+        self.dynamic.parent.mkdir()
+        self.readers("public")
+
+    def readers(self, read: Read, known_as: str = IDENTITY) -> None:
+        """Have the registry say who may read the repository, and what its identity is."""
+        one = Repository(REPOSITORY, "", read, (), True, ("zstd",))
+        self.register(Registry({REPOSITORY: one}))
+        with dynamic_update.update(self.dynamic) as entries:
+            entries.note_identity(REPOSITORY, known_as)
 
     def load(self, *extensions: str) -> None:
         """Load these extensions, in this order."""
@@ -38,6 +59,7 @@ class SteeredSite(site.Site):
             f"[extensions]\nclonebundles =\nblackbox =\n{loaded}"
             f"[hgfleet]\nsteering = {self.root / 'steering.toml'}\n"
             f"signing = {self.root / 'signing.toml'}\n"
+            f"compiled = {self.registry}\ndynamic = {self.dynamic}\n"
         )
 
     def steer(self, endpoints: Iterable[Endpoint], *, networks: str = "") -> None:
@@ -58,8 +80,8 @@ class SteeredSite(site.Site):
         probe.write(self.health, Health(time.time() - age, conditions))
 
     def publish(self, *lines: Entry | bytes) -> None:
-        """Replace the manifest."""
-        written = (one if isinstance(one, bytes) else one.line().encode() for one in lines)
+        """Replace the manifest; each entry is one of this repository unless it says otherwise."""
+        written = (one if isinstance(one, bytes) else own(one).line().encode() for one in lines)
         (self.control / "clonebundles.manifest").write_bytes(b"".join(b"%s\n" % w for w in written))
 
     def lines(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from hgfleet.bundles.manifest import Entry
 from hgfleet.steering import config, networks_file
 from hgfleet.steering.order import Endpoint
-from testing.integration.steering.site import REPOSITORY, SteeredSite
+from testing.integration.steering.site import IDENTITY, REPOSITORY, SteeredSite, own
 from testing.integration.support.store import NOW, Store
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def test_a_client_is_told_of_copies_that_have_been_read(site: SteeredSite) -> No
     site.probed("cdn", read=f"{cdn.url}/z.hg")
     assert site.told("203.0.113.9") == [f"{cdn.url}/z.hg"]
     assert site.lines("203.0.113.9") == [
-        EU_ZSTD.line().replace(EU_ZSTD.url, f"{cdn.url}/z.hg").encode()
+        own(EU_ZSTD).line().replace(EU_ZSTD.url, f"{cdn.url}/z.hg").encode()
     ]
 
 
@@ -83,6 +84,32 @@ def test_without_a_current_probe_a_client_is_told_of_nothing(site: SteeredSite, 
 def test_without_settings_the_manifest_is_passed_on(site: SteeredSite) -> None:
     site.publish(*ALL)
     assert site.told() == [one.url for one in ALL]
+
+
+@pytest.mark.parametrize("command", [b"clonebundles", b"clonebundles_manifest"])
+def test_a_client_is_told_of_bundles_of_this_repository_alone(
+    site: SteeredSite, command: bytes
+) -> None:
+    """The manifest is that of a former repository at the same path, or for former readers."""
+    site.publish(EU_ZSTD, replace(US_ZSTD, identity="9a" * 16))
+    assert site.told(command=command) == [EU_ZSTD.url]
+    # Made again at its path, and known or not yet known to the registry.
+    (site.control / "store/identity").write_text("9a" * 16 + "\n")
+    assert site.told(command=command) == []
+    site.readers("public", known_as="9a" * 16)
+    assert site.told(command=command) == [US_ZSTD.url]
+    (site.control / "store/identity").unlink()
+    assert site.told(command=command) == []
+    (site.control / "store/identity").write_text(f"{IDENTITY}\n")
+    site.readers(("team",))
+    private = entry(f"https://us.example/{IDENTITY}/{'a' * 40}.{'b' * 16}.zstd-v2.hg", "zstd-v2")
+    site.publish(EU_ZSTD, replace(private, private=True))
+    assert site.told(command=command) == [private.url]
+    site.readers("public")
+    assert site.told(command=command) == [EU_ZSTD.url]
+    # Nothing says who may read it.
+    site.registry.unlink()
+    assert site.told(command=command) == []
 
 
 def test_inline_bundles_stay_in_front(site: SteeredSite) -> None:

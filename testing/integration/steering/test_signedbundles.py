@@ -13,40 +13,52 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hgfleet.bundles.kinds import make_key
-from hgfleet.bundles.manifest import Entry
+from hgfleet.objectstore.presign import PrivateStore
 from hgfleet.steering.order import Endpoint
-from testing.integration.steering.site import REPOSITORY, SteeredSite
+from testing.integration.steering.site import IDENTITY, REPOSITORY, SteeredSite, own
 from testing.integration.support.site import HGEXT
-from testing.integration.support.store import NOW, SECRET, Store, write_keys
+from testing.integration.support.store import SECRET, Store, write_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-PUBLIC = Entry("https://open.example/x.hg", "zstd-v2", "0" * 64, 10, 3, NOW)
+    from hgfleet.bundles.manifest import Entry
 
-
-ENDPOINT = Endpoint("open", "https://open.example", "us")
+FAR = "https://far.example/bundles"
+ENDPOINT = Endpoint("far", FAR, "us")
+OTHER = "9a" * 16
 NETWORKS = 'eu = ["192.0.2.0/24"]\nus = ["198.51.100.0/24"]'
 
 
 class SignedSite(SteeredSite):
-    """A private repository and the store of its bundles."""
+    """A private repository, the store of its bundles, and one that is far from here."""
 
     def __init__(self, root: Path, store: Store) -> None:
         super().__init__(root, "clonebundles_steer", "signedbundles")
         assert store.reader is not None
         self.store, self.reader = store, store.reader
-        write_keys(root / "signing.toml", self.reader)
+        self.keys(self.reader)
+        self.readers(("team",))
 
-    def entry(self, kind: str = "zstd", path: str = REPOSITORY, content: bytes = b"x") -> Entry:
-        key = str(make_key(path, "a" * 40, hashlib.sha256(content).hexdigest(), kind))
-        return self.store.put(key, content, f"{kind}-v2")
+    def keys(self, reader: PrivateStore, lifetime: int = 600) -> None:
+        """Replace the keys of both stores."""
+        far = PrivateStore("far", FAR, "us-1", "reader", SECRET)
+        write_keys(self.root / "signing.toml", reader, far, lifetime=lifetime)
+
+    def entry(self, kind: str = "zstd", of: str = IDENTITY, content: bytes = b"x") -> Entry:
+        key = str(make_key(of, "a" * 40, hashlib.sha256(content).hexdigest(), kind))
+        return own(self.store.put(key, content, f"{kind}-v2"))
+
+    def far(self) -> Entry:
+        """Return the entry of an object that is in the far store."""
+        entry = self.entry()
+        return replace(entry, url=entry.url.replace(self.store.url, FAR))
 
     def both_up(self, *, dead: dict[str, str] | None = None) -> None:
         """Steer: both endpoints answer, these objects do not."""
         self.steer([Endpoint("closed", self.store.url, "eu"), ENDPOINT], networks=NETWORKS)
-        self.probed("closed", "open", dead=dead)
+        self.probed("closed", "far", dead=dead)
 
 
 @pytest.fixture
@@ -57,20 +69,46 @@ def site(tmp_path: Path) -> Iterator[SignedSite]:
 
 
 @pytest.mark.parametrize("command", [b"clonebundles", b"clonebundles_manifest"])
-def test_a_url_of_a_private_store_is_signed_and_others_are_not(
-    site: SignedSite, command: bytes
-) -> None:
+def test_urls_of_private_stores_are_signed(site: SignedSite, command: bytes) -> None:
     entry = site.entry()
-    site.publish(entry, PUBLIC)
+    site.publish(entry, site.far())
 
     first, second = site.lines(command=command)
 
-    assert second == PUBLIC.line().encode()
+    assert second.startswith(f"{FAR}/".encode())
+    assert b"&X-Amz-Signature=" in second
     url, attributes = first.decode().split(" ", 1)
     assert attributes == entry.line().split(" ", 1)[1]
     assert url.startswith(f"{entry.url}?X-Amz-Algorithm=AWS4-HMAC-SHA256&")
     assert "&X-Amz-Expires=600&" in url
     assert site.store.admits("GET", url)
+
+
+@pytest.mark.parametrize("command", [b"clonebundles", b"clonebundles_manifest"])
+@pytest.mark.parametrize(
+    "extensions", [("signedbundles",), ("clonebundles_steer", "signedbundles")]
+)
+def test_a_history_is_signed_for_readers_of_its_repository_alone(
+    site: SignedSite, command: bytes, extensions: tuple[str, ...]
+) -> None:
+    """A private repository was renamed, and a public one was made at its path."""
+    site.load(*extensions)
+    entry = site.entry()
+    site.publish(entry)
+    assert site.told(command=command) == [entry.url]
+    # As the registry has it, before and after the file of the repository follows.
+    site.readers("public", known_as=OTHER)
+    assert site.told(command=command) == []
+    (site.control / "store/identity").write_text(f"{OTHER}\n")
+    assert site.told(command=command) == []
+    # Whatever a line says of an object of another repository.
+    site.publish(replace(entry, identity=OTHER), replace(entry, identity=OTHER, private=False))
+    assert site.told(command=command) == []
+    # The repository itself is public now: its private bundles go, and no URL of them is signed.
+    (site.control / "store/identity").write_text(f"{IDENTITY}\n")
+    site.readers("public")
+    site.publish(entry, replace(entry, private=False))
+    assert site.told(command=command) == []
 
 
 EXTENSIONS = ("clonebundles_steer", "signedbundles")
@@ -82,19 +120,20 @@ def test_steering_sees_plain_urls_in_either_order_of_loading(
 ) -> None:
     site.load(*order)
     zstd, gzip = site.entry("zstd"), site.entry("gzip")
-    site.publish(gzip, PUBLIC, zstd)
+    far_entry = site.far()
+    site.publish(gzip, far_entry, zstd)
 
     site.both_up()
-    assert site.told() == [zstd.url, PUBLIC.url, gzip.url]
+    assert site.told() == [zstd.url, far_entry.url, gzip.url]
     far = site.lines("198.51.100.1")
     assert [line.split(b"?")[0].split(b" ")[0].decode() for line in far] == [
-        PUBLIC.url,
+        far_entry.url,
         zstd.url,
         gzip.url,
     ]
-    assert all((b"X-Amz-Signature=" in line) == (b"private=yes" in line) for line in far)
+    assert all(b"X-Amz-Signature=" in line for line in far)
     site.both_up(dead={zstd.url: "gone"})
-    assert site.told() == [PUBLIC.url, gzip.url]
+    assert site.told() == [far_entry.url, gzip.url]
 
     log = (site.control / "blackbox.log").read_text()
     assert f"first={zstd.url} " in log
@@ -102,16 +141,19 @@ def test_steering_sees_plain_urls_in_either_order_of_loading(
 
 
 def test_without_a_key_lines_of_private_stores_are_left_out(site: SignedSite) -> None:
-    site.publish(site.entry(), PUBLIC)
+    entry, far = site.entry(), site.far()
+    site.publish(entry, far)
     file = site.root / "signing.toml"
     good = file.read_text()
-    for broken in (good.replace("store]]", "stores]]"), good.replace("/closed", "/other"), "x", ""):
+    file.write_text(good.replace("/closed", "/other"))
+    assert site.told() == [far.url]
+    for broken in (good.replace("store]]", "stores]]"), "x", ""):
         file.write_text(broken)
-        assert site.told() == [PUBLIC.url], broken
+        assert site.told() == [], broken
     file.unlink()
-    assert site.told() == [PUBLIC.url]
+    assert site.told() == []
     file.mkdir()  # the superuser may read everything but this
-    assert site.told() == [PUBLIC.url]
+    assert site.told() == []
     # And a client clones from the server.
     site.hg_in(REPOSITORY, "commit", "-mx")
     site.publish(site.entry())
@@ -121,28 +163,31 @@ def test_without_a_key_lines_of_private_stores_are_left_out(site: SignedSite) ->
 def test_only_bundles_of_this_repository_are_signed(site: SignedSite) -> None:
     url, good = site.store.url, site.entry()
     key = good.url.removeprefix(f"{url}/").encode()
-    base = url.encode()
+    base, rest = url.encode(), f" private=yes identity={IDENTITY}".encode()
     site.publish(
-        site.entry(path="team/other"),
-        site.entry(path="team/project/inner"),
+        site.entry(of=OTHER),
+        site.entry(of=f"{IDENTITY}/inner"),
+        # The release before named objects by the path of the repository.
+        site.entry(of=REPOSITORY),
         replace(site.entry(), url=f"{url}/index.html"),
-        replace(site.entry(path="team/other"), private=False),
-        base + b"/other/../" + key + b" private=yes",
-        base + b"/" + key + b"?versionId=1 private=yes",
-        base + b"/" + key + b"#x private=yes",
-        base + b"/" + key.replace(b"team", b"%74eam") + b" private=yes",
-        base + b"/\xff" + key + b" private=yes",
-        base + b"/ private=yes",
-        b"https://elsewhere.example/x private=yes",
-        b"private=yes private=yes",
-        b" private=yes",
+        replace(site.entry(of=OTHER), private=False),
+        base + b"/other/../" + key + rest,
+        base + b"/" + key + b"?versionId=1" + rest,
+        base + b"/" + key + b"#x" + rest,
+        base + b"/" + key.replace(b"5f", b"%35f", 1) + rest,
+        base + b"/\xff" + key + rest,
+        base + b"/" + rest,
+        b"https://elsewhere.example/x" + rest,
+        b"private=yes" + rest,
+        rest,
         # Unmarked, and in the store all the same.
+        base + b"/" + key + f" identity={IDENTITY}".encode(),
         base + b"/" + key,
         good,
     )
-    told = site.lines()
-    assert site.told() == [good.url, good.url]
-    assert all(b"X-Amz-Signature=" in line for line in told)
+    (told,) = site.lines()
+    assert site.told() == [good.url]
+    assert b"X-Amz-Signature=" in told
 
 
 def test_another_key_counts_from_the_next_request_on(site: SignedSite) -> None:
@@ -150,7 +195,7 @@ def test_another_key_counts_from_the_next_request_on(site: SignedSite) -> None:
     (before,) = site.lines()
     site.store.reader = replace(site.reader, secret_key="another")
     assert not site.store.admits("GET", before.decode().split(" ")[0])
-    write_keys(site.root / "signing.toml", site.store.reader, lifetime=60)
+    site.keys(site.store.reader, lifetime=60)
     (after,) = site.lines()
     assert b"X-Amz-Expires=60&" in after
     assert site.store.admits("GET", after.decode().split(" ")[0])
@@ -200,15 +245,17 @@ def test_entries_that_are_left_out_are_logged_without_secrets(
         def configpath(self, *_names: bytes) -> bytes:
             return os.fsencode(settings)
 
-        def config(self, *_names: bytes) -> bytes:
-            return REPOSITORY.encode()
+        def config(self, _section: bytes, name: bytes) -> bytes:
+            files = {b"compiled": site.registry, b"dynamic": site.dynamic}
+            return os.fsencode(files.get(name, REPOSITORY))
 
     def manifest(repo: Any, _proto: Any) -> Any:
         return repo
 
     class Repo:
         ui = Ui()
-        data = site.entry(path="team/other").line().encode() + b"\n" + site.entry().line().encode()
+        root = os.fsencode(site.path(REPOSITORY))
+        data = site.entry(of=REPOSITORY).line().encode() + b"\n" + site.entry().line().encode()
 
     def ask() -> str:
         said.clear()
@@ -217,7 +264,7 @@ def test_entries_that_are_left_out_are_logged_without_secrets(
 
     assert ask() == (
         "event=bundles.unsigned repository=team/project left_out=1 "
-        'reason="not a bundle of this repository"'
+        'reason="a bundle of another repository"'
     )
     settings.write_text(settings.read_text().replace("region", "reg"))
     assert "left_out=2" in ask()

@@ -39,11 +39,14 @@ def admits(store: PrivateStore, method: str, path: str) -> bool:
     return right and made <= datetime.now(UTC) <= made + timedelta(seconds=lifetime)
 
 
-def write_keys(file: Path, store: PrivateStore, lifetime: int = 600) -> None:
+def write_keys(file: Path, *stores: PrivateStore, lifetime: int = 600) -> None:
     """Write the file with the keys that URLs are signed with."""
-    names = ("name", "url", "region", "access_key", "secret_key")
-    values = [f"{name} = {json.dumps(getattr(store, name))}\n" for name in names]
-    file.write_text(f"lifetime = {lifetime}\n[[store]]\n{''.join(values)}")
+    text = f"lifetime = {lifetime}\n"
+    for store in stores:
+        names = ("name", "url", "region", "access_key", "secret_key")
+        values = [f"{name} = {json.dumps(getattr(store, name))}\n" for name in names]
+        text += f"[[store]]\n{''.join(values)}"
+    file.write_text(text)
 
 
 def flip_bit(data: bytes) -> bytes:

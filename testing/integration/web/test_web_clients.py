@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hgfleet.core import identity
+from hgfleet.registry import dynamic_update
 from testing.integration.web.support import HGRC, Site
 from testing.tools import prefork
 
@@ -229,11 +231,18 @@ def test_an_old_client_is_not_told_of_a_bundle_that_it_cannot_apply(
     hgrc = site.folder / "server.rc"
     hgrc.write_text(
         f"{HGRC}[extensions]\nclonebundles_steer = {ROOT / 'hgext/clonebundles_steer.py'}\n"
-        f"[hgfleet]\nsteering = {site.folder / 'missing.toml'}\n"
+        f"[hgfleet]\npath = team/project\nsteering = {site.folder / 'missing.toml'}\n"
+        f"compiled = {site.settings.registry}\ndynamic = {site.settings.dynamic}\n"
     )
     site = replace(site, environment={**site.environment, "HGRCPATH": str(hgrc)})
-    stream = "https://b/s BUNDLESPEC=none-v2;stream=v2;requirements%3Drevlog-compression-zstd"
-    other = "https://b/z BUNDLESPEC=zstd-v2"
+    own = "5f" * 16
+    (site.path("team/project") / identity.FILE).write_text(identity.text(own))
+    site.settings.dynamic.parent.mkdir(exist_ok=True)
+    with dynamic_update.update(site.settings.dynamic) as entries:
+        entries.note_identity("team/project", own)
+    needed = "none-v2;stream=v2;requirements%3Drevlog-compression-zstd"
+    stream = f"https://b/s BUNDLESPEC={needed} identity={own}"
+    other = f"https://b/z BUNDLESPEC=zstd-v2 identity={own}"
     manifest = site.path("team/project") / ".hg/clonebundles.manifest"
     manifest.write_text(f"{stream}\n{other}\n")
     with gunicorn(site, wait_for) as url:
