@@ -23,6 +23,14 @@ before each publication, a request without a signature must be refused. The real
 a presigned URL like those of clients. Without a private store, a site has no bundles of private
 repositories.
 
+A run works on the registry that it read at its beginning, for hours. So it asks the registry again
+under the lock of each repository, and before each upload and each publication (`access`): nothing
+is brought to a public store that is private by then, or of a repository that is gone.
+
+All state is named by the identity of its repository, not by its path: keys of objects, manifests,
+pull bundles, the files of the scratch folder. Each line of a manifest names it too. What the
+release before named by path is taken over once (`adoption`).
+
 The state is in the objects and the manifests (with those of the retention time) alone; the scratch
 folder can be deleted at any time, and so can the record of the last run, which is for metrics.
 
@@ -30,6 +38,10 @@ folder can be deleted at any time, and so can the record of the last run, which 
 | ------------------- | ------------------------------------------------------------------ |
 | `config`            | settings, `bundles.toml`                                           |
 | `cli`, `explain`    | the commands                                                       |
+| `names`             | names of the state of a repository                                 |
+| `access`            | a repository as the registry has it at this moment                 |
+| `adoption`          | state of the release before, taken over                            |
+| `advertised`        | lines that clients of a repository may have (pure)                 |
 | `kinds`             | kinds of bundles, and the keys of their objects                    |
 | `manifest`          | manifests, on disk and their history                               |
 | `plan`              | the decision about the clone bundles of a repository (pure)        |

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.bundles import config as settings
+from hgfleet.bundles import status
 from hgfleet.bundles.explain import explain
 from hgfleet.bundles.job import Options, Outcome
-from hgfleet.bundles.manifest import locate
 from hgfleet.bundles.pipeline import Pipeline
 from hgfleet.core import subcommands
 from hgfleet.core.errors import HgfleetError, UnavailableError, UsageError
 from hgfleet.core.report import Report
-from hgfleet.core.text import size
 from hgfleet.hg import push_spool
+from hgfleet.registry.effective import stamp_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from hgfleet.bundles.kinds import Key
-    from hgfleet.bundles.manifest import Entry
-    from hgfleet.bundles.pullbundle_chain import Link
     from hgfleet.registry.model import Repository
 
 _EPILOG = """\
@@ -38,11 +34,12 @@ examples:
   hgfleet bundles explain team/project       the plan of one repository with all its inputs
   hgfleet bundles prune --dry-run            objects that are outdated or orphaned
   hgfleet bundles publish team/project       a lost manifest, from the objects in the stores
+  hgfleet bundles forget team/project        a secret is in its bundles: delete all of them
   hgfleet bundles verify                     download and clone every published bundle
 
-`run`, `publish`, `prune` and `verify` run as the user of the bundle jobs; all but `verify` need the
-credentials of the stores, from systemd or as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. They exit
-with the code of the failure if any repository failed; the others are done all the same.
+All but `plan`, `status` and `explain` run as the user of the bundle jobs; all of these but `verify`
+need the credentials of the stores, from systemd or as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
+They exit with the code of the failure if any repository failed; the others are done all the same.
 """
 
 
@@ -198,6 +195,33 @@ def _prune(options: argparse.Namespace) -> int:
     return _summary(pipeline, pipeline.prune(repositories, everything=not options.repositories))
 
 
+def _withdraw(options: argparse.Namespace) -> int:
+    worst = 0
+    while True:
+        pipeline = _pipeline(options, writes=True)
+        pipeline.check_scratch()
+        files = pipeline.config.registry, pipeline.config.dynamic
+        before = [stamp_of(file) for file in files]
+        repositories = _repositories(pipeline, options, and_archived=True)
+        outcomes = pipeline.withdraw(repositories, everything=not options.repositories)
+        pipeline.renew_pages(repositories)
+        worst = max(worst, _summary(pipeline, outcomes))
+        # systemd does not look for changes while its unit is active.
+        if before == [stamp_of(file) for file in files]:
+            return worst
+
+
+def _forget(options: argparse.Namespace) -> int:
+    if not options.repositories:
+        raise UsageError("name the repositories whose bundles are to be deleted")
+    pipeline = _pipeline(options, writes=True)
+    pipeline.check_scratch()
+    repositories = _repositories(pipeline, options)
+    outcomes = [pipeline.forget(one) for one in repositories]
+    pipeline.renew_pages([*pipeline.known()[0].repositories.values()])
+    return _summary(pipeline, outcomes)
+
+
 def _publish(options: argparse.Namespace) -> int:
     pipeline = _pipeline(options, writes=True)
     return _summary(pipeline, pipeline.publish(_repositories(pipeline, options)))
@@ -258,74 +282,7 @@ def _plan(options: argparse.Namespace) -> int:
 
 def _status(options: argparse.Namespace) -> int:
     pipeline = _pipeline(options)
-    worst = 0
-    shown: dict[str, list[dict[str, object]]] = {}
-    pulls: dict[str, list[dict[str, object]]] = {}
-    for repository in _repositories(pipeline, options):
-        entries = pipeline.manifests.read(repository.path)
-        found = shown[repository.path] = []
-        if not options.json:
-            print(f"{repository.path}: {len(entries) or 'no'} bundles published")
-        for entry in entries:
-            try:
-                problem = pipeline.job.stores.reader.problem(entry)
-            except HgfleetError as error:
-                problem = str(error)
-            if problem:
-                worst = 1
-            place = locate(entry, pipeline.config.public_urls)
-            if options.json:
-                found.append(_entry(entry, place, problem))
-                continue
-            print(
-                f"    {entry.bundlespec.split(';requirements')[0]:20} {size(entry.size):>9}"
-                f"  {entry.changesets:,} changesets  made {entry.made:%Y-%m-%d %H:%M} UTC"
-                f"  {'DEAD: ' + problem if problem else 'answers'}\n        {entry.url}"
-            )
-        chain = pipeline.pullbundles.chain(repository)
-        problems = pipeline.pullbundles.problems(repository, chain)
-        if problems:
-            worst = 1
-        if options.json:
-            pulls[repository.path] = [_link(link, problems.get(link.name)) for link in chain]
-        elif chain:
-            said = "; ".join(f"DEAD: {name}: {what}" for name, what in problems.items())
-            print(
-                f"    {len(chain)} pull bundles{size(sum(link.size for link in chain)):>17}"
-                f"  {sum(link.changesets for link in chain):,} changesets"
-                f"  made {chain[-1].made:%Y-%m-%d %H:%M} UTC  {said or 'whole'}"
-            )
-    if options.json:
-        print(json.dumps({"format": 1, "repositories": shown, "pull_bundles": pulls}, indent=1))
-    return worst
-
-
-def _link(link: Link, problem: str | None) -> dict[str, object]:
-    """Return a pull bundle for the JSON output."""
-    return {
-        "file": link.name if link.on_disk else None,
-        "bases": link.bases,
-        "heads": link.heads,
-        "changesets": link.changesets,
-        "size": link.size,
-        "made": link.made.isoformat(),
-        "problem": problem,
-    }
-
-
-def _entry(entry: Entry, place: tuple[str, Key] | None, problem: str) -> dict[str, object]:
-    """Return an entry for the JSON output; `problem` is null if it answers."""
-    return {
-        "url": entry.url,
-        "store": place[0] if place else None,
-        "kind": place[1].kind if place else None,
-        "bundlespec": entry.bundlespec,
-        "sha256": entry.sha256,
-        "size": entry.size,
-        "changesets": entry.changesets,
-        "made": entry.made.isoformat(),
-        "problem": problem or None,
-    }
+    return status.show(pipeline, _repositories(pipeline, options), as_json=options.json)
 
 
 _READING: Final = (
@@ -362,6 +319,18 @@ _WORKING: Final = (
         "delete objects that are outdated, of killed runs, or of repositories that are gone",
         "hgfleet bundles prune --dry-run",
         _prune,
+    ),
+    (
+        "withdraw",
+        "withdraw and delete at once what clients must not have any more, and make nothing",
+        "hgfleet bundles withdraw",
+        _withdraw,
+    ),
+    (
+        "forget",
+        "delete all bundles of a repository everywhere, since they have what must disappear",
+        "hgfleet bundles forget team/project",
+        _forget,
     ),
     (
         "verify",

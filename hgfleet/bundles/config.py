@@ -46,6 +46,8 @@ class Config:
     not cloned. `hg verify` checks a clone of each other repository every `verify_age`. Every
     published bundle is read and compared every `read_age`. Zero switches either off.
 
+    `purge_command` is told of objects that a CDN must forget (`bundles.purging`).
+
     `access_log` is that of the web part, `session_log` that of SSH sessions
     (hgext/getbundlelog.py). The page of all bundles has the heading `title`, and commands with
     `clone_url` in front of a repository's path; without it, no commands.
@@ -78,6 +80,7 @@ class Config:
     timeout_seconds: float = 30.0
     access_log: Path = Path("/var/log/hgfleet/web/access.log")
     session_log: Path = Path("/var/log/hgfleet/ssh/changesets.log")
+    purge_command: tuple[str, ...] = ()
     clone_url: str = ""
     title: str = "Clone bundles"
 
@@ -151,6 +154,7 @@ def parse(table: Table) -> Config:
         zstd_levels=_zstd_levels(table.table("zstd_levels")),
         access_log=table.file("access_log", Config.access_log),
         session_log=table.file("session_log", Config.session_log),
+        purge_command=table.texts("purge_command", (), expected="a command and its arguments"),
         clone_url=table.optional_url("clone_url"),
         title=table.text("title", Config.title),
         timeout_seconds=table.seconds("timeout", Config.timeout_seconds, least=1, most=3600),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hgfleet.bundles import names
 from hgfleet.bundles.budget import room_needed
 from hgfleet.bundles.manifest import locate
 from hgfleet.core.files import file_name
@@ -46,6 +47,7 @@ def _chain(pipeline: Pipeline, repository: Repository) -> Iterator[tuple[str, st
 def _facts(pipeline: Pipeline, repository: Repository, state: State) -> Iterator[tuple[str, str]]:
     config = pipeline.config
     readers = "everyone" if repository.is_public else "some users only"
+    yield "identity", repository.identity or "none yet; `hgfleet registry apply` gives it"
     yield "registry", f"readable by {readers}; bundles: {', '.join(repository.bundles) or 'none'}"
     stores = pipeline.job.stores.of(repository)
     yield (
@@ -68,7 +70,7 @@ def _facts(pipeline: Pipeline, repository: Repository, state: State) -> Iterator
         room = room_needed(store, len(repository.bundles))
         where = "in RAM" if room <= config.scratch_ram_bytes else "on disk"
         yield "store", f"{size(store)}; new bundles take up to {size(room)} of scratch, {where}"
-        name = file_name(repository.path)
+        name = file_name(names.of(repository))
         for check, times in (
             ("hg verify", pipeline.job.schedule.clones),
             ("read whole", pipeline.job.schedule.reads),
@@ -76,7 +78,7 @@ def _facts(pipeline: Pipeline, repository: Repository, state: State) -> Iterator
             last = times.last(name)
             done = f"counts as done on {last:%Y-%m-%d}" if last else "not yet"
             yield check, "the next run: a bundle is wrong" if times.is_requested(name) else done
-    for entry in pipeline.manifests.read(repository.path):
+    for entry in pipeline.manifests.read(names.of(repository)):
         place = locate(entry, config.public_urls)
         if place is None:
             yield "published", f"{entry.url}, which is in no store of ours"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from hgfleet.bundles import names, workspace
 from hgfleet.bundles import repository as hg_side
-from hgfleet.bundles import workspace
+from hgfleet.bundles.access import ChangedError
 from hgfleet.bundles.budget import estimate, required_ram
 from hgfleet.bundles.kinds import make_key
 from hgfleet.bundles.manifest import Entry, object_url
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from hgfleet.bundles.job import Job
     from hgfleet.bundles.kinds import Key
-    from hgfleet.bundles.plan import Plan, State
+    from hgfleet.bundles.plan import Plan
     from hgfleet.bundles.verify import Verifier
     from hgfleet.bundles.workspace import Workspace
     from hgfleet.registry.model import Repository
@@ -41,7 +41,6 @@ class BundleGenerator:
         self,
         repository: Repository,
         decision: Plan,
-        seen: State,
         missing: dict[str, HgfleetError],
         done: Callable[[str, Mapping[str, Entry]], None],
     ) -> Mapping[str, Mapping[str, Entry]]:
@@ -51,7 +50,7 @@ class BundleGenerator:
         kind that is verified, in the thread of it, while others may take much longer.
         """
         kinds = [kind for kind in decision.kinds if kind in {*decision.build, *decision.copy}]
-        with workspace.opened(self._job, repository, seen, len(kinds)) as work:
+        with workspace.opened(self._job, repository, len(kinds)) as work:
 
             def make(kind: str) -> Mapping[str, Entry]:
                 if kind in decision.build:
@@ -90,10 +89,12 @@ class BundleGenerator:
             sha256=bundle.sha256,
             size=bundle.size,
             changesets=work.state.changesets,
-            made=datetime.now(UTC).replace(microsecond=0),
+            # What was removed from the repository since may be in it.
+            made=work.begun,
             required_ram=required_ram(kind, level),
+            identity=work.repository.identity,
         )
-        key = make_key(work.repository.path, work.state.tip, bundle.sha256, kind)
+        key = make_key(work.repository.identity, work.state.tip, bundle.sha256, kind)
         stores = self._job.stores.of(work.repository).up
         made = self._distribute(work, key, entry, stores, bundle.path)
         bundle.path.unlink()
@@ -115,10 +116,12 @@ class BundleGenerator:
                 problem = error
                 if isinstance(error, WrongContentError):
                     self._job.note_corrupt(store)
-                    self._job.schedule.reads.request(file_name(work.repository.path))
+                    self._job.schedule.reads.request(file_name(names.of(work.repository)))
                 continue
             # The content was cloned before its publication.
             work.trials.of(entry.sha256).is_proved = True
+            # The key may be one of the release before.
+            key = make_key(entry.identity, key.tip, entry.sha256, kind)
             made = self._distribute(work, key, entry, decision.copy[kind], path)
             path.unlink()
             return made
@@ -136,6 +139,8 @@ class BundleGenerator:
         done = {}
         results = each(stores, lambda store: self._bring(work, store, key, entry, path))
         for store, result in results.items():
+            if isinstance(result, ChangedError):
+                raise result
             if not isinstance(result, HgfleetError):
                 self._job.stores.note_success(store)
                 done[store] = result
@@ -173,9 +178,13 @@ class BundleGenerator:
         return there
 
     def _upload(self, work: Workspace, store: str, key: Key, entry: Entry, path: Path) -> bool:
-        """Upload a bundle to a store; False if it is there already."""
+        """Upload a bundle to a store; False if it is there already.
+
+        Raises ChangedError, with no object left, if it must not be there any more.
+        """
         started = time.monotonic()
         bucket = self._job.stores.buckets[store]
+        self._job.access.check(work.repository)
         metadata = {
             "bundlespec": entry.bundlespec,
             "changesets": str(entry.changesets),
@@ -187,6 +196,12 @@ class BundleGenerator:
         except MismatchError as error:
             self._delete_wrong(work.repository, store, key, str(error))
             created = bucket.upload(str(key), path, entry.sha256, metadata)
+        try:
+            # An upload takes long enough for another decision of the owner.
+            self._job.access.check(work.repository)
+        except HgfleetError:
+            self._job.delete(store, str(key))
+            raise
         took = time.monotonic() - started
         self._job.report.step(
             "uploaded" if created else "present",

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from hgfleet.bundles import corruption, demand, scratch
+from hgfleet.bundles import corruption, demand, names, purging, recent_pushes, scratch
+from hgfleet.bundles.access import Access, ChangedError, is_publishable
 from hgfleet.bundles.budget import Bounds, Gate
 from hgfleet.bundles.check_times import CheckTimes, reads_per_run
-from hgfleet.bundles.manifest import Manifests
+from hgfleet.bundles.manifest import Manifests, locate, object_url
 from hgfleet.bundles.scratch import Scratch
-from hgfleet.bundles.stores import SiteStores
+from hgfleet.bundles.stores import SiteStores, StoreListing, joined
+from hgfleet.core.errors import HgfleetError, HostError
 from hgfleet.hg.command_server import Hg
 
 if TYPE_CHECKING:
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
     from hgfleet.bundles.demand import Demand
     from hgfleet.bundles.manifest import Entry
     from hgfleet.bundles.plan import Plan
-    from hgfleet.core.errors import HgfleetError
     from hgfleet.core.report import Report
     from hgfleet.objectstore.bucket import Bucket
     from hgfleet.registry.model import Repository
@@ -56,10 +58,10 @@ class Outcome:
 
 @dataclass(slots=True)
 class Orphans:
-    """Repositories without an entry in the registry, whose bundles have to go.
+    """Repositories without an entry in the registry, whose bundles have to go, by their names.
 
-    `purged` are paths of repositories that were deleted for good; `gone` are these and all others
-    of which a run found remains.
+    `purged` are those that were deleted for good; `gone` are these and all others of which a run
+    found remains.
     """
 
     purged: frozenset[str] = frozenset()
@@ -87,24 +89,34 @@ class Schedule:
 class Publisher:
     """Changes manifests and reports it; `has_published` tells that some manifest changed."""
 
-    def __init__(self, manifests: Manifests, report: Report) -> None:
-        self._manifests, self._report = manifests, report
-        self._changing = threading.RLock()
+    def __init__(self, manifests: Manifests, access: Access, report: Report) -> None:
+        self._manifests, self._access, self._report = manifests, access, report
         self.has_published = False
 
     def publish(self, repository: Repository, entries: Sequence[Entry]) -> bool:
-        """Replace the manifest of a repository; return whether it changed."""
-        with self._changing:
-            changed = self._manifests.publish(repository.path, entries, datetime.now(UTC))
-            self.has_published |= changed
-        return changed
+        """Replace the manifest of a repository; return whether it changed; raises as `change`."""
+        return self.change(repository, lambda _: entries)
 
     def change(
         self, repository: Repository, new: Callable[[Sequence[Entry]], Sequence[Entry]]
     ) -> bool:
-        """Replace the manifest by `new` of its entries; kinds are worked on in parallel."""
-        with self._changing:
-            return self.publish(repository, new(self._manifests.read(repository.path)))
+        """Replace the manifest by `new` of its entries; kinds are worked on in parallel.
+
+        Raises ChangedError, with nothing changed, where that would advertise a bundle of a
+        repository that has changed since the work for it began.
+        """
+        name = names.of(repository)
+        with self._manifests.locked():
+            before = self._manifests.read(name)
+            after = new(before)
+            added = [entry for entry in after if entry not in before]
+            if added:
+                self._access.check(repository)
+                if not all(is_publishable(entry, repository) for entry in added):
+                    raise ChangedError(f"{repository.path}: its bundles are for other readers")
+            changed = self._manifests.publish(name, after, datetime.now(UTC))
+            self.has_published |= changed
+        return changed
 
     def withdraw(self, repository: Repository, dead: Mapping[str, str]) -> None:
         """Take the entries with these URLs out of the manifest; the values are the reasons."""
@@ -129,13 +141,15 @@ class Job:
         self.hg = Hg(config.hg, config.hgrc)
         self.stores = SiteStores(config, report, buckets)
         self.manifests = Manifests(config.manifests)
-        self.publisher = Publisher(self.manifests, report)
+        self.access = Access(config, self.manifests)
+        self.publisher = Publisher(self.manifests, self.access, report)
         self.scratch = Scratch(config.scratch, config.scratch_ram, config.scratch_ram_bytes)
         self.gate = Gate(Bounds(config.jobs, config.memory_bytes))
         self.schedule = Schedule(config)
         self.orphans = Orphans()
         self._reading = threading.Lock()
         self._demand: Mapping[str, Demand] | None = None
+        self._former_keys: Mapping[str, set[str]] | None = None
 
     @property
     def demand(self) -> Mapping[str, Demand]:
@@ -150,9 +164,85 @@ class Job:
                 self._demand = demand.read(logs, self.options.now)
             return self._demand
 
+    def names_in_keys(self, repository: Repository) -> set[str]:
+        """Return the names that keys of a repository's objects begin with.
+
+        The release before named objects by the path that the repository had then.
+        """
+        name = names.of(repository)
+        entries = (*self.manifests.read(name), *self.manifests.recent(name))
+        places = [locate(entry, self.stores.urls) for entry in entries]
+        return {name, repository.path, *(place[1].repository for place in places if place)}
+
+    def former_keys(self, repository: Repository) -> set[str]:
+        """Return the keys of the release before that manifests of other repositories name."""
+        found = self._former_keys
+        if found is None:
+            found = {}
+            for name in self.manifests.all():
+                entries = (*self.manifests.read(name), *self.manifests.recent(name))
+                places = [locate(entry, self.stores.urls) for entry in entries]
+                keys = {str(place[1]) for place in places if place and place[1].is_former}
+                if keys:
+                    found[name] = keys
+            self._former_keys = found
+        # What had its path as its name, it has taken over.
+        own = {names.of(repository), repository.path}
+        return {key for name, keys in found.items() if name not in own for key in keys}
+
+    def listing(
+        self, repository: Repository, listings: Mapping[str, Mapping[str, StoreListing]]
+    ) -> Mapping[str, StoreListing]:
+        """Return the objects of a repository by store, under all names that its keys have."""
+        keys = sorted(self.names_in_keys(repository))
+        return {
+            store: joined(one.get(name, StoreListing()) for name in keys)
+            for store, one in listings.items()
+        }
+
+    def failed(self, repository: Repository, problem: Exception, took: float) -> Outcome:
+        """Report the failure of one repository."""
+        if isinstance(problem, HgfleetError):
+            error = problem
+        elif isinstance(problem, OSError):
+            error = HostError(str(problem))
+        else:
+            # A mistake in this program; the traceback says where.
+            traceback.print_exception(problem)
+            error = HgfleetError(f"{type(problem).__name__}: {problem}")
+        self.report.step(
+            "failed", repository.path, f"FAILED: {error}", error=error, duration_s=took
+        )
+        return Outcome(repository.path, error=error)
+
+    def removal(self, repository: Repository) -> datetime | None:
+        """Return the time at which changesets were removed from a repository last.
+
+        A removal before all of its published bundles does not count.
+        """
+        name = names.of(repository)
+        times = [one.made for one in (*self.manifests.read(name), *self.manifests.recent(name))]
+        return recent_pushes.removal(self.source(repository), min(times)) if times else None
+
     def note_corrupt(self, place: str) -> None:
         """Leave the time of a finding of a corrupt bundle for metrics (`bundles.corruption`)."""
         self.keep_findings({place: time.time()})
+
+    def delete(self, store: str, key: str) -> None:
+        """Delete an object that clients must not read any more, also from caches.
+
+        Raises HgfleetError.
+        """
+        if self.config.purge_command and store in self.stores.public_names:
+            purging.note(self.config.state, [object_url(self.stores.urls[store], key)])
+        self.stores.buckets[store].delete(key)
+
+    def purge(self) -> None:
+        """Have caches forget what was deleted. Raises UnavailableError."""
+        if self.config.purge_command:
+            count = purging.purge(self.config.state, self.config.purge_command)
+            if count:
+                self.report.note("purged", f"caches were told of {count} objects", urls=count)
 
     def keep_findings(self, found: Mapping[str, float]) -> None:
         """Add findings to those of former runs; no clone needs them."""

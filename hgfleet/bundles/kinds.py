@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from hgfleet.core.identity import is_identity
+
 DIGEST_IN_KEY: Final = 16
 """Hexadecimal digits of the sha256 in a key: 64 bits tell all bundles of one tip apart."""
 
@@ -49,13 +51,18 @@ class Key:
 
     `repository` is the identity of the repository; in keys of the release before, its path. The tip
     shows which changesets a bundle covers. The digest makes the key a name of the content,
-    so an object never changes and caches may keep it for ever.
+    so an object never changes and no copy of it in a cache is ever wrong.
     """
 
     repository: str
     tip: str
     digest: str
     kind: str
+
+    @property
+    def is_former(self) -> bool:
+        """Whether the release before made the key, with the path of the repository."""
+        return not is_identity(self.repository)
 
     def __str__(self) -> str:
         return f"{self.repository}/{self.tip}.{self.digest}.{KINDS[self.kind].label}.hg"

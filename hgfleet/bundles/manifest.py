@@ -12,6 +12,7 @@ wrote are named by the path of the repository (`hgfleet.bundles.adoption`).
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,7 +24,7 @@ from hgfleet.core import files
 from hgfleet.core.identity import is_identity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 SUFFIX: Final = ".manifest"
@@ -42,9 +43,9 @@ class Entry:
     `bundlespec` is as hg prints it (`hg debugbundle --spec` quotes the requirements of a stream
     bundle already). `size` is in bytes, and so is `required_ram`, the memory that a client needs (0
     for no limit). The URL of a `private` entry works only when it is presigned
-    (`hgfleet.objectstore.presign`), for each client anew (hgext/signedbundles.py). Clients of a
-    repository with another `identity` do not get the line (`hgfleet.bundles.advertised`); it is empty
-    in a line that the release before wrote.
+    (`hgfleet.objectstore.presign`), for each client anew (hgext/signedbundles.py). Clients of
+    repositories with another `identity` do not get the line (`hgfleet.bundles.advertised`); it is
+    empty in a line that the release before wrote.
     """
 
     url: str
@@ -144,46 +145,76 @@ _HAD_USER_REPOSITORIES: Final = ".user-repositories"
 
 @dataclass(frozen=True, slots=True)
 class Manifests:
-    """The folder of manifests of all repositories."""
+    """The folder of manifests of all repositories, by their names (`hgfleet.bundles.names`)."""
 
     root: Path
 
-    def path(self, repository: str) -> Path:
+    def path(self, name: str) -> Path:
         """Return the path of a repository's manifest."""
-        return self.root / f"{repository}{SUFFIX}"
+        return self.root / f"{name}{SUFFIX}"
 
-    def _history(self, repository: str) -> Path:
-        return self.root / HISTORY / repository
+    def _history(self, name: str) -> Path:
+        return self.root / HISTORY / name
 
-    def read(self, repository: str) -> tuple[Entry, ...]:
+    def exists(self, name: str) -> bool:
+        """Whether there is a manifest, or one that was replaced, of this name."""
+        return self.path(name).exists() or bool(self._replaced(name))
+
+    def read(self, name: str) -> tuple[Entry, ...]:
         """Return the published entries; none if there never was a manifest."""
-        return parse(self.read_text(repository))
+        return parse(self.read_text(name))
 
-    def read_text(self, repository: str) -> str:
+    def read_text(self, name: str) -> str:
         """Return the manifest as it is on disk."""
         try:
-            return self.path(repository).read_text("utf-8", "replace")
+            return self.path(name).read_text("utf-8", "replace")
         except FileNotFoundError:
             return ""
 
-    def publish(self, repository: str, entries: Sequence[Entry], now: datetime) -> bool:
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Exclude other changes of manifests, of this run and of others; each takes a moment."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        with files.open_folder(self.root) as folder:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+
+    def publish(self, name: str, entries: Sequence[Entry], now: datetime) -> bool:
         """Replace the manifest atomically and keep the old one; return whether it changed.
 
         The copy in the history shows `prune` until when clients were sent to an object. It is
         written first, so a run killed in between leaves a superfluous copy and no damage.
         """
-        path = self.path(repository)
-        old, new = self.read_text(repository), render(entries)
+        path = self.path(name)
+        old, new = self.read_text(name), render(entries)
         if old == new:
             return False
         if old:
-            kept = self._history(repository) / f"{now.strftime(_STAMP)}{SUFFIX}"
+            kept = self._history(name) / f"{now.strftime(_STAMP)}{SUFFIX}"
             kept.parent.mkdir(parents=True, exist_ok=True)
             # One name for all, so that the next run replaces the file that a killed run left.
             files.replace(kept, old, mode=_MODE, temporary=".new")
         path.parent.mkdir(parents=True, exist_ok=True)
         files.replace(path, new, mode=_MODE)
         return True
+
+    def take_over(self, former: str, name: str, now: datetime) -> None:
+        """Give the replaced manifests of the release before another name, and replace the last."""
+        self.publish(former, (), now)
+        for path, _ in self._replaced(former):
+            self._history(name).mkdir(parents=True, exist_ok=True)
+            path.rename(self._history(name) / path.name)
+        self.delete(former)
+
+    def delete(self, name: str) -> None:
+        """Delete a manifest, all that were replaced by it, and folders that are empty then."""
+        self.path(name).unlink(missing_ok=True)
+        for path, _ in self._replaced(name):
+            path.unlink(missing_ok=True)
+        for folder in (self._history(name), *self._history(name).parents, *self.path(name).parents):
+            if self.root in folder.parents:
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
 
     def had_user_repositories(self) -> bool:
         """Whether an earlier run found a dynamic registry."""
@@ -195,7 +226,7 @@ class Manifests:
             (self.root / _HAD_USER_REPOSITORIES).touch(mode=0o640)
 
     def all(self) -> set[str]:
-        """Return the paths of all repositories that have, or lately had, published bundles."""
+        """Return the names of all repositories that have, or lately had, published bundles."""
         found = set()
         for path in self.root.rglob(f"*{SUFFIX}"):
             relative = path.relative_to(self.root)
@@ -205,25 +236,25 @@ class Manifests:
                 found.add(relative.as_posix().removesuffix(SUFFIX))
         return found
 
-    def recent(self, repository: str, since: datetime) -> tuple[Entry, ...]:
-        """Return the entries of all manifests that were replaced at `since` or later."""
+    def recent(self, name: str, since: datetime | None = None) -> tuple[Entry, ...]:
+        """Return the entries of all manifests that were replaced at `since` or later, or ever."""
         entries: list[Entry] = []
-        for path, replaced in self._replaced(repository):
-            if replaced >= since:
+        for path, replaced in self._replaced(name):
+            if since is None or replaced >= since:
                 entries += parse(path.read_text("utf-8", "replace"))
         return tuple(entries)
 
-    def forget(self, repository: str, before: datetime) -> None:
+    def forget(self, name: str, before: datetime) -> None:
         """Delete the copies of manifests that were replaced before this time."""
-        for path, replaced in self._replaced(repository):
+        for path, replaced in self._replaced(name):
             if replaced < before:
                 path.unlink(missing_ok=True)
 
-    def _replaced(self, repository: str) -> list[tuple[Path, datetime]]:
+    def _replaced(self, name: str) -> list[tuple[Path, datetime]]:
         found = []
-        for path in sorted(self._history(repository).glob(f"*{SUFFIX}")):
+        for path in sorted(self._history(name).glob(f"*{SUFFIX}")):
             # A repository below this one in the tree of names has a folder here, not a file.
             with contextlib.suppress(ValueError):
-                name = path.name.removesuffix(SUFFIX)
-                found.append((path, datetime.strptime(name, _STAMP).replace(tzinfo=UTC)))
+                stamp = path.name.removesuffix(SUFFIX)
+                found.append((path, datetime.strptime(stamp, _STAMP).replace(tzinfo=UTC)))
         return found

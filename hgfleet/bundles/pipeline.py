@@ -7,12 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import time
-import traceback
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from hgfleet.bundles import activity, corruption, demand, recent_pushes, record, workspace
-from hgfleet.bundles import repository as hg_side
+from hgfleet.bundles import (
+    activity,
+    adoption,
+    corruption,
+    demand,
+    names,
+    recent_pushes,
+    record,
+    workspace,
+)
+from hgfleet.bundles.access import ChangedError
 from hgfleet.bundles.generate import BundleGenerator
 from hgfleet.bundles.job import Job, Options, Outcome
 from hgfleet.bundles.manifest import locate
@@ -21,14 +29,13 @@ from hgfleet.bundles.published import PublishedBundles
 from hgfleet.bundles.pullbundle_store import PullbundleStore
 from hgfleet.bundles.reader import VerificationError
 from hgfleet.bundles.republish import republish
-from hgfleet.bundles.stores import StoreListing
 from hgfleet.bundles.update import Updater
 from hgfleet.bundles.verify import Verifier
-from hgfleet.core.errors import HgfleetError, HostError, RegistryError, TemporaryError
+from hgfleet.bundles.withdrawal import FirstPass, Forgetter
+from hgfleet.core.errors import HgfleetError, RegistryError, TemporaryError
 from hgfleet.registry import user_repositories
 from hgfleet.registry.compiled import load_compiled
 from hgfleet.registry.model import Repository
-from hgfleet.registry.purged import purged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,10 +44,10 @@ if TYPE_CHECKING:
     from hgfleet.bundles.config import Config
     from hgfleet.bundles.plan import Plan, State
     from hgfleet.bundles.pullbundle_chain import ChainPlan
+    from hgfleet.bundles.stores import StoreListing
     from hgfleet.core.report import Report
     from hgfleet.objectstore.bucket import Bucket
     from hgfleet.registry.model import Registry
-    from hgfleet.registry.user_repositories import Dynamic
 
     Work = Callable[[Repository, Mapping[str, StoreListing]], Outcome]
 
@@ -60,6 +67,7 @@ class Pipeline:
         self.pullbundles = PullbundleStore(job)
         self._verifier = Verifier(job)
         self._published = PublishedBundles(job)
+        self._first = FirstPass(job, self._published)
         self._planner = Planner(job, self.pullbundles)
         self._updater = Updater(
             job,
@@ -80,31 +88,16 @@ class Pipeline:
         """
         static = load_compiled(self.config.registry)
         try:
-            entries = self._user_repositories()
-            deleted = purged(self.config.dynamic)
+            served, entries = self.job.access.read()
         except RegistryError as problem:
             self.report.step("registry", "-", f"left out: {problem}", error=problem)
             self.partial = True
             return static, []
-        served = user_repositories.merged(static, entries)
-        archived = user_repositories.withdrawn(static, entries)
-        self.job.orphans.purged = deleted.difference(
-            served.repositories, (one.path for one in archived)
-        )
-        return served, archived
-
-    def _user_repositories(self) -> Dynamic:
-        """Read the dynamic registry; raises RegistryError also where it is lost with its folder.
-
-        The note is beside the manifests, which are what an empty registry would withdraw.
-        """
-        entries = user_repositories.load(self.config.dynamic)
-        exists = self.config.dynamic.exists()
-        if not exists and self.manifests.had_user_repositories():
-            raise user_repositories.lost(self.config.dynamic)
-        if exists and not self.job.options.dry_run:
+        if self.config.dynamic.exists() and not self.job.options.dry_run:
             self.manifests.note_user_repositories()
-        return entries
+        archived = user_repositories.withdrawn(static, entries)
+        self.job.orphans.purged = self.job.access.purged()
+        return served, archived
 
     def plan(self, repository: Repository, *, remember: bool = False) -> tuple[Plan, State]:
         """Decide about the clone bundles of a repository; see `Planner.plan`."""
@@ -125,11 +118,11 @@ class Pipeline:
         started = time.time()
         if everything:
             self.job.schedule.allow_reads(len(repositories))
-        outcomes = self._for_each(repositories, self._updater.update, everything)
+        outcomes = self._for_each(repositories, self._updater.update, everything, withdraws=True)
         if everything and not self.job.options.dry_run:
             self._publish_pages(repositories)
             self._keep_record(outcomes, repositories, started)
-        return outcomes
+        return self._purged(outcomes)
 
     def renew_pages(self, repositories: Sequence[Repository]) -> None:
         """Renew the pages if a run for some of the repositories changed a manifest."""
@@ -152,7 +145,7 @@ class Pipeline:
         found = record.of(
             outcomes,
             repositories,
-            {one.path: self.manifests.read(one.path) for one in repositories},
+            {one.path: self.manifests.read(names.of(one)) for one in repositories},
             self.job.stores.urls,
             self._busiest(repositories),
             started=started,
@@ -202,12 +195,17 @@ class Pipeline:
         work: Work,
         everything: bool,
         *,
+        withdraws: bool = False,
         foreign: bool = False,
     ) -> list[Outcome]:
-        """Do the work for each repository; `foreign` includes those that only the stores have."""
+        """Do the work for each repository; `foreign` includes those that only the stores have.
+
+        `withdraws`: what must go is withdrawn from all of them first.
+        """
         self.check_scratch()
-        prefix = f"{repositories[0].path}/" if len(repositories) == 1 and not everything else ""
-        listings = self.job.stores.listings(prefix, dry_run=self.job.options.dry_run)
+        is_one = len(repositories) == 1 and not everything
+        names_in_keys = self.job.names_in_keys(repositories[0]) if is_one else ()
+        listings = self.job.stores.listings(names_in_keys, dry_run=self.job.options.dry_run)
         gone = self._gone(repositories, listings if foreign else {}) if everything else []
         # More threads than hg processes: some of them wait for a store.
         with (
@@ -215,12 +213,40 @@ class Pipeline:
             ThreadPoolExecutor(2 * self.config.jobs + 2, "bundles") as pool,
         ):
             try:
+                if withdraws:
+                    self._first.withdraw([*repositories, *gone], listings)
                 return list(
                     pool.map(lambda one: self._guarded(one, listings, work), [*repositories, *gone])
                 )
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
+
+    def withdraw(self, repositories: Sequence[Repository], *, everything: bool) -> list[Outcome]:
+        """Only withdraw and delete what must go, also beside another run; raises as `run`."""
+        gone = self._gone(repositories, {}) if everything else []
+        return self._purged(self._first.due([*repositories, *gone]))
+
+    def forget(self, repository: Repository) -> Outcome:
+        """Delete all bundles of a repository, of both sorts; see `Forgetter`."""
+        started = time.monotonic()
+        try:
+            Forgetter(self.job).forget(repository)
+        except Exception as problem:
+            return self.job.failed(repository, problem, time.monotonic() - started)
+        return self._purged([Outcome(repository.path)])[-1]
+
+    def _purged(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """Have caches forget what this run deleted; a failure is one of the run."""
+        started = time.monotonic()
+        try:
+            if not self.job.options.dry_run:
+                self.job.purge()
+        except HgfleetError as problem:
+            caches = Repository("caches", "", (), (), publishing=True, bundles=())
+            failed = self.job.failed(caches, problem, time.monotonic() - started)
+            return [*outcomes, failed]
+        return outcomes
 
     def _gone(
         self,
@@ -233,7 +259,8 @@ class Pipeline:
         bundles in the same buckets. The result counts as repositories without bundles, so their
         objects go when the retention time of their manifests has passed.
         """
-        known = {repository.path for repository in repositories}
+        # A repository takes over what the release before named by its path.
+        known = {name for one in repositories for name in (names.of(one), one.path)}
         if not known or self.partial:
             # An empty or damaged registry does not prove that a repository is gone.
             return []
@@ -241,8 +268,13 @@ class Pipeline:
         found |= self.pullbundles.repositories() | self.job.scratch.repositories()
         self.job.orphans.gone = frozenset(found - known)
         return [
-            Repository(path, "", "public", (), publishing=True, bundles=())
-            for path in sorted(self.job.orphans.gone)
+            Repository(
+                *(name, "", (), ()),
+                publishing=True,
+                bundles=(),
+                identity="" if names.is_former(name) else name,
+            )
+            for name in sorted(self.job.orphans.gone)
         ]
 
     def _guarded(
@@ -253,32 +285,44 @@ class Pipeline:
     ) -> Outcome:
         started = time.monotonic()
         try:
-            with self.job.scratch.locked(repository.path) as has_lock:
+            with self.job.scratch.locked(names.of(repository)) as has_lock:
                 if not has_lock:
                     self.report.step("busy", repository.path, "another run is at work on it")
                     return Outcome(repository.path, busy=True)
-                listing = {
-                    store: one.get(repository.path, StoreListing())
-                    for store, one in listings.items()
-                }
-                return work(repository, listing)
+                try:
+                    return self._decided(repository, listings, work)
+                except ChangedError as problem:
+                    self._report_changed(repository, problem)
+                # As it is now, with the objects that were uploaded before it changed.
+                listings = self.job.stores.listings(
+                    self.job.names_in_keys(repository), dry_run=self.job.options.dry_run
+                )
+                try:
+                    return self._decided(repository, listings, work)
+                except ChangedError as problem:
+                    self._report_changed(repository, problem)
+                    return Outcome(repository.path, busy=True)
         except Exception as problem:
-            return self._failed(repository, problem, time.monotonic() - started)
+            return self.job.failed(repository, problem, time.monotonic() - started)
 
-    def _failed(self, repository: Repository, problem: Exception, took: float) -> Outcome:
-        """Report the failure of one repository."""
-        if isinstance(problem, HgfleetError):
-            error = problem
-        elif isinstance(problem, OSError):
-            error = HostError(str(problem))
-        else:
-            # A mistake in this program; the traceback says where.
-            traceback.print_exception(problem)
-            error = HgfleetError(f"{type(problem).__name__}: {problem}")
-        self.report.step(
-            "failed", repository.path, f"FAILED: {error}", error=error, duration_s=took
-        )
-        return Outcome(repository.path, error=error)
+    def _decided(
+        self,
+        repository: Repository,
+        listings: Mapping[str, Mapping[str, StoreListing]],
+        work: Work,
+    ) -> Outcome:
+        """Do the work for a repository as the registry has it at this moment, under its lock."""
+        now = self.job.access.decide(repository)
+        if now.identity:
+            adoption.adopt(self.job, now)
+        elif now.bundles:
+            decision = self._planner.plan(now)[0]
+            self.report.step("plan", now.path, f"skip: {'; '.join(decision.reasons)}")
+            return Outcome(now.path, decision)
+        return work(now, self.job.listing(now, listings))
+
+    def _report_changed(self, repository: Repository, problem: ChangedError) -> None:
+        self.report.step("changed", repository.path, f"changed meanwhile: {problem}", error=problem)
 
     def verify(self, repository: Repository) -> Outcome:
         """Verify every published bundle again, as before its publication; changes nothing.
@@ -287,16 +331,15 @@ class Pipeline:
         """
         started = time.monotonic()
         try:
-            with self.job.scratch.locked(repository.path) as has_lock:
+            with self.job.scratch.locked(names.of(repository)) as has_lock:
                 if not has_lock:
                     raise TemporaryError("another run is at work on it")
                 self.pullbundles.verify(repository)
-                published = self.manifests.read(repository.path)
+                published = self.manifests.read(names.of(repository))
                 if not published:
                     self.report.step("unpublished", repository.path, "no bundles are published")
                     return Outcome(repository.path)
-                seen = hg_side.look(self.job.hg, self.job.source(repository))
-                with workspace.opened(self.job, repository, seen, 1) as work:
+                with workspace.opened(self.job, repository, 1) as work:
                     for entry in published:
                         if locate(entry, self.job.stores.urls) is None:
                             raise VerificationError(
@@ -304,5 +347,5 @@ class Pipeline:
                             )
                         self._verifier.verify_published(work, entry)
         except Exception as problem:
-            return self._failed(repository, problem, time.monotonic() - started)
+            return self.job.failed(repository, problem, time.monotonic() - started)
         return Outcome(repository.path)

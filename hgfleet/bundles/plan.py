@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from hgfleet.bundles.demand import Demand
+    from hgfleet.bundles.kinds import Key
     from hgfleet.bundles.manifest import Entry
     from hgfleet.registry.model import Repository
 
@@ -149,7 +150,7 @@ def plan(
     early = _without_bundles(repository, state, stores, bool(published) or foreign)
     if early is not None:
         return early
-    usable, problems = _sort(path, state, repository.bundles, published, stores.urls, dead)
+    usable, problems = _sort(repository, state, published, stores.urls, dead)
     keep: dict[str, Mapping[str, Entry]] = {}
     copy: dict[str, tuple[str, ...]] = {}
     build: list[str] = []
@@ -209,6 +210,9 @@ def _without_bundles(
     repository: Repository, state: State, stores: Stores, published: bool
 ) -> Plan | None:
     """Return the plan of a repository that gets no bundles now, None for any other one."""
+    if repository.bundles and not repository.identity:
+        reason = "the registry does not say its identity (`hgfleet registry apply` gives it)"
+        return Plan(repository.path, Action.SKIP, (reason,))
     if stores.urls and repository.bundles and not state.exists:
         reason = "not on this host (`hgfleet registry apply` creates it)"
         return Plan(repository.path, Action.SKIP, (reason,))
@@ -235,20 +239,25 @@ class _Usable:
     covered: int | None
 
 
+def _is_of(identity: str, entry: Entry, key: Key) -> bool:
+    """Whether an entry and its object are of a repository; former keys have a path."""
+    return entry.identity == identity and (key.is_former or key.repository == identity)
+
+
 def _sort(
-    path: str,
+    repository: Repository,
     state: State,
-    kinds: Sequence[str],
     published: Sequence[Entry],
     urls: Mapping[str, str],
     dead: Mapping[str, str],
 ) -> tuple[dict[str, dict[str, _Usable]], dict[str, dict[str, str]]]:
     """Sort the usable entries, and the problems of the dead ones, by kind and store."""
+    identity, kinds = repository.identity, repository.bundles
     usable: dict[str, dict[str, _Usable]] = {kind: {} for kind in kinds}
     problems: dict[str, dict[str, str]] = {kind: {} for kind in kinds}
     for entry in published:
         place = locate(entry, urls)
-        if place is None or place[1].repository != path or place[1].kind not in usable:
+        if place is None or not _is_of(identity, entry, place[1]) or place[1].kind not in usable:
             continue
         store, key = place
         if entry.url in dead:

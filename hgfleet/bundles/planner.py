@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hgfleet.bundles import names, scratch
 from hgfleet.bundles import repository as hg_side
-from hgfleet.bundles import scratch
 from hgfleet.bundles.manifest import locate, render
 from hgfleet.bundles.plan import Plan, State, plan
 from hgfleet.bundles.pullbundle_chain import heads_to_look_up
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hgfleet.bundles.job import Job
+    from hgfleet.bundles.manifest import Entry
     from hgfleet.bundles.pullbundle_chain import ChainPlan
     from hgfleet.bundles.pullbundle_store import PullbundleStore
     from hgfleet.registry.model import Repository
@@ -37,8 +38,8 @@ class Planner:
         remember: bool = False,
     ) -> tuple[Plan, State]:
         """Decide about the clone bundles; reads only, unless `remember` stores the state."""
-        job, path = self._job, repository.path
-        published, stores = job.manifests.read(path), job.stores.of(repository)
+        job, name = self._job, names.of(repository)
+        published, stores = job.manifests.read(name), job.stores.of(repository)
         state = State()
         is_small = self._is_small(repository)
         if (stores.urls and repository.bundles and not is_small) or self._pullbundles.wanted(
@@ -54,8 +55,8 @@ class Planner:
             refresh=job.config.refresh,
             now=job.options.now,
             dead=dead,
-            demand=job.demand.get(path),
-            foreign=render(published) != job.manifests.read_text(path),
+            demand=job.demand.get(repository.path),
+            foreign=render(published) != job.manifests.read_text(name),
             force=job.options.force,
         )
         return decision, state
@@ -72,9 +73,25 @@ class Planner:
         tips, aligned = self._tips(repository), bool(decision.build)
         return self._pullbundles.plan(repository, state, tips=tips, aligned=aligned)
 
+    def removed(self, repository: Repository, decision: Plan, state: State) -> list[Entry]:
+        """Return the published entries whose tip was removed from the repository, or is secret.
+
+        `decision` and `state` are from `plan`. An obsolete tip is neither: its bundle stays until
+        another one replaces it.
+        """
+        if not decision.kinds:
+            return []
+        urls = self._job.stores.urls
+        published = self._job.manifests.read(names.of(repository))
+        tips = {one: place[1].tip for one in published if (place := locate(one, urls))}
+        lost = {one: tip for one, tip in tips.items() if tip not in state.covered}
+        source = self._job.source(repository)
+        hidden = hg_side.hidden(self._job.hg, source, frozenset(lost.values()))
+        return [one for one, tip in lost.items() if tip not in hidden]
+
     def _tips(self, repository: Repository) -> set[str]:
         """Return the tips of the published bundles."""
-        published = self._job.manifests.read(repository.path)
+        published = self._job.manifests.read(names.of(repository))
         places = [locate(entry, self._job.stores.urls) for entry in published]
         return {place[1].tip for place in places if place}
 
@@ -92,7 +109,7 @@ class Planner:
     def _ask(self, repository: Repository, tips: set[str], remember: bool) -> State:
         """Get the state from the cache, or from hg."""
         cache = StateCache(self._job.config.scratch / scratch.STATES)
-        name, source = file_name(repository.path), self._job.source(repository)
+        name, source = file_name(names.of(repository)), self._job.source(repository)
         seen = fingerprint.read_repository(fingerprint.paths(source / ".hg"))
         state = cache.get(name, seen, tips)
         if state is None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hgfleet.bundles import pages
+from hgfleet.bundles import names, pages
 from hgfleet.bundles.manifest import locate
 from hgfleet.bundles.parallel import each
 from hgfleet.bundles.plan import misplaced
@@ -17,13 +18,27 @@ from hgfleet.core.files import file_name
 from hgfleet.core.text import size
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from datetime import datetime
+    from collections.abc import Iterable, Mapping, Sequence
 
     from hgfleet.bundles.job import Job
     from hgfleet.bundles.manifest import Entry
     from hgfleet.bundles.stores import StoreListing
     from hgfleet.registry.model import Repository
+
+
+ALWAYS: Final = datetime.max.replace(tzinfo=UTC)
+"""Later than the time of any object."""
+
+NEVER: Final = datetime.min.replace(tzinfo=UTC)
+"""Before the time of any object."""
+
+
+class Limits(NamedTuple):
+    """Objects in a store that stay: those named, and others from a time on, if they are safe."""
+
+    named: set[str]
+    before: datetime
+    unsafe: set[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +59,8 @@ class PublishedBundles:
 
     def __init__(self, job: Job) -> None:
         self._job = job
+        # The lists of stores are from the beginning of the run.
+        self._deleted: set[tuple[str, str]] = set()
 
     def dead(self, repository: Repository, listing: Mapping[str, StoreListing]) -> dict[str, str]:
         """Return the URLs of entries that no client should get any more, with the reasons.
@@ -55,7 +72,7 @@ class PublishedBundles:
             store: {item.key: item.size for item in one.objects} for store, one in listing.items()
         }
         stores = self._job.stores.of(repository)
-        published = self._job.manifests.read(repository.path)
+        published = self._job.manifests.read(names.of(repository))
         # Without a store for the repository, the plan withdraws all entries.
         dead = misplaced(published, stores) if stores.urls else {}
         for entry in published:
@@ -70,7 +87,7 @@ class PublishedBundles:
                 dead[entry.url] = problem
         return dead
 
-    def read(self, repository: Repository, dead: Collection[str]) -> ReadResult:
+    def read(self, repository: Repository, dead: Mapping[str, str]) -> ReadResult:
         """Read all published bundles as clients do, where that is due, and compare the digests.
 
         A list of a store, or the headers of an object, do not show that the content is corrupt.
@@ -80,7 +97,7 @@ class PublishedBundles:
         if not self._is_read_due(repository):
             return ReadResult()
         urls = self._job.stores.of(repository).urls
-        published = self._job.manifests.read(repository.path)
+        published = self._job.manifests.read(names.of(repository))
         entries = [entry for entry in published if entry.url not in dead and locate(entry, urls)]
         if not entries or not self._takes_read_slot(repository):
             return ReadResult()
@@ -105,11 +122,11 @@ class PublishedBundles:
         """Whether a read is due; the time runs from the first run, even without bundles."""
         if self._job.options.dry_run or not self._job.stores.buckets:
             return False
-        return self._job.schedule.reads.due(file_name(repository.path), self._job.options.now)
+        return self._job.schedule.reads.due(file_name(names.of(repository)), self._job.options.now)
 
     def _takes_read_slot(self, repository: Repository) -> bool:
         """Whether this run may still make a read; a requested one always."""
-        name, schedule = file_name(repository.path), self._job.schedule
+        name, schedule = file_name(names.of(repository)), self._job.schedule
         return schedule.reads.is_requested(name) or schedule.read_slots.acquire(blocking=False)
 
     def _compare(
@@ -140,43 +157,74 @@ class PublishedBundles:
         An upload never overwrites, so such an object would stay for ever. Returns the errors of
         reading and deleting, by store.
         """
-        problems = dict(result.unread)
-        for entry in result.wrong:
-            store, key = self._job.stores.place(entry)
-            try:
-                self._job.stores.buckets[store].delete(str(key))
-            except HgfleetError as error:
-                problems[store] = error
+        problems = {**result.unread, **self.delete(result.wrong)}
         if result.is_due and not result.unread:
-            self._job.schedule.reads.done(file_name(repository.path), self._job.options.now)
+            self._job.schedule.reads.done(file_name(names.of(repository)), self._job.options.now)
         return problems
 
-    def prune(self, repository: Repository, listing: Mapping[str, StoreListing]) -> None:
-        """Delete the objects that no manifest of the retention time names."""
-        now, dry_run = self._job.options.now, self._job.options.dry_run
-        before = now - self._job.config.retention
-        named = self._job.manifests.read(repository.path)
-        recent = self._job.manifests.recent(repository.path, before)
-        others = () if repository.is_public else self._job.stores.of(repository).others
-        purged = repository.path in self._job.orphans.purged
+    def delete(self, entries: Iterable[Entry]) -> Mapping[str, HgfleetError]:
+        """Delete the objects of entries that were withdrawn; return the errors by store."""
+        problems = {}
+        for entry in entries:
+            store, key = self._job.stores.place(entry)
+            try:
+                self._job.delete(store, str(key))
+            except HgfleetError as error:
+                problems[store] = error
+        return problems
+
+    def prune(
+        self,
+        repository: Repository,
+        listing: Mapping[str, StoreListing],
+        *,
+        urgent: bool = False,
+    ) -> None:
+        """Delete the objects that no manifest of the retention time names; `urgent`: no others.
+
+        An object that a client must not have any more goes at once: of a repository that is private
+        now, or purged; made before changesets were removed; or one of the release before that
+        no repository took over.
+        """
+        job, name = self._job, names.of(repository)
+        before = job.options.now - job.config.retention
+        published, recent = job.manifests.read(name), job.manifests.recent(name, before)
+        removal = job.removal(repository) or NEVER
+        unsafe = [one for one in job.manifests.recent(name) if one.made <= removal]
+        is_gone = name in job.orphans.gone
+        others = () if repository.is_public or is_gone else job.stores.of(repository).others
+        purged = name in job.orphans.purged or (is_gone and names.is_former(name))
         for store, one in listing.items():
-            # A client with the URL could still read an object that is private now, or purged.
+            # A client with the URL could still read it, and no run may be about to publish it.
             at_once = purged or store in others
-            entries, since = (named, now) if at_once else (named + recent, before)
-            places = (locate(entry, self._job.stores.urls) for entry in entries)
-            keys = {str(place[1]) for place in places if place and place[0] == store}
-            self._prune_store(repository.path, store, one, keys, since)
-        if listing and not dry_run:
-            self._job.manifests.forget(repository.path, before)
+            entries = published if at_once else published + recent
+            named = self._keys(store, [entry for entry in entries if entry.made > removal])
+            limit = ALWAYS if at_once else max(removal, NEVER if urgent else before)
+            self._prune_store(
+                repository, store, one, Limits(named, limit, self._keys(store, unsafe))
+            )
+        if listing and not (job.options.dry_run or urgent):
+            job.manifests.forget(name, before)
+
+    def _keys(self, store: str, entries: Iterable[Entry]) -> set[str]:
+        """Return the keys of those entries that are in a store."""
+        places = (locate(entry, self._job.stores.urls) for entry in entries)
+        return {str(place[1]) for place in places if place and place[0] == store}
 
     def _prune_store(
-        self, path: str, store: str, listing: StoreListing, keys: Collection[str], before: datetime
+        self, repository: Repository, store: str, listing: StoreListing, limits: Limits
     ) -> None:
-        dry_run, bucket = self._job.options.dry_run, self._job.stores.buckets[store]
+        path, dry_run = repository.path, self._job.options.dry_run
+        bucket, before = self._job.stores.buckets[store], limits.before
         would = "would delete" if dry_run else "deleted"
-        for item in prunable(path, listing.objects, keys, before):
+        own = self._job.names_in_keys(repository)
+        stays = limits.named | self._job.former_keys(repository)
+        for item in prunable(own, listing.objects, stays, before, limits.unsafe):
+            if (store, item.key) in self._deleted:
+                continue
             if not dry_run:
-                bucket.delete(item.key)
+                self._job.delete(store, item.key)
+                self._deleted.add((store, item.key))
             self._job.report.step(
                 "pruned",
                 path,
@@ -202,7 +250,7 @@ class PublishedBundles:
     def publish_pages(self, repositories: Sequence[Repository]) -> None:
         """Renew the pages in each public store; last, because no clone needs them."""
         public = [one for one in repositories if one.is_public]
-        published = {one.path: self._job.manifests.read(one.path) for one in public}
+        published = {one.path: self._job.manifests.read(names.of(one)) for one in public}
         config = self._job.config
 
         def renew(store: str) -> None:

@@ -13,7 +13,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.bundles import corruption, workspace
+from hgfleet.bundles import corruption, names, workspace
 from hgfleet.bundles import pullbundle_chain as chains
 from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles.budget import CLONE, estimate
@@ -53,15 +53,11 @@ class PullbundleStore:
 
     def folder(self, repository: Repository) -> Path:
         """Return the folder of a repository."""
-        return self._job.config.pull_bundles / files.file_name(repository.path)
+        return self._job.config.pull_bundles / files.file_name(names.of(repository))
 
     def wanted(self, repository: Repository) -> bool:
         """Whether a repository has readers, and pull bundles are enabled."""
-        return (
-            self._job.config.pull.enabled
-            and bool(repository.read)
-            and repository.path not in self._job.orphans.gone
-        )
+        return self._job.config.pull.enabled and bool(repository.read)
 
     def chain(self, repository: Repository) -> Chain:
         """Read the manifest; a missing one is an empty chain."""
@@ -109,7 +105,7 @@ class PullbundleStore:
             force=self._job.options.force,
         )
 
-    def carry_out(self, repository: Repository, decision: ChainPlan, seen: State) -> None:
+    def carry_out(self, repository: Repository, decision: ChainPlan) -> None:
         """Carry out a plan."""
         if decision.move is Move.KEEP:
             return
@@ -122,7 +118,7 @@ class PullbundleStore:
             return
         chain = tuple(part for part in decision.parts if isinstance(part, Link))
         if decision.new_links:
-            with workspace.opened(self._job, repository, seen, 2) as work:
+            with workspace.opened(self._job, repository, 2) as work:
                 chain = tuple(self._made(work, decision))
         self._publish(repository, chain)
 
@@ -234,7 +230,7 @@ class PullbundleStore:
 
         The plan finds them missing and makes them anew; the server passes over them meanwhile.
         """
-        times, name = self._job.schedule.pull_reads, files.file_name(repository.path)
+        times, name = self._job.schedule.pull_reads, files.file_name(names.of(repository))
         chain = self.chain(repository)
         if self._job.options.dry_run or not chain or not times.due(name, self._job.options.now):
             return
@@ -255,7 +251,7 @@ class PullbundleStore:
         The next run deletes and makes anew all that differ.
         """
         for file, found in self._corrupt(repository, self.chain(repository)).items():
-            self._job.schedule.pull_reads.request(files.file_name(repository.path))
+            self._job.schedule.pull_reads.request(files.file_name(names.of(repository)))
             raise VerificationError(
                 f"{self.folder(repository) / file}: got sha256 {found or 'nothing'}; "
                 "`hgfleet bundles run` makes it again"
@@ -270,7 +266,7 @@ class PullbundleStore:
         return {name: got for name, got in found.items() if got != names[name]}
 
     def repositories(self) -> set[str]:
-        """Return the paths of all repositories with a folder."""
+        """Return the names of all repositories with a folder."""
         with contextlib.suppress(OSError):
             folders = self._job.config.pull_bundles.iterdir()
             return {files.repository_of(path.name) for path in folders}

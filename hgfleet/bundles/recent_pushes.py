@@ -1,8 +1,9 @@
-"""Number of recent pushes to a repository, from its push log and the index of that."""
+"""Recent changes of a repository, from its push log and the index of that."""
 
 from __future__ import annotations
 
 import sqlite3
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from hgfleet.core.errors import HgfleetError
@@ -11,7 +12,6 @@ from hgfleet.pushlog.tables import Selection
 from hgfleet.pushlog.view import View
 
 if TYPE_CHECKING:
-    from datetime import datetime
     from pathlib import Path
 
 
@@ -28,3 +28,21 @@ def count(repository: Path, since: datetime) -> int:
             return view.count(Selection(from_time=int(since.timestamp() * 1000)))
     except (OSError, HgfleetError, sqlite3.Error):
         return 0
+
+
+def removal(repository: Path, since: datetime) -> datetime | None:
+    """Return the time of the last removal of changesets from a repository (`hg strip`), or None.
+
+    Removals before `since` do not count. A push log that cannot be read tells of none: then a
+    bundle is withdrawn once its tip is missing in the repository.
+    """
+    store = repository / ".hg/store"
+    from_time = int(since.timestamp() * 1000)
+    try:
+        if (store / log_file.NAME).stat().st_mtime < since.timestamp():
+            return None
+        with View(store, repository / ".hg/cache") as view:
+            found = view.newest(Selection(from_time=from_time, kinds=("strip",)), 1)
+    except (OSError, HgfleetError, sqlite3.Error):
+        return None
+    return datetime.fromtimestamp(found[0].time / 1000, UTC) if found else None

@@ -60,6 +60,20 @@ def look(hg: Hg, path: Path, tips: Collection[str] = ()) -> State:
     return State(heads=frozenset(heads), tip=tip, changesets=heads[tip], covered=covered)
 
 
+def hidden(hg: Hg, path: Path, tips: Collection[str]) -> frozenset[str]:
+    """Return those changesets that a repository still has, though a client does not see them.
+
+    They are obsolete: rewritten, not removed. A secret one was taken from clients.
+    """
+    if not tips:
+        return frozenset()
+    arguments = [part for tip in sorted(tips) for part in ("--rev", f"present('{tip}')")]
+    template = "{ifeq(phase, 'secret', '', '{node}\n')}"
+    return frozenset(
+        hg.run("log", "--hidden", "--repository", path, *arguments, "--template", template).split()
+    )
+
+
 def refresh_snapshot(hg: Hg, source: Path, seen: State, snapshot: Path, work: Path) -> State:
     """Make `snapshot` an exact clone of the changesets that a reader sees in `source`.
 

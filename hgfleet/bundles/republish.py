@@ -38,13 +38,15 @@ def republish(
     if not stores or not repository.bundles:
         raise UsageError(f"{repository.path}: the registry gives it no bundles")
     found = [
-        (store, key, replace(entry, private=not repository.is_public))
+        (store, key, replace(entry, private=not repository.is_public, identity=repository.identity))
         for store, key, entry in _stored(job, {s: listing[s] for s in stores if s in listing})
+        # Private objects of the release before have a key that is never signed.
+        if repository.is_public or key.repository == repository.identity
     ]
     tips = {key.tip for _, key, _ in found}
     seen = hg_side.look(job.hg, job.source(repository), tips)
     entries: dict[str, dict[str, Entry]] = {}
-    with workspace.opened(job, repository, seen, len(repository.bundles)) as work:
+    with workspace.opened(job, repository, len(repository.bundles)) as work:
         for kind in repository.bundles:
             # Newest first. A bundle whose tip the repository no longer has is no candidate.
             candidates = sorted(

@@ -87,7 +87,7 @@ class Scratch:
             remove(self.work(repository, in_ram=in_ram))
 
     def repositories(self) -> set[str]:
-        """Return the paths of all repositories that have something here."""
+        """Return the names of all repositories that have something here."""
         found: set[str] = set()
         for scratch in (self.disk, self.ram):
             for folder in (WORK, SNAPSHOTS, *_FILES):

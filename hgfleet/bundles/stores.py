@@ -19,7 +19,7 @@ from hgfleet.bundles.reader import Reader
 from hgfleet.core.errors import HgfleetError, UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from hgfleet.bundles.config import Config
     from hgfleet.bundles.kinds import Key
@@ -38,6 +38,15 @@ class StoreListing:
 
     objects: tuple[StoredObject, ...] = ()
     uploads: tuple[Upload, ...] = ()
+
+
+def joined(listings: Iterable[StoreListing]) -> StoreListing:
+    """Return several listings as one."""
+    found = list(listings)
+    return StoreListing(
+        tuple(item for one in found for item in one.objects),
+        tuple(upload for one in found for upload in one.uploads),
+    )
 
 
 class SiteStores:
@@ -73,10 +82,14 @@ class SiteStores:
         ours = {store.name for store in stores if store.private != repository.is_public}
         return {name: error for name, error in self.down.items() if name in ours}
 
+    @property
+    def public_names(self) -> list[str]:
+        """The names of the public stores."""
+        return [store.name for store in self._config.stores if not store.private]
+
     def public(self) -> list[str]:
         """Return the names of the public stores that are up."""
-        names = [store.name for store in self._config.stores if not store.private]
-        return [name for name in names if name not in self.down]
+        return [name for name in self.public_names if name not in self.down]
 
     def place(self, entry: Entry) -> tuple[str, Key]:
         """Return the store and the key of an entry that is known to be in one of the stores."""
@@ -106,8 +119,12 @@ class SiteStores:
                 self._silent[store] = str(error)
         return self._silent[store]
 
-    def listings(self, prefix: str, *, dry_run: bool) -> Mapping[str, Mapping[str, StoreListing]]:
-        """List the objects under a prefix, a thousand a request: by store, then by repository.
+    def listings(
+        self, names: Collection[str] = (), *, dry_run: bool
+    ) -> Mapping[str, Mapping[str, StoreListing]]:
+        """List the objects, a thousand a request: by store, then by the name that their keys have.
+
+        `names` restricts the list to those names.
 
         A store that does not answer goes down. Raises its error if that leaves no store.
         """
@@ -116,7 +133,7 @@ class SiteStores:
         def look(store: str) -> Mapping[str, StoreListing]:
             if store in private:
                 self._check_closed(store, dry_run=dry_run)
-            return _listing(self.buckets[store], prefix)
+            return _listing(self.buckets[store], [f"{name}/" for name in sorted(names)] or [""])
 
         found = {}
         for store, listing in each(self.buckets, look).items():
@@ -143,16 +160,17 @@ class SiteStores:
         self.reader.check_signed(url)
 
 
-def _listing(bucket: Bucket, prefix: str) -> Mapping[str, StoreListing]:
+def _listing(bucket: Bucket, prefixes: Iterable[str]) -> Mapping[str, StoreListing]:
     objects: dict[str, list[StoredObject]] = defaultdict(list)
     uploads: dict[str, list[Upload]] = defaultdict(list)
-    for item in bucket.objects(prefix):
-        if key := parse_key(item.key):
-            objects[key.repository].append(item)
-    for upload in bucket.uploads(prefix):
-        if key := parse_key(upload.key):
-            uploads[key.repository].append(upload)
+    for prefix in prefixes:
+        for item in bucket.objects(prefix):
+            if key := parse_key(item.key):
+                objects[key.repository].append(item)
+        for upload in bucket.uploads(prefix):
+            if key := parse_key(upload.key):
+                uploads[key.repository].append(upload)
     return {
-        path: StoreListing(tuple(objects[path]), tuple(uploads[path]))
-        for path in {*objects, *uploads}
+        name: StoreListing(tuple(objects[name]), tuple(uploads[name]))
+        for name in {*objects, *uploads}
     }

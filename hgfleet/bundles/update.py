@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hgfleet.bundles import names
 from hgfleet.bundles.job import Outcome
 from hgfleet.bundles.manifest import locate
 from hgfleet.bundles.plan import Action, State, misplaced, order
@@ -70,16 +71,20 @@ class Updater:
             if dead:
                 job.publisher.withdraw(repository, dead)
             missing.update(self._published.delete_wrong(repository, result))
+            if removed := self._planner.removed(repository, decision, state):
+                gone = dict.fromkeys((one.url for one in removed), "its tip was removed")
+                job.publisher.withdraw(repository, gone)
+                missing.update(self._published.delete(removed))
             try:
                 if decision.build and not job.stores.of(repository).up:
                     # No store takes the bundles, so none are made.
                     raise next(iter(job.stores.problems(repository).values()))
-                missing.update(self._carry_out(repository, decision, state))
+                missing.update(self._carry_out(repository, decision))
             except HgfleetError:
                 # Pull bundles need no store.
-                self._pullbundles.carry_out(repository, chain_plan, state)
+                self._pullbundles.carry_out(repository, chain_plan)
                 raise
-            self._pullbundles.carry_out(repository, chain_plan, state)
+            self._pullbundles.carry_out(repository, chain_plan)
         if decision.action is not Action.SKIP:
             self._published.prune(repository, listing)
             self._pullbundles.prune(repository)
@@ -94,15 +99,15 @@ class Updater:
         if not (stores.urls and repository.bundles):
             decision = self._planner.plan(repository)[0]
             if not job.options.dry_run:
-                self._carry_out(repository, decision, State())
+                self._carry_out(repository, decision)
         elif not job.options.dry_run:
-            wrong = misplaced(job.manifests.read(repository.path), stores)
+            wrong = misplaced(job.manifests.read(names.of(repository)), stores)
             if wrong:
                 job.publisher.withdraw(repository, wrong)
         self._published.prune(repository, listing)
         if not (job.options.dry_run or self._pullbundles.wanted(repository)):
             chain_plan = self._pullbundles.plan(repository, State())
-            self._pullbundles.carry_out(repository, chain_plan, State())
+            self._pullbundles.carry_out(repository, chain_plan)
         self._pullbundles.prune(repository)
         return Outcome(repository.path, decision)
 
@@ -124,15 +129,13 @@ class Updater:
                 reason=chain_plan.reason,
             )
 
-    def _carry_out(
-        self, repository: Repository, decision: Plan, seen: State
-    ) -> Mapping[str, HgfleetError]:
+    def _carry_out(self, repository: Repository, decision: Plan) -> Mapping[str, HgfleetError]:
         """Carry out a plan; return the errors of stores that do without some bundle."""
         entries = {kind: dict(kept) for kind, kept in decision.keep.items()}
         missing: dict[str, HgfleetError] = {}
         match decision.action:
             case Action.KEEP:
-                self._verifier.verify_history(repository, decision, seen)
+                self._verifier.verify_history(repository, decision)
                 if not decision.kinds:
                     self._forget(repository)
                 return missing
@@ -143,7 +146,7 @@ class Updater:
                 def done(kind: str, new: Mapping[str, Entry]) -> None:
                     self._publish_kind(repository, decision, kind, new)
 
-                made = self._generator.carry_out(repository, decision, seen, missing, done)
+                made = self._generator.carry_out(repository, decision, missing, done)
                 for kind, new in made.items():
                     entries.setdefault(kind, {}).update(new)
             case Action.WITHDRAW:
@@ -184,6 +187,6 @@ class Updater:
         """Delete scratch files of a repository that has bundles of neither sort any more."""
         has_readers = self._pullbundles.wanted(repository)
         if not (has_readers and self._pullbundles.chain(repository)):
-            remove(self._job.scratch.snapshot(repository.path))
+            remove(self._job.scratch.snapshot(names.of(repository)))
         if not has_readers:
-            self._job.scratch.forget(repository.path)
+            self._job.scratch.forget(names.of(repository))

@@ -10,8 +10,8 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hgfleet.bundles import names, workspace
 from hgfleet.bundles import repository as hg_side
-from hgfleet.bundles import workspace
 from hgfleet.bundles.budget import CLONE, estimate
 from hgfleet.bundles.plan import order
 from hgfleet.bundles.reader import VerificationError, WrongContentError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from hgfleet.bundles.job import Job
     from hgfleet.bundles.manifest import Entry
-    from hgfleet.bundles.plan import Plan, State
+    from hgfleet.bundles.plan import Plan
     from hgfleet.bundles.workspace import Workspace
     from hgfleet.registry.model import Repository
 
@@ -116,7 +116,7 @@ class Verifier:
                         f"{entry.url}: a clone through it has {len(heads)} heads that are not the "
                         f"{len(work.state.heads)} of the repository"
                     )
-                if schedule.clones.take(file_name(work.repository.path), now):
+                if schedule.clones.take(file_name(names.of(work.repository)), now):
                     self._hg_verify(work, kind, clone)
         finally:
             remove(clone)
@@ -127,7 +127,7 @@ class Verifier:
         try:
             hg_side.verify_clone(self._job.hg, clone)
         except BaseException:
-            name = file_name(work.repository.path)
+            name = file_name(names.of(work.repository))
             self._job.schedule.clones.again(name, self._job.options.now)
             raise
         took = time.monotonic() - started
@@ -139,15 +139,15 @@ class Verifier:
             duration_s=took,
         )
 
-    def verify_history(self, repository: Repository, decision: Plan, seen: State) -> None:
+    def verify_history(self, repository: Repository, decision: Plan) -> None:
         """Clone the first published bundle again, with `hg verify`, where that is due."""
-        name = file_name(repository.path)
+        name = file_name(names.of(repository))
         if self._job.config.is_large(repository.path) or not self._job.stores.buckets:
             return
         entries = order(decision.kinds, list(self._job.stores.urls), decision.keep)
         if not entries or not self._job.schedule.clones.due(name, self._job.options.now):
             return
-        with workspace.opened(self._job, repository, seen, 1) as work:
+        with workspace.opened(self._job, repository, 1) as work:
             self.verify_published(work, entries[0])
 
     def verify_published(self, work: Workspace, entry: Entry) -> None:
@@ -155,5 +155,5 @@ class Verifier:
         try:
             self.verify(work, self._job.stores.place(entry)[0], entry)
         except VerificationError:
-            self._job.schedule.reads.request(file_name(work.repository.path))
+            self._job.schedule.reads.request(file_name(names.of(work.repository)))
             raise

@@ -7,11 +7,14 @@ import threading
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from hgfleet.bundles import names
 from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles.budget import SNAPSHOT, estimate, room_needed
 from hgfleet.bundles.scratch import remove
+from hgfleet.core.errors import HgfleetError
 from hgfleet.hg import store_size
 
 if TYPE_CHECKING:
@@ -20,7 +23,6 @@ if TYPE_CHECKING:
 
     from hgfleet.bundles.job import Job
     from hgfleet.bundles.plan import State
-    from hgfleet.core.errors import HgfleetError
     from hgfleet.registry.model import Repository
 
 
@@ -50,8 +52,9 @@ class Workspace:
     """The parts that the threads of one repository share.
 
     `folder` is empty at first, and gone at the end. `snapshot` is the clone that bundles are made
-    from, `state` its state, and `store` the size of its store in bytes. `missing` gets the errors
-    of stores that a bundle could not be brought to. `trials` has the contents that were cloned.
+    from, `state` its state, no older than `begun`, and `store` the size of its store in bytes.
+    `missing` gets the errors of stores that a bundle could not be brought to. `trials` has the
+    contents that were cloned.
     """
 
     repository: Repository
@@ -59,12 +62,13 @@ class Workspace:
     snapshot: Path
     state: State
     store: int
+    begun: datetime
     missing: dict[str, HgfleetError] = field(default_factory=dict)
     trials: Trials = field(default_factory=Trials)
 
 
 @contextlib.contextmanager
-def opened(job: Job, repository: Repository, seen: State, copies: int) -> Iterator[Workspace]:
+def opened(job: Job, repository: Repository, copies: int) -> Iterator[Workspace]:
     """Bring the snapshot up to date and open a workspace with it.
 
     The workspace is in RAM if everything fits there; else on disk, where the snapshot stays for the
@@ -73,13 +77,21 @@ def opened(job: Job, repository: Repository, seen: State, copies: int) -> Iterat
     store = store_size.size(f"{job.source(repository)}/.hg/store")
     room = room_needed(store, copies)
     in_ram = job.scratch.room.take(room)
-    folder = job.scratch.work(repository.path, in_ram=in_ram)
-    snapshot = folder / "source" if in_ram else job.scratch.snapshot(repository.path)
+    folder = job.scratch.work(names.of(repository), in_ram=in_ram)
+    snapshot = folder / "source" if in_ram else job.scratch.snapshot(names.of(repository))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        started = time.monotonic()
+        started, begun = time.monotonic(), datetime.now(UTC).replace(microsecond=0)
+        # Since `begun`, so that the time tells which changesets that were removed are not in it.
+        seen = hg_side.look(job.hg, job.source(repository))
         with job.gate.enter(estimate(SNAPSHOT, store)):
             state = hg_side.refresh_snapshot(job.hg, job.source(repository), seen, snapshot, folder)
+        try:
+            # hg opened the repository by its path, several times.
+            job.access.check(repository)
+        except HgfleetError:
+            remove(snapshot)
+            raise
         took = time.monotonic() - started
         job.report.step(
             "snapshot",
@@ -90,7 +102,7 @@ def opened(job: Job, repository: Repository, seen: State, copies: int) -> Iterat
             scratch="ram" if in_ram else "disk",
             duration_s=took,
         )
-        yield Workspace(repository, folder, snapshot, state, store)
+        yield Workspace(repository, folder, snapshot, state, store, begun)
     finally:
         if in_ram:
             remove(folder)

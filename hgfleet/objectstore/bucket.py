@@ -30,8 +30,12 @@ if TYPE_CHECKING:
 CONNECTIONS: Final = 32
 """Connections to keep open to a store: an upload and a check for each thread."""
 
-CACHE_CONTROL: Final = "public, max-age=31536000, immutable"
-"""A year, the longest that HTTP recommends: the key names the content, so it never changes."""
+CACHE_SECONDS: Final = 300
+"""For which a cache may answer with an object of a public store before it asks again.
+
+The content of an object never changes, but an object may have to disappear.
+"""
+CACHE_CONTROL: Final = f"public, max-age={CACHE_SECONDS}, must-revalidate"
 
 PRIVATE_CACHING: Final = "private, no-store"
 """A cached copy would outlive the signature of its URL."""

@@ -96,6 +96,7 @@ class Selection:
     """Milliseconds, not included."""
     users: tuple[str, ...] = ()
     ids: tuple[int, ...] | None = None
+    kinds: tuple[str, ...] = ()
     has_changesets: bool = False
     """Whether pushes without changesets are left out: those of phases, bookmarks and markers."""
 
@@ -225,6 +226,7 @@ def _where(wanted: Selection) -> tuple[str, list[Any]]:
     lists: tuple[tuple[str, Sequence[Any] | None], ...] = (
         ("user", wanted.users or None),
         ("id", wanted.ids),
+        ("kind", wanted.kinds or None),
     )
     for column, allowed in lists:
         if allowed is not None:

@@ -74,13 +74,14 @@ class Target:
     is_mirror: bool = False
     """The primary's registry has the identities, and nothing gives one here."""
 
-    def manifest(self, repository: Repository) -> str:
-        """Return the path of the clone bundle manifest of a repository."""
-        return str(self.manifests / f"{repository.path}.manifest")
+    def manifest(self, repository: Repository) -> str | None:
+        """Return the path of the clone bundle manifest of a repository; None without identity."""
+        found = repository.identity
+        return str(self.manifests / f"{found}.manifest") if found else None
 
-    def pulls(self, repository: Repository) -> str:
-        """Return the folder of the pull bundles of a repository."""
-        return str(self.pull_bundles / files.file_name(repository.path))
+    def pulls(self, repository: Repository) -> str | None:
+        """Return the folder of the pull bundles of a repository; None without identity."""
+        return str(self.pull_bundles / repository.identity) if repository.identity else None
 
 
 def apply(

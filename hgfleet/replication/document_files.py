@@ -55,6 +55,9 @@ class Documents:
         user_repositories.load(self._settings.dynamic)
         found = []
         for name in self._names():
+            if documents.kind_of(name) is Kind.FORMER:
+                # Until the bundle jobs of this release take it over.
+                continue
             with contextlib.suppress(FileNotFoundError):
                 if (opened := self.open(name)) is not None:
                     with opened:
@@ -171,10 +174,10 @@ class Documents:
             return settings.dynamic.parent, "", settings.dynamic.name
         if kind is Kind.TOKENS:
             return settings.dynamic.parent, TOKENS_FOLDER, TOKENS_FILE
-        if kind is Kind.MANIFEST:
+        if kind is not None and name.startswith(documents.MANIFESTS):
             folder, _, file = name.removeprefix(documents.MANIFESTS).rpartition("/")
             return settings.manifests, folder, file
-        if kind in (Kind.LINK, Kind.CHAIN):
+        if kind is not None:
             folder, _, file = name.removeprefix(documents.PULL_BUNDLES).partition("/")
             return settings.pull_bundles, folder, file
         return None

@@ -4,9 +4,12 @@
 | --- | --- |
 | `registry` | the dynamic registry: user repositories and their readers |
 | `tokens` | hashes of access tokens |
-| `manifests/PATH.manifest` | the clone bundle manifest of a repository |
-| `pullbundles/NAME/manifest` | the manifest of its pull bundles; NAME is its path, `/` as `+` |
-| `pullbundles/NAME/SHA256.hg` | one of its pull bundles |
+| `manifests/IDENTITY.manifest` | the clone bundle manifest of a repository |
+| `pullbundles/IDENTITY/manifest` | the manifest of its pull bundles |
+| `pullbundles/IDENTITY/SHA256.hg` | one of its pull bundles |
+
+The release before had the path of the repository in the place of its identity. A mirror deletes
+such documents, and fetches none from a primary of that release.
 
 The order of a change is that of privacy: readers first, then everything that is withdrawn, then new
 content, and a manifest after the files that it names.
@@ -21,6 +24,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.core.files import repository_of
+from hgfleet.core.identity import is_identity
 from hgfleet.core.names import path_problem
 from hgfleet.hg import wake
 
@@ -53,6 +57,8 @@ class Kind(IntEnum):
     LINK = 2
     CHAIN = 3
     MANIFEST = 4
+    FORMER = 5
+    """Of a repository, named by the release before: nothing serves it, and it is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,32 +94,26 @@ def kind_of(name: str) -> Kind | None:
     if name == TOKENS:
         return Kind.TOKENS
     if name.startswith(MANIFESTS) and name.endswith(SUFFIX):
-        path = name[len(MANIFESTS) : -len(SUFFIX)]
-        return None if path_problem(path) else Kind.MANIFEST
+        found = name[len(MANIFESTS) : -len(SUFFIX)]
+        return Kind.MANIFEST if is_identity(found) else _former(found)
     if name.startswith(PULL_BUNDLES):
         folder, _, file = name[len(PULL_BUNDLES) :].partition("/")
-        if path_problem(repository_of(folder)):
+        kind = Kind.CHAIN if file == CHAIN else Kind.LINK
+        if kind is Kind.LINK and not _LINK.fullmatch(file):
             return None
-        if file == CHAIN:
-            return Kind.CHAIN
-        return Kind.LINK if _LINK.fullmatch(file) else None
+        return kind if is_identity(folder) else _former(repository_of(folder))
     return None
 
 
-def repository(name: str) -> str:
-    """Return the repository that a document belongs to, "" for one of all repositories."""
-    kind = kind_of(name)
-    if kind is Kind.MANIFEST:
-        return name[len(MANIFESTS) : -len(SUFFIX)]
-    if kind in (Kind.LINK, Kind.CHAIN):
-        return repository_of(name[len(PULL_BUNDLES) :].partition("/")[0])
-    return ""
+def _former(path: str) -> Kind | None:
+    """Return the kind of a document that names a repository by its path."""
+    return None if path_problem(path) else Kind.FORMER
 
 
 def digest_in(name: str) -> str | None:
     """Return the sha256 that the name of a pull bundle has, None for other documents."""
     found = _LINK.fullmatch(name.rpartition("/")[2])
-    return found[1] if found and kind_of(name) is Kind.LINK else None
+    return found[1] if found and name.startswith(PULL_BUNDLES) and kind_of(name) else None
 
 
 def parse_line(line: bytes) -> Document:
@@ -126,7 +126,7 @@ def parse_line(line: bytes) -> Document:
             isinstance(found.sha256, str)
             and _SHA256.fullmatch(found.sha256)
             and type(found.size) is int
-            and 0 <= found.size <= (MAX_SIZE if kind is Kind.LINK else SMALL)
+            and 0 <= found.size <= (MAX_SIZE if digest_in(found.name) else SMALL)
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{line!r:.200} as a document") from error
@@ -157,11 +157,11 @@ def plan(have: Mapping[str, str], want: Iterable[Document]) -> Plan:
     A registry that the primary does not list stays: without it private repositories would not be
     known as private.
     """
-    wanted = {one.name: one for one in want}
+    wanted = {one.name: one for one in want if kind_of(one.name) is not Kind.FORMER}
     stale = {name: one for name, one in wanted.items() if have.get(name) != one.sha256}
     registry = stale.pop(REGISTRY, None)
     gone = [name for name in have if name not in wanted and name != REGISTRY]
     # A manifest leaves before the files that it names.
-    gone.sort(key=lambda name: (kind_of(name) is Kind.LINK, name))
+    gone.sort(key=lambda name: (digest_in(name) is not None, name))
     fetch = sorted(stale.values(), key=lambda one: (kind_of(one.name) or 0, one.name))
     return Plan(registry, tuple(gone), tuple(fetch))

@@ -22,6 +22,7 @@ from testing.bench.bundles_site import (
     children,
     environment,
     free_port,
+    identity_of,
     server,
     show,
 )
@@ -86,7 +87,7 @@ def bench_clone(site: Site, root: Path, changesets: int, given: Path | None) -> 
     env = environment(site.config.hgrc)
     served, port = root / "served", free_port()
     subprocess.run([HG, "clone", "-q", "-U", "--pull", source, served], env=env, check=True)
-    published = (site.config.manifests / f"{name}.manifest").read_text()
+    published = (site.config.manifests / f"{identity_of(name)}.manifest").read_text()
     stream = next(line for line in published.splitlines() if ";stream=" in line)
     with server(
         [HG, "-R", str(served), "serve", "-p", str(port), "-a", "127.0.0.1"], port, env=env
@@ -106,7 +107,7 @@ def _measure(
 ) -> dict[str, list[Spent]]:
     """Clone in every way, one after the other, several times."""
     manifest_file = served / ".hg/clonebundles.manifest"
-    published = (root / "manifests/large.manifest").read_text()
+    published = (root / f"manifests/{identity_of('large')}.manifest").read_text()
     stream = next(line for line in published.splitlines() if ";stream=" in line)
     ways = {
         "no bundle": (published, ["-U", "--config", "ui.clonebundles=no"]),

@@ -14,17 +14,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from hgfleet.registry.compiled import dump_compiled
-from hgfleet.registry.model import Registry, Repository
 from testing.bench.bundles_site import KINDS, ROOT, WHO, Site, environment, show
 from testing.bench.repos import Size, append, generate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
 PATHS: Final = (
-    *("repositories", "manifests", "pull_bundles", "scratch", "scratch_ram", "hg", "hgrc", "ca"),
+    *("registry", "dynamic", "repositories", "manifests", "pull_bundles", "scratch"),
+    *("scratch_ram", "hg", "hgrc", "ca"),
 )
 
 
@@ -116,12 +114,10 @@ class Command:
         return took
 
 
-def _command(site: Site, root: Path, repositories: Sequence[Repository], endpoint: str) -> Command:
-    """Write the settings of a run over these repositories."""
-    found = {one.path: one for one in repositories}
-    (root / "registry.json").write_text(dump_compiled(Registry(found)))
+def _command(site: Site, root: Path, endpoint: str) -> Command:
+    """Write the settings of a run over all repositories."""
     lines = [f"{name} = {json.dumps(str(getattr(site.config, name)))}" for name in PATHS]
-    lines += [f'registry = "{root}/registry.json"', "jobs = 2", "retention_days = 0"]
+    lines += ["jobs = 2", "retention_days = 0"]
     lines += ["[[store]]", 'name = "main"', 'bucket = "bundles"']
     lines += [f'endpoint = "{endpoint}"', f'public_url = "{endpoint}/bundles"']
     lines += ["[refresh]", "share = 0"]
@@ -155,7 +151,7 @@ def bench_kill(site: Site, root: Path, url: str, rounds: int) -> bool:
         (site.config.repositories / name).parent.mkdir(parents=True, exist_ok=True)
         generate(site.config.repositories / name, Size(changesets=50, files=10), seed=number)
     repositories = site.repositories(names, KINDS)
-    command = _command(site, root, repositories, through)
+    command = _command(site, root, through)
 
     def push(seed: int) -> None:
         for name in names:

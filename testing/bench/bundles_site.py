@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import socket
@@ -18,13 +19,18 @@ from typing import TYPE_CHECKING, Any, Final
 from hgfleet.bundles.config import Config
 from hgfleet.bundles.pipeline import Pipeline
 from hgfleet.bundles.plan import Action, Refresh
+from hgfleet.core import identity
 from hgfleet.core.report import Report
 from hgfleet.objectstore.bucket import Bucket
 from hgfleet.objectstore.settings import Credentials, Store
-from hgfleet.registry.model import Repository
+from hgfleet.registry import dynamic_update
+from hgfleet.registry.compiled import dump_compiled
+from hgfleet.registry.model import Registry, Repository
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from hgfleet.registry.model import Read
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 HG: Final = Path(sys.executable).with_name("hg")
@@ -118,14 +124,33 @@ def gateway(binary: Path, root: Path) -> Iterator[str]:
         yield url
 
 
+def identity_of(name: str) -> str:
+    """Return the identity of a repository of a bench."""
+    return hashlib.sha256(name.encode()).hexdigest()[: identity.LENGTH]
+
+
 @dataclass(frozen=True)
 class Site:
     """Repositories of a host, and the store they go to."""
 
     config: Config
 
-    def repositories(self, names: Sequence[str], kinds: tuple[str, ...]) -> list[Repository]:
-        return [Repository(name, "", "public", (), True, kinds) for name in names]
+    def repositories(
+        self, names: Sequence[str], kinds: tuple[str, ...], read: Read = "public"
+    ) -> list[Repository]:
+        """Have the inventory declare these repositories, which exist."""
+        made = [
+            Repository(name, "", read, (), True, kinds, identity=identity_of(name))
+            for name in names
+        ]
+        self.config.registry.write_text(dump_compiled(Registry({one.path: one for one in made})))
+        self.config.dynamic.parent.mkdir(exist_ok=True)
+        with dynamic_update.update(self.config.dynamic) as entries:
+            for one in made:
+                entries.note_identity(one.path, one.identity)
+                file = self.config.repositories / one.path / identity.FILE
+                file.write_text(identity.text(one.identity))
+        return made
 
     def run(self, repositories: Sequence[Repository], action: Action) -> float:
         """Run the jobs as the timer does; return the seconds. Asserts the action of each plan."""
@@ -189,6 +214,8 @@ def make_site(root: Path, url: str, jobs: int) -> Site:
             stores=(Store("main", url, "bundles", f"{url}/bundles"),),
             refresh=Refresh(share=0.01, age=timedelta(days=7)),
             retention=timedelta(days=7),
+            registry=root / "registry.json",
+            dynamic=root / "dynamic/registry.json",
             repositories=root / "repos",
             manifests=root / "manifests",
             pull_bundles=root / "pullbundles",

@@ -46,9 +46,8 @@ from hgfleet.bundles.plan import Refresh  # noqa: E402
 from hgfleet.bundles.pullbundle_chain import Limits  # noqa: E402
 from hgfleet.core.report import Report  # noqa: E402
 from hgfleet.objectstore.settings import Store  # noqa: E402
-from hgfleet.registry.model import Repository  # noqa: E402
 from testing.bench.bundles_clone import cpu_of  # noqa: E402
-from testing.bench.bundles_site import HG, environment, free_port, server  # noqa: E402
+from testing.bench.bundles_site import HG, Site, environment, free_port, server  # noqa: E402
 from testing.bench.repos import Size, append, generate  # noqa: E402
 
 if TYPE_CHECKING:
@@ -80,6 +79,8 @@ class Bench:
             stores=(Store("main", "http://unused", "bundles", "http://unused/bundles"),),
             refresh=Refresh(share=0.01, age=timedelta(days=7)),
             retention=timedelta(days=7),
+            registry=root / "registry.json",
+            dynamic=root / "dynamic/registry.json",
             repositories=root / "repos",
             manifests=root / "manifests",
             pull=Limits(least=1),
@@ -95,6 +96,7 @@ class Bench:
             self.hg("clone", "-q", "-U", "--pull", *heads.split(), given, self.source)
         else:
             generate(self.source, Size(changesets=changesets, files=2000), seed=7)
+        (self.repository,) = Site(self.config).repositories(["project"], (), ("staff",))
         self.run("with the first changesets")
         self.hg("clone", "-q", "-U", "--pull", self.source, root / "first")
         self.hg("-R", self.source, "bundle", "-q", "-a", "-t", "zstd-v2", root / "public/bundle.hg")
@@ -105,7 +107,8 @@ class Bench:
         self.run(f"with {newer:,} more")
         half = f"-r{changesets // 2}"
         self.hg("clone", "-q", "-U", "--pull", half, self.source, root / "half")
-        (self.source / ".hg/pullbundles").symlink_to(self.config.pull_bundles / "project")
+        folder = self.config.pull_bundles / self.repository.identity
+        (self.source / ".hg/pullbundles").symlink_to(folder)
 
     def hg(self, *words: str | Path) -> str:
         done = subprocess.run(
@@ -118,9 +121,9 @@ class Bench:
         """Let the bundle jobs do their part; no store is needed for pull bundles."""
         started = time.perf_counter()
         pipeline = Pipeline(self.config, Report("text", StringIO()))
-        (outcome,) = pipeline.run([Repository("project", "", ("staff",), (), True, ())])
+        (outcome,) = pipeline.run([self.repository])
         assert outcome.error is None, outcome.error
-        chain = pipeline.pullbundles.chain(Repository("project", "", ("staff",), (), True, ()))
+        chain = pipeline.pullbundles.chain(self.repository)
         took, total = time.perf_counter() - started, sum(link.size for link in chain)
         print(f"run {when}: {took:.1f} s, {len(chain)} links, {total / 1e6:.1f} MB")
 

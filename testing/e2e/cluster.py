@@ -198,6 +198,11 @@ class Cluster:
         assert page.status == 200, page
         return [line.split()[0] for line in page.body.splitlines() if line]
 
+    def identity(self, repository: str) -> str:
+        """Return the identity of a repository, which names its state on each host."""
+        place = f"/srv/hg/repos/{repository}/.hg/store/identity"
+        return self.first("ssh").shell(f"cat {place}").strip()
+
     def manifests(self) -> Mapping[str, str]:
         """Return all manifests on the host that writes them: path to content."""
         script = "cd /var/lib/hgfleet/manifests; find . -name '*.manifest' -exec sha256sum {} +"

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from testing.e2e.people import Clone, Person
 
 REPOSITORY = "e2e/confidential"
-MANIFEST = f"/var/lib/hgfleet/manifests/{REPOSITORY}.manifest"
 SIGNING = "/etc/hgfleet/signing.toml"
 # Random bytes, so that no compression makes a clone cheap.
 CONTENT_BYTES = 300_000
@@ -76,7 +75,8 @@ def told(cluster: Cluster, person: Person) -> list[str]:
 
 def published(cluster: Cluster) -> list[str]:
     """The URLs as the manifest has them."""
-    lines = cluster.first("bundles").shell(f"cat {MANIFEST}").splitlines()
+    manifest = f"/var/lib/hgfleet/manifests/{cluster.identity(REPOSITORY)}.manifest"
+    lines = cluster.first("bundles").shell(f"cat {manifest}").splitlines()
     assert all(line.endswith(" private=yes") for line in lines)
     return [line.split(" ")[0] for line in lines]
 

@@ -91,7 +91,8 @@ def test_pull_bundles_are_readable_by_those_who_serve_and_nobody_else(
     cluster: Cluster, links: list[dict[str, object]]
 ) -> None:
     host = cluster.first("bundles")
-    file = f"/var/lib/hgfleet/pullbundles/{REPOSITORY}/{links[0]['file']}"
+    folder = f"/var/lib/hgfleet/pullbundles/{cluster.identity(REPOSITORY)}"
+    file = f"{folder}/{links[0]['file']}"
     for user, can in (("hg", True), ("hgweb", True), ("nobody", False)):
         done = host.run("runuser", "-u", user, "--", "test", "-r", file)
         assert (done.code == 0) is can, user

@@ -171,11 +171,25 @@ class Trial:
         self.path = f"hgfleet-test/{uuid.uuid4()}"
         self.root = host.check_output("mktemp -d /var/tmp/hgfleet-test.XXXXXX")
         self.repository = f"{self.root}/repos/{self.path}"
-        self.manifest = f"{self.root}/manifests/{self.path}.manifest"
+        self.identity = uuid.uuid4().hex
+        self.manifest = f"{self.root}/manifests/{self.identity}.manifest"
         self.settings = settings
-        host.check_output(f"mkdir -p {self.root}/manifests {self.root}/scratch {self.repository}")
+        host.check_output(f"mkdir -p {self.root}/manifests {self.root}/scratch {self.root}/dynamic")
+        host.check_output(f"mkdir -p {self.repository}")
         host.check_output(f"chown -R hgbundles: {self.root}")
         self.hg(f"init {self.repository}")
+        self.write("dynamic/registry.json", json.dumps(self.dynamic()))
+        self.host.check_output(
+            "printf %%s %s > %s", f"{self.identity}\n", f"{self.repository}/.hg/store/identity"
+        )
+
+    def dynamic(self) -> dict[str, Any]:
+        """Return the dynamic registry, which says the identity of the repository."""
+        return {"format": 1, "repositories": {}, "identities": {self.path: self.identity}}
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file below the folder of the trial."""
+        self.host.check_output("printf %%s %s > %s", text, f"{self.root}/{name}")
 
     def hg(self, arguments: str, hgrc: str = "") -> str:
         output: str = self.host.check_output(
@@ -199,6 +213,7 @@ class Trial:
             f"{name} = {json.dumps(f'{self.root}/{folder}')}"
             for name, folder in (
                 ("registry", "registry.json"),
+                ("dynamic", "dynamic/registry.json"),
                 ("repositories", "repos"),
                 ("manifests", "manifests"),
                 ("scratch", "scratch"),
@@ -209,11 +224,8 @@ class Trial:
         for store in self.settings["store"]:
             lines += ["[[store]]"]
             lines += [f"{name} = {json.dumps(value)}" for name, value in store.items()]
-        for name, text in (
-            ("registry.json", registry),
-            ("bundles.toml", "\n".join(lines)),
-        ):
-            self.host.check_output("printf %%s %s > %s", text, f"{self.root}/{name}")
+        self.write("registry.json", registry)
+        self.write("bundles.toml", "\n".join(lines))
         credentials = " ".join(
             f"-p LoadCredential={name}:/etc/hgfleet/secrets/bundles-{name}" for name in self.secrets
         )

@@ -6,6 +6,8 @@ import os
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+import pytest
+
 from hgfleet.bundles import recent_pushes
 from hgfleet.bundles.activity import OTHER, PRIVATE, Activity, busiest, of
 from hgfleet.bundles.demand import Demand
@@ -59,3 +61,21 @@ def test_pushes_of_the_day_are_counted_and_older_logs_are_not_read(tmp_path: Pat
     old = (START - timedelta(days=2)).timestamp()
     os.utime(log, (old, old))
     assert recent_pushes.count(tmp_path, START) == 0
+
+
+def test_the_last_removal_of_changesets_counts_since_a_time(tmp_path: Path) -> None:
+    log = tmp_path / ".hg/store/pushlog"
+    log.parent.mkdir(parents=True)
+    day = timedelta(days=1)
+    assert recent_pushes.removal(tmp_path, START - day) is None
+    chain = Chain(log)
+    chain.push(node_of(0))
+    assert recent_pushes.removal(tmp_path, START - day) is None
+    removed = chain.push(kind="strip").time
+    chain.push(node_of(1))
+    found = recent_pushes.removal(tmp_path, START - day)
+    assert found is not None
+    assert found.timestamp() * 1000 == pytest.approx(removed)
+    assert recent_pushes.removal(tmp_path, found + timedelta(seconds=1)) is None
+    log.write_bytes(b"damaged\n")
+    assert recent_pushes.removal(tmp_path, START - day) is None

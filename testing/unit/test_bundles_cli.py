@@ -15,6 +15,7 @@ from hgfleet.bundles.published import PublishedBundles
 from hgfleet.bundles.reader import Reader
 from hgfleet.core.errors import HgfleetError, TemporaryError, UnavailableError
 from hgfleet.hg import push_spool
+from hgfleet.registry import dynamic_update
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.model import Registry, Repository
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+IDENTITY = "5f" * 16
 CDN = "https://cdn.example/bundles"
 
 
@@ -29,21 +31,25 @@ CDN = "https://cdn.example/bundles"
 def config(tmp_path: Path) -> Path:
     repository = Repository("team/project", "", "public", (), True, ("zstd", "gzip"))
     (tmp_path / "registry.json").write_text(dump_compiled(Registry({"team/project": repository})))
+    (tmp_path / "dynamic").mkdir()
+    with dynamic_update.update(tmp_path / "dynamic/registry.json") as entries:
+        entries.note_identity("team/project", IDENTITY)
     path = tmp_path / "bundles.toml"
     path.write_text(
-        f'registry = "{tmp_path}/registry.json"\ndynamic = "{tmp_path}/dynamic.json"\n'
+        f'registry = "{tmp_path}/registry.json"\n'
+        f'dynamic = "{tmp_path}/dynamic/registry.json"\n'
         f'manifests = "{tmp_path}/manifests"\nscratch = "{tmp_path}"\n'
         f'repositories = "{tmp_path}/repos"\n[[store]]\nname = "eu"\nbucket = "b"\n'
         f'endpoint = "https://s3.example"\npublic_url = "{CDN}"\n'
     )
-    entries = [
-        Entry(object_url(CDN, key), spec, digit * 64, 1000, 42, NOW)
+    published = [
+        Entry(object_url(CDN, key), spec, digit * 64, 1000, 42, NOW, identity=IDENTITY)
         for digit, spec, key in (
-            ("1", "zstd-v2", make_key("team/project", "a" * 40, "1" * 64, "zstd")),
-            ("2", "gzip-v2", make_key("team/project", "a" * 40, "2" * 64, "gzip")),
+            ("1", "zstd-v2", make_key(IDENTITY, "a" * 40, "1" * 64, "zstd")),
+            ("2", "gzip-v2", make_key(IDENTITY, "a" * 40, "2" * 64, "gzip")),
         )
     ]
-    Manifests(tmp_path / "manifests").publish("team/project", entries, NOW)
+    Manifests(tmp_path / "manifests").publish(IDENTITY, published, NOW)
     return path
 
 
@@ -62,7 +68,7 @@ def test_status_is_there_for_programs_too(
     said = json.loads(capsys.readouterr().out)
     zstd, gzip = said["repositories"]["team/project"]
     assert zstd == {
-        "url": f"{CDN}/team/project/{'a' * 40}.{'1' * 16}.zstd-v2.hg",
+        "url": f"{CDN}/{IDENTITY}/{'a' * 40}.{'1' * 16}.zstd-v2.hg",
         "store": "eu",
         "kind": "zstd",
         "bundlespec": "zstd-v2",

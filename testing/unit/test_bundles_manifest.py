@@ -57,6 +57,13 @@ def test_a_private_entry_says_so() -> None:
     assert render([replace(entry(), private=True)]) == entry().line() + " private=yes\n"
 
 
+def test_an_entry_names_its_repository() -> None:
+    own = replace(entry(), identity="5f" * 16)
+    assert own.line() == f"{entry().line()} identity={'5f' * 16}"
+    assert parse(own.line()) == (own,)
+    assert parse(f"{entry().line()} identity=5f") == ()
+
+
 def test_what_takes_memory_says_how_much_and_reads_back() -> None:
     large = replace(entry(), required_ram=192 * 1024**2)
     assert " REQUIREDRAM=201326592 size=" in large.line()

@@ -16,15 +16,19 @@ TWO = Stores({"eu": PUBLIC, "us": US})
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 OLD_TIP, TIP = "a" * 40, "b" * 40
 REFRESH = Refresh(share=0.01, age=timedelta(days=7))
-PROJECT = Repository("team/project", "", "public", (), True, ("stream", "zstd", "gzip"))
+MINE, OTHER = "5f" * 16, "9a" * 16
+PROJECT = Repository(
+    "team/project", "", "public", (), True, ("stream", "zstd", "gzip"), identity=MINE
+)
 
 
 def entry(
-    kind: str, *, tip: str = TIP, days: float = 1, path: str = "team/project", at: str = PUBLIC
+    kind: str, *, tip: str = TIP, days: float = 1, named: str = MINE, at: str = PUBLIC
 ) -> Entry:
     sha256 = {"stream": "1", "zstd": "2", "gzip": "3"}[kind] * 64
-    url = object_url(at, make_key(path, tip, sha256, kind))
-    return Entry(url, f"{kind}-v2", sha256, 10, 100, NOW - timedelta(days=days))
+    url = object_url(at, make_key(named, tip, sha256, kind))
+    made = NOW - timedelta(days=days)
+    return Entry(url, f"{kind}-v2", sha256, 10, 100, made, identity=MINE)
 
 
 def state(changesets: int = 1000, **covered: int) -> State:
@@ -91,7 +95,7 @@ def test_another_order_in_the_registry_needs_no_new_bundle() -> None:
 
 
 def test_a_kind_that_the_registry_no_longer_wants_leaves_the_manifest() -> None:
-    repository = Repository("team/project", "", "public", (), True, ("zstd",))
+    repository = replace(PROJECT, bundles=("zstd",))
     published = [entry("stream"), entry("zstd")]
     decision = decide(published, state(tip=1000), repository)
     assert decision.action is Action.REPUBLISH
@@ -151,7 +155,7 @@ def test_bundles_at_another_public_url_are_made_anew() -> None:
 
 
 def test_bundles_of_another_repository_are_never_taken_for_ones_own() -> None:
-    published = [entry(kind, path="team/project/fork") for kind in ("stream", "zstd", "gzip")]
+    published = [entry(kind, named=OTHER) for kind in ("stream", "zstd", "gzip")]
     assert decide(published, state(tip=1000)).build == ("stream", "zstd", "gzip")
 
 
@@ -165,7 +169,7 @@ def test_an_empty_repository_has_no_manifest() -> None:
     assert decide([entry("zstd")], State()).action is Action.WITHDRAW
 
 
-PRIVATE = Repository("team/project", "", ("staff",), (), True, ("stream",))
+PRIVATE = replace(PROJECT, read=("staff",), bundles=("stream",))
 CLOSED = "https://closed.example/bundles"
 
 
@@ -259,7 +263,7 @@ def test_a_bundle_that_one_store_lost_is_copied_back_and_says_what_happened() ->
 def test_stores_that_are_behind_get_the_newest_bundle() -> None:
     old = entry("zstd", tip=OLD_TIP, at=US)
     old = Entry(old.url, old.bundlespec, "9" * 64, old.size, 90, old.made)
-    repository = Repository("team/project", "", "public", (), True, ("zstd",))
+    repository = replace(PROJECT, bundles=("zstd",))
     decision = decide([entry("zstd"), old], state(1000, old=999, tip=1000), repository, stores=TWO)
     assert decision.copy == {"zstd": ("us",)}
     assert decision.keep == {"zstd": {"eu": entry("zstd")}}

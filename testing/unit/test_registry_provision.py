@@ -177,7 +177,8 @@ def test_a_changed_registry_changes_only_what_it_says(target: Target) -> None:
 def test_the_link_to_the_manifest_may_dangle(target: Target) -> None:
     run(target)
     link = target.root / "team/tool/.hg/clonebundles.manifest"
-    assert link.readlink() == target.manifests / "team/tool.manifest"
+    known_as = identity.of(target.root / "team/tool")
+    assert link.readlink() == target.manifests / f"{known_as}.manifest"
     assert not link.exists()
 
 
@@ -187,7 +188,7 @@ def test_a_repository_that_has_no_bundles_any_more_stops_advertising_them(target
     assert "plain: .hg/clonebundles.manifest removed" in run(target, none)
     # Pull bundles are a matter of the host's settings.
     pulls = target.root / "team/tool/.hg/pullbundles"
-    assert pulls.readlink() == target.pull_bundles / "team+tool"
+    assert pulls.readlink() == target.pull_bundles / identity.of(target.root / "team/tool")
     assert (target.root / "plain/.hg/pullbundles").is_symlink()
     assert not (target.root / "plain/.hg/clonebundles.manifest").is_symlink()
     assert run(target, none) == ["0"]
@@ -236,7 +237,7 @@ def test_a_link_that_somebody_touched_is_made_anew(target: Target, kind: str) ->
         link.symlink_to("/etc/passwd")
     elif kind == "file":
         link.write_text("https://example.test/evil.hg\n")
-    manifest = target.manifests / "plain.manifest"
+    manifest = target.manifests / f"{identity.of(target.root / 'plain')}.manifest"
     assert run(target) == [f"plain: .hg/clonebundles.manifest links to {manifest}", "1"]
     assert link.readlink() == manifest
 

@@ -9,8 +9,10 @@ import pytest
 from hgfleet.replication.documents import Document, Kind, Plan, kind_of, parse_line, plan
 
 OLD, NEW = "0a" * 32, "1b" * 32
-LINK = f"pullbundles/team+tool/{NEW}.hg"
-CHAIN = "pullbundles/team+tool/manifest"
+MINE = "5f" * 16
+LINK = f"pullbundles/{MINE}/{NEW}.hg"
+CHAIN = f"pullbundles/{MINE}/manifest"
+MANIFEST = f"manifests/{MINE}.manifest"
 
 
 @pytest.mark.parametrize(
@@ -18,9 +20,14 @@ CHAIN = "pullbundles/team+tool/manifest"
     [
         ("registry", Kind.REGISTRY),
         ("tokens", Kind.TOKENS),
-        ("manifests/team/tool.manifest", Kind.MANIFEST),
+        (MANIFEST, Kind.MANIFEST),
         (CHAIN, Kind.CHAIN),
         (LINK, Kind.LINK),
+        # Of the release before.
+        ("manifests/team/tool.manifest", Kind.FORMER),
+        ("manifests/a.manifest", Kind.FORMER),
+        ("pullbundles/team+tool/manifest", Kind.FORMER),
+        (f"pullbundles/team+tool/{NEW}.hg", Kind.FORMER),
     ],
 )
 def test_a_document_is_known_by_its_name(name: str, kind: Kind) -> None:
@@ -33,6 +40,10 @@ def test_a_document_is_known_by_its_name(name: str, kind: Kind) -> None:
         "",
         "registry.json",
         "/etc/passwd",
+        f"manifests/.{MINE}.manifest",
+        f"manifests/{MINE}/.manifest",
+        f"pullbundles/{MINE}/.fresh.hg",
+        f"pullbundles/{MINE}/x.hg",
         "manifests/../../etc/cron.d/x.manifest",
         "manifests//a.manifest",
         "manifests/.history/a.manifest",
@@ -85,16 +96,27 @@ def _link() -> Document:
 
 
 def test_readers_come_first_and_manifests_last() -> None:
-    manifest, tokens = Document("manifests/a.manifest", NEW, 1), Document("tokens", NEW, 1)
+    manifest, tokens = Document(MANIFEST, NEW, 1), Document("tokens", NEW, 1)
     registry, chain = Document("registry", NEW, 1), Document(CHAIN, NEW, 1)
     found = plan({"registry": OLD}, [manifest, chain, tokens, _link(), registry])
     assert found == Plan(registry, (), (tokens, _link(), chain, manifest))
 
 
 def test_a_manifest_goes_before_the_files_that_it_names() -> None:
-    found = plan({LINK: NEW, CHAIN: OLD, "manifests/a.manifest": OLD, "tokens": OLD}, [])
+    found = plan({LINK: NEW, CHAIN: OLD, MANIFEST: OLD, "tokens": OLD}, [])
     assert found.delete[-1] == LINK
-    assert set(found.delete) == {LINK, CHAIN, "manifests/a.manifest", "tokens"}
+    assert set(found.delete) == {LINK, CHAIN, MANIFEST, "tokens"}
+
+
+def test_documents_of_the_release_before_are_deleted_and_never_fetched() -> None:
+    former = Document("manifests/team/tool.manifest", OLD, 1)
+    link = Document(f"pullbundles/team+tool/{NEW}.hg", NEW, 2**40)
+    # The primary may be of either release.
+    assert [parse_line(one.line()) for one in (former, link)] == [former, link]
+    assert plan({former.name: OLD, link.name: NEW}, [former, link]) == Plan(
+        None, (former.name, link.name), ()
+    )
+    assert not plan({}, [former, link])
 
 
 def test_a_registry_that_the_primary_does_not_list_stays() -> None:

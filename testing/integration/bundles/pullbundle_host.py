@@ -61,6 +61,8 @@ class Host(site.Site):
             refresh=Refresh(share=0.01, age=timedelta(days=7)),
             retention=timedelta(days=7),
             repositories=self.repos,
+            registry=self.registry,
+            dynamic=self.dynamic,
             manifests=root / "manifests",
             pull=Limits(least=100, step=10),
             pull_bundles=root / "pullbundles",
@@ -70,12 +72,15 @@ class Host(site.Site):
             hg=site.program(),
             hgrc=self.hgrc,
         )
-        self.repository = Repository("project", "", ("staff",), (), True, ())
+        self.repository = Repository(
+            "project", "", ("staff",), (), True, (), identity=site.identity_of("project")
+        )
+        self.folder = self.config.pull_bundles / self.repository.identity
         self.said = StringIO()
 
     def serve(self) -> None:
         """Link the folder, as `hgfleet registry apply` does."""
-        (self.source / ".hg/pullbundles").symlink_to(self.config.pull_bundles / "project")
+        (self.source / ".hg/pullbundles").symlink_to(self.folder)
 
     def pipeline(self, **more: Any) -> Pipeline:
         self.said = StringIO()
@@ -83,6 +88,8 @@ class Host(site.Site):
 
     def run(self, **more: Any) -> Outcome:
         everything = more.pop("everything", False)
+        self.identify("project")
+        self.enter(self.repository)
         (outcome,) = self.pipeline(**more).run([self.repository], everything=everything)
         return outcome
 
@@ -90,7 +97,7 @@ class Host(site.Site):
         return Pipeline(self.config, Report("text", self.said)).pullbundles.chain(self.repository)
 
     def files(self) -> set[str]:
-        return {path.name for path in (self.config.pull_bundles / "project").iterdir()}
+        return {path.name for path in self.folder.iterdir()}
 
     def log(self) -> str:
         """Return the log since the last call: answers from disk."""

@@ -48,6 +48,7 @@ class BundleSite(site.Site):
     def __init__(self, root: Path, *stores: Store) -> None:
         super().__init__(root, HGRC)
         self.store, self.stores = stores[0], stores
+        self.paths: dict[str, str] = {}
         self.config = Config(
             stores=tuple(
                 settings.Store(
@@ -77,16 +78,26 @@ class BundleSite(site.Site):
     def repository(
         self, path: str, *, kinds: tuple[str, ...] = ("zstd",), commits: int = 2
     ) -> Repository:
-        """Make a public repository with so many changesets."""
+        """Make a public repository of the inventory with so many changesets."""
+        made = Repository(path, "", "public", (), True, kinds, identity=self.make(path, commits))
+        self.enter(made)
+        return made
+
+    def make(self, path: str, commits: int = 2, known_as: str = "") -> str:
+        """Make a repository with so many changesets, on disk alone; return its identity."""
         shutil.copytree(history(commits), self.path(path))
-        return Repository(path, "", "public", (), True, kinds)
+        self.paths[found := self.identify(path, known_as)] = path
+        return found
 
     def change(self, path: str, *options: str) -> str:
         """Commit one more line to the only file; return the new node."""
         return add_line(self, path, *options)
 
     def run(self, *repositories: Repository, now: datetime = NOW, **more: Any) -> list[Outcome]:
-        """Run the jobs for these repositories."""
+        """Run the jobs for these repositories, as the registry has them from now on."""
+        known = [one for one in repositories if one.path in self.entered]
+        if known:
+            self.enter(*known)
         everything = more.pop("everything", False)
         return self.pipeline(now, **more).run(repositories, everything=everything)
 
@@ -99,8 +110,8 @@ class BundleSite(site.Site):
         return Pipeline(self.config, Report("text", self.said), buckets, Options(now=now, **more))
 
     def published(self, path: str) -> tuple[Entry, ...]:
-        """Return the entries of a manifest."""
-        return self.manifests.read(path)
+        """Return the entries of the manifest of the first repository at a path."""
+        return self.manifests.read(site.identity_of(path))
 
     def kinds_and_stores(self, path: str) -> list[tuple[str, str]]:
         """Return the kind and the store of each published entry, in the order of the manifest."""
@@ -110,10 +121,12 @@ class BundleSite(site.Site):
 
     def bundles(self) -> list[list[str]]:
         """Return the repositories of the bundles in each store."""
-        return [
-            [key.rpartition("/")[0] for key in store.content if key.endswith(".hg")]
-            for store in self.stores
-        ]
+        return [self.in_store(store) for store in self.stores]
+
+    def in_store(self, store: Store) -> list[str]:
+        """Return the repositories of the bundles in a store, by the path that each had first."""
+        names = [key.rpartition("/")[0] for key in store.content if key.endswith(".hg")]
+        return [self.paths.get(name, name) for name in names]
 
 
 def add_line(host: site.Site, path: str, *options: str) -> str:

@@ -13,6 +13,7 @@ from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles.manifest import Manifests
 from hgfleet.bundles.plan import Action
 from hgfleet.objectstore.bucket import Upload
+from testing.integration.support.site import identity_of
 from testing.integration.support.store import NOW, flip_bit
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def test_another_run_at_work_is_left_alone(site: BundleSite) -> None:
     project = site.repository("project")
     locks = site.config.scratch / "locks"
     locks.mkdir()
-    with (locks / "project").open("w") as file:
+    with (locks / identity_of("project")).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         (outcome,) = site.run(project)
     assert (outcome.error, outcome.plan) == (None, None)
@@ -61,7 +62,7 @@ def test_a_run_killed_at_any_step_is_completed_by_the_next(
 def test_an_interrupted_snapshot_is_made_again(site: BundleSite) -> None:
     project = site.repository("project")
     site.run(project)
-    snapshot = site.config.scratch / "snapshots/project"
+    snapshot = site.config.scratch / "snapshots" / identity_of("project")
     (snapshot / ".hg/store/journal").write_bytes(b"00changelog.i\x000\n")
     site.change("project")
     assert site.run(project)[0].error is None
@@ -89,7 +90,7 @@ def test_history_that_was_removed_leaves_the_bundles(site: BundleSite) -> None:
     assert "no longer has" in outcome.plan.reasons[0]
     (entry,) = site.published("project")
     assert entry.changesets == 2
-    snapshot = site.config.scratch / "snapshots/project"
+    snapshot = site.config.scratch / "snapshots" / identity_of("project")
     assert gone not in site.hg("-R", snapshot, "log", "-T", "{node}\n")
 
 
@@ -130,12 +131,12 @@ def test_a_lost_manifest_is_rebuilt_from_the_objects_in_the_stores(regions: Bund
     regions.run(project)
     regions.change("project")
     regions.run(project)
-    before = regions.manifests.read_text("project")
+    before = regions.manifests.read_text(identity_of("project"))
     shutil.rmtree(regions.config.manifests)
     (outcome,) = regions.pipeline().publish([project])
     assert (outcome.error, outcome.missing) == (None, {})
     # The newer ones, each after a clone.
-    assert regions.manifests.read_text("project") == before
+    assert regions.manifests.read_text(identity_of("project")) == before
     assert "generated" not in regions.said.getvalue()
     assert regions.run(project)[0].plan.action is Action.KEEP  # type: ignore[union-attr]
 
@@ -156,4 +157,4 @@ def test_an_object_with_another_digest_than_its_key_is_not_published_again(
 def test_a_publication_without_objects_names_the_command_that_makes_them(site: BundleSite) -> None:
     (outcome,) = site.pipeline().publish([site.repository("project")])
     assert "`hgfleet bundles run` makes them" in str(outcome.error)
-    assert not site.manifests.path("project").exists()
+    assert not site.manifests.path(identity_of("project")).exists()

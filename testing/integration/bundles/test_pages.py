@@ -56,7 +56,9 @@ def test_explain_names_every_input_of_a_plan(regions: BundleSite, tmp_path: Path
 def test_every_store_has_a_page_of_the_public_repositories(regions: BundleSite) -> None:
     project = regions.repository("team/project", kinds=("stream", "zstd"))
     project = replace(project, description="<script>alert(1)</script>")
-    private = Repository("team/confidential", "secret plans", ("staff",), (), True, ("zstd",))
+    private = replace(
+        regions.repository("team/confidential"), description="secret plans", read=("staff",)
+    )
     regions.config = replace(regions.config, clone_url="https://hg.example")
     regions.run(project, private, everything=True)
     for store in regions.stores:

@@ -14,6 +14,7 @@ from hgfleet.bundles.explain import explain
 from hgfleet.bundles.plan import Action
 from hgfleet.core.errors import UnavailableError
 from hgfleet.hg.command_server import HgError
+from testing.integration.support.site import identity_of
 from testing.integration.support.store import NOW, SECRET, write_keys
 
 if TYPE_CHECKING:
@@ -129,7 +130,9 @@ def test_prune_deletes_public_bundles_of_a_repository_that_became_private(
 ) -> None:
     project = closed.repository("project")
     closed.run(project)
-    closed.pipeline(NOW + timedelta(seconds=1)).prune([team_only(project)], everything=True)
+    private = team_only(project)
+    closed.enter(private)
+    closed.pipeline(NOW + timedelta(seconds=1)).prune([private], everything=True)
     assert closed.published("project") == ()
     assert closed.bundles() == [[], []]
 
@@ -187,7 +190,7 @@ def test_a_lost_private_manifest_is_rebuilt_from_the_private_store(closed: Bundl
     closed.store.content[key] = closed.stores[1].content[key]
     closed.store.metadata[key] = closed.stores[1].metadata[key]
     closed.store.modified[key] = NOW
-    closed.manifests.path("secret").unlink()
+    closed.manifests.path(identity_of("secret")).unlink()
     assert closed.pipeline().publish([private])[0].error is None
     assert closed.published("secret") == before
 

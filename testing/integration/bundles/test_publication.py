@@ -12,6 +12,7 @@ from hgfleet.bundles import repository as hg_side
 from hgfleet.bundles.plan import Action
 from hgfleet.core.errors import UnavailableError
 from hgfleet.hg.command_server import HgError
+from testing.integration.support.site import identity_of
 from testing.integration.support.store import NOW, flip_bit
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def test_a_client_with_the_published_manifest_clones_from_the_store(site: Bundle
     project = site.repository("project", kinds=("stream",))
     site.run(project)
     source = site.path("project")
-    (source / ".hg/clonebundles.manifest").symlink_to(site.manifests.path("project"))
+    (source / ".hg/clonebundles.manifest").symlink_to(site.manifests.path(identity_of("project")))
     said = site.hg("clone", "-U", *site.ssh(), site.url("project"), site.root / "clone")
     assert f"applying clone bundle from {site.published('project')[0].url}" in said
     assert "no changes found" in said
@@ -95,7 +96,7 @@ def test_an_object_that_the_store_changed_is_never_published(
     site.store.lie = lie
     (outcome,) = site.run(project)
     assert said in str(outcome.error)
-    assert not site.manifests.path("project").exists()
+    assert not site.manifests.path(identity_of("project")).exists()
     # It would be "already there" for ever; so it is not left there.
     assert site.store.content == {}
     # Once the store tells the truth again, all is well.
@@ -163,7 +164,7 @@ def test_secret_changesets_are_in_no_bundle(site: BundleSite) -> None:
     project = site.repository("project", kinds=("stream", "zstd"))
     secret = site.change("project", "--secret")
     site.run(project)
-    snapshot = site.config.scratch / "snapshots/project"
+    snapshot = site.config.scratch / "snapshots" / identity_of("project")
     assert secret not in site.hg("-R", snapshot, "log", "-T", "{node}\n")
     for entry in site.published("project"):
         assert secret not in entry.url
@@ -183,21 +184,21 @@ def test_drafts_of_a_repository_that_does_not_publish_stay_drafts(site: BundleSi
     hgrc.write_text("[phases]\npublish = false\n")
     site.change("project")
     assert site.run(project)[0].error is None
-    snapshot = site.config.scratch / "snapshots/project"
+    snapshot = site.config.scratch / "snapshots" / identity_of("project")
     assert site.hg("-R", snapshot, "log", "-T", "{phase}\n") == "draft\n"
 
 
 def test_an_empty_repository_gets_no_manifest(site: BundleSite) -> None:
     (outcome,) = site.run(site.repository("project", commits=0))
     assert outcome.error is None
-    assert not site.manifests.path("project").exists()
+    assert not site.manifests.path(identity_of("project")).exists()
 
 
 def test_a_dry_run_changes_nothing(site: BundleSite) -> None:
     project = site.repository("project")
     site.run(project, dry_run=True)
     assert site.store.content == {}
-    assert not site.manifests.path("project").exists()
+    assert not site.manifests.path(identity_of("project")).exists()
     assert "generate: zstd: no bundle is published" in site.said.getvalue()
 
 
@@ -212,4 +213,4 @@ def test_a_run_in_ram_leaves_nothing_on_disk_or_in_ram(site: BundleSite, tmp_pat
     # A snapshot that does not fit goes to the disk.
     site.config = replace(site.config, scratch_ram_bytes=1000)
     assert site.run(project, force=True)[0].error is None
-    assert (site.config.scratch / "snapshots/project").exists()
+    assert (site.config.scratch / "snapshots" / identity_of("project")).exists()

@@ -19,6 +19,7 @@ from hgfleet.hg import fingerprint
 from hgfleet.hg.command_server import Hg
 from testing.bench import repos
 from testing.integration.bundles.pullbundle_host import SIZE
+from testing.integration.support.site import identity_of
 
 if TYPE_CHECKING:
     from testing.integration.bundles.pullbundle_host import Host
@@ -90,7 +91,7 @@ def test_a_strip_between_two_runs_breaks_no_pull(host: Host) -> None:
 
 
 def test_files_that_are_gone_or_not_whole_are_passed_over(host: Host) -> None:
-    folder, chain = host.config.pull_bundles / "project", host.chain()
+    folder, chain = host.folder, host.chain()
     (folder / chain[2].name).unlink()
     (folder / chain[5].name).write_bytes(b"HG20")
     assert "links=6 " in host.compare()
@@ -108,7 +109,7 @@ def test_files_that_are_gone_or_not_whole_are_passed_over(host: Host) -> None:
 
 @pytest.mark.parametrize("number", [0, 4, 7])
 def test_a_corrupt_file_is_passed_over_and_made_anew(host: Host, number: int) -> None:
-    folder, damaged = host.config.pull_bundles / "project", host.chain()[number]
+    folder, damaged = host.folder, host.chain()[number]
     file, now = folder / damaged.name, datetime.now(UTC)
     assert host.run(now=now).error is None
     whole = file.read_bytes()
@@ -127,7 +128,7 @@ def test_a_corrupt_file_is_passed_over_and_made_anew(host: Host, number: int) ->
 
 def test_a_corrupt_file_that_verify_finds_is_made_anew_by_the_next_run(host: Host) -> None:
     (damaged, *_) = host.chain()
-    file = host.config.pull_bundles / "project" / damaged.name
+    file = host.folder / damaged.name
     whole = file.read_bytes()
     file.write_bytes(whole[:50] + bytes([whole[50] ^ 1]) + whole[51:])
     assert "got sha256" in str(host.pipeline().verify(host.repository).error)
@@ -187,7 +188,7 @@ def test_links_are_rolled_up_and_deleted_after_a_while(host: Host) -> None:
     assert superfluous
     assert len(host.chain()) < 8 + 4
     for name in superfluous:
-        os.utime(host.config.pull_bundles / "project" / name, (1, 1))
+        os.utime(host.folder / name, (1, 1))
     host.run(dry_run=True)
     assert superfluous < host.files()
     assert "would delete the pull bundle" in host.said.getvalue()
@@ -208,7 +209,7 @@ def test_a_chain_that_begins_later(host: Host) -> None:
 
 
 def test_a_repository_without_readers_has_no_pull_bundles(host: Host) -> None:
-    folder = host.config.pull_bundles / "project"
+    folder = host.folder
     host.repository = replace(host.repository, read=())
     host.run()
     assert not folder.exists()
@@ -216,7 +217,10 @@ def test_a_repository_without_readers_has_no_pull_bundles(host: Host) -> None:
     host.run()
     assert all(path.stat().st_mode & 0o7777 == 0o640 for path in folder.iterdir())
     # Nor has a repository that left the registry.
-    other = replace(host.repository, path="other")
+    other = replace(host.repository, path="other", identity=identity_of("other"))
     host.create("other")
+    host.identify("other")
+    host.enter(other)
+    host.leave("project")
     host.pipeline().prune([other], everything=True)
     assert not folder.exists()

@@ -12,6 +12,7 @@ from hgfleet.bundles.pipeline import Pipeline
 from hgfleet.bundles.plan import Action
 from hgfleet.core.report import Report
 from hgfleet.hg import fingerprint as files
+from testing.integration.support.site import identity_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +59,7 @@ def test_a_damaged_cache_entry_is_a_missing_one(
     site.run(project)
     settle(site, "project", wait_for)
     site.run(project)
-    (site.config.scratch / "known/project").write_text(damage)
+    (site.config.scratch / "known" / identity_of("project")).write_text(damage)
     asked.write_text("")
     assert site.run(project)[0].error is None
     assert "serve" in asked.read_text()

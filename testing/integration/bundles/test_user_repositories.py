@@ -9,6 +9,7 @@ from hgfleet.bundles.plan import Action
 from hgfleet.registry import user_repositories
 from hgfleet.registry.entry import Entry
 from hgfleet.registry.model import Namespace, Registry, Settings, build
+from testing.integration.support.site import identity_of
 
 if TYPE_CHECKING:
     from hgfleet.registry.model import Repository
@@ -22,7 +23,8 @@ def of_bob(site: BundleSite, *, public: bool = True, least: int = 0) -> Reposito
     """Make a repository of bob, whose bundles begin at `least` bytes, or at the built-in size."""
     if not site.path(PATH).exists():
         site.repository(PATH)
-    made = user_repositories.effective(PATH, Entry("bob", read=None if public else ()), STATIC)
+    entry = Entry("bob", read=None if public else (), identity=identity_of(PATH))
+    made = user_repositories.effective(PATH, entry, STATIC)
     return replace(made, bundles_from=least) if least else made
 
 

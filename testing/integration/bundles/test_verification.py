@@ -18,6 +18,7 @@ from hgfleet.bundles.plan import Action
 from hgfleet.core.errors import UnavailableError
 from hgfleet.core.report import Report
 from hgfleet.hg.command_server import HgError
+from testing.integration.support.site import identity_of
 from testing.integration.support.store import NOW, Store, flip_bit
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def found_corrupt(site: BundleSite) -> dict[str, float]:
 def test_an_object_corrupt_in_one_store_is_copied_from_another(rereading: BundleSite) -> None:
     project = rereading.repository("project", kinds=("stream",))
     rereading.run(project, everything=True)
-    before = rereading.manifests.read_text("project")
+    before = rereading.manifests.read_text(identity_of("project"))
     eu, us = rereading.stores
     eu.corrupt(rereading.published("project")[0])
     # Its time has not come.
@@ -113,7 +114,7 @@ def test_an_object_corrupt_in_one_store_is_copied_from_another(rereading: Bundle
     assert "already in eu" not in said
     assert "generated" not in said
     assert eu.content == us.content
-    assert rereading.manifests.read_text("project") == before
+    assert rereading.manifests.read_text(identity_of("project")) == before
     assert rereading.pipeline().verify(project).error is None
     # The store has other objects: a later run tells of it still.
     rereading.run(project, everything=True)
@@ -170,7 +171,7 @@ def test_an_object_that_cannot_be_read_is_not_taken_for_a_corrupt_one(
 ) -> None:
     project = rereading.repository("project")
     rereading.run(project)
-    before = rereading.manifests.read_text("project")
+    before = rereading.manifests.read_text(identity_of("project"))
     eu, us = rereading.stores
     right = dict(us.content)
     for trouble in ({"fault": "silent"}, {"fault": "403"}, {"cut": 60}):
@@ -178,7 +179,7 @@ def test_an_object_that_cannot_be_read_is_not_taken_for_a_corrupt_one(
             setattr(us, name, value)
         (outcome,) = rereading.run(project, everything=True, now=DUE)
         assert (outcome.error, set(outcome.missing)) == (None, {"us"}), trouble
-        assert rereading.manifests.read_text("project") == before
+        assert rereading.manifests.read_text(identity_of("project")) == before
         assert us.content == right
         us.fault, us.cut = "", None
     # It is still due.
@@ -190,7 +191,7 @@ def test_an_object_that_cannot_be_read_is_not_taken_for_a_corrupt_one(
     us.requests.clear()
     rereading.run(project, everything=True, now=DUE + timedelta(days=8))
     assert not us.asked("GET")
-    assert rereading.manifests.read_text("project") == before
+    assert rereading.manifests.read_text(identity_of("project")) == before
 
 
 def test_a_corrupt_object_is_withdrawn_even_if_hg_fails(rereading: BundleSite) -> None:

@@ -11,8 +11,8 @@ from hgfleet.core.report import Report
 from hgfleet.registry import dynamic_update
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.entry import Entry
-from hgfleet.registry.model import Namespace, Repository, Settings, build
-from hgfleet.registry.purged import note_purged
+from hgfleet.registry.model import Namespace, Settings, build
+from testing.integration.support.site import identity_of
 from testing.integration.support.store import NOW
 
 if TYPE_CHECKING:
@@ -39,20 +39,20 @@ def test_replaced_bundles_are_deleted_after_the_retention_time(site: BundleSite)
 def test_a_repository_that_becomes_private_is_withdrawn_at_once(site: BundleSite) -> None:
     project = site.repository("project")
     site.run(project)
-    private = Repository("project", "", ("staff",), (), True, ("zstd",))
+    private = replace(project, read=("staff",))
     (outcome,) = site.run(private, now=NOW + timedelta(seconds=1))
     assert outcome.error is None
-    assert site.manifests.read_text("project") == ""
+    assert site.manifests.read_text(identity_of("project")) == ""
     assert site.store.content == {}
-    assert not (site.config.scratch / "snapshots/project").exists()
+    assert not (site.config.scratch / "snapshots" / identity_of("project")).exists()
 
 
 def test_a_repository_that_is_archived_loses_its_bundles_in_the_next_run(site: BundleSite) -> None:
-    site.repository("people/bob/x", commits=3)
+    known_as = site.make("people/bob/x", commits=3)
     static = build({}, {"people": Namespace("people")}, Settings(bundles=("zstd",), bundles_from=1))
     site.config.registry.write_text(dump_compiled(static))
     site.config.dynamic.parent.mkdir()
-    entry = Entry("bob", "", "2026-11-20T00:00:00Z")
+    entry = Entry("bob", "", "2026-11-20T00:00:00Z", identity=known_as)
     with dynamic_update.update(site.config.dynamic) as entries:
         entries["people/bob/x"] = entry
     pipeline = Pipeline(site.config, Report("text", site.said))
@@ -72,33 +72,35 @@ def test_a_repository_that_is_archived_loses_its_bundles_in_the_next_run(site: B
 def test_bundles_of_a_purged_repository_go_in_the_next_run_though_none_saw_it_archived(
     site: BundleSite,
 ) -> None:
-    for path in ("people/bob/x", "people/bob/stays"):
-        site.repository(path, commits=3)
+    paths = ("people/bob/x", "people/bob/stays")
+    entry = Entry("bob", "", "2026-11-20T00:00:00Z")
+    made = {path: replace(entry, identity=site.make(path, commits=3)) for path in paths}
     static = build({}, {"people": Namespace("people")}, Settings(bundles=("zstd",), bundles_from=1))
     site.config.registry.write_text(dump_compiled(static))
     site.config.dynamic.parent.mkdir()
-    entry = Entry("bob", "", "2026-11-20T00:00:00Z")
     with dynamic_update.update(site.config.dynamic) as entries:
-        entries["people/bob/x"] = entries["people/bob/stays"] = entry
+        entries.update(made)
 
     def run(hours: float) -> set[str]:
         pipeline = site.pipeline(now=NOW + timedelta(hours=hours))
         known, archived = pipeline.known()
         for outcome in pipeline.run([*known.repositories.values(), *archived], everything=True):
             assert outcome.error is None
-        return {key.rpartition("/")[0] for key in site.store.content}
+        return set(site.in_store(site.store))
 
     assert run(0) == {"people/bob/x", "people/bob/stays"}
     with dynamic_update.update(site.config.dynamic) as entries:
-        note_purged(site.config.dynamic, "people/bob/x")
+        entries.note_purged(made["people/bob/x"].identity)
         del entries["people/bob/x"]
     assert run(1) == {"people/bob/stays"}
     assert site.published("people/bob/x") == ()
     # A later repository of that name has bundles.
     site.change("people/bob/x")
+    again = replace(entry, identity=site.identify("people/bob/x", "9a" * 16))
     with dynamic_update.update(site.config.dynamic) as entries:
-        entries["people/bob/x"] = entry
-    assert run(2) == run(3) == {"people/bob/x", "people/bob/stays"}
+        entries["people/bob/x"] = again
+    assert run(2) == run(3) == {again.identity, "people/bob/stays"}
+    assert site.published("people/bob/x") == ()
 
 
 def test_a_damaged_dynamic_registry_withdraws_nothing(site: BundleSite) -> None:
@@ -116,15 +118,16 @@ def test_a_repository_that_left_the_registry_is_withdrawn_and_deleted_after_the_
     stays, leaves = regions.repository("stays"), regions.repository("team/leaves")
     regions.run(stays, leaves, everything=True)
     now = datetime.now(UTC)
+    regions.leave("team/leaves")
     (_, outcome) = regions.run(stays, everything=True, now=now)
-    assert outcome.repository == "team/leaves"
+    assert outcome.repository == leaves.identity
     assert regions.published("team/leaves") == ()
-    assert not (regions.config.scratch / "snapshots/team+leaves").exists()
+    assert not (regions.config.scratch / "snapshots" / leaves.identity).exists()
     # A client may still be downloading.
     assert all(len(store.content) == 2 for store in regions.stores)
     regions.run(stays, everything=True, now=now + timedelta(days=8))
     for store in regions.stores:
-        assert {key.split("/")[0] for key in store.content} == {"stays"}
+        assert regions.in_store(store) == ["stays"]
     assert len(regions.run(stays, everything=True, now=now + timedelta(days=9))) == 1
 
 
@@ -163,7 +166,7 @@ def test_prune_deletes_orphans_of_killed_runs_and_makes_nothing(site: BundleSite
     project = site.repository("project")
     site.run(project)
     (entry,) = site.published("project")
-    orphan = f"project/{'a' * 40}.{'b' * 16}.zstd-v2.hg"
+    orphan = f"{project.identity}/{'a' * 40}.{'b' * 16}.zstd-v2.hg"
     for key in (orphan, "index.html"):
         site.store.content[key] = b"x"
         site.store.modified[key] = NOW - timedelta(days=8)
@@ -181,8 +184,7 @@ def test_prune_deletes_orphans_of_killed_runs_and_makes_nothing(site: BundleSite
 
 
 def test_a_lost_dynamic_registry_withdraws_nothing(site: BundleSite) -> None:
-    site.repository("people/bob/x", commits=3)
-    project = site.repository("project")
+    known_as, of_project = site.make("people/bob/x", commits=3), site.make("project")
     static = build(
         {"project": ("", Settings())},
         {"people": Namespace("people")},
@@ -191,8 +193,10 @@ def test_a_lost_dynamic_registry_withdraws_nothing(site: BundleSite) -> None:
     site.config.registry.write_text(dump_compiled(static))
     site.config.dynamic.parent.mkdir()
     with dynamic_update.update(site.config.dynamic) as entries:
-        entries["people/bob/x"] = Entry("bob", "", "2026-11-20T00:00:00Z")
+        entries["people/bob/x"] = Entry("bob", "", "2026-11-20T00:00:00Z", identity=known_as)
+        entries.note_identity("project", of_project)
     known, archived = site.pipeline().known()
+    project = known.repositories["project"]
     site.run(*known.repositories.values(), *archived, everything=True)
     site.pipeline().known()
     published = site.published("people/bob/x")

@@ -17,6 +17,7 @@ from hgfleet.registry.renames import Rename
 from hgfleet.replication import document_sync, follow
 from hgfleet.replication.document_sync import DocumentSync
 from testing.integration.support.hosts import Authority, Host, Primary, client, restrict_modes
+from testing.integration.support.site import identity_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +58,7 @@ def _sync(mirror: Host, said: list[str]) -> DocumentSync:
 
 def _user_repository(primary: Primary, path: str, second: int = 0) -> str:
     """Make a private repository; return its identity."""
-    made = f"{second + 1:032x}"
+    made = identity_of(f"{path}{second or ''}")
     primary.create(path)
     (primary.path(path) / identity.FILE).write_text(identity.text(made))
     with dynamic_update.update(primary.dynamic) as entries:
@@ -84,17 +85,17 @@ def _delete(primary: Primary, path: str) -> None:
 
 def _bundles(primary: Primary, path: str) -> str:
     """Give a repository a pull bundle and both manifests; return the name of its file."""
+    known_as = identity_of(path)
     content = f"bundle of {path}".encode()
     digest = hashlib.sha256(content).hexdigest()
-    folder = primary.settings.pull_bundles / path.replace("/", "+")
+    folder = primary.settings.pull_bundles / known_as
     folder.mkdir()
     (folder / f"{digest}.hg").write_bytes(content)
     (folder / "manifest").write_text(
         f"{digest}.hg BUNDLESPEC=zstd-v2 heads={'5f' * 20} size={len(content)} changesets=1 "
         f"made={CREATED}\n"
     )
-    manifest = primary.settings.manifests / f"{path}.manifest"
-    manifest.parent.mkdir(parents=True, exist_ok=True)
+    manifest = primary.settings.manifests / f"{known_as}.manifest"
     manifest.write_text(f"https://s3/{path} BUNDLESPEC=zstd-v2\n")
     return f"{digest}.hg"
 
@@ -107,16 +108,17 @@ def test_documents_arrive_with_their_modes(
     name = _bundles(primary, "people/bob/x")
     restrict_modes(monkeypatch)
     assert sync.run() == 5
+    known_as = identity_of("people/bob/x")
     for file in (
         "dynamic/registry.json",
         "dynamic/tokens/tokens.json",
-        "manifests/people/bob/x.manifest",
-        "pullbundles/people+bob+x/manifest",
-        f"pullbundles/people+bob+x/{name}",
+        f"manifests/{known_as}.manifest",
+        f"pullbundles/{known_as}/manifest",
+        f"pullbundles/{known_as}/{name}",
     ):
         assert (mirror.root / file).read_bytes() == (primary.root / file).read_bytes()
         assert (mirror.root / file).stat().st_mode & 0o777 == 0o640
-    for folder in ("manifests/people", "repos/people", "repos/people/bob/x"):
+    for folder in (f"pullbundles/{known_as}", "repos/people", "repos/people/bob/x"):
         assert (mirror.root / folder).stat().st_mode & 0o7777 == 0o2750
     assert sync.run() == 0
 
@@ -146,13 +148,14 @@ def test_documents_that_have_not_changed_are_not_listed(
 
     wait_for("a run that lists nothing", is_quiet)
     # A change on either side is found, also one of the mirror's own disk.
-    (primary.settings.manifests / "people/bob/x.manifest").unlink()
+    known_as = identity_of("people/bob/x")
+    (primary.settings.manifests / f"{known_as}.manifest").unlink()
     sync.run()
-    assert not (mirror.settings.manifests / "people").exists()
+    assert list(mirror.settings.manifests.iterdir()) == []
     wait_for("a run that lists nothing", is_quiet)
-    (mirror.settings.pull_bundles / "people+bob+x/manifest").unlink()
+    (mirror.settings.pull_bundles / known_as / "manifest").unlink()
     sync.run()
-    assert (mirror.settings.pull_bundles / "people+bob+x/manifest").exists()
+    assert (mirror.settings.pull_bundles / known_as / "manifest").exists()
 
 
 def test_a_user_repository_is_created_with_its_configuration(
@@ -192,8 +195,19 @@ def test_readers_change_before_anything_else_arrives(
 def test_withdrawn_documents_leave(primary: Primary, mirror: Host, sync: DocumentSync) -> None:
     _bundles(primary, "team/tool")
     sync.run()
-    (primary.settings.manifests / "team/tool.manifest").unlink()
-    (primary.settings.pull_bundles / "team+tool/manifest").unlink()
+    known_as = identity_of("team/tool")
+    (primary.settings.manifests / f"{known_as}.manifest").unlink()
+    (primary.settings.pull_bundles / known_as / "manifest").unlink()
+    # And what the release before left here.
+    former = mirror.settings.manifests / "team/tool.manifest"
+    former.parent.mkdir()
+    former.write_text("https://s3/x BUNDLESPEC=zstd-v2\n")
+    (mirror.settings.pull_bundles / "team+tool").mkdir()
+    (mirror.settings.pull_bundles / "team+tool/manifest").write_text("")
+    # Its primary may list it for a while; the primary here does not.
+    kept = primary.settings.manifests / "team/tool.manifest"
+    kept.parent.mkdir()
+    kept.write_text("https://s3/x BUNDLESPEC=zstd-v2\n")
     sync.run()
     assert list(mirror.settings.manifests.iterdir()) == []
     assert list(mirror.settings.pull_bundles.iterdir()) == []
@@ -209,9 +223,8 @@ def test_a_renamed_repository_is_moved_with_its_history(
     sync.run()
     assert not mirror.path("people/bob/x").exists()
     assert mirror.hg_in("people/bob/deep/y", "log", "-T", "{node}") == node
-    assert "people/bob/deep/y" in (
-        mirror.path("people/bob/deep/y") / ".hg/pullbundles"
-    ).readlink().name.replace("+", "/")
+    link = mirror.path("people/bob/deep/y") / ".hg/pullbundles"
+    assert link.readlink() == mirror.settings.pull_bundles / identity_of("people/bob/x")
 
 
 def test_a_deleted_repository_is_removed(
@@ -387,13 +400,14 @@ def test_a_link_is_neither_sent_nor_followed(
     secret = tmp_path / "secret"
     secret.write_text("secret")
     (primary.dynamic.parent / "tokens/tokens.json").symlink_to(secret)
-    (primary.settings.manifests / "a.manifest").symlink_to(secret)
+    manifest = primary.settings.manifests / f"{identity_of('a')}.manifest"
+    manifest.symlink_to(secret)
     assert sync.run() == 0
-    primary.settings.manifests.joinpath("a.manifest").unlink()
+    manifest.unlink()
     _bundles(primary, "team/tool")
-    (mirror.settings.manifests / "team").symlink_to(tmp_path)
+    (mirror.settings.pull_bundles / identity_of("team/tool")).symlink_to(tmp_path)
     sync.run()
-    assert not (tmp_path / "tool.manifest").exists()
+    assert not (tmp_path / "manifest").exists()
 
 
 def test_a_document_that_cannot_be_brought_keeps_no_other_from_it(
@@ -401,7 +415,8 @@ def test_a_document_that_cannot_be_brought_keeps_no_other_from_it(
 ) -> None:
     _bundles(primary, "team/one")
     _bundles(primary, "team/two")
-    (mirror.settings.pull_bundles / "team+one").write_text("a file in the way")
+    one, two = identity_of("team/one"), identity_of("team/two")
+    (mirror.settings.pull_bundles / one).write_text("a file in the way")
     sync.run()
-    assert (mirror.settings.manifests / "team/two.manifest").exists()
-    assert any("team+one" in line for line in said)
+    assert (mirror.settings.manifests / f"{two}.manifest").exists()
+    assert any(one in line for line in said)

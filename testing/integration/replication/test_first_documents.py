@@ -164,14 +164,15 @@ def test_a_revoked_token_waits_for_no_other_document(
     original = Source._document
 
     def answer(self: Source, request: Request) -> Any:
-        if request.name == "manifests/a.manifest":
+        if request.name == f"manifests/{manifest.name}":
             fetched.set()
             assert held.wait(300)
         return original(self, request)
 
     # The source is in this process.
     monkeypatch.setattr(Source, "_document", answer)
-    (site.host.settings.manifests / "a.manifest").write_text("https://s3/a BUNDLESPEC=zstd-v2\n")
+    manifest = site.host.settings.manifests / f"{'5f' * 16}.manifest"
+    manifest.write_text("https://s3/a BUNDLESPEC=zstd-v2\n")
     try:
         site.applier.wait_for(fetched.is_set)
         site.host.dynamic.write_bytes(b"{")

@@ -319,8 +319,10 @@ def _publish(
     content = file.read_bytes()
     digest = hashlib.sha256(content).hexdigest()
     now = datetime.now(UTC)
-    entry = Entry(f"{url}/bundle.hg", "zstd-v2", digest, len(content), 3, now)
-    Manifests(mirror.settings.manifests).publish(PATH, [entry], now)
+    entry = Entry(f"{url}/bundle.hg", "zstd-v2", digest, len(content), 3, now, identity=IDENTITY)
+    with dynamic_update.update(mirror.dynamic) as entries:
+        entries.note_identity(PATH, IDENTITY)
+    Manifests(mirror.settings.manifests).publish(IDENTITY, [entry], now)
     return file
 
 

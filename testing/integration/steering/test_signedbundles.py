@@ -101,7 +101,7 @@ def test_a_history_is_signed_for_readers_of_its_repository_alone(
     assert site.told(command=command) == []
     (site.control / "store/identity").write_text(f"{OTHER}\n")
     assert site.told(command=command) == []
-    # Whatever a line says of an object of another repository.
+    # Nor does a line make it an object of another repository.
     site.publish(replace(entry, identity=OTHER), replace(entry, identity=OTHER, private=False))
     assert site.told(command=command) == []
     # The repository itself is public now: its private bundles go, and no URL of them is signed.

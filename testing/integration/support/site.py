@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hgfleet.core import identity
+from hgfleet.registry import dynamic_update
 from hgfleet.registry.compiled import dump_compiled
+from hgfleet.registry.model import Registry
 from testing.tools import prefork
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hgfleet.registry.model import Registry
+    from hgfleet.registry.model import Repository
 
 TOP: Final = Path(__file__).resolve().parents[3]
 HGEXT: Final = TOP / "hgext"
@@ -25,6 +29,11 @@ PARTS: Final = tuple(
 )
 HG: Final = Path(sys.executable).with_name("hg")
 """The real hg: for servers that get signals, and for settings that name a program."""
+
+
+def identity_of(path: str) -> str:
+    """Return the identity of the first repository that a test makes at a path."""
+    return hashlib.sha256(path.encode()).hexdigest()[: identity.LENGTH]
 
 
 def environment(hgrc: Path) -> dict[str, str]:
@@ -64,6 +73,7 @@ class Site:
     def __init__(self, root: Path, hgrc: str = "") -> None:
         self.root, self.repos = root, root / "repos"
         self.registry, self.dynamic = root / "registry.json", root / "dynamic/registry.json"
+        self.entered: dict[str, Repository] = {}
         self.hgrc = root / "hgrc"
         if hgrc:
             self.hgrc.write_text(hgrc)
@@ -71,6 +81,26 @@ class Site:
     def path(self, repository: str) -> Path:
         """Where a repository lies."""
         return self.repos / repository
+
+    def enter(self, *repositories: Repository) -> None:
+        """Have the inventory declare these repositories, beside those that it declares already."""
+        self.entered |= {one.path: one for one in repositories}
+        self.register(Registry(dict(self.entered)))
+        self.dynamic.parent.mkdir(exist_ok=True)
+        with dynamic_update.update(self.dynamic) as entries:
+            for one in repositories:
+                entries.note_identity(one.path, one.identity)
+
+    def leave(self, path: str) -> None:
+        """Have the inventory no longer declare a repository."""
+        del self.entered[path]
+        self.enter()
+
+    def identify(self, repository: str, known_as: str = "") -> str:
+        """Give a repository an identity in its store; return it."""
+        found = known_as or identity_of(repository)
+        (self.path(repository) / identity.FILE).write_text(identity.text(found))
+        return found
 
     def register(self, registry: Registry) -> None:
         """Replace the compiled registry."""

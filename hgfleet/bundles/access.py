@@ -1,0 +1,102 @@
+"""Access to repositories as the registry has it at this moment.
+
+A run works for hours on the registry that it read at its beginning. Meanwhile repositories are
+deleted and made again, renamed, and change their readers. So the registry is asked again under the
+lock of each repository, and before each upload and each publication.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hgfleet.core import identity
+from hgfleet.core.errors import RegistryError, TemporaryError
+from hgfleet.registry import user_repositories
+from hgfleet.registry.effective import EffectiveRegistry
+
+if TYPE_CHECKING:
+    from hgfleet.bundles.config import Config
+    from hgfleet.bundles.manifest import Entry, Manifests
+    from hgfleet.registry.model import Registry, Repository
+    from hgfleet.registry.user_repositories import Dynamic
+
+
+class ChangedError(TemporaryError):
+    """A repository is no longer as it was when the work for it began."""
+
+
+def difference(planned: Repository, now: Repository | None) -> str:
+    """Return why work for a repository must not go on, "" if it may. Pure."""
+    if now is None or now.identity != planned.identity:
+        return "it is no longer in service"
+    if now.is_public != planned.is_public:
+        return "it is public now" if now.is_public else "it is not public any more"
+    if now.path != planned.path:
+        return f"it is at {now.path} now"
+    return ""
+
+
+def is_publishable(entry: Entry, repository: Repository) -> bool:
+    """Whether clients of a repository may have an entry. Pure."""
+    is_own = bool(repository.identity) and entry.identity == repository.identity
+    return is_own and entry.private != repository.is_public
+
+
+def withdrawn(repository: Repository) -> Repository:
+    """Return a repository that is out of service: nobody reads it, and it has no bundles."""
+    return replace(repository, description="", read=(), push=(), bundles=())
+
+
+class Access:
+    """The registry, read again at each question. Safe in threads."""
+
+    def __init__(self, config: Config, manifests: Manifests) -> None:
+        self._config, self._manifests = config, manifests
+        self._registry = EffectiveRegistry(config.registry, config.dynamic)
+
+    def read(self) -> tuple[Registry, Dynamic]:
+        """Read the registry. Raises RegistryError, also where a part is damaged or lost.
+
+        The note that there was a dynamic part is beside the manifests, which are what an empty
+        registry would withdraw.
+        """
+
+        def refuse(problem: str) -> None:
+            raise RegistryError(problem)
+
+        registry = self._registry.read(refuse)
+        if not self._config.dynamic.exists() and self._manifests.had_user_repositories():
+            raise user_repositories.lost(self._config.dynamic)
+        return registry, self._registry.dynamic
+
+    def purged(self) -> frozenset[str]:
+        """Return the identities of repositories that were deleted for good."""
+        registry, dynamic = self.read()
+        return frozenset(dynamic.purged).difference(registry.paths() if dynamic.purged else ())
+
+    def current(self, repository: Repository) -> Repository | None:
+        """Return a repository as it is now, wherever it is; None for one that is not in service."""
+        if not repository.identity:
+            return None
+        registry, _ = self.read()
+        found = registry.repositories.get(repository.path)
+        if found is None or found.identity != repository.identity:
+            path = registry.paths().get(repository.identity)
+            found = registry.repositories.get(path) if path is not None else None
+        return found
+
+    def decide(self, repository: Repository) -> Repository:
+        """Return a repository as it is now, withdrawn if it is not in service."""
+        if not repository.identity:
+            # The registry does not name it yet, or it is state of the release before.
+            return repository
+        return self.current(repository) or withdrawn(repository)
+
+    def check(self, repository: Repository) -> None:
+        """Raise ChangedError unless a repository is as it was when the work began, also on disk."""
+        place = self._config.repositories / repository.path
+        problem = difference(repository, self.current(repository))
+        problem = problem or identity.problem(place, repository.identity) or ""
+        if problem:
+            raise ChangedError(f"{repository.path}: {problem}")

@@ -1,0 +1,151 @@
+"""Withdrawal: the pass over all repositories that only withdraws and deletes.
+
+It comes before all generation, which may take hours, and takes no lock of a repository: another run
+may be at work on it. A change of a manifest is a moment under a lock of its own. No client may have
+any more what is deleted, so no run is about to publish it:
+
+* entries for other readers than the repository has now, and of repositories out of service;
+* entries made before changesets were removed from the repository (`hg strip`), with their objects;
+* objects in a store for others, and all of a repository that was deleted for good.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from hgfleet.bundles import names
+from hgfleet.bundles.access import is_publishable
+from hgfleet.bundles.plan import misplaced
+from hgfleet.bundles.scratch import remove
+from hgfleet.bundles.stores import StoreListing
+from hgfleet.core import files
+from hgfleet.core.errors import TemporaryError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from hgfleet.bundles.job import Job, Outcome
+    from hgfleet.bundles.manifest import Entry
+    from hgfleet.bundles.plan import Stores
+    from hgfleet.bundles.published import PublishedBundles
+    from hgfleet.registry.model import Repository
+
+REMOVED = "changesets were removed from the repository since it was made"
+
+
+def due(
+    published: Sequence[Entry],
+    repository: Repository,
+    stores: Stores,
+    removal: datetime | None,
+) -> dict[str, str]:
+    """Return the URLs of entries that clients of a repository must not get, and why. Pure.
+
+    `removal` is the time at which changesets were removed last.
+    """
+    if repository.bundles and not repository.identity:
+        # The registry does not name it yet, and its state has the names of the release before.
+        return {}
+    found = misplaced(published, stores)
+    for entry in published:
+        if not repository.bundles:
+            found.setdefault(entry.url, "the repository has no bundles")
+        elif not is_publishable(entry, repository):
+            found.setdefault(entry.url, "it is for other readers, or of another repository")
+        elif removal is not None and entry.made <= removal:
+            found.setdefault(entry.url, REMOVED)
+    return found
+
+
+class FirstPass:
+    """Withdraws the bundles that must go, as the registry has their repositories now."""
+
+    def __init__(self, job: Job, published: PublishedBundles) -> None:
+        self._job, self._published = job, published
+
+    def due(self, repositories: Sequence[Repository]) -> list[Outcome]:
+        """Withdraw what must go; asks the stores only if some entry has to go."""
+        access = self._job.access
+        found = [one for one in repositories if self._due(access.decide(one))]
+        if not found:
+            return []
+        keys = {name for one in found for name in self._job.names_in_keys(one)}
+        listings = self._job.stores.listings(keys, dry_run=self._job.options.dry_run)
+        return self.withdraw(found, listings)
+
+    def withdraw(
+        self,
+        repositories: Sequence[Repository],
+        listings: Mapping[str, Mapping[str, StoreListing]],
+    ) -> list[Outcome]:
+        """Withdraw what must go; return the outcomes of repositories where that fails."""
+        outcomes = []
+        for repository in repositories:
+            started = time.monotonic()
+            try:
+                now = self._job.access.decide(repository)
+                self._withdraw(now, self._job.listing(now, listings))
+            except Exception as problem:
+                failed = self._job.failed(repository, problem, time.monotonic() - started)
+                outcomes.append(failed)
+        return outcomes
+
+    def _due(self, repository: Repository) -> dict[str, str]:
+        published = self._job.manifests.read(names.of(repository))
+        removal = self._job.removal(repository)
+        return due(published, repository, self._job.stores.of(repository), removal)
+
+    def _withdraw(self, repository: Repository, listing: Mapping[str, StoreListing]) -> None:
+        dead = self._due(repository)
+        if dead and not self._job.options.dry_run:
+            self._job.publisher.withdraw(repository, dead)
+        self._published.prune(repository, listing, urgent=True)
+
+
+class Forgetter:
+    """Deletes all that bundles of a repository left anywhere, for content that must disappear."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def forget(self, repository: Repository) -> None:
+        """Delete all bundles of a repository, and all that they are made from.
+
+        Raises HgfleetError. Another run may be at work on it, and hold content that was removed
+        from the repository: its bundles are deleted all the same, and the error says that it could
+        upload more.
+        """
+        job, name = self._job, names.of(repository)
+        self._withdraw(repository)
+        with job.scratch.locked(name) as has_lock:
+            if not has_lock:
+                raise TemporaryError(
+                    "another run is at work on it, and may publish what it holds; stop it "
+                    "(`systemctl stop hgfleet-bundles hgfleet-bundles-pushed`), and do it again"
+                )
+            self._withdraw(repository)
+            job.manifests.delete(name)
+            remove(job.config.pull_bundles / files.file_name(name))
+            remove(job.scratch.snapshot(name))
+            job.scratch.forget(name)
+        job.report.step("forgotten", repository.path, "forgotten: the next run begins anew")
+
+    def _withdraw(self, repository: Repository) -> None:
+        """Withdraw all entries and delete all objects; takes no lock."""
+        job = self._job
+        keys = job.names_in_keys(repository)
+        job.publisher.publish(repository, ())
+        for store, listing in job.stores.listings(keys, dry_run=False).items():
+            for name in keys:
+                found = listing.get(name, StoreListing())
+                for item in found.objects:
+                    job.delete(store, item.key)
+                    said = f"deleted {item.key} of {store}"
+                    job.report.step("forgotten", repository.path, said, store=store, key=item.key)
+                for upload in found.uploads:
+                    job.stores.buckets[store].abort(upload)
+        for error in job.stores.down.values():
+            # A store that does not answer still has them.
+            raise error

@@ -1,0 +1,53 @@
+"""Entries that clients of a repository must not get any more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from hgfleet.bundles.kinds import make_key
+from hgfleet.bundles.manifest import Entry, object_url
+from hgfleet.bundles.plan import Stores
+from hgfleet.bundles.withdrawal import REMOVED, due
+from hgfleet.registry.model import Repository
+
+MINE, OTHER = "5f" * 16, "9a" * 16
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+OPEN, CLOSED = "https://open.example/b", "https://closed.example/b"
+PUBLIC_STORES = Stores({"open": OPEN}, others={"closed": CLOSED})
+PRIVATE_STORES = Stores({"closed": CLOSED}, others={"open": OPEN})
+PROJECT = Repository("team/project", "", "public", (), True, ("zstd",), identity=MINE)
+TEAM = replace(PROJECT, read=("team",))
+
+
+def entry(at: str = OPEN, of: str = MINE) -> Entry:
+    url = object_url(at, make_key(of, "a" * 40, "1" * 64, "zstd"))
+    return Entry(url, "zstd-v2", "1" * 64, 10, 3, NOW, private=at == CLOSED, identity=of)
+
+
+def test_bundles_for_the_readers_of_a_repository_stay() -> None:
+    assert due([entry()], PROJECT, PUBLIC_STORES, None) == {}
+    assert due([entry(CLOSED)], TEAM, PRIVATE_STORES, None) == {}
+
+
+def test_bundles_for_others_go() -> None:
+    assert [*due([entry()], TEAM, PRIVATE_STORES, None).values()] == ["open is no store for it"]
+    assert due([entry(CLOSED)], PROJECT, PUBLIC_STORES, None)
+    assert due([replace(entry(), private=True)], PROJECT, PUBLIC_STORES, None)
+    assert due([entry(of=OTHER)], PROJECT, PUBLIC_STORES, None)
+    assert due([entry()], replace(PROJECT, bundles=()), PUBLIC_STORES, None)
+
+
+def test_bundles_made_before_a_removal_go() -> None:
+    second = timedelta(seconds=1)
+    assert due([entry()], PROJECT, PUBLIC_STORES, NOW - second) == {}
+    for removal in (NOW, NOW + second):
+        assert [*due([entry()], PROJECT, PUBLIC_STORES, removal).values()] == [REMOVED]
+
+
+def test_state_of_the_release_before_waits_for_the_identity() -> None:
+    former = replace(entry(of="team/project"), identity="")
+    assert due([former], replace(PROJECT, identity=""), PUBLIC_STORES, None) == {}
+    # Nobody has the path any more.
+    gone = replace(PROJECT, identity="", read=(), bundles=())
+    assert due([former], gone, PRIVATE_STORES, None)
