@@ -87,6 +87,14 @@ def target(tmp_path: Path) -> Target:
     )
 
 
+@pytest.fixture
+def identified(target: Target) -> Target:
+    """A host whose repositories get an identity, and with it links to their bundles."""
+    dynamic = target.compiled.parent / "dynamic/registry.json"
+    dynamic.parent.mkdir()
+    return replace(target, dynamic=dynamic)
+
+
 def run(
     target: Target, text: str | Registry = TWO, *, write: bool = True, diff: bool = False
 ) -> list[str]:
@@ -174,24 +182,26 @@ def test_a_changed_registry_changes_only_what_it_says(target: Target) -> None:
     assert snapshot(target.root / "plain") == untouched
 
 
-def test_the_link_to_the_manifest_may_dangle(target: Target) -> None:
-    run(target)
-    link = target.root / "team/tool/.hg/clonebundles.manifest"
-    known_as = identity.of(target.root / "team/tool")
-    assert link.readlink() == target.manifests / f"{known_as}.manifest"
+def test_the_link_to_the_manifest_may_dangle(identified: Target) -> None:
+    run(identified)
+    link = identified.root / "team/tool/.hg/clonebundles.manifest"
+    known_as = identity.of(identified.root / "team/tool")
+    assert link.readlink() == identified.manifests / f"{known_as}.manifest"
     assert not link.exists()
 
 
-def test_a_repository_that_has_no_bundles_any_more_stops_advertising_them(target: Target) -> None:
-    run(target)
+def test_a_repository_that_has_no_bundles_any_more_stops_advertising_them(
+    identified: Target,
+) -> None:
+    run(identified)
     none = TWO.replace("A plain one,", "A plain one, bundles: [],")
-    assert "plain: .hg/clonebundles.manifest removed" in run(target, none)
+    assert "plain: .hg/clonebundles.manifest removed" in run(identified, none)
     # Pull bundles are a matter of the host's settings.
-    pulls = target.root / "team/tool/.hg/pullbundles"
-    assert pulls.readlink() == target.pull_bundles / identity.of(target.root / "team/tool")
-    assert (target.root / "plain/.hg/pullbundles").is_symlink()
-    assert not (target.root / "plain/.hg/clonebundles.manifest").is_symlink()
-    assert run(target, none) == ["0"]
+    pulls = identified.root / "team/tool/.hg/pullbundles"
+    assert pulls.readlink() == identified.pull_bundles / identity.of(identified.root / "team/tool")
+    assert (identified.root / "plain/.hg/pullbundles").is_symlink()
+    assert not (identified.root / "plain/.hg/clonebundles.manifest").is_symlink()
+    assert run(identified, none) == ["0"]
 
 
 def test_what_left_the_registry_is_kept_and_named(target: Target) -> None:
@@ -229,16 +239,16 @@ def test_an_hgrc_that_somebody_touched_is_made_anew(target: Target, damage: obje
 
 
 @pytest.mark.parametrize("kind", ["missing", "elsewhere", "file"])
-def test_a_link_that_somebody_touched_is_made_anew(target: Target, kind: str) -> None:
-    run(target)
-    link = target.root / "plain/.hg/clonebundles.manifest"
+def test_a_link_that_somebody_touched_is_made_anew(identified: Target, kind: str) -> None:
+    run(identified)
+    link = identified.root / "plain/.hg/clonebundles.manifest"
     link.unlink()
     if kind == "elsewhere":
         link.symlink_to("/etc/passwd")
     elif kind == "file":
         link.write_text("https://example.test/evil.hg\n")
-    manifest = target.manifests / f"{identity.of(target.root / 'plain')}.manifest"
-    assert run(target) == [f"plain: .hg/clonebundles.manifest links to {manifest}", "1"]
+    manifest = identified.manifests / f"{identity.of(identified.root / 'plain')}.manifest"
+    assert run(identified) == [f"plain: .hg/clonebundles.manifest links to {manifest}", "1"]
     assert link.readlink() == manifest
 
 
@@ -522,7 +532,7 @@ def test_a_missing_hg_is_named(target: Target) -> None:
 
 
 def test_a_killed_run_never_shows_a_repository_without_its_configuration(
-    target: Target, monkeypatch: pytest.MonkeyPatch
+    identified: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stop after each call that changes the disk, in turn, and look."""
     stop_at = 0
@@ -545,20 +555,20 @@ def test_a_killed_run_never_shows_a_repository_without_its_configuration(
             for name in ("mkdir", "rename", "symlink", "fsync"):
                 patch.setattr(os, name, counted(name, stop_at))
             try:
-                run(target)
+                run(identified)
             except KeyboardInterrupt:
                 pass
             else:
                 break
-        for found in target.root.rglob(".hg"):
+        for found in identified.root.rglob(".hg"):
             if not found.parent.name.startswith("."):
                 assert (found / "hgrc").read_text().startswith("# Written by")
                 assert (found / "clonebundles.manifest").is_symlink()
         # The next run goes on from there; the one after it starts from nothing again.
-        run(target)
-        assert run(target) == ["0"]
-        shutil.rmtree(target.root / "plain")
-        shutil.rmtree(target.root / "team")
+        run(identified)
+        assert run(identified) == ["0"]
+        shutil.rmtree(identified.root / "plain")
+        shutil.rmtree(identified.root / "team")
         target.compiled.unlink()
         stop_at += 1
     assert stop_at > 10
