@@ -569,7 +569,7 @@ def test_a_killed_run_never_shows_a_repository_without_its_configuration(
         assert run(identified) == ["0"]
         shutil.rmtree(identified.root / "plain")
         shutil.rmtree(identified.root / "team")
-        target.compiled.unlink()
+        identified.compiled.unlink()
         stop_at += 1
     assert stop_at > 10
 
