@@ -28,8 +28,8 @@ under the lock of each repository, and before each upload and each publication (
 is brought to a public store that is private by then, or of a repository that is gone.
 
 All state is named by the identity of its repository, not by its path: keys of objects, manifests,
-pull bundles, the files of the scratch folder. Each line of a manifest names it too. What the
-release before named by path is taken over once (`adoption`).
+pull bundles, the files of the scratch folder. Each line of a manifest names it too. State
+that the release before named by path is taken over once (`adoption`).
 
 The state is in the objects and the manifests (with those of the retention time) alone; the scratch
 folder can be deleted at any time, and so can the record of the last run, which is for metrics.

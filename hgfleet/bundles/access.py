@@ -44,7 +44,7 @@ def is_publishable(entry: Entry, repository: Repository) -> bool:
 
 
 def withdrawn(repository: Repository) -> Repository:
-    """Return a repository that is out of service: nobody reads it, and it has no bundles."""
+    """Return a repository that is out of service, without readers and bundles."""
     return replace(repository, description="", read=(), push=(), bundles=())
 
 

@@ -322,13 +322,13 @@ _WORKING: Final = (
     ),
     (
         "withdraw",
-        "withdraw and delete at once what clients must not have any more, and make nothing",
+        "withdraw and delete bundles that clients must not have any more, and make none",
         "hgfleet bundles withdraw",
         _withdraw,
     ),
     (
         "forget",
-        "delete all bundles of a repository everywhere, since they have what must disappear",
+        "delete all bundles of a repository everywhere, for content that must disappear",
         "hgfleet bundles forget team/project",
         _forget,
     ),

@@ -89,7 +89,7 @@ class BundleGenerator:
             sha256=bundle.sha256,
             size=bundle.size,
             changesets=work.state.changesets,
-            # What was removed from the repository since may be in it.
+            # Changesets that were removed since may be in it.
             made=work.begun,
             required_ram=required_ram(kind, level),
             identity=work.repository.identity,

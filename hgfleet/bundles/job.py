@@ -186,7 +186,7 @@ class Job:
                 if keys:
                     found[name] = keys
             self._former_keys = found
-        # What had its path as its name, it has taken over.
+        # It has taken over the state that had its path as a name.
         own = {names.of(repository), repository.path}
         return {key for name, keys in found.items() if name not in own for key in keys}
 
@@ -238,7 +238,7 @@ class Job:
         self.stores.buckets[store].delete(key)
 
     def purge(self) -> None:
-        """Have caches forget what was deleted. Raises UnavailableError."""
+        """Have caches forget the deleted objects. Raises UnavailableError."""
         if self.config.purge_command:
             count = purging.purge(self.config.state, self.config.purge_command)
             if count:

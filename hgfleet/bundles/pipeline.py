@@ -200,7 +200,7 @@ class Pipeline:
     ) -> list[Outcome]:
         """Do the work for each repository; `foreign` includes those that only the stores have.
 
-        `withdraws`: what must go is withdrawn from all of them first.
+        `withdraws`: their bundles that must go are withdrawn first.
         """
         self.check_scratch()
         is_one = len(repositories) == 1 and not everything
@@ -223,7 +223,7 @@ class Pipeline:
                 raise
 
     def withdraw(self, repositories: Sequence[Repository], *, everything: bool) -> list[Outcome]:
-        """Only withdraw and delete what must go, also beside another run; raises as `run`."""
+        """Only withdraw and delete bundles, also beside another run; raises as `run`."""
         gone = self._gone(repositories, {}) if everything else []
         return self._purged(self._first.due([*repositories, *gone]))
 
@@ -237,7 +237,7 @@ class Pipeline:
         return self._purged([Outcome(repository.path)])[-1]
 
     def _purged(self, outcomes: list[Outcome]) -> list[Outcome]:
-        """Have caches forget what this run deleted; a failure is one of the run."""
+        """Have caches forget the deleted objects; a failure is one of the run."""
         started = time.monotonic()
         try:
             if not self.job.options.dry_run:
@@ -259,7 +259,7 @@ class Pipeline:
         bundles in the same buckets. The result counts as repositories without bundles, so their
         objects go when the retention time of their manifests has passed.
         """
-        # A repository takes over what the release before named by its path.
+        # A repository takes over the state that the release before named by its path.
         known = {name for one in repositories for name in (names.of(one), one.path)}
         if not known or self.partial:
             # An empty or damaged registry does not prove that a repository is gone.

@@ -2,7 +2,7 @@
 
 It comes before all generation, which may take hours, and takes no lock of a repository: another run
 may be at work on it. A change of a manifest is a moment under a lock of its own. No client may have
-any more what is deleted, so no run is about to publish it:
+the deleted bundles any more, so no run is about to publish them:
 
 * entries for other readers than the repository has now, and of repositories out of service;
 * entries made before changesets were removed from the repository (`hg strip`), with their objects;
@@ -66,7 +66,7 @@ class FirstPass:
         self._job, self._published = job, published
 
     def due(self, repositories: Sequence[Repository]) -> list[Outcome]:
-        """Withdraw what must go; asks the stores only if some entry has to go."""
+        """Withdraw entries that must go; asks the stores only if there are any."""
         access = self._job.access
         found = [one for one in repositories if self._due(access.decide(one))]
         if not found:
@@ -80,7 +80,7 @@ class FirstPass:
         repositories: Sequence[Repository],
         listings: Mapping[str, Mapping[str, StoreListing]],
     ) -> list[Outcome]:
-        """Withdraw what must go; return the outcomes of repositories where that fails."""
+        """Withdraw bundles that must go; return the outcomes of repositories where that fails."""
         outcomes = []
         for repository in repositories:
             started = time.monotonic()
@@ -122,7 +122,7 @@ class Forgetter:
         with job.scratch.locked(name) as has_lock:
             if not has_lock:
                 raise TemporaryError(
-                    "another run is at work on it, and may publish what it holds; stop it "
+                    "another run is at work on it, and may publish its own bundles; stop it "
                     "(`systemctl stop hgfleet-bundles hgfleet-bundles-pushed`), and do it again"
                 )
             self._withdraw(repository)

@@ -48,6 +48,6 @@ def test_bundles_made_before_a_removal_go() -> None:
 def test_state_of_the_release_before_waits_for_the_identity() -> None:
     former = replace(entry(of="team/project"), identity="")
     assert due([former], replace(PROJECT, identity=""), PUBLIC_STORES, None) == {}
-    # Nobody has the path any more.
+    # No repository has the path any more.
     gone = replace(PROJECT, identity="", read=(), bundles=())
     assert due([former], gone, PRIVATE_STORES, None)

@@ -29,7 +29,7 @@ STATIC: Registry = build(
 
 
 class People:
-    """A site with a public and a private store, and what bob does with his repositories."""
+    """A site with a public and a private store, and the repositories of bob."""
 
     def __init__(self, site: BundleSite) -> None:
         self.site = site
@@ -223,7 +223,7 @@ def test_without_identity_a_repository_has_to_wait_for_its_bundles(site: BundleS
     assert site.bundles() == [[]]
 
 
-# What the release before left behind.
+# State of the release before.
 
 
 def as_before(people: People, path: str, known_as: str) -> None:
