@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 SERVICE = "hgfleet-bundles.service"
 TIMER = "hgfleet-bundles.timer"
 PUSHED = "hgfleet-bundles-pushed"
+WITHDRAW = "hgfleet-bundles-withdraw"
 SPOOL = "/var/lib/hgfleet/pushed"
 OPEN = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=10).headers)"
 HG = "/opt/hgfleet/current/bin/hg"
@@ -82,6 +83,15 @@ def test_everything_published_can_be_downloaded(host: Host) -> None:
     assert "DEAD" not in status.stdout
 
 
+def test_changes_of_readers_are_looked_for_and_after_each_boot(host: Host) -> None:
+    path = host.service(f"{WITHDRAW}.path")
+    assert path.is_enabled
+    assert path.is_running
+    watched = host.check_output("systemctl show -P Paths %s", f"{WITHDRAW}.path")
+    for file in ("/var/lib/hgfleet/dynamic/registry.json", "/var/lib/hgfleet/registry.json"):
+        assert f"{file} (PathChanged)" in watched
+
+
 def test_pushes_are_looked_for_and_after_each_boot(host: Host) -> None:
     path = host.service(f"{PUSHED}.path")
     assert path.is_enabled
@@ -103,7 +113,7 @@ def test_a_marker_starts_a_run_that_takes_it(host: Host, wait_for: WaitFor) -> N
     assert host.service(f"{PUSHED}.path").is_running
 
 
-@pytest.mark.parametrize("service", [SERVICE, f"{PUSHED}.service"])
+@pytest.mark.parametrize("service", [SERVICE, f"{PUSHED}.service", f"{WITHDRAW}.service"])
 def test_job_is_sandboxed_and_comes_last(host: Host, service: str) -> None:
     shown = host.check_output("systemctl show %s", service)
     values = dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
