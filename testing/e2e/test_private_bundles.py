@@ -77,7 +77,7 @@ def published(cluster: Cluster) -> list[str]:
     """The URLs as the manifest has them."""
     manifest = f"/var/lib/hgfleet/manifests/{cluster.identity(REPOSITORY)}.manifest"
     lines = cluster.first("bundles").shell(f"cat {manifest}").splitlines()
-    assert all(line.endswith(" private=yes") for line in lines)
+    assert all(" private=yes " in f"{line} " for line in lines)
     return [line.split(" ")[0] for line in lines]
 
 
@@ -101,7 +101,7 @@ def test_a_reader_clones_over_ssh_from_the_private_store(
     clone = alice.clone(alice.ssh_url(REPOSITORY), tmp_path / "clone")
 
     url = published(cluster)[0]
-    assert url.startswith(f"{store.url}/{REPOSITORY}/")
+    assert url.startswith(f"{store.url}/{cluster.identity(REPOSITORY)}/")
     assert f"applying clone bundle from {url}?X-Amz-Algorithm=" in clone.made.output, clone.made
     assert log.written() < SMALL_BYTES < clone.size()
     wait_until("the store logs the download", served(cluster, cursor, url), 10)
@@ -174,8 +174,8 @@ def test_no_page_names_it(cluster: Cluster, store: PrivateStore) -> None:
         assert "sandbox/smoke" in pages
         assert REPOSITORY not in pages
     objects = cluster.first("objectstore").shell("cd /srv/objectstore/data && find . -type f")
-    assert f"./private/{REPOSITORY}/" in objects
-    assert f"./bundles/{REPOSITORY}/" not in objects
+    assert f"./private/{cluster.identity(REPOSITORY)}/" in objects
+    assert f"./bundles/{cluster.identity(REPOSITORY)}/" not in objects
     for name in ("index.html", "bundles.json"):
         assert cluster.get(f"{store.url}/{name}").status == 403
 
