@@ -7,17 +7,21 @@ lock of each repository, and before each upload and each publication.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hgfleet.core import identity
 from hgfleet.core.errors import RegistryError, TemporaryError
 from hgfleet.registry import user_repositories
-from hgfleet.registry.effective import EffectiveRegistry
+from hgfleet.registry.effective import EffectiveRegistry, stamp_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hgfleet.bundles.config import Config
     from hgfleet.bundles.manifest import Entry, Manifests
+    from hgfleet.registry.effective import Stamp
     from hgfleet.registry.model import Registry, Repository
     from hgfleet.registry.user_repositories import Dynamic
 
@@ -48,43 +52,64 @@ def withdrawn(repository: Repository) -> Repository:
     return replace(repository, description="", read=(), push=(), bundles=())
 
 
+def _refuse(problem: str) -> None:
+    raise RegistryError(problem)
+
+
+class Seen(NamedTuple):
+    """The registry as its files were at their stamps."""
+
+    stamps: tuple[Stamp, Stamp]
+    registry: Registry
+    dynamic: Dynamic
+    paths: Mapping[str, str]
+    """The path of each repository in service, by its identity."""
+
+
 class Access:
-    """The registry, read again at each question. Safe in threads."""
+    """The registry, read again at each question if it has changed. Safe in threads."""
 
     def __init__(self, config: Config, manifests: Manifests) -> None:
         self._config, self._manifests = config, manifests
         self._registry = EffectiveRegistry(config.registry, config.dynamic)
+        self._reading = threading.Lock()
+        self._seen: Seen | None = None
 
     def read(self) -> tuple[Registry, Dynamic]:
-        """Read the registry. Raises RegistryError, also where a part is damaged or lost.
+        """Read the registry. Raises RegistryError, also where a part is damaged or lost."""
+        seen = self._look()
+        return seen.registry, seen.dynamic
+
+    def _look(self) -> Seen:
+        """Return the registry as it is at this moment; thousands of questions read it once.
 
         The note that there was a dynamic part is beside the manifests, which are what an empty
         registry would withdraw.
         """
-
-        def refuse(problem: str) -> None:
-            raise RegistryError(problem)
-
-        registry = self._registry.read(refuse)
-        if not self._config.dynamic.exists() and self._manifests.had_user_repositories():
-            raise user_repositories.lost(self._config.dynamic)
-        return registry, self._registry.dynamic
+        # Both files are replaced by a rename. One that is replaced while it is read is read again.
+        stamps = stamp_of(self._config.registry), stamp_of(self._config.dynamic)
+        with self._reading:
+            seen = self._seen
+            if seen is None or seen.stamps != stamps or not all(stamps):
+                registry = self._registry.read(_refuse)
+                if not stamps[1] and self._manifests.had_user_repositories():
+                    raise user_repositories.lost(self._config.dynamic)
+                seen = Seen(stamps, registry, self._registry.dynamic, registry.paths())
+                self._seen = seen
+        return seen
 
     def purged(self) -> frozenset[str]:
         """Return the identities of repositories that were deleted for good."""
-        registry, dynamic = self.read()
-        return frozenset(dynamic.purged).difference(registry.paths() if dynamic.purged else ())
+        seen = self._look()
+        return frozenset(seen.dynamic.purged).difference(seen.paths)
 
     def current(self, repository: Repository) -> Repository | None:
         """Return a repository as it is now, wherever it is; None for one that is not in service."""
         if not repository.identity:
             return None
-        registry, _ = self.read()
-        found = registry.repositories.get(repository.path)
-        if found is None or found.identity != repository.identity:
-            path = registry.paths().get(repository.identity)
-            found = registry.repositories.get(path) if path is not None else None
-        return found
+        seen = self._look()
+        path = seen.paths.get(repository.identity)
+        return seen.registry.repositories.get(path) if path is not None else None
 
     def decide(self, repository: Repository) -> Repository:
         """Return a repository as it is now, withdrawn if it is not in service."""

@@ -13,6 +13,7 @@ from hgfleet.bundles import corruption, demand, names, purging, recent_pushes, s
 from hgfleet.bundles.access import Access, ChangedError, is_publishable
 from hgfleet.bundles.budget import Bounds, Gate
 from hgfleet.bundles.check_times import CheckTimes, reads_per_run
+from hgfleet.bundles.kinds import parse_key
 from hgfleet.bundles.manifest import Manifests, locate, object_url
 from hgfleet.bundles.scratch import Scratch
 from hgfleet.bundles.stores import SiteStores, StoreListing, joined
@@ -174,8 +175,14 @@ class Job:
         places = [locate(entry, self.stores.urls) for entry in entries]
         return {name, repository.path, *(place[1].repository for place in places if place)}
 
-    def former_keys(self, repository: Repository) -> set[str]:
-        """Return the keys of the release before that manifests of other repositories name."""
+    def is_taken(self, repository: Repository, key: str) -> bool:
+        """Whether a key of the release before is named by the manifest of another repository.
+
+        It was taken over by a repository that has another path now.
+        """
+        parsed = parse_key(key)
+        if parsed is None or not parsed.is_former:
+            return False
         found = self._former_keys
         if found is None:
             found = {}
@@ -188,7 +195,7 @@ class Job:
             self._former_keys = found
         # It has taken over the state that had its path as a name.
         own = {names.of(repository), repository.path}
-        return {key for name, keys in found.items() if name not in own for key in keys}
+        return any(key in keys for name, keys in found.items() if name not in own)
 
     def listing(
         self, repository: Repository, listings: Mapping[str, Mapping[str, StoreListing]]

@@ -118,11 +118,13 @@ class Pipeline:
         started = time.time()
         if everything:
             self.job.schedule.allow_reads(len(repositories))
-        outcomes = self._for_each(repositories, self._updater.update, everything, withdraws=True)
+        outcomes = self._purged(
+            self._for_each(repositories, self._updater.update, everything, withdraws=True)
+        )
         if everything and not self.job.options.dry_run:
             self._publish_pages(repositories)
             self._keep_record(outcomes, repositories, started)
-        return self._purged(outcomes)
+        return outcomes
 
     def renew_pages(self, repositories: Sequence[Repository]) -> None:
         """Renew the pages if a run for some of the repositories changed a manifest."""
@@ -134,9 +136,14 @@ class Pipeline:
             # Repositories that cannot be read from the registry would be missing on the pages.
             return
         try:
-            self._published.publish_pages(repositories)
-        except OSError as error:
+            self._published.publish_pages(self._public(repositories))
+        except (OSError, RegistryError) as error:
             self.report.note("page", f"the pages are old: {error}", error=error)
+
+    def _public(self, repositories: Sequence[Repository]) -> list[Repository]:
+        """Return those that are public at this moment, as they are now. Raises RegistryError."""
+        now = [self.job.access.decide(one) for one in repositories]
+        return [one for one in now if one.is_public]
 
     def _keep_record(
         self, outcomes: Sequence[Outcome], repositories: Sequence[Repository], started: float
@@ -166,7 +173,11 @@ class Pipeline:
             )
             for one in repositories
         }
-        return activity.busiest(found, {one.path for one in repositories if one.is_public})
+        try:
+            public = {one.path for one in self._public(repositories)}
+        except RegistryError:
+            public = set()
+        return activity.busiest(found, public)
 
     def prune(self, repositories: Sequence[Repository], *, everything: bool) -> list[Outcome]:
         """Delete outdated and orphaned objects, and generate nothing; raises as `run`.
@@ -203,6 +214,9 @@ class Pipeline:
         `withdraws`: their bundles that must go are withdrawn first.
         """
         self.check_scratch()
+        if withdraws:
+            # Whether or not a store answers.
+            self._first.entries(repositories)
         is_one = len(repositories) == 1 and not everything
         names_in_keys = self.job.names_in_keys(repositories[0]) if is_one else ()
         listings = self.job.stores.listings(names_in_keys, dry_run=self.job.options.dry_run)

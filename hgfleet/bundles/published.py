@@ -218,9 +218,8 @@ class PublishedBundles:
         bucket, before = self._job.stores.buckets[store], limits.before
         would = "would delete" if dry_run else "deleted"
         own = self._job.names_in_keys(repository)
-        stays = limits.named | self._job.former_keys(repository)
-        for item in prunable(own, listing.objects, stays, before, limits.unsafe):
-            if (store, item.key) in self._deleted:
+        for item in prunable(own, listing.objects, limits.named, before, limits.unsafe):
+            if (store, item.key) in self._deleted or self._job.is_taken(repository, item.key):
                 continue
             if not dry_run:
                 self._job.delete(store, item.key)
@@ -247,9 +246,8 @@ class PublishedBundles:
                     dry_run=dry_run,
                 )
 
-    def publish_pages(self, repositories: Sequence[Repository]) -> None:
-        """Renew the pages in each public store; last, because no clone needs them."""
-        public = [one for one in repositories if one.is_public]
+    def publish_pages(self, public: Sequence[Repository]) -> None:
+        """Renew the pages about public repositories in each store; last: no clone needs them."""
         published = {one.path: self._job.manifests.read(names.of(one)) for one in public}
         config = self._job.config
 

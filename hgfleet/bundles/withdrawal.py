@@ -65,10 +65,20 @@ class FirstPass:
     def __init__(self, job: Job, published: PublishedBundles) -> None:
         self._job, self._published = job, published
 
+    def entries(self, repositories: Sequence[Repository]) -> list[Repository]:
+        """Withdraw entries that must go, without any store; return their repositories as now."""
+        found = []
+        for repository in repositories:
+            now = self._job.access.decide(repository)
+            if dead := self._due(now):
+                found.append(now)
+                if not self._job.options.dry_run:
+                    self._job.publisher.withdraw(now, dead)
+        return found
+
     def due(self, repositories: Sequence[Repository]) -> list[Outcome]:
-        """Withdraw entries that must go; asks the stores only if there are any."""
-        access = self._job.access
-        found = [one for one in repositories if self._due(access.decide(one))]
+        """Withdraw entries and objects that must go; asks the stores only if there are any."""
+        found = self.entries(repositories)
         if not found:
             return []
         keys = {name for one in found for name in self._job.names_in_keys(one)}
@@ -85,8 +95,9 @@ class FirstPass:
         for repository in repositories:
             started = time.monotonic()
             try:
-                now = self._job.access.decide(repository)
-                self._withdraw(now, self._job.listing(now, listings))
+                for now in self.entries([repository]) or [self._job.access.decide(repository)]:
+                    listing = self._job.listing(now, listings)
+                    self._published.prune(now, listing, urgent=True)
             except Exception as problem:
                 failed = self._job.failed(repository, problem, time.monotonic() - started)
                 outcomes.append(failed)
@@ -96,12 +107,6 @@ class FirstPass:
         published = self._job.manifests.read(names.of(repository))
         removal = self._job.removal(repository)
         return due(published, repository, self._job.stores.of(repository), removal)
-
-    def _withdraw(self, repository: Repository, listing: Mapping[str, StoreListing]) -> None:
-        dead = self._due(repository)
-        if dead and not self._job.options.dry_run:
-            self._job.publisher.withdraw(repository, dead)
-        self._published.prune(repository, listing, urgent=True)
 
 
 class Forgetter:

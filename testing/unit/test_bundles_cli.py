@@ -186,3 +186,33 @@ def test_a_run_after_pushes_renews_the_pages_of_all_once(
     assert hgfleet("run", "--pushed", "--config", config) == 0
     assert renewed == ([["team/other", "team/project"]] if has_published else [])
     assert ("event=bundles.page" in capsys.readouterr().out) is has_published
+
+
+def test_nothing_is_forgotten_without_a_name(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert hgfleet("forget", "--config", config) == 2
+    assert "name the repositories" in capsys.readouterr().err
+
+
+def test_a_withdrawal_looks_again_if_the_registry_changed_meanwhile(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Systemd does not look for changes while its unit is active."""
+    looks: list[list[str]] = []
+
+    def withdraw(
+        _pipeline: Pipeline, repositories: list[Repository], *, everything: bool
+    ) -> list[Outcome]:
+        assert everything
+        looks.append([one.path for one in repositories])
+        if len(looks) == 1:
+            with dynamic_update.update(tmp_path / "dynamic/registry.json") as entries:
+                entries.note_purged("9a" * 16)
+        return []
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    monkeypatch.setattr(Pipeline, "withdraw", withdraw)
+    assert hgfleet("withdraw", "--config", config) == 0
+    assert looks == [["team/project"], ["team/project"]]

@@ -10,6 +10,7 @@ import pytest
 from hgfleet.bundles import manifest as module
 from hgfleet.bundles.kinds import make_key, parse_key
 from hgfleet.bundles.manifest import Entry, Manifests, object_url, parse, render
+from hgfleet.core import files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -171,3 +172,30 @@ def test_manifests_are_closed_to_other_users_of_the_host(tmp_path: Path) -> None
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) == 2
     assert {path.stat().st_mode & 0o777 for path in files} == {0o640}
+
+
+def test_a_manifest_of_the_release_before_gets_another_name(tmp_path: Path) -> None:
+    manifests, mine = Manifests(tmp_path), "5f" * 16
+    manifests.publish("team/project", [entry()], NOW)
+    manifests.publish("team/project", [entry("zstd")], NOW + timedelta(days=1))
+    # A repository below it in the tree of names has a history too.
+    manifests.publish("team/project/fork", [entry("gzip")], NOW)
+    manifests.publish("team/project/fork", [], NOW)
+    assert manifests.exists("team/project")
+    assert not manifests.exists(mine)
+    manifests.take_over("team/project", mine, NOW + timedelta(days=2))
+    assert not manifests.exists("team/project")
+    assert manifests.read(mine) == ()
+    assert manifests.recent(mine) == (entry(), entry("zstd"))
+    assert manifests.recent("team/project/fork") == (entry("gzip"),)
+    manifests.delete("team/project/fork")
+    assert manifests.all() == {mine}
+    assert not (tmp_path / "team").exists()
+
+
+def test_changes_of_manifests_exclude_each_other(tmp_path: Path) -> None:
+    manifests = Manifests(tmp_path / "manifests")
+    with manifests.locked(), files.open_folder(tmp_path / "manifests") as other:
+        assert not files.try_lock(other)
+    with files.open_folder(tmp_path / "manifests") as other:
+        assert files.try_lock(other)

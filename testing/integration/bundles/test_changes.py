@@ -215,6 +215,29 @@ def test_a_change_before_the_publication_withdraws_what_was_uploaded(
     assert people.published(MINE) == [True]
 
 
+def test_pages_do_not_name_a_repository_that_became_private_during_the_run(
+    people: People, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people.create(PATH, MINE, description="secret plans")
+    people.run()
+    assert "secret plans" in people.site.store.pages["index.html"].decode()
+    pipeline = people.site.pipeline(NOW + timedelta(hours=1))
+    known, _ = pipeline.known()
+    keep = type(pipeline)._purged
+
+    def purged(self: Any, outcomes: list[Outcome]) -> list[Outcome]:
+        # After all repositories, and before the pages.
+        people.change(PATH, read=())
+        return keep(self, outcomes)
+
+    monkeypatch.setattr(type(pipeline), "_purged", purged)
+    pipeline.run([*known.repositories.values()], everything=True)
+    for page in ("index.html", "bundles.json"):
+        said = people.site.store.pages[page].decode()
+        assert PATH not in said
+        assert "secret plans" not in said
+
+
 def test_without_identity_a_repository_has_to_wait_for_its_bundles(site: BundleSite) -> None:
     project = site.repository("project")
     (outcome,) = site.run(replace(project, identity=""))

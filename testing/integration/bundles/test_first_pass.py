@@ -8,6 +8,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from hgfleet.bundles import purging, recent_pushes
 from hgfleet.bundles import repository as hg_side
 from hgfleet.core.errors import UnavailableError
@@ -16,8 +18,6 @@ from testing.integration.support.store import NOW
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from hgfleet.registry.model import Repository
     from testing.integration.bundles.site import BundleSite
@@ -69,6 +69,21 @@ def test_without_anything_to_withdraw_the_stores_are_not_asked(site: BundleSite)
     site.store.refuse = UnavailableError("connection refused")
     assert site.pipeline().withdraw([project], everything=True) == []
     assert len(site.published("project")) == 1
+
+
+def test_entries_are_withdrawn_although_no_store_answers(site: BundleSite) -> None:
+    project, other = site.repository("project"), site.repository("other")
+    site.run(project, other)
+    site.store.refuse = UnavailableError("connection refused")
+    private = team_only(site, project)
+    with pytest.raises(UnavailableError):
+        site.run(private, other, everything=True)
+    assert site.published("project") == ()
+    assert len(site.published("other")) == 1
+    # Its objects follow when it answers.
+    site.store.refuse = None
+    site.run(private, other, everything=True)
+    assert site.bundles() == [["other"]]
 
 
 def test_bundles_from_before_a_removal_go_at_once(

@@ -224,3 +224,13 @@ def test_a_repository_without_readers_has_no_pull_bundles(host: Host) -> None:
     host.leave("project")
     host.pipeline().prune([other], everything=True)
     assert not folder.exists()
+
+
+def test_pull_bundles_of_the_release_before_are_taken_over(host: Host) -> None:
+    host.run()
+    chain = host.chain()
+    assert chain
+    host.folder.rename(host.config.pull_bundles / "project")
+    host.run()
+    assert host.chain() == chain
+    assert [path.name for path in host.config.pull_bundles.iterdir()] == [host.folder.name]
