@@ -39,6 +39,7 @@ from hgfleet.web.exchange import (
 from hgfleet.web.journal import report
 from hgfleet.web.registry_reader import RegistryReader
 from hgfleet.web.rendering import Rendering
+from hgfleet.web.repositories import AwayError
 from hgfleet.web.repository_requests import RepositoryRequests
 from hgfleet.web.request import is_wire
 from hgfleet.web.responses import EXPECTED, Responses
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from hgfleet.core.principal import Principal
-    from hgfleet.registry.model import Registry
+    from hgfleet.registry.model import Registry, Repository
     from hgfleet.web.catalogue import Catalogue
     from hgfleet.web.exchange import Environ, StartResponse
 
@@ -121,7 +122,11 @@ class Application:
         except RefusedError as refusal:
             return self._responses.refuse(exchange, refusal)
         except repositories.UnavailableRepositoryError as problem:
-            report("unavailable", str(problem), exchange.identity)
+            if isinstance(problem, AwayError):
+                # A field of the request's line: many clients may ask while a repository is away.
+                exchange.entry["refused"] = "parked" if problem.is_parked else "identity"
+            else:
+                report("unavailable", str(problem), exchange.identity)
             sentence = "This repository cannot be read here right now; try again in a minute."
             return self._responses.refuse(exchange, unavailable(sentence))
         except Exception as problem:
@@ -160,7 +165,9 @@ class Application:
             raw = str(exchange.environ.get("RAW_URI", path))
             if raw.startswith("/") and not routing.is_canonical(raw, route):
                 raise not_found()
-            exchange.may_go_on = functools.partial(self._may_go_on, exchange, principal)
+            exchange.may_go_on = functools.partial(
+                self._may_go_on, exchange, principal, route.repository
+            )
             return self._requests.answer(exchange, route)
         self._redirect_renamed(exchange, registry, principal)
         if (
@@ -173,13 +180,21 @@ class Application:
             raise method_not_allowed()
         return self._page(exchange, catalogue, route, principal)
 
-    def _may_go_on(self, exchange: Exchange, principal: Principal | None) -> bool:
-        """Whether a request that has waited would be let in now, too."""
+    def _may_go_on(
+        self, exchange: Exchange, principal: Principal | None, asked: Repository
+    ) -> bool:
+        """Whether a request that has waited would be let in now, too, to the same repository.
+
+        Raises UnavailableRepositoryError.
+        """
         if principal is not None:
             principal = self._sign_in.after_wait(exchange, principal)
         registry = self._registry.current()
         route = registry and routing.resolve(exchange.path, registry, principal, lambda *_: False)
-        return isinstance(route, routing.InRepository)
+        if not isinstance(route, routing.InRepository):
+            return False
+        self._repositories.check(asked.path, asked.identity)
+        return route.repository.identity == asked.identity
 
     def _redirect_renamed(
         self, exchange: Exchange, registry: Registry, principal: Principal | None

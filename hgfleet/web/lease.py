@@ -115,11 +115,11 @@ class Pool(Protocol):
 class Lease:
     """A renderer on loan to one request, called as a WSGI application."""
 
-    def __init__(self, pool: Pool, path: str, terms: Terms) -> None:
+    def __init__(self, pool: Pool, path: str, identity: str, terms: Terms) -> None:
         """Made by `Renderers.lend`, which sets the process."""
         self._pool = pool
         self.process: Process | None = None
-        self._path = path
+        self._path, self._identity = path, identity
         self._terms = terms
         self.is_stream = terms.replies is not None
         self._silence = SILENCE_SECONDS
@@ -142,6 +142,7 @@ class Lease:
         body = environ["wsgi.input"].getvalue().decode("latin-1")
         request = {
             "path": self._path,
+            "identity": self._identity,
             "environ": {name: value for name, value in environ.items() if isinstance(value, str)},
             "body": body,
             "id": self._terms.identity,

@@ -36,11 +36,11 @@ class Listing:
         self,
         settings: Settings,
         responses: Responses,
-        changed: Callable[[str], int | None],
+        changed: Callable[[str, str], int | None],
         *,
         has_sign_in: bool,
     ) -> None:
-        """`changed` reads the time of the last change of a repository, given its path."""
+        """`changed` reads the time of the last change of a repository at a path, by identity."""
         self._settings = settings
         self._responses = responses
         self._changed = changed
@@ -100,7 +100,7 @@ class Listing:
                 path=one.repository.path,
                 description=one.repository.description,
                 namespace=one.namespace,
-                changed=self._changed(one.repository.path),
+                changed=self._changed(one.repository.path, one.repository.identity),
             )
             for one in page.entries
         ]

@@ -217,7 +217,7 @@ class _Renderer:
             environ[hgweb.BEFORE_SENDING] = answer.before_sending
             environ[hgweb.MEMORY_BYTES] = limits.memory_bytes
             environ[hgweb.CPU_SECONDS] = limits.cpu_seconds
-            self._run(request["path"], environ, answer)
+            self._run((request["path"], request["identity"]), environ, answer)
         except (frames.ClosedError, frames.BrokenError):
             raise
         except Exception as problem:
@@ -283,10 +283,13 @@ class _Renderer:
             _, hard = resource.getrlimit(resource.RLIMIT_DATA)
             resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
 
-    def _run(self, path: str, environ: dict[str, Any], answer: AnswerWriter) -> None:
+    def _run(self, asked: tuple[str, str], environ: dict[str, Any], answer: AnswerWriter) -> None:
+        path, identity = asked
+        # The request may have waited for this renderer.
+        self._repositories.check(path, identity)
         self._repositories.check_configuration()
         fingerprint = self._repositories.fingerprint(path)
-        served = self._repositories.acquire(path, fingerprint)
+        served = self._repositories.acquire(path, identity, fingerprint)
         source = served.application(environ, answer.start)
         try:
             for piece in hgweb.chunks(source):

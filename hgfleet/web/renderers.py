@@ -28,6 +28,7 @@ from hgfleet.web.lease import SILENCE_SECONDS, Lease, Process
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from hgfleet.registry.model import Repository
     from hgfleet.web.lease import Terms
     from hgfleet.web.repositories import Repositories
 
@@ -41,6 +42,13 @@ replaced."""
 
 class NoServerError(Exception):
     """The fork server has ended; this worker can start no renderer."""
+
+
+def readers_of(repository: Repository) -> Hashable:
+    """Return who may read a repository, in a form that is equal for the same readers."""
+    if repository.is_public:
+        return "public"
+    return frozenset(repository.read), repository.owner
 
 
 class Renderers:
@@ -65,12 +73,13 @@ class Renderers:
         self.is_alive = True
         self._end = weakref.finalize(self, _end, self._control, self._pid, os.getpid())
 
-    def lend(self, path: str, readers: Hashable, terms: Terms) -> Lease:
-        """Lend a renderer of these readers, preferably one that has the repository open.
+    def lend(self, repository: Repository, terms: Terms) -> Lease:
+        """Lend a renderer of a repository's readers, preferably one that has it open.
 
         Raises NoServerError.
         """
-        lease = Lease(self, path, terms)
+        path, readers = repository.path, readers_of(repository)
+        lease = Lease(self, path, repository.identity, terms)
         with self._lock:
             process, ended = self._take(path, readers, 0 if lease.is_stream else 1)
             if lease.is_stream:

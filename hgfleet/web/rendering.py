@@ -15,11 +15,11 @@ from hgfleet.web.exchange import RefusedError, not_found, unavailable
 from hgfleet.web.execution import Execution
 from hgfleet.web.lease import LimitError, RefusedAnswerError, Replies, Terms
 from hgfleet.web.renderers import NoServerError, Renderers
-from hgfleet.web.repositories import Served
+from hgfleet.web.repositories import Served, UnavailableRepositoryError
 from hgfleet.web.slots import BusyError, Limits, Shares, Slots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable
 
     from hgfleet.hg.fingerprint import Fingerprint
     from hgfleet.registry.model import Repository
@@ -37,13 +37,6 @@ GONE: Final = "there is no such repository here any more; nothing was sent"
 
 _LOOK_SECONDS: Final = 0.25
 """Time between two looks whether a waiting client is still connected."""
-
-
-def readers_of(repository: Repository) -> Hashable:
-    """Return who may read a repository, in a form that is equal for the same readers."""
-    if repository.is_public:
-        return "public"
-    return frozenset(repository.read), repository.owner
 
 
 class Rendering:
@@ -100,7 +93,9 @@ class Rendering:
         def refusal(question: str) -> str:
             nonlocal is_clone
             if question == frames.GO_ON:
-                return "" if exchange.may_go_on() else GONE
+                with contextlib.suppress(UnavailableRepositoryError):
+                    return "" if exchange.may_go_on() else GONE
+                return GONE
             is_clone = is_clone or self._clones.acquire(blocking=False)
             if is_clone:
                 return ""
@@ -139,7 +134,7 @@ class Rendering:
 
     def _lend(self, repository: Repository, terms: Terms) -> Lease:
         try:
-            return self._renderers.lend(repository.path, readers_of(repository), terms)
+            return self._renderers.lend(repository, terms)
         except NoServerError as problem:
             raise unavailable(
                 "This part of the server is about to be replaced; try again in a minute."
@@ -205,4 +200,5 @@ def _execution(
         finally:
             end()
 
-    return Execution(Served(repository.path, lease, fingerprint, 0), hand_back)
+    served = Served(repository.path, repository.identity, lease, fingerprint, 0)
+    return Execution(served, hand_back)

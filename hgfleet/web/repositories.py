@@ -6,6 +6,11 @@ Here each object has one user at a time; a second thread that needs the same rep
 moment gets an object of its own, and both stay for the next requests. An object is dropped when the
 repository's fingerprint is no longer the one it was made for, so no answer can be older than the
 fingerprint that its request found.
+
+The registry is replaced in one step, and on a mirror the folders of repositories are moved after
+it: a folder may have another repository than that of the entry. So the identity of the folder is
+compared with that of the entry at each request, that of the opened store when an object is made,
+and that of the folder again before an answer is sent.
 """
 
 from __future__ import annotations
@@ -21,7 +26,9 @@ from typing import TYPE_CHECKING, Any, Final
 from mercurial import error
 from mercurial.repo import factory
 
+from hgfleet.core import identity as identities
 from hgfleet.hg import fingerprint as files
+from hgfleet.hg import opened_identity
 from hgfleet.web import hgweb
 
 if TYPE_CHECKING:
@@ -38,11 +45,21 @@ class UnavailableRepositoryError(Exception):
     """The registry has the repository, but it cannot be opened on this host right now."""
 
 
+class AwayError(UnavailableRepositoryError):
+    """A repository for which this host does not answer at the moment."""
+
+    def __init__(self, problem: str, *, is_parked: bool = False) -> None:
+        super().__init__(problem)
+        self.is_parked = is_parked
+        """The applier has parked it; otherwise another repository is in its place."""
+
+
 @dataclass(frozen=True, slots=True)
 class Served:
     """An hgweb object on loan; hand it back with `Repositories.release`."""
 
     path: str
+    identity: str
     application: Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
     fingerprint: Fingerprint
     generation: int
@@ -80,12 +97,21 @@ class Repositories:
             watched = self._files[path] = files.paths(self._root / path / ".hg")
         return files.read_repository(watched)
 
-    def changed(self, path: str) -> int | None:
-        """The time of the last push in seconds since the epoch, None before the first one."""
+    def check(self, path: str, identity: str) -> None:
+        """Raise AwayError unless the repository at a path has this identity."""
+        if problem := identities.problem(f"{self._root}/{path}", identity):
+            raise AwayError(problem)
+
+    def changed(self, path: str, identity: str) -> int | None:
+        """The time of the last push in seconds since the epoch.
+
+        None before the first one, and for a repository of another identity.
+        """
         try:
+            self.check(path, identity)
             found = (self._root / f"{path}/.hg/{files.WATCHED[files.CHANGELOG]}").stat()
             return found.st_mtime_ns // 1_000_000_000
-        except OSError:
+        except (OSError, AwayError):
             return None
 
     def is_readable(self, path: str) -> bool:
@@ -121,21 +147,22 @@ class Repositories:
             for path in [path for path in self._files if path not in keep]:
                 del self._files[path]
 
-    def acquire(self, path: str, fingerprint: Fingerprint) -> Served:
-        """Lend an hgweb object that has seen at least this fingerprint.
+    def acquire(self, path: str, identity: str, fingerprint: Fingerprint) -> Served:
+        """Lend an hgweb object of this identity that has seen at least this fingerprint.
 
         Raises UnavailableRepositoryError.
         """
+        wanted = identity, fingerprint, self.generation
         with self._lock:
             waiting = self._idle.get(path)
             while waiting:
                 served = waiting.pop()
                 self._count -= 1
-                if served.fingerprint == fingerprint and served.generation == self.generation:
+                if (served.identity, served.fingerprint, served.generation) == wanted:
                     return served
             self._idle.pop(path, None)
         with self._make_lock:
-            return self._make(path, fingerprint)
+            return self._make(path, identity, fingerprint)
 
     def release(self, served: Served) -> None:
         """Take an object back.
@@ -189,11 +216,16 @@ class Repositories:
             self._base = hgweb.load_ui()
         return self._base
 
-    def _make(self, path: str, fingerprint: Fingerprint) -> Served:
+    def _make(self, path: str, identity: str, fingerprint: Fingerprint) -> Served:
         generation = self.generation
         try:
             repository = factory.repository(self._base_ui().copy(), os.fsencode(self._root / path))
-            return Served(path, hgweb.Hgweb(repository), fingerprint, generation)
+            found = opened_identity.of(repository)
+            if identity not in ("", found):
+                raise UnavailableRepositoryError(
+                    f"{path}: opened repository {found or 'without identity'}, expected {identity}"
+                )
+            return Served(path, identity, hgweb.Hgweb(repository), fingerprint, generation)
         except (error.RepoError, error.Abort, OSError) as problem:
             raise UnavailableRepositoryError(f"{path}: {problem}") from problem
 

@@ -1,9 +1,9 @@
 """Requests into a repository: from the cache of answers, else from hgweb.
 
 hgweb sees an environment that is built from the few inputs its answers depend on
-(`request.Inputs`). The same values, with the fingerprint of the repository and the generation of
-the configuration, are the key of the stored answer, so no answer depends on a value outside its
-key.
+(`request.Inputs`). The same values, with the identity and the fingerprint of the repository and
+the generation of the configuration, are the key of the stored answer, so no answer depends on a
+value outside its key.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from hgfleet.web.exchange import bad, method_not_allowed
 from hgfleet.web.execution import Execution
 from hgfleet.web.journal import described, report
 from hgfleet.web.lease import ArgumentsError, DisconnectedError, LimitError
+from hgfleet.web.parked import Parked
+from hgfleet.web.repositories import AwayError
 from hgfleet.web.request import Inputs, take_arguments, understand
 
 if TYPE_CHECKING:
@@ -64,20 +66,24 @@ class RepositoryRequests:
         self._rendering = rendering
         self._repositories = repositories
         self._responses = responses
+        self._parked = Parked(settings.mirror_state)
         self.answers = cache.AnswerCache(settings.cache_bytes, LARGEST_ANSWER)
 
     def answer(self, exchange: Exchange, route: InRepository) -> Iterable[bytes]:
         """Answer one request; raises RefusedError and UnavailableRepositoryError."""
-        path = route.repository.path
+        path, identity = route.repository.path, route.repository.identity
         exchange.entry["repository"] = path
         if exchange.method not in ("GET", "HEAD", "POST"):
             raise method_not_allowed()
         if exchange.method == "POST":
             take_arguments(exchange)
+        if self._parked.has(identity):
+            raise AwayError(f"{path}: parked by the applier", is_parked=True)
+        self._repositories.check(path, identity)
         generation = self._repositories.check_configuration()
         fingerprint = self._repositories.fingerprint(path)
         inputs = Inputs.of(exchange, route, exchange.base_url(self._settings.public_url))
-        key = (inputs, fingerprint, generation)
+        key = (identity, inputs, fingerprint, generation)
         # An answer about a private repository is made anew each time and stored nowhere.
         is_public = route.repository.is_public
         if is_public:
@@ -122,9 +128,8 @@ class RepositoryRequests:
     ) -> cache.Answer | Iterable[bytes]:
         """Run hgweb; return a complete answer, or the body of a response that has begun."""
         if request.kind is None:
-            execution = Execution(
-                self._repositories.acquire(repository.path, fingerprint), self._hand_back
-            )
+            served = self._repositories.acquire(repository.path, repository.identity, fingerprint)
+            execution = Execution(served, self._hand_back)
         elif request.kind is Kind.STREAM:
             execution = self._rendering.stream(exchange, repository, fingerprint)
         else:
@@ -133,12 +138,15 @@ class RepositoryRequests:
             if request.is_archive:
                 if self._responses.write_archive(exchange, execution, environ):
                     return []
-            elif not execution.collect(
-                environ, HELD if request.is_stream else budgets.LARGEST_PAGE
-            ):
-                if request.kind is not None and execution.is_page():
-                    raise LimitError(f"a page of more than {budgets.LARGEST_PAGE} bytes")
-                return self._responses.stream(exchange, execution)
+            else:
+                most = HELD if request.is_stream else budgets.LARGEST_PAGE
+                is_whole = execution.collect(environ, most)
+                # Some files of `.hg` are read by their paths, and it may have been moved meanwhile.
+                self._repositories.check(repository.path, repository.identity)
+                if not is_whole:
+                    if request.kind is not None and execution.is_page():
+                        raise LimitError(f"a page of more than {budgets.LARGEST_PAGE} bytes")
+                    return self._responses.stream(exchange, execution)
             answer = self._without_paths(execution.answer())
         except Exception as problem:
             execution.close()

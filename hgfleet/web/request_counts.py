@@ -34,7 +34,9 @@ CACHE: Final = ("hit", "miss")
 REFUSALS: Final = (
     "archive",
     "busy",
+    "identity",
     "limit",
+    "parked",
     "push",
     "share",
     "signin",

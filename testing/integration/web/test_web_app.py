@@ -377,9 +377,9 @@ def test_the_index_reads_the_repositories_of_one_page_only(
     looked: list[str] = []
     changed = web._repositories.changed
 
-    def counting(path: str) -> int | None:
+    def counting(path: str, identity: str) -> int | None:
         looked.append(path)
-        return changed(path)
+        return changed(path, identity)
 
     monkeypatch.setattr(web._listing, "_changed", counting)
     spent = []

@@ -161,7 +161,7 @@ def test_idle_repositories_that_have_changed_are_released(
 
     def lend(name: str) -> None:
         settle()
-        repositories.release(repositories.acquire(name, repositories.fingerprint(name)))
+        repositories.release(repositories.acquire(name, "", repositories.fingerprint(name)))
 
     for name in ("open/one", "open/two", "open/two"):
         lend(name)

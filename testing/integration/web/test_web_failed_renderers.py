@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hgfleet.core.principal import Principal
+from hgfleet.registry.model import Repository
 from hgfleet.web import frames
 from hgfleet.web.app import Application
 from hgfleet.web.budgets import Budget
@@ -249,16 +250,21 @@ def test_the_readers_of_a_repository_that_changed_get_another_renderer(site: Sit
 def test_there_are_as_many_renderers_as_there_are_slots_whoever_their_readers_are(
     site: Site,
 ) -> None:
-    groups = [f"group{number}" for number in range(6)]
+    groups = [
+        Repository("team/secret", "", (f"group{number}",), (), publishing=True, bundles=())
+        for number in range(6)
+    ]
     web = application(site)
     pool = web._rendering._renderers
     terms = Terms(Budget(1.0, 1))
     for group in groups:
-        lease = pool.lend("team/secret", group, terms)
+        lease = pool.lend(group, terms)
         lease._is_done = True
         lease.hand_back()
-    assert [process.readers for process in pool._idle] == groups[2:]
-    held = [pool.lend("team/secret", group, terms) for group in groups]
+    assert [process.readers for process in pool._idle] == [
+        (frozenset(group.read), None) for group in groups[2:]
+    ]
+    held = [pool.lend(group, terms) for group in groups]
     assert pool._idle == [], "a request under way has room"
     for lease in held:
         lease.hand_back()

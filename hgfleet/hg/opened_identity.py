@@ -1,0 +1,26 @@
+"""Identity of a repository that hg has opened, read in the store that it reads all else from.
+
+With `hgext/pinned_store.py` that is the store itself, and not what is at its path now: a folder
+that is moved after it was opened stays what it was.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hgfleet.core import identity
+
+if TYPE_CHECKING:
+    from typing import Final
+
+_NAME: Final = identity.NAME.encode("ascii")
+
+
+def of(repo: Any) -> str:
+    """Return the identity of a local repository; "" where it has none, or no readable one."""
+    try:
+        data: bytes = repo.svfs.tryread(_NAME)
+    except OSError:
+        return ""
+    text = data.decode("ascii", "replace").removesuffix("\n")
+    return text if identity.is_identity(text) else ""
