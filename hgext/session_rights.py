@@ -10,9 +10,11 @@ state                           answer
 all as at the beginning         two or three calls of stat
 the folder is another one, or   the session ends: the repository was renamed, archived, or
 gone                            replaced by another one at its path
+the repository has not the      the same: the folder was replaced before hg opened it
+identity of the entry
 the generated hgrc changed      the session ends; the next one has the new settings
-the registry changed since the  the session ends if the person may not read the path any more
-session was let in
+the registry changed since the  the session ends if the person may not read the path any more,
+session was let in              or the path is that of another repository
 the directory has not been      ``hgfleet-people`` is asked: the session ends if the person was
 asked for almost a minute       disabled, left a group, or has not the key of the session any more
 the session is older than       the session ends before its next command
@@ -58,7 +60,7 @@ from mercurial import (
 
 from hgfleet.core.paths import COMPILED, DYNAMIC
 from hgfleet.directory.person_watch import PersonWatch, login_age
-from hgfleet.hg import session_checks, session_start
+from hgfleet.hg import opened_identity, session_checks, session_start
 from hgfleet.hg.hooks import OPERATOR, refuse, text, writer
 from hgfleet.hg.incoming import SessionEndError
 from hgfleet.hg.opened_place import OpenedPlace
@@ -83,6 +85,8 @@ _DECIDING = (
     *(b"policies", b"rules", b"accept-dates"),
 )
 """Settings of a generated hgrc that decide about rights (hgfleet/registry/hgrc.py)."""
+
+_IDENTITY = os.fsencode(opened_identity.VARIABLE)
 
 Stamp = tuple[int, ...]
 
@@ -122,6 +126,9 @@ class Rights:
     def __init__(self, repo: Any) -> None:
         """Note the state at the beginning of a session; the repository has just been opened."""
         self._place = OpenedPlace(repo.path)
+        self._repo = repo
+        expected = text(encoding.environ.get(_IDENTITY, b""))
+        self._is_expected = expected in ("", opened_identity.of(repo))
         self._hgrc = repo.vfs.join(b"hgrc")
         # Of a file that changes now, the content is of the stamp or later: the next look reads it.
         self._stamp = stamp(self._hgrc)
@@ -142,7 +149,7 @@ class Rights:
     def look(self) -> None:
         """Raise RightsChangedError if the session may not go on."""
         name = self._path or "this repository"
-        if not self._place.is_there():
+        if not (self._is_expected and self._place.is_there()):
             raise RightsChangedError(
                 f"{name} was renamed, archived or replaced while this session was open; run the "
                 "command again"
@@ -180,7 +187,10 @@ class Rights:
             # A new session would be refused too; the operators have the reason in its log line.
             return False
         repository = registry.repositories.get(self._path)
-        return repository is not None and may_read(repository, principal)
+        if repository is None or not may_read(repository, principal):
+            return False
+        # Read now: the first `registry apply` gives one to a repository that is open.
+        return repository.identity in ("", opened_identity.of(self._repo))
 
 
 def stamp(path: bytes) -> Stamp:

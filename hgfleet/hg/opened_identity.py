@@ -1,5 +1,7 @@
 """Identity of a repository that hg has opened, read in the store that it reads all else from.
 
+Whoever starts hg for an entry of the registry names the identity of the entry in `VARIABLE`.
+
 With `hgext/pinned_store.py` that is the store itself, and not what is at its path now: a folder
 that is moved after it was opened stays what it was.
 """
@@ -12,6 +14,9 @@ from hgfleet.core import identity
 
 if TYPE_CHECKING:
     from typing import Final
+
+VARIABLE: Final = "HGFLEET_IDENTITY"
+"""In the environment of hg: the identity of the repository that it was started for."""
 
 _NAME: Final = identity.NAME.encode("ascii")
 

@@ -46,6 +46,7 @@ REFUSALS: Final = (
     "init",
     "no-path",
     "no-repository",
+    "not-in-its-place",
     "not-on-this-host",
     "renamed",
     "too-long",

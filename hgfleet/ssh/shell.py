@@ -24,21 +24,21 @@ from hgfleet.core.errors import (
     AccessDeniedError,
     ConfigurationError,
     HgfleetError,
-    RegistryError,
     TemporaryError,
     UsageError,
 )
 from hgfleet.core.paths import COMPILED, COUNTERS, DYNAMIC, HGRC, REPOSITORIES
 from hgfleet.core.principal import Principal
-from hgfleet.hg import session_start
+from hgfleet.hg import opened_identity, session_start
 from hgfleet.hg.session_outcome import outcome
 from hgfleet.registry import user_repositories
-from hgfleet.ssh import session_counts
-from hgfleet.ssh.original_command import Do, Refuse, Serve, decide
+from hgfleet.ssh import place, session_counts
+from hgfleet.ssh.original_command import Do, Serve, decide
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hgfleet.registry.model import Repository
     from hgfleet.selfservice.command import Call
 
 INTERNAL_ERROR: Final = 70
@@ -112,8 +112,13 @@ def parse_arguments(arguments: Sequence[str]) -> Options:
     return options
 
 
-def session_environment(options: Options, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of hg: only the client's address in it comes from the client."""
+def session_environment(
+    options: Options, inherited: Mapping[str, str], repository: str = ""
+) -> dict[str, str]:
+    """Return the environment of hg: only the client's address in it comes from the client.
+
+    `repository` is the identity of the one that the session was let in to.
+    """
     environment = {
         "PATH": "/usr/bin:/bin",
         "HOME": "/nonexistent",
@@ -128,8 +133,10 @@ def session_environment(options: Options, inherited: Mapping[str, str]) -> dict[
         environment["HGFLEET_KEY"] = options.key
     if options.login:
         environment["HGFLEET_LOGIN"] = options.login
-    if identity := trace.current():
-        environment[trace.VARIABLE] = identity
+    if repository:
+        environment[opened_identity.VARIABLE] = repository
+    if number := trace.current():
+        environment[trace.VARIABLE] = number
     if "SSH_CONNECTION" in inherited:
         environment["SSH_CONNECTION"] = inherited["SSH_CONNECTION"]
     return environment
@@ -188,14 +195,10 @@ def session(arguments: Sequence[str], environment: Mapping[str, str], log: logfm
             path = f"{options.root}/{repository.path}"
             if repository.owner and not os.path.lexists(path):
                 _finish_rename(repository.path, options)
-            if os.path.isdir(f"{path}/.hg"):  # noqa: PTH112  (pathlib is slow to import)
-                return _serve(start, repository.path, options, environment, log)
-            decision = Refuse(
-                f"The repository {repository.path} is registered, but this host does not have it "
-                "yet. The operators can see this in their log.",
-                "not-on-this-host",
-                RegistryError.exit_code,
-            )
+            refused = place.refusal(path, repository)
+            if refused is None:
+                return _serve(start, repository, options, environment, log)
+            decision = refused
     log(
         logfmt.line(
             "session",
@@ -214,7 +217,7 @@ def session(arguments: Sequence[str], environment: Mapping[str, str], log: logfm
 
 def _serve(
     start: float,
-    repository: str,
+    repository: Repository,
     options: Options,
     environment: Mapping[str, str],
     log: logfmt.Log,
@@ -223,16 +226,16 @@ def _serve(
     client, port = _client(environment)
     fields: dict[str, object] = {
         "user": options.principal.name,
-        "repository": repository,
+        "repository": repository.path,
         "client": client,
     }
     log(logfmt.line("session", decision="serve", **fields, port=port))
     os.umask(0o027)
     os.chdir("/")
-    kept = session_environment(options, environment)
+    kept = session_environment(options, environment, repository.identity)
     os.environ.clear()
     os.environ.update(kept)
-    status = serve(f"{options.root}/{repository}")
+    status = serve(f"{options.root}/{repository.path}")
     seconds = time.monotonic() - start
     fields["bytes"] = written()
     fields["reason"], fields["detail"] = outcome.reason, outcome.detail

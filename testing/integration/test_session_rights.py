@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from hgfleet.core import identity
 from hgfleet.core.errors import UnavailableError
 from hgfleet.core.line_server import LineServer
 from hgfleet.directory.person_state import PersonState
@@ -81,6 +83,15 @@ class Site:
         new = self.compiled.with_suffix(".new")
         new.write_text(dump_compiled(parse(text)))
         new.replace(self.compiled)
+
+    def identify(self, registered: str, *, found: str = "") -> None:
+        """Write the identity of the entry, and that of the folder."""
+        text = {"format": 1, "repositories": {}, "identities": {"team/tool": registered}}
+        new = self.dynamic.with_suffix(".new")
+        new.write_text(json.dumps(text))
+        new.replace(self.dynamic)
+        if found:
+            (self.repository / identity.FILE).write_text(identity.text(found))
 
     def configure(self, section: str, line: str) -> None:
         self.rc.write_text(f"{self.rc.read_text()}[{section}]\n{line}\n")
@@ -221,6 +232,53 @@ def test_settings_that_changed_after_hg_read_them_count(
         return
     assert session.ask(b"heads") is None
     assert f"the settings of team/tool changed {AGAIN}" in session.last_words()
+
+
+MINE: Final = "a" * 32
+OTHER: Final = "b" * 32
+
+
+def test_a_session_that_opened_another_repository_than_it_was_let_in_to_ends(site: Site) -> None:
+    # hgfleet-shell has decided, and the folder is another one when hg opens it.
+    site.identify(MINE, found=OTHER)
+    site.login = {"HGFLEET_IDENTITY": MINE}
+    session = site.start()
+    assert session.ask(b"heads") is None
+    assert f"team/tool was renamed, archived or replaced {AGAIN}" in session.last_words()
+
+
+def test_a_session_ends_when_its_path_is_that_of_another_repository(site: Site) -> None:
+    # The registry of a mirror is replaced before its folders are moved.
+    site.identify(MINE, found=MINE)
+    site.login = {"HGFLEET_IDENTITY": MINE}
+    session = site.open()
+    site.identify(OTHER)
+    assert session.ask(b"heads") is None
+    assert f"the rights to team/tool changed {AGAIN}" in session.last_words()
+
+
+def test_a_session_goes_on_when_its_repository_gets_its_identity(site: Site) -> None:
+    # Of a release before: the first `registry apply` gives it while sessions are open.
+    session = site.open()
+    site.identify(MINE, found=MINE)
+    assert session.ask(b"heads") == b"0" * 40 + b"\n"
+    assert session.ask(b"heads") == b"0" * 40 + b"\n"
+
+
+def test_a_push_that_waited_looks_whose_path_it_is(site: Site, tmp_path: Path) -> None:
+    site.identify(MINE, found=MINE)
+    site.login = {"HGFLEET_IDENTITY": MINE}
+    (tmp_path / "other.json").write_text(site.dynamic.read_text().replace(MINE, OTHER))
+    late = tmp_path / "late.py"
+    late.write_text(
+        "import os\n"
+        "def change(repo, **kwargs):\n"
+        f"    os.replace({str(tmp_path / 'other.json')!r}, {str(site.dynamic)!r})\n"
+    )
+    site.configure("hooks", f"prepushkey.late = python:{late}:change")
+    said = push_bookmark(site.open())
+    assert f"the rights to team/tool changed {AGAIN}; nothing was changed" in said
+    assert not (site.repository / ".hg/bookmarks").exists()
 
 
 def test_an_old_session_ends_before_its_next_command(site: Site) -> None:

@@ -6,7 +6,7 @@ import ast
 import inspect
 
 from hgfleet.selfservice import commands
-from hgfleet.ssh import original_command, session_counts, shell
+from hgfleet.ssh import original_command, place, session_counts, shell
 from hgfleet.ssh.session_counts import COMMANDS, REFUSALS, Sessions, counts
 
 
@@ -52,7 +52,7 @@ def test_each_command_of_the_self_service_has_its_count() -> None:
 def test_each_reason_of_a_refusal_has_its_count() -> None:
     """The second argument of each `Refuse` is its reason."""
     reasons = set()
-    for module in (original_command, shell):
+    for module in (original_command, place, shell):
         for node in ast.walk(ast.parse(inspect.getsource(module))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Refuse":
                 reason = node.args[1]

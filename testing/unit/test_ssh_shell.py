@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.core import counters
+from hgfleet.core import counters, identity
 from hgfleet.core.errors import ConfigurationError
 from hgfleet.hg import session_slots
 from hgfleet.registry.compiled import dump_compiled
@@ -72,6 +73,7 @@ def test_hg_sees_nothing_of_the_environment_but_where_the_client_comes_from() ->
         "HGRCPATH": "/tmp/evil",
         "HGFLEET_USER": "operator:root",
         "HGFLEET_KEY": "certificate:root",
+        "HGFLEET_IDENTITY": "b" * 32,
         "HGFLEET_LOGIN": "4000000000",
         "HGFLEET_ID": "ab" * 8,
         "LD_PRELOAD": "/tmp/evil.so",
@@ -94,6 +96,12 @@ def test_hg_sees_nothing_of_the_environment_but_where_the_client_comes_from() ->
 def test_hg_knows_when_the_person_logged_in() -> None:
     options = shell.parse_arguments(["--user", "alice", "--login", "1764345600"])
     assert shell.session_environment(options, {})["HGFLEET_LOGIN"] == "1764345600"
+
+
+def test_hg_knows_which_repository_the_session_is_for() -> None:
+    options = shell.parse_arguments(["--user", "alice"])
+    environment = shell.session_environment(options, {"HGFLEET_IDENTITY": "b" * 32}, "a" * 32)
+    assert environment["HGFLEET_IDENTITY"] == "a" * 32
 
 
 @pytest.mark.parametrize(
@@ -223,6 +231,34 @@ def test_a_repository_that_is_not_on_this_host_yet(site: Site) -> None:
     assert refused.returncode != 0
     assert refused.stderr.startswith("The repository hgfleet is registered, but this host")
     assert "reason=not-on-this-host" in site.log[0]
+
+
+def test_another_repository_at_the_path_is_not_served(site: Site) -> None:
+    """On a mirror folders are moved after the registry is replaced."""
+    own, other = "a" * 32, "b" * 32
+    place = site.path / "repos/hgfleet"
+    assert site.hg("init", str(place)).returncode == 0
+    (place / "plan.txt").write_text("the plan\n")
+    assert site.hg("-R", str(place), "commit", "-qAm", "the plan").returncode == 0
+    dynamic = site.path / "dynamic/registry.json"
+    dynamic.parent.mkdir()
+    dynamic.write_text(
+        json.dumps({"format": 1, "repositories": {}, "identities": {"hgfleet": own}})
+    )
+    for found in (other, "", own):
+        (place / identity.FILE).write_text(identity.text(found) if found else "")
+        cloned = site.hg("clone", "-q", "ssh://host/hgfleet", str(site.path / f"clone{found}"))
+        served = site.ssh("hg -R hgfleet serve --stdio")
+        if found == own:
+            assert (cloned.returncode, served.returncode) == (0, 0), cloned.stderr
+            continue
+        assert cloned.returncode == 255
+        assert "remote: The repository hgfleet is being brought to its place" in cloned.stderr
+        assert "Try again in a minute" in cloned.stderr
+        assert served.returncode == 75
+        assert served.stdout == ""
+        assert "reason=not-in-its-place" in site.log[-1]
+    assert site.sessions.by_reason["not-in-its-place"] == 4
 
 
 @pytest.mark.parametrize("content", [None, "", "{", '{"format": 0}', "[]"])
