@@ -136,7 +136,7 @@ def _candidates(
     paths = options.repositories or [
         path for path in known if (fleet.control(path) / "requires").exists()
     ]
-    return [fleet.candidate(path, wanted) for path in paths]
+    return [fleet.candidate(path, wanted, known[path].identity) for path in paths]
 
 
 def _plan(options: argparse.Namespace) -> int:

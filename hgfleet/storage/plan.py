@@ -33,6 +33,8 @@ class Candidate(NamedTuple):
     decision: Decision
     size: int
     files: int
+    identity: str = ""
+    """Of the entry in the registry; the upgrade refuses another repository at the path."""
 
 
 def order(candidates: Iterable[Candidate]) -> list[Candidate]:

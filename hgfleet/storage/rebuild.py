@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
 import stat
 import time
 from dataclasses import dataclass
@@ -15,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mercurial import error
 
-from hgfleet.core import files
+from hgfleet.core import files, identity
 from hgfleet.core.errors import HostError, TemporaryError
+from hgfleet.hg.opened_place import OpenedPlace
 from hgfleet.storage import exchange, formats, place
 from hgfleet.storage.measure import Times, measure
 from hgfleet.storage.opened import create_repository, open_repository, wanted
@@ -48,6 +50,8 @@ class Options:
     measure: bool = True
     keep_seconds: float | None = None
     prune: bool = False
+    identity: str = ""
+    """Of the repository that is to be upgraded; "" for the one that is there."""
 
     def remove_old(self, control: Path) -> bool:
         """Delete the old store of a current repository; False if it has to stay for now."""
@@ -60,6 +64,10 @@ def upgrade(repository: Path, options: Options, say: Say) -> dict[str, Any]:
     Raises HgfleetError, and then the repository is as it was. May be killed at any point.
     """
     control = repository / ".hg"
+    # Held open from here on: the repository may be renamed, and another one take its path.
+    opened = OpenedPlace(os.fsencode(control))
+    if other := identity.problem(repository, options.identity):
+        raise TemporaryError(other)
     with place.claimed(control):
         place.remove(control / place.AWAY)
         goal = wanted()
@@ -72,7 +80,7 @@ def upgrade(repository: Path, options: Options, say: Say) -> dict[str, Any]:
             return {"changed": False, "removed": options.remove_old(control)}
         place.check_exchange(control)
         try:
-            figures = _Rebuild(repository, goal, decision, options, say).run()
+            figures = _Rebuild(opened, repository, goal, decision, options, say).run()
         except error.LockError as problem:
             raise TemporaryError(f"another process keeps it locked: {_text(problem)}") from problem
         except (error.Error, error.StorageError) as problem:
@@ -105,12 +113,14 @@ class _Rebuild:
 
     def __init__(
         self,
+        opened: OpenedPlace,
         repository: Path,
         goal: frozenset[str],
         decision: formats.Decision,
         options: Options,
         say: Say,
     ) -> None:
+        self.opened = opened
         self.repository, self.goal, self.options, self.say = repository, goal, options, say
         self.control = repository / ".hg"
         self.folder = self.control / place.WORK
@@ -274,6 +284,12 @@ class _Rebuild:
         source = open_repository(self.repository)
         with source.wlock(), source.lock():
             began = time.monotonic()
+            # Whoever renames it holds the lock.
+            if not self.opened.is_there():
+                raise TemporaryError(
+                    f"{self.repository} was renamed, archived or replaced meanwhile; the next run "
+                    "upgrades it at its new path"
+                )
             if (self.control / "store/journal").exists():
                 raise HostError(
                     f"a transaction was interrupted; run `hg recover -R {self.repository}` first"

@@ -104,14 +104,14 @@ class Fleet:
             raise HostError(problem)
         return found
 
-    def candidate(self, path: str, wanted: frozenset[str]) -> Candidate:
-        """Look at a repository; an unreadable one is refused."""
+    def candidate(self, path: str, wanted: frozenset[str], identity: str = "") -> Candidate:
+        """Look at the repository of an entry; an unreadable one is refused."""
         control = self.control(path)
         try:
             decision = formats.decide(place.requirements(control), wanted)
         except HgfleetError as error:
             return Candidate(path, Decision(Action.REFUSE, (str(error),)), 0, 0)
-        return Candidate(path, decision, *place.measure(control / "store"))
+        return Candidate(path, decision, *place.measure(control / "store"), identity)
 
     def disk(self, path: str) -> Disk:
         """Return the file system of a repository."""
@@ -207,7 +207,10 @@ class Upgrade:
         where = str(self.fleet.root / one.path)
         prune = ["prune"] if self.prune else []
         with subprocess.Popen(
-            self.fleet.command("upgrade", where, "yes" if self.measure else "no", keep, *prune),
+            self.fleet.command(
+                *("upgrade", where, one.identity),
+                *("yes" if self.measure else "no", keep, *prune),
+            ),
             env=self.fleet.environment(),
             cwd="/",
             stdin=subprocess.DEVNULL,

@@ -26,16 +26,21 @@ def say(event: str, **fields: Any) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """`wanted`, or `upgrade PATH MEASURE KEEP [prune]` with KEEP in seconds, empty for none."""
+    """`wanted`, or `upgrade PATH IDENTITY MEASURE KEEP [prune]`.
+
+    KEEP is in seconds. It may be empty, and so may IDENTITY.
+    """
     from hgfleet.storage import opened, rebuild
 
     if arguments == ["wanted"]:
         say("done", requirements=sorted(opened.wanted()))
         return 0
-    _, path, measure, keep, *prune = arguments
+    _, path, identity, measure, keep, *prune = arguments
     os.nice(NICE)
     try:
-        options = rebuild.Options(measure == "yes", float(keep) if keep else None, bool(prune))
+        options = rebuild.Options(
+            measure == "yes", float(keep) if keep else None, bool(prune), identity
+        )
         say("done", **rebuild.upgrade(Path(path), options, say))
     except HgfleetError as error:
         say("failed", error=str(error), code=error.exit_code)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hgfleet.core import identity
 from testing.bench.repos import OLD_FORMAT, Size, generate
-from testing.integration.storage.site import HGRC, StorageSite
+from testing.integration.storage.site import HGRC, IDENTITY, StorageSite
 from testing.integration.support.site import program
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (control / "hgrc").write_text("[web]\ndescription = ours\n")
     (control / "clonebundles.manifest").symlink_to("/var/lib/hgfleet/manifests/old.manifest")
     (control / "store/pushlog").write_text("who, when\n")
+    (repository / identity.FILE).write_text(identity.text(IDENTITY))
     (control / "store/ours").mkdir()
     (control / "store/ours/file").write_text("kept\n")
     for folder in (control, control / "store"):

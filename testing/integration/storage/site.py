@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -29,6 +30,8 @@ publish = no
 {STEADY}"""
 
 EVERYTHING = "{node} {p1node} {p2node} {phase} {branch} {bookmarks} {obsolete} {files}\\n"
+
+IDENTITY = "a" * 32
 
 PARTS = ("hgfleet.cli", "hgfleet.storage.cli", "hgfleet.storage.worker")
 
@@ -80,6 +83,12 @@ class StorageSite(site.Site):
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
+    def identify(self, identity: str) -> None:
+        """Write the identity of the repository into the registry."""
+        self.dynamic.parent.mkdir(exist_ok=True)
+        found = {"format": 1, "repositories": {}, "identities": {"team/old": identity}}
+        self.dynamic.write_text(json.dumps(found))
+
     def upgrade(self, code: int = 0) -> str:
         return self.storage("upgrade", "--no-measure", "--format", "text", code=code)
 
@@ -96,7 +105,7 @@ class StorageSite(site.Site):
             "    subprocess.run(argv, check=True, capture_output=True)\n"
             "def kill():\n    os.kill(os.getpid(), 9)\n"
         )
-        arguments = ["upgrade", str(self.repository), measure, keep]
+        arguments = ["upgrade", str(self.repository), "", measure, keep]
         code, environment = (
             f"{head}{hook}\nsys.exit(worker.main({arguments!r}))\n",
             self.environment(),

@@ -7,13 +7,14 @@ import shutil
 import stat
 from typing import TYPE_CHECKING
 
+from hgfleet.core import identity
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.model import Settings, build
 from hgfleet.storage import place
 
 if TYPE_CHECKING:
     from pathlib import Path
-from testing.integration.storage.site import StorageSite, digest
+from testing.integration.storage.site import IDENTITY, StorageSite, digest
 
 
 def test_an_upgrade_loses_nothing(site: StorageSite) -> None:
@@ -32,6 +33,7 @@ def test_an_upgrade_loses_nothing(site: StorageSite) -> None:
     assert (control / "hgrc").read_text() == "[web]\ndescription = ours\n"
     assert (control / "clonebundles.manifest").readlink().name == "old.manifest"
     assert (site.store / "pushlog").read_text() == "who, when\n"
+    assert identity.of(site.repository) == IDENTITY
     assert (site.store / "ours/file").read_text() == "kept\n"
     assert stat.S_IMODE(site.store.stat().st_mode) == 0o2750
     for file in site.store.rglob("*.i"):
@@ -46,6 +48,37 @@ def test_a_second_upgrade_has_nothing_to_do(site: StorageSite) -> None:
     assert "1 repositories, 0 upgraded, 0 failed" in site.upgrade()
     assert digest(site.repository) == before
     assert "zstd generaldelta sparse" in site.storage("status")
+
+
+def test_another_repository_at_the_path_is_left_as_it_is(site: StorageSite) -> None:
+    site.identify("b" * 32)
+    before = digest(site.repository)
+    assert f"got repository {IDENTITY}, expected {'b' * 32}" in site.upgrade(code=75)
+    assert digest(site.repository) == before
+    site.identify(IDENTITY)
+    assert "1 upgraded, 0 failed" in site.upgrade()
+    assert identity.of(site.repository) == IDENTITY
+
+
+REPLACE = """
+import shutil
+original = rebuild._Rebuild._swap
+def swap(self):
+    away = self.repository.with_name("away")
+    self.repository.rename(away)
+    shutil.copytree(away, self.repository, symlinks=True)
+    original(self)
+rebuild._Rebuild._swap = swap
+"""
+
+
+def test_the_repository_that_took_the_path_meanwhile_is_left_as_it_is(site: StorageSite) -> None:
+    code, said = site.worker(REPLACE)
+    assert code == 75, said
+    assert "was renamed, archived or replaced meanwhile" in said
+    for folder in (site.repository, site.repository.with_name("away")):
+        assert "revlog-compression-zstd" not in (folder / ".hg/requires").read_text()
+        assert not (folder / ".hg/store/requires").exists()
 
 
 def test_a_dry_run_changes_nothing(site: StorageSite) -> None:
