@@ -1,60 +1,75 @@
-"""The generated `.hg/hgrc` of a repository."""
+"""Settings of hg for a repository, as the registry has them, and its generated `.hg/hgrc`."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hgfleet.registry.model import Repository
 
-
-# Drafts are rewritten, and users of `hg amend`, evolve and topic need the markers of that.
-# Mercurial exchanges none where it may not create them.
-EVOLUTION: Final = """
-[experimental]
-evolution.createmarkers = yes
-evolution.exchange = yes
-"""
+Settings = dict[str, dict[str, str]]
+"""Section: name: value."""
 
 
-def render(repository: Repository) -> str:
-    """Render the hgrc of a repository, of the inventory or of a person.
+def settings(repository: Repository) -> Settings:
+    """Return the settings of an entry, of the inventory or of a person.
 
     Paths, groups, reasons and descriptions were checked to be single-line printable text, so
     nothing in them can begin a line, a section or an include.
     """
-    more_items = ""
+    found: Settings = {"phases": {"publish": "true" if repository.publishing else "false"}}
+    if not repository.publishing:
+        # Drafts are rewritten, and users of `hg amend`, evolve and topic need the markers of that.
+        # Mercurial exchanges none where it may not create them.
+        names = "evolution.createmarkers", "evolution.exchange"
+        found["experimental"] = dict.fromkeys(names, "yes")
+    found["web"] = {
+        "name": repository.path,
+        "description": repository.description,
+        "contact": ", ".join(repository.push) or "nobody",
+    }
+    own = found["hgfleet"] = {
+        "path": repository.path,
+        "read": "public" if repository.read == "public" else " ".join(repository.read),
+        "push": " ".join(repository.push),
+    }
     if repository.owner is not None:
-        more_items += f"owner = {repository.owner}\n"
+        own["owner"] = repository.owner
     if repository.read_only is not None:
-        more_items += f"read-only = {repository.read_only}\n"
+        own["read-only"] = repository.read_only
     if repository.bundles and repository.bundles_from:
-        more_items += f"bundles-from = {repository.bundles_from}\n"
+        own["bundles-from"] = str(repository.bundles_from)
     if repository.policies:
-        more_items += f"policies = {_json(dict(repository.policies))}\n"
+        own["policies"] = _json(dict(repository.policies))
     if repository.rules:
-        more_items += f"rules = {_json([rule.to_json() for rule in repository.rules])}\n"
+        own["rules"] = _json([rule.to_json() for rule in repository.rules])
     if repository.accept_dates != "valid":
-        more_items += f"accept-dates = {repository.accept_dates}\n"
-    read = "public" if repository.read == "public" else " ".join(repository.read)
-    return f"""\
+        own["accept-dates"] = repository.accept_dates
+    return found
+
+
+def render(repository: Repository) -> str:
+    """Render the hgrc of a repository, which sessions of `hg` read."""
+    text = """\
 # Written by hgfleet from the entry of this repository in the registry. Changes here are
 # overwritten; change registry.yml of the inventory and run the play.
+"""
+    for section, named in settings(repository).items():
+        text += f"\n[{section}]\n"
+        text += "".join(f"{name} = {value}".rstrip() + "\n" for name, value in named.items())
+    return text
 
-[phases]
-publish = {"true" if repository.publishing else "false"}
-{"" if repository.publishing else EVOLUTION}
-[web]
-name = {repository.path}
-description = {repository.description}
-contact = {", ".join(repository.push) or "nobody"}
 
-[hgfleet]
-path = {repository.path}
-read = {read}
-push = {" ".join(repository.push)}
-{more_items}""".replace(" \n", "\n")
+def configure(ui: Any, settings: Settings) -> None:
+    """Give a ui of hg the settings of an entry, in place of those in the repository's own hgrc.
+
+    For a process with rights beside those of `hg`, who can write that file
+    (`hgfleet.hg.repository_settings`).
+    """
+    for section, named in settings.items():
+        for name, value in named.items():
+            ui.setconfig(section.encode(), name.encode(), value.encode(), b"registry")
 
 
 def _json(value: object) -> str:

@@ -30,6 +30,7 @@ from mercurial.hgweb import request as request_module
 from mercurial.hgweb.common import ErrorResponse
 from mercurial.utils import stringutil
 
+from hgfleet.hg import repository_settings
 from hgfleet.web import archives, frames, pushlog_commands, search
 from hgfleet.web.journal import described
 
@@ -65,7 +66,7 @@ _FORCED: Final = (
     # Headers hold the arguments of some 1,500 heads; a body holds those of every repository.
     (b"experimental", b"httppostargs", b"true"),
 )
-"""Settings that the code relies on. All others come from /etc/hgfleet/hgrc."""
+"""Settings that the code relies on. All others come from /etc/hgfleet/hgrc and the registry."""
 
 
 BEFORE_SENDING: Final = "hgfleet.before_sending"
@@ -247,12 +248,16 @@ class Hgweb(hgweb_mod_inner.hgweb):  # type: ignore[misc]  # no type hints in co
 
     def __init__(self, repository: Any) -> None:
         super().__init__(repository)
-        self._only = self._repos[0].fetch()[0]
         self.mtime = 0
+
+    def _webifyrepo(self, repository: Any) -> Any:
+        # Core would open the repository again, by its path, if it has changed since.
+        self.repository = super()._webifyrepo(repository)
+        return self.repository
 
     @contextlib.contextmanager
     def _obtainrepo(self) -> Iterator[Any]:
-        yield self._only
+        yield self.repository
 
     def __call__(self, environ: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
         """Answer a request; `respond` is WSGI's start_response."""
@@ -264,6 +269,7 @@ class Hgweb(hgweb_mod_inner.hgweb):  # type: ignore[misc]  # no type hints in co
 def load_ui() -> Any:
     """Load the configuration and its extensions; the settings that this code needs are forced."""
     base = ui_module.ui.load()
+    repository_settings.skip(base)
     for section, name, value in _FORCED:
         base.setconfig(section, name, value, b"hgfleet.web")
     extensions.loadall(base)

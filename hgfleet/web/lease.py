@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
     from hgfleet.web.budgets import Budget
+    from hgfleet.web.places import Place
 
 SILENCE_SECONDS: Final = 60.0
 """The longest time between two frames of a renderer. Its processor time is bounded elsewhere; a
@@ -115,11 +116,11 @@ class Pool(Protocol):
 class Lease:
     """A renderer on loan to one request, called as a WSGI application."""
 
-    def __init__(self, pool: Pool, path: str, identity: str, terms: Terms) -> None:
+    def __init__(self, pool: Pool, place: Place, terms: Terms) -> None:
         """Made by `Renderers.lend`, which sets the process."""
         self._pool = pool
         self.process: Process | None = None
-        self._path, self._identity = path, identity
+        self._place = place
         self._terms = terms
         self.is_stream = terms.replies is not None
         self._silence = SILENCE_SECONDS
@@ -141,8 +142,7 @@ class Lease:
         assert self.process is not None
         body = environ["wsgi.input"].getvalue().decode("latin-1")
         request = {
-            "path": self._path,
-            "identity": self._identity,
+            "place": self._place,
             "environ": {name: value for name, value in environ.items() if isinstance(value, str)},
             "body": body,
             "id": self._terms.identity,
@@ -252,7 +252,7 @@ class Lease:
         if process is None:
             return
         if self._is_done:
-            process.path = self._path
+            process.path = self._place.path
             self._pool.take_back(self, process)
         else:
             self._pool.discard(self, process)

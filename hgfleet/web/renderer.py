@@ -43,6 +43,7 @@ from hgfleet.web.answer_writer import AnswerWriter, EndedError
 from hgfleet.web.budgets import Budget
 from hgfleet.web.cpu_timer import CpuTimer
 from hgfleet.web.journal import described, report
+from hgfleet.web.places import Place
 from hgfleet.web.repositories import UnavailableRepositoryError
 
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ class _Renderer:
             environ[hgweb.BEFORE_SENDING] = answer.before_sending
             environ[hgweb.MEMORY_BYTES] = limits.memory_bytes
             environ[hgweb.CPU_SECONDS] = limits.cpu_seconds
-            self._run((request["path"], request["identity"]), environ, answer)
+            self._run(Place(*request["place"]), environ, answer)
         except (frames.ClosedError, frames.BrokenError):
             raise
         except Exception as problem:
@@ -283,13 +284,12 @@ class _Renderer:
             _, hard = resource.getrlimit(resource.RLIMIT_DATA)
             resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
 
-    def _run(self, asked: tuple[str, str], environ: dict[str, Any], answer: AnswerWriter) -> None:
-        path, identity = asked
+    def _run(self, place: Place, environ: dict[str, Any], answer: AnswerWriter) -> None:
         # The request may have waited for this renderer.
-        self._repositories.check(path, identity)
+        self._repositories.check(place.path, place.identity)
         self._repositories.check_configuration()
-        fingerprint = self._repositories.fingerprint(path)
-        served = self._repositories.acquire(path, identity, fingerprint)
+        fingerprint = self._repositories.fingerprint(place.path)
+        served = self._repositories.acquire(place, fingerprint)
         source = served.application(environ, answer.start)
         try:
             for piece in hgweb.chunks(source):

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.web import frames, renderer
 from hgfleet.web.lease import SILENCE_SECONDS, Lease, Process
+from hgfleet.web.places import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -79,7 +80,7 @@ class Renderers:
         Raises NoServerError.
         """
         path, readers = repository.path, readers_of(repository)
-        lease = Lease(self, path, repository.identity, terms)
+        lease = Lease(self, place_of(repository), terms)
         with self._lock:
             process, ended = self._take(path, readers, 0 if lease.is_stream else 1)
             if lease.is_stream:

@@ -14,6 +14,7 @@ from hgfleet.web.budgets import Kind
 from hgfleet.web.exchange import RefusedError, not_found, unavailable
 from hgfleet.web.execution import Execution
 from hgfleet.web.lease import LimitError, RefusedAnswerError, Replies, Terms
+from hgfleet.web.places import place_of
 from hgfleet.web.renderers import NoServerError, Renderers
 from hgfleet.web.repositories import Served, UnavailableRepositoryError
 from hgfleet.web.slots import BusyError, Limits, Shares, Slots
@@ -200,5 +201,5 @@ def _execution(
         finally:
             end()
 
-    served = Served(repository.path, repository.identity, lease, fingerprint, 0)
+    served = Served(place_of(repository), lease, fingerprint, 0)
     return Execution(served, hand_back)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from hgfleet.hg.fingerprint import Fingerprint
+    from hgfleet.web.places import Place
 
 IDLE: Final = 256
 """Objects kept for later, over all repositories, per process (a few hundred KB each and more for
@@ -58,8 +59,7 @@ class AwayError(UnavailableRepositoryError):
 class Served:
     """An hgweb object on loan; hand it back with `Repositories.release`."""
 
-    path: str
-    identity: str
+    place: Place
     application: Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
     fingerprint: Fingerprint
     generation: int
@@ -147,22 +147,22 @@ class Repositories:
             for path in [path for path in self._files if path not in keep]:
                 del self._files[path]
 
-    def acquire(self, path: str, identity: str, fingerprint: Fingerprint) -> Served:
+    def acquire(self, place: Place, fingerprint: Fingerprint) -> Served:
         """Lend an hgweb object of this identity that has seen at least this fingerprint.
 
         Raises UnavailableRepositoryError.
         """
-        wanted = identity, fingerprint, self.generation
+        path, wanted = place.path, (place, fingerprint, self.generation)
         with self._lock:
             waiting = self._idle.get(path)
             while waiting:
                 served = waiting.pop()
                 self._count -= 1
-                if (served.identity, served.fingerprint, served.generation) == wanted:
+                if (served.place, served.fingerprint, served.generation) == wanted:
                     return served
             self._idle.pop(path, None)
         with self._make_lock:
-            return self._make(path, identity, fingerprint)
+            return self._make(place, fingerprint)
 
     def release(self, served: Served) -> None:
         """Take an object back.
@@ -173,8 +173,8 @@ class Repositories:
         if served.generation != self.generation or not served.fingerprint.is_settled():
             return
         with self._lock:
-            self._idle.setdefault(served.path, []).append(served)
-            self._idle.move_to_end(served.path)
+            self._idle.setdefault(served.place.path, []).append(served)
+            self._idle.move_to_end(served.place.path)
             self._count += 1
             while self._count > self._capacity:
                 path, oldest = next(iter(self._idle.items()))
@@ -216,16 +216,21 @@ class Repositories:
             self._base = hgweb.load_ui()
         return self._base
 
-    def _make(self, path: str, identity: str, fingerprint: Fingerprint) -> Served:
-        generation = self.generation
+    def _make(self, place: Place, fingerprint: Fingerprint) -> Served:
+        generation, path = self.generation, place.path
+        ui = self._base_ui().copy()
+        place.configure(ui)
         try:
-            repository = factory.repository(self._base_ui().copy(), os.fsencode(self._root / path))
-            found = opened_identity.of(repository)
-            if identity not in ("", found):
+            application = hgweb.Hgweb(
+                factory.repository(ui, os.fsencode(self._root / path)),
+            )
+            found = opened_identity.of(application.repository)
+            if place.identity not in ("", found):
                 raise UnavailableRepositoryError(
-                    f"{path}: opened repository {found or 'without identity'}, expected {identity}"
+                    f"{path}: opened repository {found or 'without identity'}, "
+                    f"expected {place.identity}"
                 )
-            return Served(path, identity, hgweb.Hgweb(repository), fingerprint, generation)
+            return Served(place, application, fingerprint, generation)
         except (error.RepoError, error.Abort, OSError) as problem:
             raise UnavailableRepositoryError(f"{path}: {problem}") from problem
 

@@ -1,9 +1,9 @@
 """Requests into a repository: from the cache of answers, else from hgweb.
 
 hgweb sees an environment that is built from the few inputs its answers depend on
-(`request.Inputs`). The same values, with the identity and the fingerprint of the repository and
-the generation of the configuration, are the key of the stored answer, so no answer depends on a
-value outside its key.
+(`request.Inputs`). The same values, with the identity, the settings and the fingerprint of
+the repository and the generation of the configuration, are the key of the stored answer, so no
+answer depends on a value outside its key.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from hgfleet.web.execution import Execution
 from hgfleet.web.journal import described, report
 from hgfleet.web.lease import ArgumentsError, DisconnectedError, LimitError
 from hgfleet.web.parked import Parked
+from hgfleet.web.places import place_of
 from hgfleet.web.repositories import AwayError
 from hgfleet.web.request import Inputs, take_arguments, understand
 
@@ -83,7 +84,7 @@ class RepositoryRequests:
         generation = self._repositories.check_configuration()
         fingerprint = self._repositories.fingerprint(path)
         inputs = Inputs.of(exchange, route, exchange.base_url(self._settings.public_url))
-        key = (identity, inputs, fingerprint, generation)
+        key = (identity, place_of(route.repository).key, inputs, fingerprint, generation)
         # An answer about a private repository is made anew each time and stored nowhere.
         is_public = route.repository.is_public
         if is_public:
@@ -128,7 +129,7 @@ class RepositoryRequests:
     ) -> cache.Answer | Iterable[bytes]:
         """Run hgweb; return a complete answer, or the body of a response that has begun."""
         if request.kind is None:
-            served = self._repositories.acquire(repository.path, repository.identity, fingerprint)
+            served = self._repositories.acquire(place_of(repository), fingerprint)
             execution = Execution(served, self._hand_back)
         elif request.kind is Kind.STREAM:
             execution = self._rendering.stream(exchange, repository, fingerprint)

@@ -45,13 +45,7 @@ def make(site: Site) -> dict[str, str]:
     script = Path(hostile_failing.__file__).read_text()
     said = _run(site, script, [str(site.path(REPOSITORY)), str(MEMORY)])
     nodes: dict[str, str] = json.loads(said)
-    allow(site, REPOSITORY)
     return nodes
-
-
-def allow(site: Site, repository: str) -> None:
-    """Have the web part make archives of a repository."""
-    (site.path(repository) / ".hg/hgrc").write_text("[web]\nallow-archive = zip, gz\n")
 
 
 def _run(site: Site, code: str, arguments: list[str]) -> str:

@@ -29,7 +29,7 @@ clonebundles =
 [ui]
 username = test <test@example.org>
 [web]
-allow-archive = gz
+allow-archive = zip, gz
 encoding = UTF-8
 guessmime = false
 [server]
@@ -61,6 +61,9 @@ class Site:
     environment: dict[str, str]
     public: list[str] = field(default_factory=list)
     private: list[str] = field(default_factory=list)
+    descriptions: dict[str, str] = field(default_factory=dict)
+    publishing: list[str] = field(default_factory=list)
+    """Those that publish; the configuration of these tests says that none does."""
 
     @property
     def settings(self) -> Settings:
@@ -104,9 +107,17 @@ class Site:
 
     def write_registry(self) -> None:
         entries = [
-            Repository(path, f"About {path}", "public", (), True, ()) for path in self.public
+            Repository(
+                *(path, self.descriptions.get(path, f"About {path}"), "public", ()),
+                publishing=path in self.publishing,
+                bundles=(),
+            )
+            for path in self.public
         ]
-        entries += [Repository(path, "Secret", ("staff",), (), True, ()) for path in self.private]
+        entries += [
+            Repository(path, "Secret", ("staff",), (), publishing=False, bundles=())
+            for path in self.private
+        ]
         registry = Registry({entry.path: entry for entry in entries}, {})
         new = self.folder / "registry.json.new"
         new.write_text(dump_compiled(registry))
@@ -120,7 +131,11 @@ def copied(template: Site, folder: Path) -> Site:
     """Return a copy of a site in another folder."""
     shutil.copytree(template.folder, folder, dirs_exist_ok=True)
     return replace(
-        template, folder=folder, public=list(template.public), private=list(template.private)
+        template,
+        folder=folder,
+        public=list(template.public),
+        private=list(template.private),
+        descriptions=dict(template.descriptions),
     )
 
 

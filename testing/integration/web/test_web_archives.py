@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def web(site: Site) -> Application:
-    (site.path("team/project") / ".hg/hgrc").write_text("[web]\nallow-archive = zip, gz\n")
     return site.application()
 
 

@@ -13,6 +13,7 @@ import pytest
 from hgfleet.hg import fingerprint
 from hgfleet.hg.fingerprint import SETTLED_NS
 from hgfleet.web.execution import Execution
+from hgfleet.web.places import Place
 from hgfleet.web.repositories import Repositories
 from testing.integration.web.support import PROJECT, Reply, Site, ask, last, settle
 
@@ -48,8 +49,8 @@ def push_tag(site: Site) -> None:
 
 
 def change_settings(site: Site) -> None:
-    hgrc = site.path("team/project") / ".hg" / "hgrc"
-    hgrc.write_text("[web]\nmaxchanges = 1\n")
+    site.publishing.append("team/project")
+    site.write_registry()
 
 
 def publish_bundles(site: Site) -> None:
@@ -87,7 +88,7 @@ def test_an_answer_is_stored_and_given_again(site: Site, web: Application) -> No
         (push_secret, PROJECT, "cmd=heads", {}),
         (push_secret, PROJECT + "/json-log", "", {}),
         (push_tag, PROJECT + "/json-tags", "", {}),
-        (change_settings, PROJECT + "/json-log", "", {}),
+        (change_settings, PROJECT, *namespace("phases")),
         (publish_bundles, PROJECT, "cmd=capabilities", {}),
         (publish_bundles, PROJECT, "cmd=clonebundles", {}),
         (publish_bundles, PROJECT, "cmd=clonebundles_manifest", {}),
@@ -161,7 +162,8 @@ def test_idle_repositories_that_have_changed_are_released(
 
     def lend(name: str) -> None:
         settle()
-        repositories.release(repositories.acquire(name, "", repositories.fingerprint(name)))
+        place = Place(name, "", "{}")
+        repositories.release(repositories.acquire(place, repositories.fingerprint(name)))
 
     for name in ("open/one", "open/two", "open/two"):
         lend(name)

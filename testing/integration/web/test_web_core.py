@@ -58,7 +58,9 @@ def test_the_journal_of_a_transaction_names_the_size_of_a_file_before_the_first_
 
 def test_hgweb_gets_its_repository_where_we_give_it_ours() -> None:
     assert "with self._obtainrepo() as repo" in inspect.getsource(hgweb_mod_inner.hgweb.run_wsgi)
-    assert "_only" not in vars(hgweb_mod_inner.hgweb)
+    assert "repository" not in vars(hgweb_mod_inner.hgweb)
+    made = inspect.getsource(hgweb_mod_inner.hgweb.__init__)
+    assert "self._repos = [hg.cachedlocalrepo(self._webifyrepo(r))]" in made
 
 
 def test_the_state_includes_what_core_itself_looks_at() -> None:

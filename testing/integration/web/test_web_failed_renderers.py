@@ -52,8 +52,6 @@ def hostile(template: Site, tmp_path_factory: pytest.TempPathFactory) -> Hostile
     site = copied(template, tmp_path_factory.mktemp("failing"))
     site.commit("team/secret", "name-of-a-secret.txt")
     nodes = hostile_archives.make(site)
-    for path in ("team/project", "team/secret"):
-        hostile_archives.allow(site, path)
     return site, nodes
 
 
@@ -160,7 +158,6 @@ def test_an_archive_that_fails_is_refused_or_breaks_off_and_ends_its_renderer(
 
 @pytest.mark.parametrize("seconds", hostile_archives.TIMES)
 def test_a_changeset_of_any_time_has_archives(site: Site, seconds: int) -> None:
-    (site.path("team/project") / ".hg/hgrc").write_text("[web]\nallow-archive = zip, gz\n")
     node = hostile_archives.commit(site, "team/project", "dated", seconds)
     web = site.application()
     packed = ask(web, f"{PROJECT}/archive/{node}.zip")

@@ -32,7 +32,8 @@ def web(template: Site, tmp_path_factory: pytest.TempPathFactory) -> Application
 def injected(template: Site, tmp_path_factory: pytest.TempPathFactory) -> Application:
     """An application whose repository has markup as its description and as a path."""
     site = copied(template, tmp_path_factory.mktemp("injected"))
-    (site.path("team/project") / ".hg/hgrc").write_text(f"[web]\ndescription = {INJECTED}\n")
+    site.descriptions["team/project"] = INJECTED
+    site.write_registry()
     site.commit("team/project", INJECTED)
     return site.application()
 

@@ -15,6 +15,7 @@ import pytest
 from hgfleet.core import identity
 from hgfleet.web.app import Application
 from hgfleet.web.execution import Execution
+from hgfleet.web.places import Place
 from hgfleet.web.repositories import Repositories, UnavailableRepositoryError
 from testing.integration.web.support import PROJECT, Reply, Site, ask, last, settle
 
@@ -201,10 +202,11 @@ def test_the_repository_that_was_opened_is_looked_at_too(site: Site) -> None:
     repositories = Repositories(site.folder / "repos")
     path = "team/project"
     fingerprint = repositories.fingerprint(path)
-    repositories.release(repositories.acquire(path, PUBLIC, fingerprint))
+    own, other = Place(path, PUBLIC, "{}"), Place(path, PRIVATE, "{}")
+    repositories.release(repositories.acquire(own, fingerprint))
     with pytest.raises(UnavailableRepositoryError, match=PRIVATE):
-        repositories.acquire(path, PRIVATE, fingerprint)
-    assert repositories.acquire(path, PUBLIC, fingerprint).identity == PUBLIC
+        repositories.acquire(other, fingerprint)
+    assert repositories.acquire(own, fingerprint).place == own
 
 
 @pytest.mark.parametrize("rest", ["/raw-file/tip/one.txt", "?cmd=heads", "?cmd=clonebundles"])

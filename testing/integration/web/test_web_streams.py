@@ -18,7 +18,7 @@ from hgfleet.hg import session_checks
 from hgfleet.web import stream_limits
 from hgfleet.web.app import Application
 from hgfleet.web.responses import BrokenOffError
-from testing.integration.web.support import PROJECT, Site, ask, copied, environ_of, last
+from testing.integration.web.support import HGRC, PROJECT, Site, ask, copied, environ_of, last
 from testing.integration.web.test_web_bounds import running
 from testing.integration.web.test_web_clients import Client, client, gunicorn
 from testing.integration.web.test_web_failed_renderers import idle
@@ -221,11 +221,14 @@ def test_a_stream_is_made_outside_of_the_worker_and_a_whole_one_leaves_its_rende
     assert idle(web) == [before]
 
 
-def test_a_renderer_keeps_nothing_of_a_stream_that_it_has_answered(site: Site) -> None:
+def test_a_renderer_keeps_nothing_of_a_stream_that_it_has_answered(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # It looks whether a session may go on before each command, also of the next request.
     extension = Path(session_checks.__file__).parents[2] / "hgext/session_rights.py"
-    hgrc = site.path("team/project") / ".hg/hgrc"
-    hgrc.write_text(f"[extensions]\nsession_rights = {extension}\n")
+    hgrc = site.folder / "server.rc"
+    hgrc.write_text(f"{HGRC}[extensions]\nsession_rights = {extension}\n")
+    monkeypatch.setenv("HGRCPATH", str(hgrc))
     web = site.application()
     assert taken(web, "team/project")[1] == "whole"
     before = idle(web)

@@ -1,0 +1,36 @@
+"""Repositories that are opened without the settings in them: `.hg/hgrc` is for sessions of `hg`.
+
+`hg` can write that file, and what it names is code: hooks, extensions, commands in place of
+aliases. A process that has rights beside those of `hg` would run it with its own. So it reads the
+settings of a repository from the registry (`hgfleet.registry.hgrc.configure`).
+
+Processes of the program `hg` have HGRCSKIPREPO in their environment (`hgfleet.hg.unconfigured`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mercurial import extensions, localrepo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Final
+
+_SKIP: Final = (b"hgfleet", b"skip-repository-settings")
+
+
+def skip(ui: Any) -> None:
+    """Have repositories that are opened with this ui, or a copy of it, read no file of theirs."""
+    ui.setconfig(*_SKIP, b"yes", b"hgfleet")
+
+
+def _load(original: Callable[..., bool], ui: Any, *arguments: Any, **named: Any) -> bool:
+    # Not a declared item: a defaulted read would warn of it.
+    if dict(ui.configitems(_SKIP[0], untrusted=False)).get(_SKIP[1]) == b"yes":
+        return False
+    return original(ui, *arguments, **named)
+
+
+# Core's own name for it: 7.2 reads all files of settings in a repository there.
+extensions.wrapfunction(localrepo, "loadhgrc", _load)
