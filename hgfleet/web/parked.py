@@ -1,8 +1,8 @@
 """Repositories that a mirror has parked: it does not follow the primary in them, and serves none.
 
-The applier of the part `replication` writes them into its state file, a reason for each identity:
+The applier of the part `replication` writes their identities into its state file:
 
-    {"role": "mirror", "caught_up": true, "parked": {"5f2c...": "record 7 belongs to ..."}}
+    {"role": "mirror", "caught_up": true, "unserved": ["5f2c..."]}
 
 A parked repository may be behind for days. So this host answers 503 for it, and goes on with all
 others: the trouble of a repository takes no mirror out of service.
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from hgfleet.registry.effective import Stamp
 
 MOST_BYTES: Final = 16 * 1024 * 1024
-"""Bound of the file; a parked repository has some 200 bytes."""
+"""Bound of the file; a repository has some 40 bytes."""
 
 
 def parked_of(state: bytes) -> frozenset[str]:
     """Return the identities of the parked repositories of a state file; none of a damaged one.
 
-    A file that makes no sense fails the health check of this host (`health.mirror_problem`).
-    An applier of the release before names paths, which do not say which repository it parked.
+    A file that makes no sense fails the health check of this host (`health.mirror_problem`), and
+    one of the release before has none: it names paths.
     """
     try:
-        found = json.loads(state)["parked"]
+        found = json.loads(state)["unserved"]
         return frozenset(name for name in found if identity.is_identity(name))
     except (ValueError, TypeError, KeyError, RecursionError):
         return frozenset()

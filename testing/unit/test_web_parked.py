@@ -16,7 +16,7 @@ ONE, OTHER = "a" * 32, "b" * 32
 
 
 def state(*parked: str) -> bytes:
-    return json.dumps({"caught_up": True, "parked": dict.fromkeys(parked, "why")}).encode()
+    return json.dumps({"caught_up": True, "unserved": parked}).encode()
 
 
 def test_identities_are_read_and_paths_are_not() -> None:
@@ -24,14 +24,18 @@ def test_identities_are_read_and_paths_are_not() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"{", b"[]", b"{}", b'{"parked": 1}', b"\xff", b"[" * 100_000]
+    "text", [b"", b"{", b"[]", b"{}", b'{"unserved": 1}', b"\xff", b"[" * 100_000]
 )
 def test_a_damaged_file_names_none(text: bytes) -> None:
     assert parked_of(text) == frozenset()
 
 
-def test_a_list_of_identities_is_read_too() -> None:
-    assert parked_of(json.dumps({"parked": [ONE, 7, None]}).encode()) == {ONE}
+def test_what_is_no_identity_is_none() -> None:
+    assert parked_of(json.dumps({"unserved": [ONE, 7, None, ["x"]]}).encode()) == {ONE}
+
+
+def test_the_file_of_the_release_before_names_none() -> None:
+    assert parked_of(json.dumps({"parked": {"team/project": "why"}}).encode()) == frozenset()
 
 
 def test_the_file_is_read_again_when_it_changed(tmp_path: Path) -> None:

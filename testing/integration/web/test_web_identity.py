@@ -262,12 +262,12 @@ def test_a_parked_repository_is_away_and_all_others_are_served(site: Site) -> No
     assert {reply.status for reply in ask_all(web).values()} >= {200}
     settle()
 
-    def park(**reasons: str) -> None:
+    def park(*identities: str) -> None:
         new = state.with_suffix(".new")
-        new.write_text(json.dumps({"caught_up": True, "lease_until": 0, "parked": reasons}))
+        new.write_text(json.dumps({"caught_up": True, "lease_until": 0, "unserved": identities}))
         new.replace(state)
 
-    park(**{PUBLIC: "record 7 belongs to another log"})
+    park(PUBLIC)
     for what, reply in ask_all(web).items():
         assert is_refused(reply), what
     assert last(site)["refused"] == "parked"
