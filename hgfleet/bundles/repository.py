@@ -74,7 +74,19 @@ def hidden(hg: Hg, path: Path, tips: Collection[str]) -> frozenset[str]:
     )
 
 
-def refresh_snapshot(hg: Hg, source: Path, seen: State, snapshot: Path, work: Path) -> State:
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A repository that a snapshot is made of; the registry says whether it publishes."""
+
+    path: Path
+    publishing: bool
+
+    def options(self) -> tuple[str, str]:
+        """Return the options of a clone or pull from it: hg reads no settings in it."""
+        return "--config", f"phases.publish={'yes' if self.publishing else 'no'}"
+
+
+def refresh_snapshot(hg: Hg, source: Source, seen: State, snapshot: Path, work: Path) -> State:
     """Make `snapshot` an exact clone of the changesets that a reader sees in `source`.
 
     Returns its state. `seen` is the state of the source a moment ago, `work` an empty folder on the
@@ -89,7 +101,7 @@ def refresh_snapshot(hg: Hg, source: Path, seen: State, snapshot: Path, work: Pa
         for _ in range(3):
             try:
                 if (snapshot / ".hg").is_dir():
-                    hg.run("pull", "--repository", snapshot, source)
+                    hg.run("pull", "--repository", snapshot, *source.options(), source.path)
                 else:
                     _clone(hg, source, snapshot, work)
                 state = look(hg, snapshot)
@@ -101,17 +113,17 @@ def refresh_snapshot(hg: Hg, source: Path, seen: State, snapshot: Path, work: Pa
                 break
             if state.heads == seen.heads:
                 return state
-            seen = look(hg, source)
+            seen = look(hg, source.path)
         # History was removed from the source (hg strip): the snapshot still has it.
     raise TemporaryError(
-        f"{source}: pushes arrive faster than they can be copied; the next run tries again"
+        f"{source.path}: pushes arrive faster than they can be copied; the next run tries again"
     )
 
 
-def _clone(hg: Hg, source: Path, snapshot: Path, work: Path) -> None:
+def _clone(hg: Hg, source: Source, snapshot: Path, work: Path) -> None:
     fresh = work / "snapshot"
     # --pull: a copy by hard links would need the source's lock, and carry its secret changesets.
-    hg.run("clone", "--pull", "--noupdate", source, fresh)
+    hg.run("clone", "--pull", "--noupdate", *source.options(), source.path, fresh)
     shutil.rmtree(snapshot, ignore_errors=True)
     snapshot.parent.mkdir(parents=True, exist_ok=True)
     fresh.rename(snapshot)

@@ -85,7 +85,8 @@ def opened(job: Job, repository: Repository, copies: int) -> Iterator[Workspace]
         # Since `begun`, so that the time tells which changesets that were removed are not in it.
         seen = hg_side.look(job.hg, job.source(repository))
         with job.gate.enter(estimate(SNAPSHOT, store)):
-            state = hg_side.refresh_snapshot(job.hg, job.source(repository), seen, snapshot, folder)
+            source = hg_side.Source(job.source(repository), repository.publishing)
+            state = hg_side.refresh_snapshot(job.hg, source, seen, snapshot, folder)
         try:
             # hg opened the repository by its path, several times.
             job.access.check(repository)

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.core.errors import HgfleetError
+from hgfleet.hg import unconfigured
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -152,6 +153,9 @@ class _Server:
 class Hg:
     """How to run hg: the executable and its HGRCPATH (configuration of no user, no repository).
 
+    No file of settings in a repository is read: its owner would choose code that runs with the
+    rights of the caller.
+
     For any number of threads: as many servers run as there are commands at the same time. Root
     can have them run as the `owner` of the repositories, who is then in that group and no other.
     """
@@ -171,7 +175,7 @@ class Hg:
         kept = {name: os.environ[name] for name in names if name in os.environ}
         if self.person:
             kept["HGFLEET_USER"] = self.person
-        return kept | {"HGRCPATH": str(self.hgrc), "HGPLAIN": "1", "LC_ALL": "C.UTF-8"}
+        return kept | unconfigured.VARIABLES | {"HGRCPATH": str(self.hgrc), "LC_ALL": "C.UTF-8"}
 
     def run(self, *arguments: str | Path) -> str:
         """Run hg to its end and return its output. Raises HgError with its error.

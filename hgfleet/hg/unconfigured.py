@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-VARIABLES: Final = {"HGRCPATH": "", "HGPLAIN": "1", "HGRCSKIPREPO": "1"}
+VARIABLES: Final[dict[str, str]] = {"HGRCPATH": "", "HGPLAIN": "1", "HGRCSKIPREPO": "1"}
 """What Mercurial reads, also in a process of our own."""
 
 

@@ -179,7 +179,7 @@ def test_secret_changesets_are_in_no_bundle(site: BundleSite) -> None:
 
 
 def test_drafts_of_a_repository_that_does_not_publish_stay_drafts(site: BundleSite) -> None:
-    project = site.repository("project", commits=0)
+    project = replace(site.repository("project", commits=0), publishing=False)
     hgrc = site.config.repositories / "project/.hg/hgrc"
     hgrc.write_text("[phases]\npublish = false\n")
     site.change("project")
