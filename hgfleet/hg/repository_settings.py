@@ -28,7 +28,8 @@ def skip(ui: Any) -> None:
 def _load(original: Callable[..., bool], ui: Any, *arguments: Any, **named: Any) -> bool:
     # Not a declared item: a defaulted read would warn of it.
     if dict(ui.configitems(_SKIP[0], untrusted=False)).get(_SKIP[1]) == b"yes":
-        return False
+        # As for an empty file: core loads the extensions of the ui then.
+        return True
     return original(ui, *arguments, **named)
 
 

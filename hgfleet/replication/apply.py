@@ -18,6 +18,7 @@ from mercurial.node import hex as to_hexadecimal
 from mercurial.repo import factory
 
 from hgfleet.core import identity
+from hgfleet.hg import repository_settings
 from hgfleet.pushlog import log_file, writing
 from hgfleet.pushlog.record import Heads
 from hgfleet.replication.failures import DivergedError, MissingError, RemovalError
@@ -66,6 +67,7 @@ class IncompleteError(Exception):
 def new_ui() -> Any:
     """Return a ui with the configuration of HGRCPATH, without hooks of people."""
     ui = ui_module.ui.load()
+    repository_settings.skip(ui)
     for name in _OFF:
         ui.setconfig(b"extensions", name, b"!", b"applier")
         ui.setconfig(b"extensions", name + b":required", b"no", b"applier")
@@ -82,7 +84,10 @@ def new_ui() -> Any:
 
 def open_repository(path: Path) -> Any:
     """Open a repository with all its changesets, hidden ones included."""
-    repo = factory.repository(new_ui(), os.fsencode(path)).unfiltered()
+    ui = new_ui()
+    # A push log is written for a registered repository, and that is one with a path.
+    ui.setconfig(b"hgfleet", b"path", os.fsencode(path), b"applier")
+    repo = factory.repository(ui, os.fsencode(path)).unfiltered()
     for name, _command in list(repo.ui.configitems(b"hooks", untrusted=True)):
         if name.split(b".", 1)[-1] not in _HOOKS:
             repo.ui.setconfig(b"hooks", name, b"", b"applier")

@@ -48,10 +48,13 @@ class Opened:
         from mercurial import ui as ui_module
         from mercurial.repo import factory
 
+        from hgfleet.hg import repository_settings
+
         inode = os.stat(f"{path}/.hg/store").st_ino  # noqa: PTH116
         found = self._repositories.pop(path, None)
         if found is None or found[1] != inode:
             ui = ui_module.ui.load()
+            repository_settings.skip(ui)
             ui.setconfig(b"ui", b"interactive", b"no", b"hgfleet.replication")
             # Paths must lead to the store that is there now, and not to a pinned one.
             ui.setconfig(b"extensions", b"pinned_store", b"!", b"hgfleet.replication")

@@ -11,6 +11,7 @@ from mercurial import changegroup, error, extensions
 from mercurial import ui as ui_module
 from mercurial.repo import factory
 
+from hgfleet.hg import repository_settings
 from hgfleet.replication.source_requests import RefusedError
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def new_ui(hgrc: Path) -> Any:
     """
     # The configuration's own code: a ui that loads reads files of the account and of the system.
     ui = ui_module.ui()
+    repository_settings.skip(ui)
     if hgrc.exists():
         ui.readconfig(os.fsencode(hgrc), trust=True)
     for name, _ in ui.configitems(b"extensions"):
