@@ -16,7 +16,8 @@ the generated hgrc changed      the session ends; the next one has the new setti
 the registry changed since the  the session ends if the person may not read the path any more,
 session was let in              or the path is that of another repository
 the directory has not been      ``hgfleet-people`` is asked: the session ends if the person was
-asked for almost a minute       disabled, left a group, or has not the key of the session any more
+asked for almost a minute       disabled, left a group, has not the key of the session any more, or
+                                is another person of the same name
 the session is older than       the session ends before its next command
 ``session-max`` seconds
 ==============================  ==============================================================
@@ -111,8 +112,7 @@ def watched_person(ui: Any) -> PersonWatch | None:
     environ = encoding.environ
     key = text(environ.get(b"HGFLEET_KEY", b""))
     return PersonWatch(
-        principal.name,
-        principal.groups,
+        principal,
         key if key.startswith("SHA256:") else "",
         ask,
         age=login_age(text(environ.get(b"HGFLEET_LOGIN", b"")), time.time()),

@@ -69,6 +69,8 @@ class Entry(NamedTuple):
     name: str
     dn: str
     groups: frozenset[str]
+    person_id: str = ""
+    """The entryUUID; "" where the directory does not tell it."""
 
 
 class Decision(NamedTuple):

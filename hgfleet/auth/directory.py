@@ -92,17 +92,18 @@ class LdapDirectory:
             uri,
             self._config.people_base,
             f"(&(objectClass=person)(uid={escape(name)}))",
-            ["uid", "pwdAccountLockedTime"],
+            ["uid", entries.ENTRY_UUID, "pwdAccountLockedTime"],
         )
         person = person_of(found, name)
         if person is None:
             return None
-        groups = self._search(uri, self._config.groups_base, group_filter(person), ["cn"])
+        dn, person_id = person
+        groups = self._search(uri, self._config.groups_base, group_filter(dn), ["cn"])
         try:
             names, _ = entries.groups_of(groups)
         except entries.DeniedError:
             return None
-        return Entry(name, person, frozenset(names))
+        return Entry(name, dn, frozenset(names), person_id)
 
     def _binds(self, uri: str, dn: str, password: str) -> bool:
         ldap = self._ldap
@@ -210,13 +211,13 @@ def bound_as(entry: Entry | None, people_base: str) -> str:
     return f"uid={NOBODY},{people_base}" if entry is None else entry.dn
 
 
-def person_of(found: Found, name: str) -> str | None:
-    """The DN of the one enabled person of exactly this name, or None."""
+def person_of(found: Found, name: str) -> tuple[str, str] | None:
+    """The DN and the person id of the one enabled person of exactly this name, or None."""
     try:
-        found_name, dn, _ = entries.person_of(found)
+        found_name, dn, attributes = entries.person_of(found)
     except entries.DeniedError:
         return None
-    return dn if found_name == name else None
+    return (dn, entries.person_id_of(attributes)) if found_name == name else None
 
 
 def _problem(step: str, error: Exception) -> str:

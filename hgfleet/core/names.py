@@ -41,6 +41,7 @@ _REFUSED_SUFFIXES: Final = (".git", ".hg", ".lock", ".manifest")
 _LOWER: Final = frozenset("abcdefghijklmnopqrstuvwxyz")
 _FIRST: Final = _LOWER | frozenset("0123456789")
 _NAME: Final = _FIRST | frozenset("._-")
+_HEX: Final = frozenset("0123456789abcdef")
 
 
 def is_person(name: str) -> bool:
@@ -50,6 +51,17 @@ def is_person(name: str) -> bool:
     authorized_keys line.
     """
     return 0 < len(name) <= 32 and name[0] in _LOWER and _NAME.issuperset(name)
+
+
+def is_person_id(text: object) -> bool:
+    """Whether this can be the id of a person: an entryUUID of the directory (RFC 4530).
+
+    It ends up in the same command line as the name.
+    """
+    if not isinstance(text, str):
+        return False
+    parts = text.split("-")
+    return [len(part) for part in parts] == [8, 4, 4, 4, 12] and _HEX.issuperset("".join(parts))
 
 
 def is_group(name: str) -> bool:

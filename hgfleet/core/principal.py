@@ -1,4 +1,4 @@
-"""Principal: a person whose name and groups are established; the operator of a command.
+"""Principal: a person who is established, and what that person owns; the operator of a command.
 
 Apart from `names`, because dataclasses takes longer to import than a whole key lookup.
 """
@@ -7,6 +7,21 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Owned(Protocol):
+        """A repository, entry, token or note with its owner; `owner_id` is "" where not known."""
+
+        @property
+        def owner(self) -> str | None:
+            """The name of the owner; None for a repository of the inventory."""
+
+        @property
+        def owner_id(self) -> str:
+            """The person id of the owner; "" in what a release before wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +30,15 @@ class Principal:
 
     name: str
     groups: frozenset[str] = frozenset()
+    person_id: str = ""
+    """The entryUUID of the person's entry; "" where the directory does not tell it."""
+
+    def owns(self, owned: Owned) -> bool:
+        """Whether this person is the owner, and not another person with the owner's name.
+
+        A name is given again, a person id never. Without one in what is owned, the name decides.
+        """
+        return owned.owner == self.name and owned.owner_id in ("", self.person_id)
 
 
 def operator() -> str:

@@ -5,7 +5,7 @@ Key lookup imports this module twice at each login, so it imports nothing slow.
 
 from __future__ import annotations
 
-from hgfleet.core.names import is_group, is_person
+from hgfleet.core.names import is_group, is_person, is_person_id
 from hgfleet.directory.filters import DISABLED
 
 TYPE_CHECKING = False
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
     Attributes = Mapping[str, Sequence[bytes]]
     Entry = tuple[str, Attributes]
+
+ENTRY_UUID: Final = "entryUUID"
+"""The person id. The server makes it with the entry (RFC 4530), and replicas have the same; it is
+an operational attribute, which is only given to those who ask for it by name."""
 
 MAX_GROUPS: Final = 200
 """Groups of one person; with the longest names they make a command of 13 KiB, which sshd takes."""
@@ -53,6 +57,12 @@ def values(attributes: Attributes, name: str) -> tuple[bytes, ...]:
 def texts(attributes: Attributes, name: str) -> tuple[str, ...]:
     """Return the values of an attribute as text."""
     return tuple(v.decode("utf-8", "backslashreplace") for v in values(attributes, name))
+
+
+def person_id_of(attributes: Attributes) -> str:
+    """Return the id of the person; "" where the server does not give it."""
+    found = [text.lower() for text in texts(attributes, ENTRY_UUID)]
+    return found[0] if len(found) == 1 and is_person_id(found[0]) else ""
 
 
 def person_of(entries: Sequence[Entry]) -> tuple[str, str, Attributes]:

@@ -1,11 +1,14 @@
 """Whether a person is enabled, and with which groups and keys: the protocol of `hgfleet-people`.
 
     {"person": "alice"}
-    {"state": "enabled", "groups": ["maintainers"], "keys": ["SHA256:..."]}
-    {"state": "disabled"}                an operator has disabled the person
+    {"state": "enabled", "id": "b862b310-7ccc-103d-...", "groups": ["maintainers"],
+     "keys": ["SHA256:..."]}
+    {"state": "disabled", "id": "..."}   an operator has disabled the person
     {"state": "missing"}                 the directory has no such person
     {"state": "unclear"}                 an entry that admits no person: two of a name, for example
     {"state": "unavailable"}             no server of the directory answers
+
+`id` is the entryUUID of the person's entry; it is missing where the server does not give it.
 
 Sessions run as a user that cannot read the secret of the directory. So the daemon asks for them, as
 the user of the key lookup. Both ends check the lines of the other.
@@ -53,6 +56,8 @@ class PersonState:
     state: str
     groups: frozenset[str] = frozenset()
     keys: frozenset[str] = frozenset()
+    person_id: str = ""
+    """Of an enabled or disabled person; "" where the server does not give it."""
 
 
 def write_question(person: str) -> bytes:
@@ -75,11 +80,12 @@ def write_answer(found: PersonState | None) -> bytes:
     """Render an answer; None: no server of the directory answers."""
     if found is None:
         return write_line({"state": _UNAVAILABLE})
+    own = {"id": found.person_id} if found.person_id else {}
     if found.state != ENABLED:
-        return write_line({"state": found.state})
+        return write_line({"state": found.state, **own})
     # A person with more keys than an answer has room for keeps those that come first.
     keys = sorted(found.keys)[:MOST_KEYS]
-    return write_line({"state": ENABLED, "groups": sorted(found.groups), "keys": keys})
+    return write_line({"state": ENABLED, **own, "groups": sorted(found.groups), "keys": keys})
 
 
 def read_answer(line: bytes) -> PersonState | None:
@@ -90,13 +96,17 @@ def read_answer(line: bytes) -> PersonState | None:
         return None
     if state not in STATES:
         raise ProtocolError("an unknown state")
+    # A daemon of the release before says none.
+    person_id = data.get("id", "")
+    if person_id and not names.is_person_id(person_id):
+        raise ProtocolError("an id of a person that is none")
     if state != ENABLED:
-        return PersonState(state)
+        return PersonState(state, person_id=person_id)
     groups = _texts(data, "groups", MAX_GROUPS)
     keys = _texts(data, "keys", MOST_KEYS)
     if not all(map(names.is_group, groups)) or not all(map(publickey.is_fingerprint, keys)):
         raise ProtocolError("a group or key that is none")
-    return PersonState(ENABLED, groups, keys)
+    return PersonState(ENABLED, groups, keys, person_id)
 
 
 def ask(person: str, path: str = SOCKET, patience: float = PATIENCE_S) -> PersonState:

@@ -10,6 +10,7 @@ the directory says              the session
 as at the login, or more groups goes on with the groups of its login
 fewer groups                    ends; the next one has the groups of now
 the key of the login is gone    ends
+another person has the name     ends
 disabled, missing, unclear      ends
 nothing: no server answers      goes on for `UNKNOWN_S` after the last answer, and ends then
 ==============================  ==============================================================
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Final
 
+    from hgfleet.core.principal import Principal
     from hgfleet.directory.person_state import PersonState
 
 EVERY_S: Final = 45.0
@@ -50,18 +52,26 @@ def login_age(login: str, now: float) -> float:
     return max(0.0, now - seconds)
 
 
-def objection(person: str, groups: frozenset[str], key: str, found: PersonState) -> str | None:
+def objection(principal: Principal, key: str, found: PersonState) -> str | None:
     """Return why a session may not go on, as a sentence for the person; None if it may. Pure.
 
-    `key` is the fingerprint of the key that opened the session, "" where a certificate did.
+    `principal` is the person as of the login, `key` the fingerprint of the key that opened the
+    session, "" where a certificate did. A server that does not give person ids, or a login of a
+    release before, is no reason to end a session.
     """
+    person = principal.name
     if found.state != "enabled":
         return (
             f"{person} may not use this service any more; if that is a mistake, tell the operators"
         )
+    if principal.person_id and found.person_id not in ("", principal.person_id):
+        return (
+            f"the name {person} belongs to another person since this session began; if that is a "
+            "mistake, tell the operators"
+        )
     if key and key not in found.keys:
         return f"the key of this session is no key of {person} any more; log in with another key"
-    if groups - found.groups:
+    if principal.groups - found.groups:
         return f"the groups of {person} changed while this session was open; run the command again"
     return None
 
@@ -71,8 +81,7 @@ class PersonWatch:
 
     def __init__(
         self,
-        person: str,
-        groups: frozenset[str],
+        principal: Principal,
         key: str,
         ask: Callable[[str], PersonState],
         *,
@@ -80,8 +89,7 @@ class PersonWatch:
         now: float,
     ) -> None:
         """Begin at the time `now` of the caller's clock, `age` seconds after the login."""
-        self._person = person
-        self._groups = groups
+        self._principal = principal
         self._key = key
         self._ask = ask
         # A login of unknown age is asked about at once, and its time without an answer begins now.
@@ -93,7 +101,7 @@ class PersonWatch:
         if now < self._due:
             return None
         try:
-            found = self._ask(self._person)
+            found = self._ask(self._principal.name)
         except UnavailableError:
             self._due = now + RETRY_S
             if now < self._end:
@@ -104,4 +112,4 @@ class PersonWatch:
             )
         self._due = now + EVERY_S
         self._end = now + UNKNOWN_S
-        return objection(self._person, self._groups, self._key, found)
+        return objection(self._principal, self._key, found)

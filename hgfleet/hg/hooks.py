@@ -42,6 +42,7 @@ def writer() -> Principal:
     return Principal(
         text(encoding.environ.get(b"HGFLEET_USER", b"")),
         frozenset(group for group in groups if group),
+        text(encoding.environ.get(b"HGFLEET_PERSON_ID", b"")),
     )
 
 

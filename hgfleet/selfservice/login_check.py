@@ -37,8 +37,7 @@ def check(
         return (ask or person_state.ask)(person, socket)
 
     watch = person_watch.PersonWatch(
-        context.principal.name,
-        context.principal.groups,
+        context.principal,
         context.fingerprint,
         ask_daemon,
         age=person_watch.login_age(login, time.time()),

@@ -8,12 +8,15 @@ sshd_config(5) calls it in two ways, as a user of its own:
 It searches the directory for the person with that fingerprint, or with the name of the
 certificate's one principal, and prints one line
 
-    restrict,command="SHELL --user alice --groups a,b --login TIME --fingerprint SHA256:..." KEY
-    restrict,command="SHELL --user alice --groups a,b --login TIME --certificate ID" alice
+    restrict,command="SHELL --user alice --person-id UUID --groups a,b --login TIME
+                      --fingerprint SHA256:..." KEY
+    restrict,command="SHELL --user alice --person-id UUID --groups a,b --login TIME
+                      --certificate ID" alice
 
-where SHELL is /opt/hgfleet/current/bin/hgfleet-shell, KEY type and base64 of the key, and TIME the
-seconds from 1970 to this login. A client may open further sessions over its connection for hours,
-and the directory is asked again for those.
+where SHELL is /opt/hgfleet/current/bin/hgfleet-shell, UUID the entryUUID of the person's entry
+(missing where the directory does not give it), KEY type and base64 of the key, and TIME the seconds
+from 1970 to this login. A client may open further sessions over its connection for hours, and the
+directory is asked again for those.
 
 Empty output is a refusal, for every cause; the exit status is always 0, because sshd treats any
 other as a fault of its own configuration. Each decision is one line in the system log:
@@ -80,6 +83,8 @@ def command_options(config: Config, allowed: Allowed, now: float, certificate: s
     `now` is the time of the login, `certificate` the name that the push log has of a certificate.
     """
     command = f"{config.shell} --user {allowed.person}"
+    if allowed.person_id:
+        command += f" --person-id {allowed.person_id}"
     if allowed.groups:
         command += f" --groups {','.join(allowed.groups)}"
     command += f" --login {int(now)}"
@@ -125,6 +130,8 @@ def answer(
             assert allowed.key is not None
             line = f"{command_options(config, allowed, now)} {allowed.key.type} {allowed.key.blob}"
         fields["person"] = allowed.person
+        # The log tells two people apart who had the name one after the other.
+        fields["person_id"] = allowed.person_id or None
         fields["groups"] = ",".join(allowed.groups) or None
         fields["unsafe_groups"] = allowed.unsafe_groups or None
         fields["source"] = allowed.source

@@ -7,7 +7,14 @@ import time
 
 from hgfleet.core.errors import ConfigurationError, UnavailableError
 from hgfleet.directory import connection, publickey
-from hgfleet.directory.entries import DeniedError, groups_of, person_of, values
+from hgfleet.directory.entries import (
+    ENTRY_UUID,
+    DeniedError,
+    groups_of,
+    person_id_of,
+    person_of,
+    values,
+)
 from hgfleet.directory.filters import group_filter, key_filter, name_filter
 
 TYPE_CHECKING = False
@@ -36,6 +43,7 @@ class Allowed:
         self.person = person
         self.groups = groups
         self.key = key
+        self.person_id = ""
         self.source = ""
         self.passed_over = ""
         self.unsafe_groups = 0
@@ -119,7 +127,8 @@ def find_person(
     """
     by_name = isinstance(asked, str)
     search = name_filter(asked) if isinstance(asked, str) else key_filter(asked.fingerprint)
-    attributes = ["uid", "pwdAccountLockedTime", *([] if by_name else ["sshPublicKey"])]
+    attributes = ["uid", ENTRY_UUID, "pwdAccountLockedTime"]
+    attributes += [] if by_name else ["sshPublicKey"]
     failures = []
     for uri in in_order(config.uris, is_stale(config)):
         try:
@@ -143,6 +152,7 @@ def find_person(
             denied.source = uri
             raise
         allowed = Allowed(name, groups, key)
+        allowed.person_id = person_id_of(found)
         allowed.source = uri
         allowed.passed_over = "; ".join(failures)
         allowed.unsafe_groups = unsafe

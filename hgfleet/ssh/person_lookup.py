@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.core.errors import UnavailableError
 from hgfleet.directory import publickey
-from hgfleet.directory.entries import DeniedError, groups_of, person_of, texts
+from hgfleet.directory.entries import (
+    ENTRY_UUID,
+    DeniedError,
+    groups_of,
+    person_id_of,
+    person_of,
+    texts,
+)
 from hgfleet.directory.filters import any_name_filter, group_filter
 from hgfleet.directory.person_state import (
     DISABLED,
@@ -41,7 +48,7 @@ login has the whole time of the settings for each."""
 
 MOST_KEPT: Final = 10_000
 
-_ATTRIBUTES: Final = ["uid", "pwdAccountLockedTime", "sshPublicKey", "sshPublicKeyId"]
+_ATTRIBUTES: Final = ["uid", ENTRY_UUID, "pwdAccountLockedTime", "sshPublicKey", "sshPublicKeyId"]
 
 
 def find(config: Config, name: str, connect: Connect = lookup.Connection) -> PersonState:
@@ -74,8 +81,11 @@ def _at(directory: Directory, config: Config, name: str) -> PersonState:
             return PersonState(UNCLEAR)
         groups, _ = groups_of(directory.search(config.groups_base, group_filter(dn), ["cn"]))
     except DeniedError as denied:
-        return PersonState({"unknown": MISSING, "disabled": DISABLED}.get(denied.reason, UNCLEAR))
-    return PersonState(ENABLED, frozenset(groups), fingerprints(attributes, config.key_types))
+        if denied.reason == "disabled" and denied.person == name:
+            return PersonState(DISABLED, person_id=person_id_of(found[0][1]))
+        return PersonState(MISSING if denied.reason == "unknown" else UNCLEAR)
+    keys = fingerprints(attributes, config.key_types)
+    return PersonState(ENABLED, frozenset(groups), keys, person_id_of(attributes))
 
 
 def fingerprints(attributes: Attributes, allowed: frozenset[str]) -> frozenset[str]:

@@ -5,7 +5,7 @@ command in SSH_ORIGINAL_COMMAND. `original_command` decides about that command a
 `main` logs the decision and carries it out. A session of hg imports no module of the self-service.
 
 Reading is decided here. Pushing is refused inside hg (`hgext/access.py`), through which every write
-goes; for that the session carries HGFLEET_USER and HGFLEET_GROUPS.
+goes; for that the session carries HGFLEET_USER, HGFLEET_PERSON_ID and HGFLEET_GROUPS.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ class Options:
 
 
 def parse_arguments(arguments: Sequence[str]) -> Options:
-    """Read `--user U [--groups G,H] [--login TIME] [--fingerprint F | --certificate ID]`.
+    """Read `--user U [--person-id UUID] [--groups G,H] [--login TIME]`, and how the person came in.
 
-    Tests give paths, too.
+    That is `--fingerprint F` or `--certificate ID`. Tests give paths, too.
     By hand, because argparse would cost every session 10 ms. Raises ConfigurationError: the command
     line comes from this host, never from the client.
     """
@@ -87,11 +87,14 @@ def parse_arguments(arguments: Sequence[str]) -> Options:
         raise ConfigurationError("hgfleet-shell: an option has no value")
     given = dict(zip(arguments[::2], arguments[1::2], strict=True))
     user = given.pop("--user", "")
+    person_id = given.pop("--person-id", "")
     groups = [group for group in given.pop("--groups", "").split(",") if group]
     if not names.is_person(user) or not all(map(names.is_group, groups)):
         raise ConfigurationError("hgfleet-shell: --user or --groups is not a name of the directory")
+    if person_id and not names.is_person_id(person_id):
+        raise ConfigurationError("hgfleet-shell: --person-id is not an entryUUID")
     options = Options(
-        Principal(user, frozenset(groups)),
+        Principal(user, frozenset(groups), person_id),
         given.pop("--registry", COMPILED),
         given.pop("--dynamic", DYNAMIC),
         given.pop("--root", REPOSITORIES),
@@ -129,6 +132,8 @@ def session_environment(
         "HGFLEET_USER": options.principal.name,
         "HGFLEET_GROUPS": ",".join(sorted(options.principal.groups)),
     }
+    if options.principal.person_id:
+        environment["HGFLEET_PERSON_ID"] = options.principal.person_id
     if options.key:
         environment["HGFLEET_KEY"] = options.key
     if options.login:

@@ -22,6 +22,17 @@ def test_names_are_what_their_expressions_say(character: str) -> None:
         assert (names.group_problem(name) is None) is bool(group)
 
 
+@pytest.mark.parametrize("character", CHARACTERS)
+def test_a_person_id_is_an_entry_uuid_in_lower_case(character: str) -> None:
+    whole = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"
+    expected = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+    assert names.is_person_id(whole)
+    assert not names.is_person_id(None)
+    for at in (0, 8, 20, 35):
+        for text in (whole[:at] + character + whole[at:], whole[:at] + character + whole[at + 1 :]):
+            assert names.is_person_id(text) is bool(expected.fullmatch(text))
+
+
 def test_names_have_a_longest_length() -> None:
     assert names.is_person("a" * 32)
     assert not names.is_person("a" * 33)

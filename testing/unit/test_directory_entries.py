@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from hgfleet.directory.entries import Attributes
 
 LOCKED = b"000001010000Z"
+PERSON_ID = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"
 
 
 def test_attributes_are_found_in_any_case() -> None:
@@ -43,6 +44,20 @@ def test_other_answers_are_denied(found: list[Attributes], reason: str) -> None:
     with pytest.raises(entries.DeniedError) as caught:
         entries.person_of([(f"uid={n}", entry) for n, entry in enumerate(found)])
     assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"entryUUID": [b"B862B310-7CCC-103D-8A1F-1B0C5D2E3F40"]}, PERSON_ID),
+        ({"entryuuid": [PERSON_ID.encode()]}, PERSON_ID),
+        ({}, ""),
+        ({"entryUUID": [b"--user root"]}, ""),
+        ({"entryUUID": [PERSON_ID.encode(), PERSON_ID.encode()]}, ""),
+    ],
+)
+def test_the_person_id_is_the_entry_uuid(given: Attributes, expected: str) -> None:
+    assert entries.person_id_of(given) == expected
 
 
 def test_groups_with_unsafe_names_are_counted_and_left_out() -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KEY = f"SHA256:{'k' * 43}"
+PERSON_ID = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"
 
 
 @pytest.mark.parametrize(
@@ -26,7 +27,9 @@ KEY = f"SHA256:{'k' * 43}"
     [
         PersonState("enabled", frozenset({"staff", "a" * 64}), frozenset({KEY})),
         PersonState("enabled"),
+        PersonState("enabled", person_id=PERSON_ID),
         PersonState("disabled"),
+        PersonState("disabled", person_id=PERSON_ID),
         PersonState("missing"),
         PersonState("unclear"),
         None,
@@ -85,6 +88,8 @@ def test_a_name_that_no_person_has_is_not_asked_about(name: str) -> None:
         {"state": "enabled", "groups": [7], "keys": []},
         {"state": "enabled", "groups": [], "keys": ["x"]},
         {"state": "enabled", "groups": ["a"] * 201, "keys": []},
+        {"state": "enabled", "id": "bob", "groups": [], "keys": []},
+        {"state": "disabled", "id": ["x"]},
     ],
 )
 def test_an_answer_of_another_form_is_none(answer: dict[str, object]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hgfleet.core.errors import UnavailableError
+from hgfleet.core.principal import Principal
 from hgfleet.directory.person_state import PersonState
 from hgfleet.directory.person_watch import (
     EVERY_S,
@@ -17,6 +18,8 @@ from hgfleet.directory.person_watch import (
 from hgfleet.ssh.person_lookup import KEEP_S
 
 KEY = f"SHA256:{'k' * 43}"
+PERSON_ID = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"
+OTHER_ID = "b862b310-7ccc-103e-8a1f-1b0c5d2e3f40"
 GOOD = PersonState("enabled", frozenset({"a", "b"}), frozenset({KEY}))
 NEVER = float("inf")
 
@@ -37,7 +40,8 @@ class Directory:
 
 
 def watch(directory: Directory, age: float = 0.0) -> PersonWatch:
-    return PersonWatch("alice", frozenset({"a"}), KEY, directory.ask, age=age, now=1000.0)
+    principal = Principal("alice", frozenset({"a"}), PERSON_ID)
+    return PersonWatch(principal, KEY, directory.ask, age=age, now=1000.0)
 
 
 def test_what_a_session_knows_is_less_than_a_minute_old() -> None:
@@ -111,12 +115,31 @@ def test_a_directory_that_is_away_is_asked_again_soon_but_not_at_each_command() 
     ],
 )
 def test_what_was_lost_is_named(found: PersonState, says: str | None) -> None:
-    sentence = objection("alice", frozenset({"a"}), KEY, found)
+    sentence = objection(Principal("alice", frozenset({"a"})), KEY, found)
     assert sentence is None if says is None else says in str(sentence)
 
 
 def test_a_certificate_is_no_key_of_the_directory() -> None:
-    assert objection("alice", frozenset(), "", PersonState("enabled")) is None
+    assert objection(Principal("alice"), "", PersonState("enabled")) is None
+
+
+@pytest.mark.parametrize(
+    ("login", "now", "ends"),
+    [
+        (PERSON_ID, OTHER_ID, True),
+        (PERSON_ID, PERSON_ID, False),
+        (PERSON_ID, "", False),
+        ("", OTHER_ID, False),
+    ],
+)
+def test_another_person_of_the_name_ends_the_session_of_the_former_one(
+    login: str, now: str, ends: bool
+) -> None:
+    # A certificate names a person by the name alone.
+    principal = Principal("alice", person_id=login)
+    sentence = objection(principal, "", PersonState("enabled", person_id=now))
+    assert (sentence is not None) is ends
+    assert sentence is None or "the name alice belongs to another person" in sentence
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,14 @@ class FakeDirectory:
     def search(self, base: str, filter_: str, attributes: list[str]) -> list[Entry]:
         assert attributes, "asking for everything would ask for passwords"
         self.asked.append((base, filter_))
-        return self.people if base == CONFIG.people_base else self.groups
+        if base != CONFIG.people_base:
+            return self.groups
+        # A server gives an operational attribute only to those who ask for it by its name.
+        asked = {name.lower() for name in attributes}
+        return [
+            (dn, {name: given for name, given in found.items() if name.lower() in asked})
+            for dn, found in self.people
+        ]
 
 
 def servers(**by_host: FakeDirectory | Exception) -> tuple[lookup.Connect, list[str]]:
@@ -124,6 +131,15 @@ def test_a_person_gets_the_forced_shell_with_the_groups(ask: Callable[..., Any])
     assert "person=alice" in log
     assert "source=ldaps://near" in log
     assert re.search(r"seconds=\d+\.\d{3}$", log)
+
+
+def test_the_shell_and_the_log_know_which_person_of_the_name_it_is(
+    ask: Callable[..., Any],
+) -> None:
+    person_id = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"
+    line, log = ask(entry(entryUUID=person_id))
+    assert f" --user alice --person-id {person_id} --groups " in line
+    assert f" person=alice person_id={person_id} " in log
 
 
 def test_a_person_without_groups_gets_in_with_none(ask: Callable[..., Any]) -> None:

@@ -23,6 +23,7 @@ CONFIG = settings.parse_table("keys.toml", SETTINGS, PARSE)
 BLOB = "AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
 KEY = publickey.check("ssh-ed25519", BLOB).fingerprint
 ALICE = "uid=alice,ou=people,dc=x"
+PERSON_ID = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"
 
 
 class Directory:
@@ -36,7 +37,12 @@ class Directory:
     def search(self, base: str, filter_: str, attributes: list[str]) -> list[Entry]:
         assert "userPassword" not in attributes
         self.filters.append(filter_)
-        return self.people if base == CONFIG.people_base else self.groups
+        if base != CONFIG.people_base:
+            return self.groups
+        # A server gives an operational attribute only to those who ask for it by its name.
+        return [
+            (dn, {k: v for k, v in found.items() if k in attributes}) for dn, found in self.people
+        ]
 
 
 def entry(**attributes: bytes) -> Entry:
@@ -58,6 +64,12 @@ def test_an_enabled_person_has_groups_and_keys() -> None:
     assert find(found, groups=[group("a"), group("b"), group("no group")]) == PersonState(
         "enabled", frozenset({"a", "b"}), frozenset({KEY})
     )
+
+
+@pytest.mark.parametrize("lock", [{}, {"pwdAccountLockedTime": b"000001010000Z"}])
+def test_the_id_of_a_person_is_told_disabled_or_not(lock: dict[str, bytes]) -> None:
+    assert find(entry(entryUUID=PERSON_ID.encode(), **lock)).person_id == PERSON_ID
+    assert find(entry(**lock)).person_id == ""
 
 
 def test_a_key_is_found_as_the_search_of_a_login_finds_it() -> None:

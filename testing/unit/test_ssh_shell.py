@@ -52,6 +52,7 @@ REGISTRY = Registry(
         ["--user", "alice", "--groups", "a b"],
         ["--user", "alice", "--groups", "a,-b"],
         ["--user", "alice", "--shell", "/bin/sh"],
+        ["--user", "alice", "--person-id", "x"],
         ["--user", "alice", "--fingerprint", "x"],
         ["--user", "alice", "--login", "-1"],
         ["--user", "alice", "--login", "1" * 13],
@@ -75,6 +76,7 @@ def test_hg_sees_nothing_of_the_environment_but_where_the_client_comes_from() ->
         "HGFLEET_KEY": "certificate:root",
         "HGFLEET_IDENTITY": "b" * 32,
         "HGFLEET_LOGIN": "4000000000",
+        "HGFLEET_PERSON_ID": "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40",
         "HGFLEET_ID": "ab" * 8,
         "LD_PRELOAD": "/tmp/evil.so",
         "PYTHONPATH": "/tmp",
@@ -91,6 +93,13 @@ def test_hg_sees_nothing_of_the_environment_but_where_the_client_comes_from() ->
         "HGFLEET_GROUPS": "maintainers,staff",
         "SSH_CONNECTION": "192.0.2.7 50000 192.0.2.1 22",
     }
+
+
+def test_hg_knows_which_person_of_the_name_it_is() -> None:
+    person_id = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"
+    options = shell.parse_arguments(["--user", "alice", "--person-id", person_id])
+    assert options.principal.person_id == person_id
+    assert shell.session_environment(options, {})["HGFLEET_PERSON_ID"] == person_id
 
 
 def test_hg_knows_when_the_person_logged_in() -> None:
