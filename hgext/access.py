@@ -17,6 +17,8 @@ The rights are in the hgrc of the repository, written from the registry by
   read = public
   # the person who created it over SSH, and so may push
   owner = bob
+  # the repositories that people created, with the person id of each owner
+  dynamic = /var/lib/hgfleet/dynamic/registry.json
   # the reason why pushes are refused at the moment
   read-only = moving to another host until noon
 
@@ -27,6 +29,9 @@ the client:
   The name of the person. ``operator:NAME`` is an administrator at a shell of the server, who may
   write everywhere; that is logged.
 
+``HGFLEET_PERSON_ID``
+  The entryUUID of the person's entry, where the directory gives it.
+
 ``HGFLEET_GROUPS``
   The person's groups, separated by commas.
 
@@ -35,6 +40,7 @@ state                           answer
 ==============================  ==============================================================
 person in one of the groups     may write
 the owner                       may write
+another person of that name     refused, unless in one of the groups
 person in none of them          refused; the sentence names the groups
 ``read-only`` has a reason      refused except for operators; the sentence has the reason
 no ``HGFLEET_USER``             refused (a web worker, a forgotten job, a plain shell)
@@ -55,26 +61,30 @@ Enable it for everything that runs on the server::
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from mercurial import encoding, error, registrar, wireprototypes, wireprotov1server
 
-from hgfleet.core.principal import Principal
+from hgfleet.core.errors import RegistryError
+from hgfleet.core.paths import DYNAMIC
 from hgfleet.hg import push_outcome
 from hgfleet.hg.client_stream import ClientStream
 from hgfleet.hg.hooks import OPERATOR, WriteRefusedError, refuse, text, writer
 from hgfleet.hg.opened_place import OpenedPlace
+from hgfleet.registry import user_repositories
 from hgfleet.registry.model import Repository
 from hgfleet.registry.permissions import may_push, owns, push_refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from hgfleet.core.principal import Principal
 
 testedwith = b"7.2"
 minimumhgversion = b"7.2"
 
 configtable: dict[bytes, Any] = {}
 configitem = registrar.configitem(configtable)
+configitem(b"hgfleet", b"dynamic", default=os.fsencode(DYNAMIC))
 configitem(b"hgfleet", b"owner", default=None)
 configitem(b"hgfleet", b"path", default=None)
 configitem(b"hgfleet", b"push", default=list)
@@ -90,8 +100,9 @@ class Answer(NamedTuple):
     message: str = ""
 
 
-def decide(user: str, groups: Iterable[str], repository: Repository | None) -> Answer:
-    """Decide from the session's user and groups and the registry's entry of the repository."""
+def decide(principal: Principal, repository: Repository | None) -> Answer:
+    """Decide from the session's person and the registry's entry of the repository."""
+    user = principal.name
     if OPERATOR.fullmatch(user):
         return Answer(True, "operator")
     if not user or ":" in user:
@@ -109,7 +120,6 @@ def decide(user: str, groups: Iterable[str], repository: Repository | None) -> A
             f"{user} may not push here: this repository is not in the registry; "
             "an operator has to declare it and run the play",
         )
-    principal = Principal(user, frozenset(groups))
     allowed = may_push(repository, principal)
     if repository.read_only is not None:
         reason = "read-only"
@@ -125,7 +135,7 @@ def registered(ui: Any) -> Repository | None:
     if not path or not ui.hasconfig(b"hgfleet", b"read"):
         return None
     read = tuple(text(name) for name in ui.configlist(b"hgfleet", b"read"))
-    owner = ui.config(b"hgfleet", b"owner")
+    owner = text(ui.config(b"hgfleet", b"owner") or b"")
     reason = ui.config(b"hgfleet", b"read-only")
     return Repository(
         path=text(path),
@@ -135,8 +145,21 @@ def registered(ui: Any) -> Repository | None:
         publishing=True,
         bundles=(),
         read_only=text(reason) if reason else None,
-        owner=text(owner) if owner else None,
+        owner=owner or None,
+        owner_id=owner_id(ui, text(path), owner) if owner else "",
     )
+
+
+def owner_id(ui: Any, path: str, owner: str) -> str:
+    """Return the person id of the owner, from the registry; "" where it has none.
+
+    Only a person with the owner's name needs it. Raises RegistryError.
+    """
+    if owner != writer().name:
+        return ""
+    file = os.fsdecode(ui.config(b"hgfleet", b"dynamic"))
+    entry = user_repositories.load(file).repositories.get(path)
+    return entry.owner_id if entry is not None and entry.owner == owner else ""
 
 
 def reposetup(_ui: Any, repo: Any) -> None:
@@ -250,8 +273,10 @@ def check(ui: Any, txnname: bytes = b"", **_kwargs: object) -> None:
 
 def ask(ui: Any) -> Answer:
     """Decide whether the person of this session may write."""
-    principal = writer()
-    return decide(principal.name, principal.groups, registered(ui))
+    try:
+        return decide(writer(), registered(ui))
+    except RegistryError as problem:
+        return Answer(False, "registry", f"nothing may be written at the moment: {problem}")
 
 
 def counted_as(answer: Answer) -> str:

@@ -6,10 +6,9 @@ included, and every push to them::
   [hgfleet]
   # "0": no limit
   owner-quota = 5 GB
-  # the repositories that people created
-  dynamic = /var/lib/hgfleet/dynamic/registry.json
 
 The owner and the path of a repository are in its own hgrc, written by ``hgfleet registry apply``.
+The registry (``dynamic``, see the extension ``access``) has the other repositories of that person.
 Repositories without an owner have no limit here.
 
 ==============================  ==============================================================
@@ -44,10 +43,10 @@ from typing import TYPE_CHECKING, Any
 from mercurial import registrar
 
 from hgfleet.core.errors import RegistryError, TemporaryError
-from hgfleet.core.paths import DYNAMIC
+from hgfleet.core.principal import Principal
 from hgfleet.hg import store_size
 from hgfleet.hg.hooks import OPERATOR, refuse, text, writer
-from hgfleet.registry import repository_sizes, size_reservations
+from hgfleet.registry import repository_sizes, size_reservations, user_repositories
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +59,6 @@ minimumhgversion = b"7.2"
 configtable: dict[bytes, Any] = {}
 configitem = registrar.configitem(configtable)
 configitem(b"hgfleet", b"owner-quota", default=0)
-configitem(b"hgfleet", b"dynamic", default=os.fsencode(DYNAMIC))
 
 
 def reposetup(_ui: Any, repo: Any) -> None:
@@ -222,7 +220,9 @@ def others(ui: Any, place: Path, owner: str, lock: Owner | None) -> int:
     if root == str(place):
         return 0
     try:
-        paths = repository_sizes.owned(os.fsdecode(ui.config(b"hgfleet", b"dynamic")), owner)
+        entries = user_repositories.load(os.fsdecode(ui.config(b"hgfleet", b"dynamic")))
+        own = entries.repositories.get(path)
+        paths = entries.owned_by(Principal(owner, person_id=own.owner_id if own else ""))
     except RegistryError as problem:
         log(ui, problem)
         return 0

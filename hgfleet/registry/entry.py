@@ -38,6 +38,8 @@ class Entry:
     """The path at which its folder may still be, after an interrupted rename."""
     identity: str = ""
     """Of the repository; empty in an entry of a release before, until the next `registry apply`."""
+    owner_id: str = ""
+    """Person id of the owner; empty in an entry of a release before, until the sweep knows it."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry as the file has it."""
@@ -52,6 +54,7 @@ class Entry:
             "publishing": self.publishing,
             "moved_from": self.moved_from,
             "identity": self.identity or None,
+            "owner_id": self.owner_id or None,
         }
 
     @classmethod
@@ -72,11 +75,14 @@ class Entry:
             publishing=value.get("publishing"),
             moved_from=value.get("moved_from"),
             identity=value.get("identity") or "",
+            owner_id=value.get("owner_id") or "",
         )
         if entry.publishing not in (None, True, False):
             raise ValueError(f"publishing: got {entry.publishing!r}, expected true or false")
         if entry.identity and not identities.is_identity(entry.identity):
             raise ValueError(f"identity: got {entry.identity!r}, expected 32 hexadecimal digits")
+        if entry.owner_id and not names.is_person_id(entry.owner_id):
+            raise ValueError(f"owner_id: got {entry.owner_id!r}, expected an entryUUID")
         if problem := description_problem(entry.description):
             raise ValueError(f"description: expected {problem}")
         for name in ("forked_from", "moved_from"):

@@ -115,6 +115,8 @@ class Repository:
     accept_dates: AcceptDates = "valid"
     identity: str = ""
     """See `hgfleet.core.identity`; empty where the registry of the host does not name it yet."""
+    owner_id: str = ""
+    """Person id of the owner (`hgfleet.core.principal`); empty where it is not known yet."""
 
     @property
     def is_public(self) -> bool:
@@ -169,6 +171,7 @@ def effective(
     description: str = "",
     owner: str | None = None,
     identity: str = "",
+    owner_id: str = "",
 ) -> Repository:
     """Compute the settings in effect of one repository, below its namespaces and the defaults.
 
@@ -205,6 +208,7 @@ def effective(
         bundles_from=_first([*(settings.bundles_from for settings in chain), least]),
         accept_dates=_first(settings.accept_dates for settings in chain),
         identity=identity,
+        owner_id=owner_id,
     )
 
 

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 
 def owns(repository: Repository, principal: Principal | None) -> bool:
     """Whether the person created the repository (never so for one of the inventory)."""
-    return principal is not None and principal.name == repository.owner
+    return principal is not None and principal.owns(repository)
+
+
+def owner_text(repository: Repository, principal: Principal) -> str | None:
+    """Return the owner for a sentence to the person; None for a repository of the inventory."""
+    if repository.owner == principal.name and not principal.owns(repository):
+        return f"another person of the name {repository.owner}"
+    return repository.owner
 
 
 def may_read(repository: Repository, principal: Principal | None) -> bool:
@@ -65,12 +72,13 @@ def push_refusal(repository: Repository, principal: Principal) -> str:
             "to add you"
         )
     if repository.owner is not None:
-        who = f"{repository.owner}, who owns it"
-        helper = repository.owner
+        who = f"{owner_text(repository, principal)}, who owns it"
+        is_former = repository.owner == principal.name
+        helper = "an operator to give it to you" if is_former else f"{repository.owner} to push"
         if repository.push:
             who += f", and members of {alternatives(repository.push)}"
-            helper = "one of them"
-        return f"{start} only {who}, may; ask {helper} to push, or push to a fork of your own"
+            helper = "one of them to push"
+        return f"{start} only {who}, may; ask {helper}, or push to a fork of your own"
     if not repository.push:
         return (
             f"{start} nobody may, it is read-only; an operator can name groups for it in the "

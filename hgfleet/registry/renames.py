@@ -2,10 +2,11 @@
 
 The dynamic registry has them beside its repositories, by the old path:
 
-    "renamed": {"people/bob/x": {"to": "people/bob/y", "owner": "bob", "since": "2026-11-21T..."}}
+    "renamed": {"people/bob/x": {"to": "people/bob/y", "owner": "bob", "since": "2026-11-21T...",
+      "owner_id": "b862b310-7ccc-103d-..."}}
 
 The old path is free for its former owner and not for others, to whose repository the addresses in
-clones would lead.
+clones would lead. Others are also later people of that name.
 """
 
 from __future__ import annotations
@@ -27,6 +28,13 @@ class Rename:
     to: str
     owner: str
     since: str
+    owner_id: str = ""
+    """Person id of the owner; empty where the repository's entry had none."""
+
+    def to_json(self) -> dict[str, str]:
+        """Return the note as the file has it."""
+        own = {"owner_id": self.owner_id} if self.owner_id else {}
+        return {"to": self.to, "owner": self.owner, "since": self.since, **own}
 
 
 def rename_of(path: str, value: Any) -> Rename | None:
@@ -38,7 +46,10 @@ def rename_of(path: str, value: Any) -> Rename | None:
         return None
     if names.path_problem(to) or not names.is_person(owner):
         return None
-    return Rename(to, owner, since)
+    owner_id = value.get("owner_id", "")
+    if owner_id and not names.is_person_id(owner_id):
+        return None
+    return Rename(to, owner, since, owner_id)
 
 
 def with_rename(notes: Mapping[str, Any], old: str, rename: Rename) -> dict[str, Any]:
@@ -49,14 +60,19 @@ def with_rename(notes: Mapping[str, Any], old: str, rename: Rename) -> dict[str,
         if path in (old, rename.to) or note is None:
             continue
         kept[path] = {**value, "to": rename.to} if note.to == old else value
-    kept[old] = {"to": rename.to, "owner": rename.owner, "since": rename.since}
+    kept[old] = rename.to_json()
+    owner = rename.owner, rename.owner_id
     mine = sorted(
-        (path for path, value in kept.items() if value["owner"] == rename.owner),
+        (path for path, value in kept.items() if _owner(value) == owner),
         key=lambda path: (kept[path]["since"], path == old),
     )
     for path in mine[:-MOST]:
         del kept[path]
     return kept
+
+
+def _owner(value: Mapping[str, Any]) -> tuple[str, str]:
+    return value["owner"], value.get("owner_id", "")
 
 
 def without(notes: Mapping[str, Any], path: str) -> dict[str, Any]:

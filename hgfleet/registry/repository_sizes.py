@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from hgfleet.core.principal import Principal
+
 NAME: Final = "hgfleet-disk-size"
 """In .hg: bytes of the store's blocks, in decimal. `hgfleet-size` of older releases had content."""
 
@@ -70,7 +72,7 @@ def disk_refusal(size: int, free: int, reserved: int, least: int) -> str | None:
     )
 
 
-def owned(dynamic: str | Path, owner: str) -> list[str]:
+def owned(dynamic: str | Path, owner: Principal) -> list[str]:
     """Return the repositories of an owner, archived ones too. Raises RegistryError."""
     return user_repositories.load(dynamic).owned_by(owner)
 

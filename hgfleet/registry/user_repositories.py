@@ -5,11 +5,13 @@ in one JSON file of the host, which belongs to the user `hg`:
 
     {"format": 1, "repositories": {"people/bob/x": {"owner": "bob", "description": "",
       "created": "2026-11-21T00:00:00Z", "read": null, "push": null, "forked_from": null,
-      "archived": null, "publishing": null, "identity": "5f..."}},
+      "archived": null, "publishing": null, "identity": "5f...", "owner_id": "b862b310-..."}},
      "identities": {"team/tool": "7d..."}, "purged": {"9a...": "2026-11-21T00:00:00Z"}}
 
 `read`, `push` and `publishing` are those of a registry, null for an inherited value; `"read": []`
-is "its owner alone". `archived` is the time since when the repository is out of service.
+is "its owner alone". `owner_id` is the person id of the owner (the entryUUID of the directory): a
+later person of that name owns nothing of the former one. `archived` is the time since when the
+repository is out of service.
 `identities` has those of the repositories that the inventory declares, because the file is what the
 primary decides and mirrors have a copy of. `purged` has the identities of repositories that were
 deleted for good, with the time: a repository that is missing without it is not deleted.
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from hgfleet.core.principal import Principal
     from hgfleet.registry.model import Registry, Repository
 
 FORMAT: Final = 1
@@ -73,14 +76,15 @@ class Dynamic:
     """Identity to time, of repositories that were deleted for good."""
     text: bytes = field(default=b"", repr=False, compare=False)
 
-    def owned_by(self, person: str) -> list[str]:
+    def owned_by(self, person: Principal) -> list[str]:
         """Return the paths of a person's entries; those of other owners are not checked."""
         return [
             path
             for path, value in self.raw.items()
             if isinstance(value, dict)
-            and value.get("owner") == person
+            and value.get("owner") == person.name
             and path in self.repositories
+            and person.owns(self.repositories[path])
         ]
 
     def problems(self) -> list[str]:
@@ -274,6 +278,7 @@ def effective(path: str, entry: Entry, static: Registry) -> Repository:
         description=entry.description,
         owner=entry.owner,
         identity=entry.identity,
+        owner_id=entry.owner_id,
     )
 
 

@@ -42,7 +42,7 @@ def delete_own(context: Context, path: str, again: str) -> None:
         )
 
     def check(entry: Entry | None) -> None:
-        if entry is None or entry.owner != context.principal.name:
+        if entry is None or not context.principal.owns(entry):
             raise repositories.missing(context, path)
         if entry.archived is None:
             raise AccessDeniedError(

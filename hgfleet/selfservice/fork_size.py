@@ -70,11 +70,11 @@ class ForkSize:
             raise HostError(f"{self._folder}: {problem.strerror}") from problem
 
     def _check_quota(self, lock: Owner, size: int) -> None:
-        owner, allowed = self._context.principal.name, self._context.size_quota
+        owner, allowed = self._context.principal, self._context.size_quota
         owned = repository_sizes.owned(self._context.dynamic, owner)
         used = repository_sizes.total(Path(self._context.root), owned)
         used += lock.reserved(owned, self._reservation)
-        if refusal := repository_sizes.refusal(owner, used, size, allowed):
+        if refusal := repository_sizes.refusal(owner.name, used, size, allowed):
             raise AccessDeniedError(_sentence(refusal))
 
 

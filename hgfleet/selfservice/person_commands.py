@@ -56,7 +56,7 @@ def _places(context: Context) -> str:
         return "nothing at the moment"
     return ", ".join(
         f"{rules.form(namespace, person)} "
-        f"({len(rules.owned(person.name, namespace, registry, entries))} of {namespace.quota} used)"
+        f"({len(rules.owned(person, namespace, registry, entries))} of {namespace.quota} used)"
         for namespace in open_
     )
 

@@ -53,7 +53,8 @@ def rename(context: Context, old: str, new: str) -> str:
             creation.clear(context.place(new), new)
             entries[new] = replace(entry, moved_from=old)
             # Before the deletion, which takes the notes that still lead to the old path.
-            entries.note_rename(old, Rename(new, entry.owner, user_repositories.now()))
+            note = Rename(new, entry.owner, user_repositories.now(), entry.owner_id)
+            entries.note_rename(old, note)
             del entries[old]
         _move(context, new)
     for path in (old, new):

@@ -102,7 +102,7 @@ def size(place: Path) -> int:
 
 def used(context: Context) -> int:
     """Bytes of all repositories of the person, archived ones too."""
-    owned = repository_sizes.owned(context.dynamic, context.principal.name)
+    owned = repository_sizes.owned(context.dynamic, context.principal)
     return repository_sizes.total(Path(context.root), owned)
 
 
@@ -141,7 +141,7 @@ def restore(context: Context, path: str) -> None:
     path = plain(path)
     with dynamic_update.update(context.dynamic) as entries:
         entry = entries.get(path)
-        if entry is None or entry.owner != context.principal.name:
+        if entry is None or not context.principal.owns(entry):
             raise missing(context, path)
         bring_back(context, path, entries)
     notify_bundle_jobs(context, path)
@@ -183,10 +183,11 @@ def mine(context: Context, path: str) -> Iterator[tuple[dynamic_update.Update, E
             raise AccessDeniedError(
                 f"{path} is declared in the inventory of this service: ask an operator."
             )
-        if entry is None or entry.owner != context.principal.name:
+        if entry is None or not context.principal.owns(entry):
+            owner = permissions.owner_text(repository, context.principal)
             raise AccessDeniedError(
-                f"{path} belongs to {repository.owner}, who alone may do this; an operator can "
-                "give it to another person."
+                f"{path} belongs to {owner}, who alone may do this; an operator can give it to "
+                "another person."
             )
         if entry.archived is not None:
             raise missing(context, path)

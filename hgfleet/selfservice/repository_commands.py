@@ -30,13 +30,13 @@ def list_(context: Context, call: Call) -> str:
     rows: list[tuple[str, str, str]] = []
     if "--archived" in call.options:
         for path, entry in context.entries.repositories.items():
-            if entry.owner == person.name and entry.archived is not None:
+            if person.owns(entry) and entry.archived is not None:
                 rows.append((path, f"archived {entry.archived[:10]}", entry.description))
     else:
         for repository in context.effective.repositories.values():
             if not permissions.may_read(repository, person):
                 continue
-            if "--mine" in call.options and repository.owner != person.name:
+            if "--mine" in call.options and not person.owns(repository):
                 continue
             may = "push" if permissions.may_push(repository, person) else "read"
             shown = "" if repository.read == "public" else ", private"
@@ -61,7 +61,8 @@ def info(context: Context, call: Call) -> str:
     lines = {
         "path": path,
         "description": repository.description or "none",
-        "owner": repository.owner or "the operators of this service",
+        "owner": permissions.owner_text(repository, context.principal)
+        or "the operators of this service",
         "may read": rules.readers_text(repository.read, repository.owner),
         "may push": rules.writers_text(repository),
         "drafts": "published by a push" if repository.publishing else "kept, with their markers",
@@ -145,6 +146,7 @@ def _new_entry(context: Context, path: str, call: Call, source: Repository | Non
         created=user_repositories.now(),
         read=rules.readers(call.options.get("--read"), inherited, source),
         forked_from=source.path if source else None,
+        owner_id=person.person_id,
     )
 
 

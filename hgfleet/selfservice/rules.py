@@ -45,7 +45,9 @@ def form(namespace: Namespace, principal: Principal) -> str:
     )
 
 
-def owned(person: str, namespace: Namespace, registry: Registry, entries: Dynamic) -> list[str]:
+def owned(
+    person: Principal, namespace: Namespace, registry: Registry, entries: Dynamic
+) -> list[str]:
     """The repositories of a person that count for the quota of a namespace, archived ones too."""
     return [path for path in entries.owned_by(person) if governing(path, registry) == namespace]
 
@@ -77,7 +79,7 @@ def check_creation(
             f"{form(namespace, principal)}."
         )
     own = entries.repositories.get(path)
-    if own is not None and own.owner == principal.name:
+    if own is not None and principal.owns(own):
         if own.archived is None:
             raise AccessDeniedError(
                 f"You have {path} already: {url}/{path}. Choose another name for a second one."
@@ -87,9 +89,17 @@ def check_creation(
             f'{path} {path}" frees the name.'
         )
     former = entries.renamed.get(path)
-    if is_taken(path, registry, entries) or (former and former.owner != principal.name):
+    holder = own or former
+    is_former = holder is not None and holder.owner == principal.name and not principal.owns(holder)
+    if is_former and namespace.personal:
+        # In the person's own folder, this tells no more than that the name is taken.
+        raise AccessDeniedError(
+            f"The name {path} is still that of another person, who was {principal.name} before "
+            "you: choose another name, or ask an operator to free it or to give it to you."
+        )
+    if is_taken(path, registry, entries) or (former and not principal.owns(former)):
         raise not_available(path)
-    mine = owned(principal.name, namespace, registry, entries)
+    mine = owned(principal, namespace, registry, entries)
     if len(mine) >= namespace.quota:
         archived = sum(entries.repositories[one].archived is not None for one in mine)
         count = f", {archived} of them archived" if archived else ""

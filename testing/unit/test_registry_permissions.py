@@ -11,6 +11,8 @@ from hgfleet.registry.permissions import may_push, may_read, push_refusal
 
 ALICE = Principal("alice", frozenset({"maintainers", "sandbox"}))
 BOB = Principal("bob", frozenset({"sandbox"}))
+FORMER = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"
+TODAY = "b862b310-7ccc-103e-8a1f-1b0c5d2e3f40"
 NOBODYS_FRIEND = Principal("dora")
 
 
@@ -89,6 +91,20 @@ def test_where_the_owner_alone_pushes_the_owner_is_the_one_to_ask() -> None:
     assert push_refusal(own, ALICE) == (
         "alice may not push to team/tool: only dora, who owns it, may; ask dora to push, or push "
         "to a fork of your own"
+    )
+
+
+def test_a_later_person_of_the_name_is_no_owner_and_is_told_the_way_out() -> None:
+    former = replace(repository(read=(), push=()), owner="dora", owner_id=FORMER)
+    for person_id in (TODAY, ""):
+        assert not may_read(former, Principal("dora", person_id=person_id))
+        assert not may_push(former, Principal("dora", person_id=person_id))
+    assert may_read(former, Principal("dora", person_id=FORMER))
+    assert may_push(former, Principal("dora", person_id=FORMER))
+    public = replace(repository(push=()), owner="dora", owner_id=FORMER)
+    assert push_refusal(public, Principal("dora", person_id=TODAY)) == (
+        "dora may not push to team/tool: only another person of the name dora, who owns it, may; "
+        "ask an operator to give it to you, or push to a fork of your own"
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 from hgfleet.registry import renames
 from hgfleet.registry.renames import Rename
 
+FORMER = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"
 NOTE = {"to": "people/bob/y", "owner": "bob", "since": "2026-11-21T00:00:00Z"}
 
 
@@ -29,6 +30,15 @@ def test_one_owner_has_so_many_notes_at_most() -> None:
     assert "a/carols" in notes
 
 
+def test_notes_of_a_former_person_of_the_name_count_for_themselves() -> None:
+    notes = renames.with_rename({}, "a/former", Rename("a/x", "bob", "0", FORMER))
+    for number in range(renames.MOST):
+        notes = renames.with_rename(notes, f"a/r{number}", Rename(f"a/s{number}", "bob", "1"))
+    assert len(notes) == renames.MOST + 1
+    found = renames.rename_of("a/former", notes["a/former"])
+    assert found == Rename("a/x", "bob", "0", FORMER)
+
+
 def test_no_note_leads_to_a_deleted_repository() -> None:
     notes = {"a/x": {**NOTE, "to": "a/y"}, "a/y": {**NOTE, "to": "a/z"}, "a/w": NOTE}
     assert list(renames.without(notes, "a/y")) == ["a/y", "a/w"]
@@ -43,6 +53,8 @@ def test_no_note_leads_to_a_deleted_repository() -> None:
         {**NOTE, "to": 7},
         {**NOTE, "owner": "B"},
         {**NOTE, "since": 1},
+        {**NOTE, "owner_id": "bob"},
+        {**NOTE, "owner_id": 7},
     ],
 )
 def test_a_wrong_note_is_none(value: object) -> None:

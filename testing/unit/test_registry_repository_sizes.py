@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hgfleet.core.principal import Principal
 from hgfleet.hg.store_size import BLOCK
 from hgfleet.registry import repository_sizes
 from hgfleet.registry.entry import Entry
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MIB = 2**20
+FORMER = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"
+TODAY = "b862b310-7ccc-103e-8a1f-1b0c5d2e3f40"
 
 
 @pytest.mark.parametrize(
@@ -106,4 +109,18 @@ def test_archived_repositories_of_the_owner_count(tmp_path: Path) -> None:
         people__bob__y=Entry("bob", "", made, archived=made),
         people__carol__z=Entry("carol", "", made),
     )
-    assert repository_sizes.owned(file, "bob") == ["people/bob/x", "people/bob/y"]
+    owner = Principal("bob")
+    assert repository_sizes.owned(file, owner) == ["people/bob/x", "people/bob/y"]
+
+
+def test_repositories_of_a_former_person_of_the_name_do_not_count(tmp_path: Path) -> None:
+    (tmp_path / "dynamic").mkdir()
+    made = "2026-11-21T00:00:00Z"
+    file = written(
+        tmp_path / "dynamic/registry.json",
+        people__bob__x=Entry("bob", "", made, owner_id=FORMER),
+        people__bob__y=Entry("bob", "", made, owner_id=TODAY),
+        people__bob__z=Entry("bob", "", made),
+    )
+    owner = Principal("bob", person_id=TODAY)
+    assert repository_sizes.owned(file, owner) == ["people/bob/y", "people/bob/z"]

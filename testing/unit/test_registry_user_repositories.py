@@ -72,6 +72,22 @@ def test_the_owner_of_a_private_one_reads_and_pushes_and_nobody_else_does(file: 
     assert not may_read(private, None)
 
 
+def test_an_entry_has_the_person_id_of_its_owner(file: Path) -> None:
+    person_id = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"
+    made = "2026-11-21T00:00:00Z"
+    entry = Entry("bob", "", made, read=(), owner_id=person_id)
+    written(file, people__bob__x=entry)
+    assert user_repositories.load(file).repositories["people/bob/x"] == entry
+    private = effective(file).repositories["people/bob/x"]
+    assert may_read(private, Principal("bob", person_id=person_id))
+    assert not may_read(private, Principal("bob", person_id=person_id.replace("b", "c")))
+    with pytest.raises(ValueError, match="owner_id: got 'bob'"):
+        Entry.from_json({**entry.to_json(), "owner_id": "bob"})
+    # As a release before wrote it.
+    former = {name: value for name, value in entry.to_json().items() if name != "owner_id"}
+    assert Entry.from_json(former).owner_id == ""
+
+
 def test_an_archived_one_is_not_served_and_its_bundles_have_to_go(file: Path) -> None:
     written(
         file,

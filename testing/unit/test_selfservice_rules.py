@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,9 @@ from testing.unit.selfservice_registry import ALICE, BOB, MADE, NOBODY, NONE, ST
 if TYPE_CHECKING:
     from hgfleet.core.principal import Principal
     from hgfleet.registry.user_repositories import Dynamic
+
+FORMER = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"
+TODAY = "b862b310-7ccc-103e-8a1f-1b0c5d2e3f40"
 
 # --- where ----------------------------------------------------------------------------------
 
@@ -109,6 +113,46 @@ def test_the_former_path_of_a_repository_is_for_its_former_owner() -> None:
     with pytest.raises(AccessDeniedError) as refused:
         rules.check_creation("open/x", BOB, STATIC, renamed)
     assert str(refused.value) == "The name open/x is not available: choose another one."
+
+
+NAMESAKE = "is still that of another person, who was bob before you: choose another name, or ask an"
+
+
+@pytest.mark.parametrize("archived", [None, MADE])
+def test_a_name_of_a_former_person_is_taken_and_the_refusal_has_the_way_out(
+    archived: str | None,
+) -> None:
+    former = Entry("bob", "", MADE, archived=archived, owner_id=FORMER)
+    found = entries(people__bob__x=former, open__x=former)
+    today = replace(BOB, person_id=TODAY)
+    with pytest.raises(AccessDeniedError, match=NAMESAKE):
+        rules.check_creation("people/bob/x", today, STATIC, found)
+    # Elsewhere it does not tell who has the name.
+    with pytest.raises(AccessDeniedError, match="The name open/x is not available"):
+        rules.check_creation("open/x", today, STATIC, found)
+    rules.check_creation("people/bob/y", today, STATIC, found)
+
+
+def test_a_path_that_leads_to_a_repository_of_a_former_person_is_taken() -> None:
+    def noted(owner: str, owner_id: str) -> Dynamic:
+        note = {"to": "open/y", "owner": owner, "since": MADE, "owner_id": owner_id}
+        return user_repositories.dynamic_of({}, {"people/bob/x": note})
+
+    today = replace(BOB, person_id=TODAY)
+    rules.check_creation("people/bob/x", today, STATIC, noted("bob", TODAY))
+    with pytest.raises(AccessDeniedError, match=NAMESAKE):
+        rules.check_creation("people/bob/x", today, STATIC, noted("bob", FORMER))
+    with pytest.raises(AccessDeniedError, match="not available"):
+        rules.check_creation("people/bob/x", today, STATIC, noted("carol", TODAY))
+
+
+def test_the_quota_does_not_count_repositories_of_a_former_person() -> None:
+    made = {f"people__bob__r{n}": Entry("bob", "", MADE, owner_id=FORMER) for n in range(2)}
+    rules.check_creation("people/bob/x", replace(BOB, person_id=TODAY), STATIC, entries(**made))
+    with pytest.raises(AccessDeniedError, match="the limit is 2"):
+        rules.check_creation(
+            "people/bob/x", replace(BOB, person_id=FORMER), STATIC, entries(**made)
+        )
 
 
 def test_an_entry_that_makes_no_sense_still_has_its_name() -> None:

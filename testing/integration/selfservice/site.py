@@ -64,6 +64,8 @@ class SelfserviceSite(site.Site):
 
     def __init__(self, root: Path) -> None:
         super().__init__(root, HGRC)
+        self.person_ids: dict[str, str] = {}
+        """Of people whose ids the directory of this host gives."""
         self.repos.mkdir()
         self.dynamic.parent.mkdir()
         self.declare()
@@ -99,6 +101,7 @@ class SelfserviceSite(site.Site):
         """Return the command line of a session."""
         return [
             *("--user", person, "--groups", group),
+            *(("--person-id", self.person_ids[person]) if person in self.person_ids else ()),
             *("--registry", str(self.registry), "--dynamic", str(self.dynamic)),
             *("--root", str(self.repos), "--hgrc", str(self.hgrc)),
         ]

@@ -45,6 +45,8 @@ def push(site: SelfserviceSite, path: str, kilobytes: int, code: int = 0) -> str
     hgrc.write_text(CLIENT)
     work = site.root / path.replace("/", "-")
     environment = {**BOB, "HGRCPATH": str(hgrc)}
+    if "bob" in site.person_ids:
+        environment["HGFLEET_PERSON_ID"] = site.person_ids["bob"]
     if not work.exists():
         site.hg("init", work, **environment)
     name = f"file{kilobytes}"
@@ -90,6 +92,19 @@ def test_all_repositories_of_a_person_count_together(limited: SelfserviceSite) -
     limited.ok("bob", f"repo delete {one} {one}")
     push(limited, two, 61)
     assert changesets(limited, two) == "file61 file12 "
+
+
+def test_repositories_of_a_former_person_of_the_name_do_not_count(
+    limited: SelfserviceSite,
+) -> None:
+    limited.person_ids["bob"] = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"
+    limited.ok("bob", "repo create people/bob/x")
+    push(limited, "people/bob/x", 100)
+    limited.person_ids["bob"] = "b862b310-7ccc-103e-8a1f-1b0c5d2e3f40"
+    limited.ok("bob", "repo create people/bob/y")
+    push(limited, "people/bob/y", 80)
+    said = push(limited, "people/bob/y", 60, code=255)
+    assert "the repositories of bob would have" in said
 
 
 def test_a_push_walks_through_no_store(limited: SelfserviceSite) -> None:
