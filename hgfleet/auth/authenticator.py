@@ -5,7 +5,7 @@ Two answers are reused for a moment:
 - that a person exists, is enabled and has these groups: for 1 s, so a disabled person is refused
   from the first request after that;
 - that a password was right: for 60 s, so a clone, which is several requests, costs one bind. A
-  password that was replaced lives that long.
+  password that was replaced lives that long, unless another person has got the name.
 
 A right password is remembered as an HMAC under a key that this process made and that dies with it.
 A wrong one is not remembered: it costs the same each time.
@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from hgfleet.auth import limits, protocol, token_file, tokens
 from hgfleet.core.errors import UnavailableError
+from hgfleet.core.principal import Principal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,7 +102,7 @@ class Authenticator:
         self._key = os.urandom(32)
         self._lock = threading.Lock()
         self._people: OrderedDict[str, tuple[float, Entry | None]] = OrderedDict()
-        self._passwords: OrderedDict[bytes, float] = OrderedDict()
+        self._passwords: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
 
     def answer(self, question: protocol.Question) -> Decision:
         """Decide. Raises for no question of a client and no failure of the directory."""
@@ -135,7 +136,14 @@ class Authenticator:
                 entry = self._person(token.owner)
                 if entry is None:
                     return self._invalid("disabled", address, token.owner, identity)
-                answer = protocol.Person(entry.name, entry.groups, "token")
+                if token.owner_id and not entry.person_id:
+                    raise UnavailableError(
+                        f"no entryUUID of {entry.name}, and token {identity} is of a person with "
+                        "one; let this account read it"
+                    )
+                if not Principal(entry.name, person_id=entry.person_id).owns(token):
+                    return self._invalid("another-person", address, token.owner, identity)
+                answer = protocol.Person(entry.name, entry.groups, "token", entry.person_id)
                 return Decision(answer, "ok", entry.name, identity)
         with self._lock:
             attempt = self._limits.begin_token(address, self._clock())
@@ -161,11 +169,13 @@ class Authenticator:
         remembered = hmac.digest(
             self._key, f"{name}\0{password}".encode("utf-8", "surrogatepass"), "sha256"
         )
-        if self._was_right(remembered):
+        person_id = self._was_right(remembered)
+        if person_id is not None:
             entry = self._person(name)
             if entry is None:
                 return self._invalid("disabled", address, name)
-            return _is(entry)
+            if entry.person_id == person_id:
+                return _is(entry)
         with self._lock:
             attempt = self._limits.begin(name, address, self._clock())
         if isinstance(attempt, float):
@@ -185,16 +195,17 @@ class Authenticator:
         now = self._clock()
         with self._lock:
             self._limits.succeeded(attempt, now)
-            _remember(self._passwords, remembered, now)
+            _remember(self._passwords, remembered, (now, entry.person_id))
         return _is(entry)
 
-    def _was_right(self, remembered: bytes) -> bool:
+    def _was_right(self, remembered: bytes) -> str | None:
+        """Return the id of the person whose password it was a moment ago; None without one."""
         with self._lock:
-            when = self._passwords.get(remembered)
-            if when is not None and self._clock() - when > PASSWORD_S:
+            when, person_id = self._passwords.get(remembered, (0.0, None))
+            if person_id is not None and self._clock() - when > PASSWORD_S:
                 del self._passwords[remembered]
-                return False
-            return when is not None
+                return None
+            return person_id
 
     # People
 
@@ -225,7 +236,8 @@ def _remember(memory: OrderedDict[K, V], key: K, value: V) -> None:
 
 
 def _is(entry: Entry) -> Decision:
-    return Decision(protocol.Person(entry.name, entry.groups, "password"), "ok", entry.name)
+    answer = protocol.Person(entry.name, entry.groups, "password", entry.person_id)
+    return Decision(answer, "ok", entry.name)
 
 
 def _throttled(wait: float, person: str | None = None) -> Decision:

@@ -13,6 +13,7 @@ the journal for each question:
 | token | no such token, or one of another person |
 | expired | a token past its time |
 | disabled | a right secret of a person who is disabled or deleted |
+| another-person | a token of a former person, whose name another one has now |
 | throttled | not checked: too many wrong secrets before |
 | directory: ..., tokens: ... | not decided, because of this failure |
 
@@ -75,6 +76,7 @@ def describe(decision: Decision, client: str, seconds: float) -> str:
         decision=_DECISIONS[type(answer)],
         reason=decision.reason,
         person=decision.person,
+        person_id=answer.person_id or None if isinstance(answer, protocol.Person) else None,
         via=answer.via if isinstance(answer, protocol.Person) else None,
         token=decision.token,
         client=client,

@@ -1,7 +1,8 @@
 r"""The protocol between web workers and the daemon: one line of JSON each way, then the end.
 
     {"user": "alice", "secret": "...", "client": "192.0.2.7"}
-    {"answer": "person", "name": "alice", "groups": ["maintainers"], "via": "token"}
+    {"answer": "person", "name": "alice", "id": "b862b310-7ccc-103d-...",
+     "groups": ["maintainers"], "via": "token"}
     {"answer": "refused"}                         a wrong name or secret, or a disabled person
     {"answer": "throttled", "seconds": 12}        not checked; may be tried again then
     {"answer": "unavailable"}                     the directory cannot be asked right now
@@ -15,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from hgfleet.core import names
 from hgfleet.core.line_server import ProtocolError as ProtocolError
 from hgfleet.core.line_server import read_object, write_line
 
@@ -56,6 +58,8 @@ class Person:
     name: str
     groups: frozenset[str]
     via: str
+    person_id: str = ""
+    """The entryUUID; "" where the directory does not tell it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +112,9 @@ def read_question(line: bytes) -> Question:
 def write_answer(answer: Answer) -> bytes:
     """Render an answer."""
     match answer:
-        case Person(name, groups, via):
-            return write_line(
-                {"answer": "person", "name": name, "groups": sorted(groups), "via": via}
-            )
+        case Person(name, groups, via, person_id):
+            found = {"answer": "person", "name": name, "groups": sorted(groups), "via": via}
+            return write_line({**found, "id": person_id} if person_id else found)
         case Throttled(seconds):
             return write_line({"answer": "throttled", "seconds": seconds})
         case Refused(after):
@@ -131,7 +134,11 @@ def read_answer(line: bytes) -> Answer:
             name = _text(data, "name")
             if not name:
                 raise ProtocolError("a person without a name")
-            return Person(name, frozenset(groups), _text(data, "via"))
+            # A daemon of the release before says none.
+            person_id = data.get("id", "")
+            if person_id and not names.is_person_id(person_id):
+                raise ProtocolError("an id of a person that is none")
+            return Person(name, frozenset(groups), _text(data, "via"), person_id)
         case "refused":
             # A daemon of the release before waits itself.
             after = data.get("after", 0.0)

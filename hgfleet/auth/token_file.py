@@ -1,7 +1,12 @@
 """The file of access tokens: read by hgfleet-auth, changed by the SSH shell.
 
     {"format": 1, "tokens": {"k3v9x2ab": {"owner": "bob", "sha256": "...", "description": "CI",
-      "created": "2026-11-21T00:00:00Z", "expires": "2027-02-19T00:00:00Z", "scope": "read"}}}
+      "created": "2026-11-21T00:00:00Z", "expires": "2027-02-19T00:00:00Z", "scope": "read"}},
+     "owner_ids": {"k3v9x2ab": "b862b310-7ccc-103d-..."}}
+
+`owner_ids` has the person id of the owner (the entryUUID of the directory) by token: a token works
+for the person who made it, and not for a later one of that name. It stands apart because a mirror
+of the release before takes no token with a further value.
 
 The SSH shell writes it as the user hg; `hgfleet-auth` reads it as hgauth, and notices each change
 by the file's stat, so that a token is good, or no longer good, with the next request.
@@ -23,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hgfleet.auth.tokens import Token, Tokens, digest, is_token, moment
 from hgfleet.core import files
 from hgfleet.core.errors import HostError
+from hgfleet.core.names import is_person_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -48,18 +54,21 @@ def parse(text: str) -> Tokens:
         data = json.loads(text)
         if data["format"] != FORMAT:
             raise TokensError(f"tokens of another format than {FORMAT}; a newer release wrote them")
-        return {name: _token(name, value) for name, value in data["tokens"].items()}
+        ids = data.get("owner_ids", {})
+        return {name: _token(name, value, ids) for name, value in data["tokens"].items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise TokensError(f"no file of tokens ({type(error).__name__})") from None
 
 
-def _token(name: str, value: dict[str, Any]) -> Token:
-    token = Token(**value)
+def _token(name: str, value: dict[str, Any], ids: dict[str, Any]) -> Token:
+    token = Token(**value, owner_id=ids.get(name, ""))
     fields = asdict(token).values()
     if not _ID.fullmatch(name) or not all(isinstance(field, str) for field in fields):
         raise ValueError("bad entry")
     if not _HASH.fullmatch(token.sha256):
         raise ValueError("bad hash")
+    if token.owner_id and not is_person_id(token.owner_id):
+        raise ValueError("bad id of an owner")
     moment(token.created)
     moment(token.expires)
     return token
@@ -68,7 +77,10 @@ def _token(name: str, value: dict[str, Any]) -> Token:
 def dump(tokens: Mapping[str, Token]) -> str:
     """Render the file, the same text for the same tokens."""
     entries = {name: asdict(tokens[name]) for name in sorted(tokens)}
-    return json.dumps({"format": FORMAT, "tokens": entries}, indent=1) + "\n"
+    ids = {name: value.pop("owner_id") for name, value in entries.items()}
+    known = {name: person_id for name, person_id in ids.items() if person_id}
+    own = {"owner_ids": known} if known else {}
+    return json.dumps({"format": FORMAT, "tokens": entries, **own}, indent=1) + "\n"
 
 
 def load(path: str = PATH) -> Tokens:

@@ -22,6 +22,8 @@ from hgfleet.core.errors import AccessDeniedError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hgfleet.core.principal import Principal
+
 READ: Final = "read"
 
 PREFIX: Final = "hgt_"
@@ -50,6 +52,8 @@ class Token:
     created: str
     expires: str
     scope: str = READ
+    owner_id: str = ""
+    """Person id of the owner; "" in a token of a release before, until the sweep knows it."""
 
     def is_valid(self, now: datetime) -> bool:
         """Whether it has not expired, and this release knows its scope."""
@@ -85,7 +89,7 @@ def _random_text(count: int) -> str:
 
 
 def create(
-    tokens: Mapping[str, Token], owner: str, description: str, days: int, now: datetime
+    tokens: Mapping[str, Token], owner: Principal, description: str, days: int, now: datetime
 ) -> tuple[Tokens, str, str]:
     """Add a token; return all tokens, the new one's id, and its secret. Expired ones go."""
     if not 1 <= days <= MOST_DAYS:
@@ -95,7 +99,7 @@ def create(
             f"The description should be one line of at most {MOST_DESCRIPTION} characters."
         )
     kept = {name: token for name, token in tokens.items() if token.is_valid(now)}
-    if sum(token.owner == owner for token in kept.values()) >= MOST_TOKENS:
+    if sum(owner.owns(token) for token in kept.values()) >= MOST_TOKENS:
         raise AccessDeniedError(
             f"You have {MOST_TOKENS} tokens, and more are not given: "
             '"token list" shows them, "token revoke ID" ends one.'
@@ -105,26 +109,27 @@ def create(
     while identity in kept:
         identity = _random_text(5)[:ID_LENGTH]
     kept[identity] = Token(
-        owner=owner,
+        owner=owner.name,
         sha256=digest(secret),
         description=description,
         created=_stamp(now),
         expires=_stamp(now + timedelta(days=days)),
+        owner_id=owner.person_id,
     )
     return kept, identity, secret
 
 
-def revoke(tokens: Mapping[str, Token], owner: str, identity: str) -> Tokens:
+def revoke(tokens: Mapping[str, Token], owner: Principal, identity: str) -> Tokens:
     """Remove a token. One of another person is answered as one that does not exist."""
     token = tokens.get(identity)
-    if token is None or token.owner != owner:
+    if token is None or not owner.owns(token):
         raise UsageError('You have no such token; "token list" shows those that you have.')
     return {name: token for name, token in tokens.items() if name != identity}
 
 
-def of_owner(tokens: Mapping[str, Token], owner: str, now: datetime) -> Tokens:
+def of_owner(tokens: Mapping[str, Token], owner: Principal, now: datetime) -> Tokens:
     """Return the valid tokens of a person."""
-    return {n: t for n, t in tokens.items() if t.owner == owner and t.is_valid(now)}
+    return {n: t for n, t in tokens.items() if owner.owns(t) and t.is_valid(now)}
 
 
 def _stamp(when: datetime) -> str:

@@ -35,20 +35,21 @@ def create(context: Context, call: Call) -> str:
             f"{quoted(description)} reads like a mistyped command, and no token was made. Expected "
             'the purpose of the token, such as "token create --days 30 nightly build".'
         )
-    person = context.principal.name
+    person = context.principal
     with token_file.update(context.tokens) as kept:
         new, identity, secret = tokens.create(kept, person, description, int(days), _now())
         _replace(kept, new)
     return (
         f"{secret}\n\n"
         f"This is token {identity}. It is shown this once, reads what you may read, and\n"
-        f"ends on {new[identity].expires[:10]}. Use it as the password of {person} over HTTPS.\n"
+        f"ends on {new[identity].expires[:10]}. "
+        f"Use it as the password of {person.name} over HTTPS.\n"
     )
 
 
 def list_(context: Context, _call: Call) -> str:
     """`token list`: the tokens of the person, without their secrets."""
-    mine = tokens.of_owner(token_file.load(context.tokens), context.principal.name, _now())
+    mine = tokens.of_owner(token_file.load(context.tokens), context.principal, _now())
     if not mine:
         return 'You have no tokens; "token create" makes one.\n'
     lines = [f"{'id':<{tokens.ID_LENGTH}}  {'created':<10}  {'expires':<10}  description"]
@@ -62,7 +63,7 @@ def revoke(context: Context, call: Call) -> str:
     """`token revoke`: the end of one token, at once."""
     (identity,) = call.arguments
     with token_file.update(context.tokens) as kept:
-        _replace(kept, tokens.revoke(kept, context.principal.name, identity))
+        _replace(kept, tokens.revoke(kept, context.principal, identity))
     return f"Token {identity} is revoked.\n"
 
 

@@ -12,7 +12,7 @@ from hgfleet.backup.settings import DEFAULT_PATH
 from hgfleet.core import logfmt, periodic
 from hgfleet.core.errors import HostError, TemporaryError, UsageError
 from hgfleet.core.paths import HGRC
-from hgfleet.core.principal import operator
+from hgfleet.core.principal import Principal, operator
 from hgfleet.directory import person_state
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     restore.add_argument("--config", type=Path, default=DEFAULT_PATH, metavar="FILE")
     restore.add_argument("--tokens", default=token_file.PATH, metavar="FILE")
     restore.add_argument("--hgrc", default=HGRC, metavar="FILE")
+    restore.add_argument("--people", default=person_state.SOCKET, metavar="SOCKET")
     restore.set_defaults(run=_restore)
     sweep = commands.add_parser(
         "sweep",
@@ -95,7 +96,7 @@ def _sweep(options: argparse.Namespace) -> NoReturn:
 
 
 def lost(
-    then: Mapping[str, Token], now: Mapping[str, Token], person: str, when: datetime
+    then: Mapping[str, Token], now: Mapping[str, Token], person: Principal, when: datetime
 ) -> Tokens:
     """Return the tokens of a person that a backup has, that are valid, and missing now. Pure."""
     return {
@@ -105,18 +106,21 @@ def lost(
     }
 
 
-def chosen(found: Tokens, ids: Iterable[str], kept: Mapping[str, Token], person: str) -> Tokens:
+def chosen(
+    found: Tokens, ids: Iterable[str], kept: Mapping[str, Token], person: Principal
+) -> Tokens:
     """Return the tokens to bring back. Pure. Raises UsageError."""
     if unknown := [name for name in ids if name not in found]:
         raise UsageError(
-            f"{person} lost no such token: {', '.join(unknown)}; expected some of "
+            f"{person.name} lost no such token: {', '.join(unknown)}; expected some of "
             f"{', '.join(sorted(found)) or 'none'}"
         )
     wanted = {name: found[name] for name in ids}
-    count = len(wanted) + sum(token.owner == person for token in kept.values())
+    count = len(wanted) + sum(person.owns(token) for token in kept.values())
     if count > tokens.MOST_TOKENS:
         raise UsageError(
-            f"{person} would have {count} tokens, expected at most {tokens.MOST_TOKENS}; name fewer"
+            f"{person.name} would have {count} tokens, expected at most {tokens.MOST_TOKENS}; "
+            "name fewer"
         )
     return wanted
 
@@ -125,16 +129,16 @@ def _restore(options: argparse.Namespace) -> int:
     from hgfleet.registry import owned_files
     from hgfleet.selfservice import changes
 
-    person = options.person
     if options.ids or options.all:
         changes.check(Path(options.hgrc).read_text("utf-8"))
     text, made = _of_backup(options)
     owned_files.become("hg")
+    person = today(options, token_file.parse(text))
     when = datetime.now(UTC)
     found = lost(token_file.parse(text), token_file.load(options.tokens), person, when)
     ids = sorted(found) if options.all else options.ids
     if not ids:
-        print(f"of the backup of {made}: {len(found)} tokens of {person} that are missing now")
+        print(f"of the backup of {made}: {len(found)} tokens of {person.name} that are missing now")
         for name, token in sorted(found.items()):
             print(f"{name}  {token.created[:10]}  {token.expires[:10]}  {token.description}")
         return 0
@@ -143,9 +147,24 @@ def _restore(options: argparse.Namespace) -> int:
         kept.update(wanted)
     log = logfmt.to_syslog("hgfleet-tokens")
     for name in sorted(wanted):
-        log(logfmt.line("token", action="restore", owner=person, token=name, by=operator()))
-        print(f"token {name} of {person} works again, from the backup of {made}")
+        log(logfmt.line("token", action="restore", owner=person.name, token=name, by=operator()))
+        print(f"token {name} of {person.name} works again, from the backup of {made}")
     return 0
+
+
+def today(options: argparse.Namespace, then: Tokens) -> Principal:
+    """Return the person of today, as far as the tokens of a backup ask who it is.
+
+    Tokens of a former person of the name are told, and do not come back.
+    """
+    name = options.person
+    if not any(token.owner == name and token.owner_id for token in then.values()):
+        return Principal(name)
+    person = Principal(name, person_id=person_state.ask(name, options.people).person_id)
+    others = sum(token.owner == name and not person.owns(token) for token in then.values())
+    if others:
+        print(f"{others} tokens of the backup are of another person than today's {name}: left out")
+    return person
 
 
 def _of_backup(options: argparse.Namespace) -> tuple[str, str]:

@@ -82,10 +82,10 @@ class SignIn:
             report("auth", str(problem), exchange.identity)
             answer = protocol.Unavailable()
         match answer:
-            case protocol.Person(name, groups, via):
+            case protocol.Person(name, groups, via, person_id):
                 exchange.entry.update(user=name, via=via)
                 exchange.signed_in = question
-                return Principal(name, groups)
+                return Principal(name, groups, person_id)
             case protocol.Throttled(seconds):
                 exchange.entry["refused"] = "throttled"
                 raise RefusedError(
@@ -120,8 +120,8 @@ class SignIn:
             report("auth", str(problem), exchange.identity)
             return principal
         match answer:
-            case protocol.Person(name, groups):
-                return Principal(name, groups)
+            case protocol.Person(name, groups, _, person_id):
+                return Principal(name, groups, person_id)
             case protocol.Unavailable():
                 return principal
         return None

@@ -75,10 +75,11 @@ ADD_TOKEN: Final = """
 import sys
 from datetime import UTC, datetime, timedelta
 from hgfleet.auth import token_file, tokens
+from hgfleet.core.principal import Principal
 owner, description, age = sys.argv[1:]
 when = datetime.now(UTC) - timedelta(days=int(age))
 with token_file.update() as kept:
-    made, identity, secret = tokens.create(kept, owner, description, 1, when)
+    made, identity, secret = tokens.create(kept, Principal(owner), description, 1, when)
     kept[identity] = made[identity]
 print(secret)
 """

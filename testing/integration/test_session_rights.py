@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -330,7 +331,10 @@ def test_no_session_is_served_where_its_rights_cannot_be_looked_at(site: Site) -
 # --- the person -----------------------------------------------------------------------------
 
 KEY: Final = f"SHA256:{'k' * 43}"
-AS_AT_THE_LOGIN: Final = PersonState("enabled", frozenset({"staff"}), frozenset({KEY}))
+PERSON_ID: Final = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"
+AS_AT_THE_LOGIN: Final = PersonState(
+    "enabled", frozenset({"staff"}), frozenset({KEY}), person_id=PERSON_ID
+)
 
 
 class People:
@@ -373,7 +377,11 @@ def people(site: Site, tmp_path: Path) -> Iterator[People]:
 
 def logged_in(site: Site, seconds: float) -> None:
     """Have sessions begin over the connection of a login that is so old."""
-    site.login = {"HGFLEET_LOGIN": str(int(time.time() - seconds)), "HGFLEET_KEY": KEY}
+    site.login = {
+        "HGFLEET_LOGIN": str(int(time.time() - seconds)),
+        "HGFLEET_KEY": KEY,
+        "HGFLEET_PERSON_ID": PERSON_ID,
+    }
 
 
 def test_a_new_session_has_the_person_of_its_login(site: Site, people: People) -> None:
@@ -402,6 +410,10 @@ def test_a_session_of_an_old_login_is_asked_about_once(site: Site, people: Peopl
         (
             PersonState("enabled", frozenset({"staff"})),
             "the key of this session is no key of alice any more",
+        ),
+        (
+            dataclasses.replace(AS_AT_THE_LOGIN, person_id=PERSON_ID.replace("103d", "103e")),
+            "the name alice belongs to another person since this session began",
         ),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,7 +13,10 @@ from hgfleet.auth.authenticator import Authenticator, Decision, Entry
 from hgfleet.auth.daemon import describe
 from hgfleet.auth.protocol import Person, Question, Refused, Throttled, Unavailable
 from hgfleet.core.errors import UnavailableError
+from hgfleet.core.principal import Principal
 
+FORMER = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"
+TODAY = "b862b310-7ccc-103e-8a1f-1b0c5d2e3f40"
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 BOB = Person("bob", frozenset({"sandbox"}), "password")
 
@@ -25,6 +28,7 @@ class Site:
     folder: Path
     passwords: dict[str, str] = field(default_factory=lambda: {"alice": "wonder", "bob": "builder"})
     groups: dict[str, set[str]] = field(default_factory=lambda: {"bob": {"sandbox"}})
+    person_ids: dict[str, str] = field(default_factory=dict)
     is_down: bool = False
     bind_seconds: float = 0.0
     now: float = 1000.0
@@ -46,7 +50,11 @@ class Site:
             raise UnavailableError("ldaps://ldap1 (search: Can't contact LDAP server)")
         if name not in self.passwords:
             return None
-        return Entry(name, f"uid={name},ou=people", frozenset(self.groups.get(name, ())))
+        groups = frozenset(self.groups.get(name, ()))
+        return Entry(name, f"uid={name},ou=people", groups, self.person_ids.get(name, ""))
+
+    def principal(self, name: str) -> Principal:
+        return Principal(name, person_id=self.person_ids.get(name, ""))
 
     def is_password(self, entry: Entry | None, password: str) -> bool:
         self.binds.append(entry and entry.name)
@@ -63,7 +71,7 @@ class Site:
 
     def token(self, person: str = "bob") -> str:
         with token_file.update(self.path) as kept:
-            new, _, secret = tokens.create(kept, person, "", tokens.DAYS, NOW)
+            new, _, secret = tokens.create(kept, self.principal(person), "", tokens.DAYS, NOW)
             kept.update(new)
         return secret
 
@@ -143,6 +151,44 @@ def test_a_replaced_password_lives_for_a_minute(site: Site) -> None:
     site.now += 0.1
     assert site.ask("bob", "builder") == Refused()
     assert site.ask("bob", "replaced") == BOB
+
+
+def test_a_password_is_of_a_person_and_not_of_a_name(site: Site) -> None:
+    site.person_ids["bob"] = FORMER
+    assert site.ask("bob", "builder") == replace(BOB, person_id=FORMER)
+    site.person_ids["bob"] = TODAY
+    site.passwords["bob"] = "another"
+    site.now += authenticator.PERSON_S + 0.1
+    # It was right a moment ago, and is remembered for a minute.
+    assert site.ask("bob", "builder") == Refused()
+    assert site.ask("bob", "another") == replace(BOB, person_id=TODAY)
+
+
+def test_a_token_is_of_a_person_and_not_of_a_name(site: Site) -> None:
+    site.person_ids["bob"] = FORMER
+    secret = site.token()
+    assert site.ask("bob", secret) == Person("bob", frozenset({"sandbox"}), "token", FORMER)
+    site.person_ids["bob"] = TODAY
+    site.now += authenticator.PERSON_S + 0.1
+    decision = site.decide("bob", secret)
+    assert (decision.answer, decision.reason) == (Refused(), "another-person")
+    new = site.token()
+    assert isinstance(site.ask("bob", new), Person)
+
+
+def test_a_token_of_a_release_before_is_of_the_name(site: Site) -> None:
+    secret = site.token()
+    site.person_ids["bob"] = TODAY
+    assert site.ask("bob", secret) == Person("bob", frozenset({"sandbox"}), "token", TODAY)
+
+
+def test_a_directory_that_tells_no_person_id_is_told_to_the_operators(site: Site) -> None:
+    site.person_ids["bob"] = FORMER
+    secret = site.token()
+    site.person_ids.clear()
+    decision = site.decide("bob", secret)
+    assert decision.answer == Unavailable()
+    assert "no entryUUID of bob" in decision.reason
 
 
 def test_who_is_disabled_is_out_within_a_second(site: Site) -> None:

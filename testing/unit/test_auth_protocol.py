@@ -19,6 +19,7 @@ QUESTION = Question("alice", "pä\0ss\nword\u2028", "192.0.2.7")
     [
         Person("alice", frozenset({"maintainers", "a" * 64}), "token"),
         Person("bob", frozenset(), "password"),
+        Person("bob", frozenset(), "password", "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"),
         Person("carol", frozenset(f"{number:064}" for number in range(200)), "password"),
         Refused(),
         Throttled(12),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hgfleet.auth import token_file, tokens
+from hgfleet.core.principal import Principal
 from hgfleet.web.health import is_draining
 from testing.bench import hostile_setup, hostile_site
 from testing.bench.hostile_setup import DESCRIPTION, DISABLED, DRAIN_SECONDS, is_ours
@@ -265,7 +266,7 @@ def test_a_token_that_will_be_refused_is_added_and_removed(
 ) -> None:
     file = tmp_path / "tokens.json"
     with token_file.update(str(file)) as kept:
-        made, own, _ = tokens.create(kept, "alice", "nightly build", 1, _now())
+        made, own, _ = tokens.create(kept, Principal("alice"), "nightly build", 1, _now())
         kept[own] = made[own]
 
     def run(source: str, *arguments: str) -> str:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import argparse
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -12,13 +14,18 @@ from hgfleet.auth.tokens import Token
 from hgfleet.backup.restic import Restic, Snapshot
 from hgfleet.core import logfmt, periodic
 from hgfleet.core.errors import UsageError
+from hgfleet.core.principal import Principal
 from hgfleet.directory import person_state
 from hgfleet.directory.person_state import PersonState
+from hgfleet.selfservice import tokens_cli
 from hgfleet.selfservice.tokens_cli import chosen, lost
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+FORMER = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"
+TODAY = "b862b310-7ccc-103e-8a1f-1b0c5d2e3f40"
+ALICE = Principal("alice")
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
 
 
@@ -35,18 +42,18 @@ THEN = {
 
 
 def test_lost_tokens_are_the_valid_ones_of_the_person() -> None:
-    assert sorted(lost(THEN, {}, "alice", NOW)) == ["aaaaaaaa", "bbbbbbbb"]
-    assert sorted(lost(THEN, {"aaaaaaaa": THEN["aaaaaaaa"]}, "alice", NOW)) == ["bbbbbbbb"]
+    assert sorted(lost(THEN, {}, ALICE, NOW)) == ["aaaaaaaa", "bbbbbbbb"]
+    assert sorted(lost(THEN, {"aaaaaaaa": THEN["aaaaaaaa"]}, ALICE, NOW)) == ["bbbbbbbb"]
 
 
 def test_an_unknown_token_and_too_many_are_refused() -> None:
-    found = lost(THEN, {}, "alice", NOW)
-    assert list(chosen(found, ["bbbbbbbb"], {}, "alice")) == ["bbbbbbbb"]
+    found = lost(THEN, {}, ALICE, NOW)
+    assert list(chosen(found, ["bbbbbbbb"], {}, ALICE)) == ["bbbbbbbb"]
     with pytest.raises(UsageError, match="alice lost no such token: dddddddd"):
-        chosen(found, ["dddddddd"], {}, "alice")
+        chosen(found, ["dddddddd"], {}, ALICE)
     many = {f"{n}": token("alice") for n in range(tokens.MOST_TOKENS)}
     with pytest.raises(UsageError, match="would have 51 tokens"):
-        chosen(found, ["aaaaaaaa"], many, "alice")
+        chosen(found, ["aaaaaaaa"], many, ALICE)
 
 
 def test_a_token_comes_back_from_the_backup_of_a_time(
@@ -79,6 +86,29 @@ def test_a_token_comes_back_from_the_backup_of_a_time(
     assert cli.main([*words, "--id", "aaaaaaaa"]) == 2
     hgrc.write_text("[hgfleet]\nreplica-of = hg1\nssh-url = ssh://hg@hg\n")
     assert cli.main([*words, "--id", "bbbbbbbb"]) == 75
+
+
+def test_tokens_of_a_former_person_of_the_name_are_told_and_stay_away(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ask(person: str, socket: str) -> PersonState:
+        assert (person, socket) == ("alice", "/run/people")
+        return PersonState("enabled", person_id=TODAY)
+
+    monkeypatch.setattr(person_state, "ask", ask)
+    then = {
+        "aaaaaaaa": replace(THEN["aaaaaaaa"], owner_id=FORMER),
+        "bbbbbbbb": replace(THEN["bbbbbbbb"], owner_id=TODAY),
+    }
+    options = argparse.Namespace(person="alice", people="/run/people")
+    person = tokens_cli.today(options, then)
+    assert list(lost(then, {}, person, NOW)) == ["bbbbbbbb"]
+    assert capsys.readouterr().out == (
+        "1 tokens of the backup are of another person than today's alice: left out\n"
+    )
+    monkeypatch.undo()
+    # Tokens of a release before need no directory.
+    assert tokens_cli.today(options, THEN) == ALICE
 
 
 @pytest.mark.parametrize(

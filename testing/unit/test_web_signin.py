@@ -20,6 +20,7 @@ from hgfleet.web.signin import WAITED_SECONDS, SignIn
 if TYPE_CHECKING:
     from pathlib import Path
 
+PERSON_ID = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"
 ALICE = "Basic " + base64.b64encode(b"alice:secret").decode()
 
 
@@ -94,10 +95,10 @@ def test_a_person_is_signed_in_and_the_credentials_leave_the_request(
     signin: SignIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon = answered(
-        signin, monkeypatch, protocol.Person("alice", frozenset({"staff"}), "password")
+        signin, monkeypatch, protocol.Person("alice", frozenset({"staff"}), "password", PERSON_ID)
     )
     asked = exchange()
-    assert signin.principal(asked) == Principal("alice", frozenset({"staff"}))
+    assert signin.principal(asked) == Principal("alice", frozenset({"staff"}), PERSON_ID)
     (question,) = daemon.asked
     assert (question.user, question.secret) == ("alice", "secret")
     assert "HTTP_AUTHORIZATION" not in asked.environ
@@ -117,7 +118,7 @@ def test_a_password_in_clear_is_not_looked_at(
 @pytest.mark.parametrize(
     ("answer", "groups"),
     [
-        (protocol.Person("alice", frozenset({"b"}), "password"), {"b"}),
+        (protocol.Person("alice", frozenset({"b"}), "password", PERSON_ID), {"b"}),
         (protocol.Refused(), None),
         # A disabled person reaches it by asking often: a right token is never throttled.
         (protocol.Throttled(7), None),
@@ -142,6 +143,7 @@ def test_after_a_wait_the_person_is_the_one_of_now(
     request.started -= WAITED_SECONDS
     after = signin.after_wait(request, before)
     assert (None if after is None else set(after.groups)) == groups
+    assert after is None or after.person_id == (PERSON_ID if groups == {"b"} else "")
     assert daemon.asked[0] == daemon.asked[1]
 
 

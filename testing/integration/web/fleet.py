@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from hgfleet.auth import token_file, tokens
 from hgfleet.auth.authenticator import Entry
 from hgfleet.core.errors import UnavailableError
+from hgfleet.core.principal import Principal
 from hgfleet.web.app import Application
 from testing.integration.web.support import Reply, Site, ask
 
@@ -68,6 +69,8 @@ class Fleet:
 
     def token(self, person: str) -> str:
         with token_file.update(self.tokens) as kept:
-            new, _, secret = tokens.create(kept, person, "tests", tokens.DAYS, datetime.now(UTC))
+            new, _, secret = tokens.create(
+                kept, Principal(person), "tests", tokens.DAYS, datetime.now(UTC)
+            )
             kept.update(new)
         return secret

@@ -1,0 +1,58 @@
+"""The file of access tokens: what it has, and what releases before take of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet.auth import token_file, tokens
+from hgfleet.auth.tokens import Token
+from hgfleet.core.errors import UsageError
+from hgfleet.core.principal import Principal
+
+if TYPE_CHECKING:
+    from hgfleet.auth.tokens import Tokens
+
+FORMER = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"
+TODAY = "b862b310-7ccc-103e-8a1f-1b0c5d2e3f40"
+TOKEN = Token("bob", "ab" * 32, "CI", "2026-01-01T00:00:00Z", "2099-01-01T00:00:00Z")
+NOW = tokens.moment("2026-11-21T12:00:00Z")
+
+
+def test_a_token_has_the_person_id_of_its_owner() -> None:
+    kept = {"aaaaaaaa": replace(TOKEN, owner_id=FORMER), "bbbbbbbb": TOKEN}
+    assert token_file.parse(token_file.dump(kept)) == kept
+
+
+def test_a_release_before_finds_tokens_as_it_knows_them() -> None:
+    data = json.loads(token_file.dump({"aaaaaaaa": replace(TOKEN, owner_id=FORMER)}))
+    known = {name for name in asdict(TOKEN) if name != "owner_id"}
+    assert data["format"] == 1
+    assert set(data["tokens"]["aaaaaaaa"]) == known
+    del data["owner_ids"]
+    assert token_file.parse(json.dumps(data)) == {"aaaaaaaa": TOKEN}
+
+
+@pytest.mark.parametrize("ids", [7, {"aaaaaaaa": "bob"}, {"aaaaaaaa": 7}])
+def test_an_id_that_is_none_makes_no_file_of_tokens(ids: object) -> None:
+    data = json.loads(token_file.dump({"aaaaaaaa": TOKEN})) | {"owner_ids": ids}
+    with pytest.raises(token_file.TokensError):
+        token_file.parse(json.dumps(data))
+
+
+def test_a_later_person_of_the_name_has_no_tokens_of_the_former_one() -> None:
+    former, today = (Principal("bob", person_id=person_id) for person_id in (FORMER, TODAY))
+    kept: Tokens = {}
+    for _ in range(tokens.MOST_TOKENS):
+        kept, identity, _ = tokens.create(kept, former, "CI", 1, NOW)
+    assert kept[identity].owner_id == FORMER
+    assert tokens.of_owner(kept, today, NOW) == {}
+    assert len(tokens.of_owner(kept, former, NOW)) == tokens.MOST_TOKENS
+    with pytest.raises(UsageError, match="no such token"):
+        tokens.revoke(kept, today, identity)
+    # Nor do they count for the limit.
+    kept, identity, _ = tokens.create(kept, today, "CI", 1, NOW)
+    assert list(tokens.of_owner(kept, today, NOW)) == [identity]
