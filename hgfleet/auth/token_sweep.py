@@ -1,4 +1,4 @@
-"""Remove the tokens of people who may not use the service any more.
+"""Remove the tokens of people who may not use the service any more; bind tokens to their people.
 
 `hgfleet person disable` runs where the directory is, tokens are where SSH sessions run. Sign-in
 refuses a disabled person with any token, yet a token that stays works again once the person is
@@ -11,8 +11,13 @@ enabled                         stay
 disabled                        are removed at once, for good
 missing                         are removed after `MISSING_S`, if the directory said so all that
                                 time, and knew another owner at each look
+another person has the name     work no longer, and are removed after `MISSING_S`, unless most
+                                owners are others: then the directory was filled anew
 unclear, or nothing             stay, and the time of a missing owner begins anew
 ==============================  ==============================================================
+
+A token of a release before has no person id and is bound to the person of today whom the directory
+names, unless it is older than that person: then a former person of the name made it.
 
 A directory that is empty knows no owner, and a replica that is being filled knows some: neither
 takes a token away, since a person who is only missing may come with the next entries.
@@ -21,12 +26,13 @@ takes a token away, since a person who is only missing may come with the next en
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.auth import token_file
 from hgfleet.core import logfmt
 from hgfleet.core.errors import TemporaryError, UnavailableError
+from hgfleet.directory import person_id
 from hgfleet.directory.person_state import DISABLED, ENABLED, MISSING
 
 if TYPE_CHECKING:
@@ -34,6 +40,9 @@ if TYPE_CHECKING:
 
     from hgfleet.auth.tokens import Tokens
     from hgfleet.directory.person_state import PersonState
+
+    Owner = tuple[str, str]
+    """Name and person id, as a token has them."""
 
 EVERY_S: Final = 60.0
 
@@ -44,35 +53,70 @@ person whose entries the directory does not give out."""
 MISSING_S: Final = 3600.0
 """A replica of some 10,000 people is filled in minutes."""
 
+ANOTHER: Final = "another-person"
+
+FEW: Final = 10
+"""Owners whose names others have: so many are always believed, more only while most stay."""
+
+REFILLED: Final = (
+    "{count} owners of tokens are other people than those of today, so their tokens work no longer "
+    "and stay for now; if the directory was filled anew, `hgfleet owners bind --all` binds them"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
     """Owners whose tokens go, with the reason; since when each other owner has been missing."""
 
-    gone: Mapping[str, str]
-    missing: Mapping[str, float]
+    gone: Mapping[Owner, str]
+    missing: Mapping[Owner, float]
+    others: int = 0
+    """Owners whose names others have, where they are too many to be believed."""
 
 
-def decide(states: Mapping[str, str], missing: Mapping[str, float], now: float) -> Sweep:
+def state_of(owner: Owner, found: PersonState) -> str:
+    """Return the state of an owner, by what the directory says of the name. Pure."""
+    if found.state == ENABLED and found.person_id not in ("", owner[1]):
+        return ANOTHER
+    return found.state
+
+
+def to_bind(tokens: Tokens, found: Mapping[str, PersonState]) -> dict[str, str]:
+    """Return the person id for each token that has none and is surely of that person. Pure."""
+    bound = {}
+    for name, token in tokens.items():
+        person = found.get(token.owner)
+        if token.owner_id or person is None or not person.person_id:
+            continue
+        if not person_id.is_older(token.created, person.person_id):
+            bound[name] = person.person_id
+    return bound
+
+
+def decide(states: Mapping[Owner, str], missing: Mapping[Owner, float], now: float) -> Sweep:
     """Decide about the owners of tokens, by the state of each that the directory told. Pure.
 
     An owner without a state is one that no server answered about.
     """
     gone = {owner: DISABLED for owner, state in states.items() if state == DISABLED}
     # A disabled person is an entry, so the directory is not empty.
-    if not any(state in (ENABLED, DISABLED) for state in states.values()):
+    if not any(state in (ENABLED, DISABLED, ANOTHER) for state in states.values()):
         return Sweep({}, {})
-    still = {o: missing.get(o, now) for o, state in states.items() if state == MISSING}
-    gone |= {owner: MISSING for owner, since in still.items() if now - since >= MISSING_S}
-    return Sweep(gone, {o: since for o, since in still.items() if o not in gone})
+    others = sum(state == ANOTHER for state in states.values())
+    many = others > FEW and 2 * others > len(states)
+    away = (MISSING,) if many else (MISSING, ANOTHER)
+    still = {o: missing.get(o, now) for o, state in states.items() if state in away}
+    gone |= {owner: states[owner] for owner, since in still.items() if now - since >= MISSING_S}
+    left = {owner: since for owner, since in still.items() if owner not in gone}
+    return Sweep(gone, left, others if many else 0)
 
 
-def to_remove(tokens: Tokens, seen: Tokens, owners: Mapping[str, str]) -> Tokens:
+def to_remove(tokens: Tokens, seen: Tokens, owners: Mapping[Owner, str]) -> Tokens:
     """Return the tokens of the owners that were seen before the directory was asked. Pure.
 
     A later one is of a person who was enabled again, since no other one can make a token.
     """
-    return {n: token for n, token in tokens.items() if n in seen and token.owner in owners}
+    return {n: t for n, t in tokens.items() if n in seen and (t.owner, t.owner_id) in owners}
 
 
 @dataclass
@@ -85,7 +129,7 @@ class Sweeper:
     """Raises TemporaryError where another host is the primary."""
     log: logfmt.Log
     clock: Callable[[], float] = time.monotonic
-    _missing: Mapping[str, float] = field(default_factory=dict)
+    _missing: Mapping[Owner, float] = field(default_factory=dict)
     _problem: str = ""
 
     def look(self) -> None:
@@ -101,29 +145,44 @@ class Sweeper:
     def _look(self) -> str:
         self.may_change()
         seen = token_file.load(self.path)
-        states, problem = self._states({token.owner for token in seen.values()})
+        found, problem = ask_about({token.owner for token in seen.values()}, self.ask)
+        bound = to_bind(seen, found)
+        owners = {(token.owner, bound.get(n, token.owner_id)) for n, token in seen.items()}
+        states = {owner: state_of(owner, found[owner[0]]) for owner in owners if owner[0] in found}
         sweep = decide(states, self._missing, self.clock())
         self._missing = sweep.missing
-        if sweep.gone:
-            self.may_change()
-            with token_file.update(self.path) as kept:
-                removed = to_remove(kept, seen, sweep.gone)
-                for name in removed:
-                    del kept[name]
-            for name, token in sorted(removed.items()):
-                reason = sweep.gone[token.owner]
-                fields = {"owner": token.owner, "token": name, "reason": reason}
-                self.log(logfmt.line("token", action="remove", **fields))
-        return problem
+        if sweep.gone or bound:
+            self._change(seen, bound, sweep)
+        return problem or (REFILLED.format(count=sweep.others) if sweep.others else "")
 
-    def _states(self, owners: set[str]) -> tuple[dict[str, str], str]:
-        states: dict[str, str] = {}
-        problems: list[str] = []
-        for owner in sorted(owners):
-            try:
-                states[owner] = self.ask(owner).state
-            except UnavailableError as error:
-                problems.append(str(error))
-                if len(problems) == MOST_FAILURES:
-                    break
-        return states, problems[0] if problems else ""
+    def _change(self, seen: Tokens, bound: Mapping[str, str], sweep: Sweep) -> None:
+        self.may_change()
+        with token_file.update(self.path) as kept:
+            for name in bound:
+                if kept.get(name) == seen[name]:
+                    kept[name] = replace(seen[name], owner_id=bound[name])
+            removed = to_remove(kept, seen, sweep.gone)
+            for name in removed:
+                del kept[name]
+        if bound:
+            self.log(logfmt.line("token-sweep", bound=len(bound)))
+        for name, token in sorted(removed.items()):
+            reason = sweep.gone[token.owner, token.owner_id]
+            fields = {"owner": token.owner, "token": name, "reason": reason}
+            self.log(logfmt.line("token", action="remove", **fields))
+
+
+def ask_about(
+    names: set[str], ask: Callable[[str], PersonState]
+) -> tuple[dict[str, PersonState], str]:
+    """Ask the directory about these names; return the answers, and the first problem or ""."""
+    found: dict[str, PersonState] = {}
+    problems: list[str] = []
+    for name in sorted(names):
+        try:
+            found[name] = ask(name)
+        except UnavailableError as error:
+            problems.append(str(error))
+            if len(problems) == MOST_FAILURES:
+                break
+    return found, problems[0] if problems else ""
