@@ -29,6 +29,10 @@ PARTS: Final[dict[str, tuple[str, str]]] = {
     "directory": ("hgfleet.directory.acl_check", "check the access rules of the directory"),
     "pushlog": ("hgfleet.registry.pushlog_cli", "look after the push logs of repositories"),
     "repo": ("hgfleet.selfservice.repo_cli", "look after the repositories that people created"),
+    "owners": (
+        "hgfleet.selfservice.owners_cli",
+        "show whose repositories and tokens are not today's people's, and bind them",
+    ),
     "tokens": ("hgfleet.selfservice.tokens_cli", "restore or sweep access tokens"),
     "bundles": ("hgfleet.bundles.cli", "make, publish and prune clone bundles"),
     "storage": ("hgfleet.storage.cli", "move repositories to today's storage format"),

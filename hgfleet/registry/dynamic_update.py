@@ -72,6 +72,10 @@ class Update(MutableMapping[str, Entry]):
         """Note the new path of a repository."""
         self._renamed = with_rename(self._renamed, old, rename)
 
+    def note_owner(self, old: str, owner_id: str) -> None:
+        """Note which person of the name renamed the repository that was at a former path."""
+        self._renamed = {**self._renamed, old: {**self._renamed[old], "owner_id": owner_id}}
+
     def note_identity(self, path: str, identity: str) -> None:
         """Note the identity of a repository that the inventory declares."""
         self._identities = {**self._identities, path: identity}

@@ -12,21 +12,27 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hgfleet.auth.token_sweep import ask_about
 from hgfleet.backup import repo_restore
 from hgfleet.core import logfmt
 from hgfleet.core.errors import UsageError
 from hgfleet.core.names import is_person
 from hgfleet.core.paths import COMPILED, DYNAMIC, HGRC, MANIFESTS, REPOSITORIES
 from hgfleet.core.principal import Principal, operator
+from hgfleet.directory import person_state
 from hgfleet.registry import dynamic_update, user_repositories
-from hgfleet.selfservice import changes, deletion, repositories, rules
+from hgfleet.selfservice import changes, deletion, owner_binding, repositories, rules
 from hgfleet.selfservice.context import Context
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
+    from hgfleet.directory.person_state import PersonState
     from hgfleet.registry.entry import Entry
     from hgfleet.registry.user_repositories import Dynamic
+
+MOST_ASKED: Final = 200
+"""Names that a list compares with the directory: each is a question of some milliseconds."""
 
 _DAYS: Final = re.compile(r"([0-9]{1,4})d?")
 
@@ -42,6 +48,7 @@ examples:
   hgfleet repo restore team/tool --at 2026-11-24T14:30 --in-place
                                              and give the running one that state
   hgfleet repo give people/bob/x carol       make carol its owner
+  hgfleet repo give people/bob/x bob         make it today's bob's, where bob was another person
   hgfleet repo purge --check                 what has been archived for 30 days and more
   hgfleet repo purge                         delete that, for good
   hgfleet repo purge --now PATH PATH         delete one archived repository that has not waited
@@ -87,7 +94,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     list_ = command("list", "list what people created", _list)
     list_.add_argument("--archived", action="store_true", help="only what is out of service")
     list_.add_argument("pattern", nargs="?", default="*", metavar="PATTERN")
-    command("info", "show one entry", _info).add_argument("path", metavar="PATH")
+    info = command("info", "show one entry", _info)
+    info.add_argument("path", metavar="PATH")
     command("archive", "take a repository out of service", _archive).add_argument(
         "path", metavar="PATH"
     )
@@ -97,6 +105,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     give = command("give", "give a repository to another owner", _give)
     give.add_argument("path", metavar="PATH")
     give.add_argument("person", metavar="PERSON")
+    for asking in (list_, info, give):
+        asking.add_argument(
+            "--people",
+            default=person_state.SOCKET,
+            metavar="SOCKET",
+            help="the daemon that knows who has a name today",
+        )
     purge = command("purge", "delete archived repositories for good", _purge)
     purge.add_argument("path", nargs="?", metavar="PATH", help="only this one")
     purge.add_argument(
@@ -141,23 +156,27 @@ def _log(action: str, path: str, entry: Entry, **more: object) -> None:
 
 def _list(options: argparse.Namespace) -> int:
     context = _context(options)
+    shown = {
+        path: entry
+        for path, entry in context.entries.repositories.items()
+        if (entry.archived is not None or not options.archived)
+        and fnmatch.fnmatchcase(path, options.pattern)
+    }
+    people, warning = _todays(shown.values(), options)
     rows = [("REPOSITORY", "OWNER", "CREATED", "STATE", "READ", "DESCRIPTION")]
     shadowed = user_repositories.shadowed(context.static, context.entries)
-    for path, entry in context.entries.repositories.items():
-        if options.archived and entry.archived is None:
-            continue
-        if not fnmatch.fnmatchcase(path, options.pattern):
-            continue
+    for path, entry in shown.items():
         state = "served" if entry.archived is None else f"archived {entry.archived[:10]}"
         state = "not served: declared" if path in shadowed else state
         read = user_repositories.effective(path, entry, context.static).read
         readers = "public" if read == "public" else ",".join(read) or "owner"
-        rows.append((path, entry.owner, entry.created[:10], state, readers, entry.description))
+        owner = _owner_text(entry, people)
+        rows.append((path, owner, entry.created[:10], state, readers, entry.description))
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
         print("  ".join([*cells, row[5]]).rstrip())
-    for problem in context.entries.problems():
+    for problem in (*context.entries.problems(), *([warning] if warning else [])):
         print(f"warning: {problem}", file=sys.stderr)
     return 0
 
@@ -167,10 +186,11 @@ def _info(options: argparse.Namespace) -> int:
     entry = _entry(context.entries, options.path)
     repository = user_repositories.effective(options.path, entry, context.static)
     place = context.place(options.path)
+    people, warning = _todays([entry], options)
     lines = {
         "path": options.path,
         "description": entry.description or "none",
-        "owner": entry.owner,
+        "owner": _owner_text(entry, people),
         "created": entry.created,
         "archived": entry.archived or "no",
         "forked from": entry.forked_from or "nothing",
@@ -181,7 +201,31 @@ def _info(options: argparse.Namespace) -> int:
         else "no",
     }
     print("\n".join(f"{name + ':':14}{value}" for name, value in lines.items()))
+    if warning:
+        print(f"warning: {warning}", file=sys.stderr)
     return 0
+
+
+def _todays(
+    entries: Iterable[Entry], options: argparse.Namespace
+) -> tuple[dict[str, PersonState], str]:
+    """Return who has the names of these owners today, and a warning or ""."""
+    names = {entry.owner for entry in entries if entry.owner_id}
+    if len(names) > MOST_ASKED:
+        return {}, (
+            f"{len(names)} owners are not compared with today's people; expected a PATTERN with "
+            f"{MOST_ASKED} at most, or `hgfleet owners`"
+        )
+    return ask_about(names, lambda name: person_state.ask(name, options.people))
+
+
+def _owner_text(entry: Entry, people: Mapping[str, PersonState]) -> str:
+    """Return the owner of an entry, marked where another person has the name today."""
+    state = owner_binding.state_of(entry.owner_id, people.get(entry.owner))
+    if entry.owner_id and state in (owner_binding.ANOTHER, owner_binding.ABSENT):
+        is_other = state == owner_binding.ANOTHER
+        return f"{entry.owner} ({f'{state} {entry.owner}' if is_other else state})"
+    return entry.owner
 
 
 def _archive(options: argparse.Namespace) -> int:
@@ -222,12 +266,23 @@ def _give(options: argparse.Namespace) -> int:
     context, path, person = _changing(options), options.path, options.person
     if not is_person(person):
         raise UsageError(f"{person!r} is not the name of a person")
+    found = person_state.ask(person, options.people)
+    if found.state not in (person_state.ENABLED, person_state.DISABLED):
+        raise UsageError(
+            f"{person}: got {found.state!r} from the directory, expected a person; nothing changed"
+        )
     with dynamic_update.update(context.dynamic) as entries:
         entry = _entry(entries.dynamic, path)
-        entries[path] = given = replace(entry, owner=person)
+        entries[path] = given = replace(entry, owner=person, owner_id=found.person_id)
+        for old, note in entries.dynamic.renamed.items():
+            # What led to it from the same name leads to the person's own repository now.
+            if note.to == path and note.owner == person:
+                entries.note_owner(old, found.person_id)
         repositories.configure(context, path, given)
-    _log("give", path, entry, to=person)
-    print(f"{path}: belongs to {person} (before: {entry.owner})")
+    _log("give", path, entry, to=person, person_id=found.person_id or None)
+    is_namesake = entry.owner == person and entry.owner_id not in ("", found.person_id)
+    before = f"another person of the name {person}" if is_namesake else entry.owner
+    print(f"{path}: belongs to {person} (before: {before})")
     return 0
 
 

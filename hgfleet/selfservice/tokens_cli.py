@@ -11,15 +11,17 @@ from hgfleet.auth import token_file, token_sweep, tokens
 from hgfleet.backup.settings import DEFAULT_PATH
 from hgfleet.core import logfmt, periodic
 from hgfleet.core.errors import HostError, TemporaryError, UsageError
-from hgfleet.core.paths import HGRC
+from hgfleet.core.paths import DYNAMIC, HGRC
 from hgfleet.core.principal import Principal, operator
 from hgfleet.directory import person_state
+from hgfleet.selfservice import owner_binding
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Mapping
 
     from hgfleet.auth.tokens import Token, Tokens
+    from hgfleet.directory.person_state import PersonState
 
 _EPILOG: Final = """\
 examples:
@@ -69,11 +71,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     restore.set_defaults(run=_restore)
     sweep = commands.add_parser(
         "sweep",
-        help="remove tokens of disabled and deleted people, again and again (a unit runs this)",
+        help="remove tokens of disabled, deleted and former people, and bind what has no person id "
+        "yet, again and again (a unit runs this)",
     )
     sweep.add_argument("--tokens", default=token_file.PATH, metavar="FILE")
     sweep.add_argument("--hgrc", default=HGRC, metavar="FILE")
     sweep.add_argument("--people", default=person_state.SOCKET, metavar="SOCKET")
+    sweep.add_argument("--dynamic", default=DYNAMIC, metavar="FILE")
     sweep.set_defaults(run=_sweep)
 
 
@@ -86,13 +90,20 @@ def _sweep(options: argparse.Namespace) -> NoReturn:
         except (OSError, UnicodeDecodeError) as error:
             raise TemporaryError(f"{options.hgrc}: {error}") from error
 
-    sweeper = token_sweep.Sweeper(
-        options.tokens,
-        lambda person: person_state.ask(person, options.people),
-        may_change,
-        lambda line: print(line, file=sys.stderr, flush=True),
-    )
-    periodic.repeat(sweeper.look, token_sweep.EVERY_S)
+    def ask(person: str) -> PersonState:
+        return person_state.ask(person, options.people)
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    sweeper = token_sweep.Sweeper(options.tokens, ask, may_change, say)
+    binder = owner_binding.Binder(options.dynamic, ask, may_change, say)
+
+    def look() -> None:
+        sweeper.look()
+        binder.look()
+
+    periodic.repeat(look, token_sweep.EVERY_S)
 
 
 def lost(

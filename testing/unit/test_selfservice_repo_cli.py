@@ -12,16 +12,23 @@ import pytest
 
 from hgfleet import cli
 from hgfleet.core import identity, logfmt
+from hgfleet.core.errors import UnavailableError
+from hgfleet.directory import person_state
+from hgfleet.directory.person_state import PersonState
 from hgfleet.registry import dynamic_update, user_repositories
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.entry import Entry
 from hgfleet.registry.model import Namespace, Settings, build
+from hgfleet.registry.renames import Rename
+from hgfleet.selfservice import repo_cli
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 MADE = "2026-01-01T00:00:00Z"
+FORMER = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"
+TODAY = "b862b310-7ccc-103e-8a1f-1b0c5d2e3f40"
 
 
 def ago(days: float) -> str:
@@ -34,11 +41,18 @@ class Site:
         self.file = path / "dynamic/registry.json"
         self.repos = path / "repos"
         self.repos.mkdir()
+        self.people = {name: PersonState("enabled", person_id=TODAY) for name in ("bob", "carol")}
+        self.people["eve"] = PersonState("missing")
         self.file.parent.mkdir()
         self.declare()
         self.make("people/bob/live", Entry("bob", "Bob's", MADE))
         self.make("people/bob/old", Entry("bob", "Old", MADE, archived=ago(31)))
         self.make("people/carol/young", Entry("carol", "", MADE, read=(), archived=ago(29)))
+
+    def ask(self, person: str, _socket: str) -> PersonState:
+        if person not in self.people:
+            raise UnavailableError("no server answers")
+        return self.people[person]
 
     def declare(self, *paths: str) -> None:
         static = build(
@@ -77,7 +91,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setattr(logfmt, "to_syslog", lambda _: lambda text: said.append(text))
     said: list[str] = []
     mask = os.umask(0o022)
-    yield Site(tmp_path)
+    made = Site(tmp_path)
+    monkeypatch.setattr(person_state, "ask", made.ask)
+    yield made
     os.umask(mask)
     assert all("event=repo action=" in line for line in said)
 
@@ -202,8 +218,54 @@ def test_archive_restore_and_give(site: Site, capsys: pytest.CaptureFixture[str]
     assert site.run("restore", "people/bob/live") == 0
     assert not site.is_archived("people/bob/live")
     assert site.run("give", "people/bob/live", "carol") == 0
-    assert site.entries["people/bob/live"].owner == "carol"
+    given = site.entries["people/bob/live"]
+    assert (given.owner, given.owner_id) == ("carol", TODAY)
     assert "owner = carol\n" in (site.repos / "people/bob/live/.hg/hgrc").read_text()
     assert site.run("give", "people/bob/live", "operator:root") == 2
     assert site.run("info", "people/bob/live") == 0
     assert "owner:        carol\n" in capsys.readouterr().out
+
+
+def test_a_repository_of_a_former_person_is_told_and_can_be_given(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.make("people/bob/his", Entry("bob", "", MADE, owner_id=FORMER))
+    site.make("people/carol/hers", Entry("carol", "", MADE, owner_id=TODAY))
+    site.make("people/eve/left", Entry("eve", "", MADE, owner_id=FORMER))
+    with dynamic_update.update(site.file) as entries:
+        entries.note_rename("people/bob/was", Rename("people/bob/his", "bob", MADE, FORMER))
+    assert site.run("info", "people/bob/his") == 0
+    assert "owner:        bob (another person than today's bob)\n" in capsys.readouterr().out
+    assert site.run("list", "people/*") == 0
+    listed = capsys.readouterr()
+    assert "people/bob/his      bob (another person than today's bob)  2026" in listed.out
+    assert "people/eve/left     eve (nobody has the name today)        2026" in listed.out
+    assert "people/carol/hers   carol                                  2026" in listed.out
+    assert site.run("give", "people/bob/his", "bob") == 0
+    assert "belongs to bob (before: another person of the name bob)" in capsys.readouterr().out
+    assert site.entries["people/bob/his"].owner_id == TODAY
+    assert user_repositories.load(site.file).renamed["people/bob/was"].owner_id == TODAY
+
+
+def test_a_repository_is_given_to_nobody_whom_the_directory_does_not_know(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert site.run("give", "people/bob/live", "eve") == 2
+    assert "eve: got 'missing' from the directory" in capsys.readouterr().err
+    site.people.clear()
+    assert site.run("give", "people/bob/live", "carol") == 69
+    assert site.entries["people/bob/live"].owner == "bob"
+
+
+def test_a_long_list_does_not_ask_about_each_owner(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(repo_cli, "MOST_ASKED", 1)
+    site.make("people/bob/his", Entry("bob", "", MADE, owner_id=FORMER))
+    site.make("people/eve/left", Entry("eve", "", MADE, owner_id=FORMER))
+    assert site.run("list") == 0
+    said = capsys.readouterr()
+    assert "another person" not in said.out
+    assert "2 owners are not compared with today's people" in said.err
+    assert site.run("list", "people/bob/*") == 0
+    assert "another person" in capsys.readouterr().out
