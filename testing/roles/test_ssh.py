@@ -536,6 +536,7 @@ import sys
 from hgfleet.directory import person_state
 found = person_state.ask(sys.argv[1])
 print(found.state, ",".join(sorted(found.groups)), len(found.keys))
+print(found.person_id or "-")
 """
 
 
@@ -557,7 +558,7 @@ def test_the_daemon_for_people_and_the_sweep_of_tokens_are_confined(host: Host, 
 def test_the_state_of_a_person_is_told_to_hg_and_to_nobody_else(host: Host) -> None:
     socket = host.file("/run/hgfleet-people/socket")
     assert (socket.user, oct(socket.mode & 0o777)) == ("hg", "0o600")
-    assert ask_about(host, "hg", "nobody-has-this-name").stdout == "missing  0\n"
+    assert ask_about(host, "hg", "nobody-has-this-name").stdout == "missing  0\n-\n"
     for user in ("hgkeys", "nobody"):
         asked = ask_about(host, user, "nobody-has-this-name")
         assert asked.rc != 0
@@ -572,4 +573,7 @@ def test_the_state_of_a_person_is_told_to_hg_and_to_nobody_else(host: Host) -> N
 def test_the_state_of_a_person_is_that_of_the_directory(
     host: Host, person: str, answer: str
 ) -> None:
-    assert ask_about(host, "hg", person).stdout.startswith(answer)
+    said = ask_about(host, "hg", person).stdout
+    assert said.startswith(answer)
+    # The directory gives the lookup the entryUUID of each person.
+    assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", said.splitlines()[1])
