@@ -75,7 +75,7 @@ class Sweep:
 
 
 def state_of(owner: Owner, found: PersonState) -> str:
-    """Return the state of an owner, by what the directory says of the name. Pure."""
+    """Return the state of an owner, by the answer about the name. Pure."""
     if found.state == ENABLED and found.person_id not in ("", owner[1]):
         return ANOTHER
     return found.state

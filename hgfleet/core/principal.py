@@ -1,4 +1,4 @@
-"""Principal: a person who is established, and what that person owns; the operator of a command.
+"""Principal: a person who is established, and the things of that person; operator of a command.
 
 Apart from `names`, because dataclasses takes longer to import than a whole key lookup.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
         @property
         def owner_id(self) -> str:
-            """The person id of the owner; "" in what a release before wrote."""
+            """The person id of the owner; "" where a release before wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Principal:
     def owns(self, owned: Owned) -> bool:
         """Whether this person is the owner, and not another person with the owner's name.
 
-        A name is given again, a person id never. Without one in what is owned, the name decides.
+        A name is given again, a person id never. Where a thing has none, the name decides.
         """
         return owned.owner == self.name and owned.owner_id in ("", self.person_id)
 

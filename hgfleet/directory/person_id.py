@@ -1,7 +1,8 @@
 """When a person id was made, as far as it tells: whether a thing is older than its owner. Pure.
 
-What releases before wrote names its owner by name alone. If it is older than the entry of today's
-person in the directory, a former person of the name made it, or the directory was filled anew.
+Entries and tokens of releases before have the name of their owner only. If one is older than the
+entry of today's person in the directory, a former person of the name made it, or the directory was
+filled anew.
 """
 
 from __future__ import annotations

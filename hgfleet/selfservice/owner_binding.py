@@ -11,7 +11,7 @@ enabled or disabled             gets the person id, unless it is older than the 
 missing, unclear, nothing       stays as it is, until a later look
 ==============================  ==============================================================
 
-Until then the name decides. `hgfleet owners` shows what is not bound, and binds it by hand.
+Until then the name decides. `hgfleet owners` shows the others, and binds them by hand.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def unbound(dynamic: Dynamic) -> set[str]:
 
 
 def to_bind(dynamic: Dynamic, found: Mapping[str, PersonState]) -> Bound:
-    """Return what is surely of the people whom the directory names. Pure."""
+    """Return the person ids of owners who are surely known. Pure."""
     entries, notes, older = {}, {}, []
     for path, entry in _entries(dynamic):
         if own := _id_of(entry.owner, found):

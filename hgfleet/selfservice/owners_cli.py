@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _EPILOG: Final = """\
 examples:
   hgfleet owners                       owners who are not (surely) today's people of their names
-  hgfleet owners bind bob --check      what would be bound to today's bob
+  hgfleet owners bind bob --check      show the repositories and tokens for today's bob
   hgfleet owners bind bob              bob is the same person, with a new entry in the directory
   hgfleet owners bind --all            so is everybody: the directory was filled anew by hand
 
@@ -40,7 +40,7 @@ this is the same person. `hgfleet repo give` gives one repository. It runs on th
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one owner has: numbers of repositories, of former paths and of tokens."""
+    """Numbers of the repositories, former paths and tokens of one owner."""
 
     repositories: int = 0
     paths: int = 0
@@ -50,11 +50,11 @@ class Holding:
     def text(self) -> str:
         """The numbers as a person reads them."""
         parts = {"repositories": self.repositories, "paths": self.paths, "tokens": self.tokens}
-        return ", ".join(f"{count} {what}" for what, count in parts.items() if count)
+        return ", ".join(f"{count} {kind}" for kind, count in parts.items() if count)
 
 
 def holdings(dynamic: Dynamic, tokens: Tokens) -> dict[tuple[str, str], Holding]:
-    """Return what each owner has, by name and person id. Pure."""
+    """Return the holdings by name and person id of the owner. Pure."""
     found: dict[tuple[str, str], Holding] = {}
     for field, owned in (
         ("repositories", dynamic.repositories.values()),
@@ -111,7 +111,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     bind = commands.add_parser("bind", help="bind all of a name to the person of today")
     bind.add_argument("names", nargs="*", metavar="NAME")
     bind.add_argument("--all", action="store_true", help="of every name")
-    bind.add_argument("--check", action="store_true", help="show what would be bound")
+    bind.add_argument("--check", action="store_true", help="show them, and bind nothing")
     bind.set_defaults(run=_bind)
 
 

@@ -106,12 +106,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     give.add_argument("path", metavar="PATH")
     give.add_argument("person", metavar="PERSON")
     for asking in (list_, info, give):
-        asking.add_argument(
-            "--people",
-            default=person_state.SOCKET,
-            metavar="SOCKET",
-            help="the daemon that knows who has a name today",
-        )
+        asking.add_argument("--people", default=person_state.SOCKET, metavar="SOCKET")
     purge = command("purge", "delete archived repositories for good", _purge)
     purge.add_argument("path", nargs="?", metavar="PATH", help="only this one")
     purge.add_argument(
@@ -275,7 +270,7 @@ def _give(options: argparse.Namespace) -> int:
         entry = _entry(entries.dynamic, path)
         entries[path] = given = replace(entry, owner=person, owner_id=found.person_id)
         for old, note in entries.dynamic.renamed.items():
-            # What led to it from the same name leads to the person's own repository now.
+            # A former path of the same name leads to the person's own repository now.
             if note.to == path and note.owner == person:
                 entries.note_owner(old, found.person_id)
         repositories.configure(context, path, given)

@@ -71,8 +71,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     restore.set_defaults(run=_restore)
     sweep = commands.add_parser(
         "sweep",
-        help="remove tokens of disabled, deleted and former people, and bind what has no person id "
-        "yet, again and again (a unit runs this)",
+        help="remove tokens of disabled, deleted and former people, and bind things that have no "
+        "person id yet, again and again (a unit runs this)",
     )
     sweep.add_argument("--tokens", default=token_file.PATH, metavar="FILE")
     sweep.add_argument("--hgrc", default=HGRC, metavar="FILE")

@@ -129,13 +129,7 @@ def answer(
             allowed = lookup.find_person(config, key, connect)
             assert allowed.key is not None
             line = f"{command_options(config, allowed, now)} {allowed.key.type} {allowed.key.blob}"
-        fields["person"] = allowed.person
-        # The log tells two people apart who had the name one after the other.
-        fields["person_id"] = allowed.person_id or None
-        fields["groups"] = ",".join(allowed.groups) or None
-        fields["unsafe_groups"] = allowed.unsafe_groups or None
-        fields["source"] = allowed.source
-        fields["passed_over"] = allowed.passed_over or None
+        fields |= allowed.fields()
         reason = "ok"
     except DeniedError as denied:
         reason = denied.reason

@@ -48,6 +48,17 @@ class Allowed:
         self.passed_over = ""
         self.unsafe_groups = 0
 
+    def fields(self) -> dict[str, object]:
+        """Return the fields for the log; the id tells two people apart who had one name."""
+        return {
+            "person": self.person,
+            "person_id": self.person_id or None,
+            "groups": ",".join(self.groups) or None,
+            "unsafe_groups": self.unsafe_groups or None,
+            "source": self.source,
+            "passed_over": self.passed_over or None,
+        }
+
 
 class Connection:
     """A bound connection through libldap; closed when the process ends, a moment later."""

@@ -1,4 +1,4 @@
-"""The file of access tokens: what it has, and what releases before take of it."""
+"""The file of access tokens, as this release and releases before read it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person owns: decided by name and by person id."""
+"""Ownership is decided by name and by person id."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Thing(NamedTuple):
         (Thing("bob", FORMER), TODAY, False),
         # A directory that does not tell who it is.
         (Thing("bob", FORMER), "", False),
-        # What a release before wrote.
+        # Of a release before.
         (Thing("bob"), TODAY, True),
         (Thing("bob"), "", True),
         (Thing("carol"), TODAY, False),

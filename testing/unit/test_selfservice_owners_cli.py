@@ -107,7 +107,7 @@ def test_all_of_a_name_is_bound_to_the_person_of_today(
 def test_a_directory_that_was_filled_anew_is_bound_with_one_command(site: Site) -> None:
     assert site.run("bind", "--all") == 0
     left = {path for path, owner_id in site.ids.items() if owner_id == FORMER}
-    # Nobody is carol today, and dave is who he was.
+    # No person is carol today, and dave is who he was.
     assert left == {"people/carol/x", "people/dave/x"}
 
 
