@@ -71,7 +71,8 @@ def state_of(owner_id: str, person: PersonState | None) -> str:
 
 def unbound(dynamic: Dynamic) -> set[str]:
     """Return the owners of entries and notes without a person id."""
-    return {owned.owner for _, owned in (*_entries(dynamic), *_notes(dynamic))}
+    entries, notes = _entries(dynamic), _notes(dynamic)
+    return {entry.owner for _, entry in entries} | {note.owner for _, note in notes}
 
 
 def to_bind(dynamic: Dynamic, found: Mapping[str, PersonState]) -> Bound:

@@ -49,7 +49,7 @@ def readers_of(repository: Repository) -> Hashable:
     """Return who may read a repository, in a form that is equal for the same readers."""
     if repository.is_public:
         return "public"
-    return frozenset(repository.read), repository.owner, repository.owner_id
+    return frozenset(repository.read), repository.owner
 
 
 class Renderers:

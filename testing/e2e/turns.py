@@ -38,6 +38,7 @@ PARTS: Final = {
         "test_idempotence",
         "test_access",
         "test_directory",
+        "test_former_person",
         "test_other_clients",
         "test_person",
         "test_private",
