@@ -130,9 +130,21 @@ def _repository(asked: str, principal: Principal, registry: Registry) -> Decisio
     )
     found = likely(path, readable)
     hint = f"Did you mean {found}?" if found else 'See "ssh hg@HOST repo list".'
+    if _is_of_before(principal, registry):
+        hint += (
+            " Your own repositories are not found over this connection, which does not tell who "
+            "you are: it was opened before an update. Close it (ssh -O exit) and log in again."
+        )
     return Refuse(
         f"There is no repository '{_shown(path)}' here for {principal.name}. {hint}",
         "no-repository",
+    )
+
+
+def _is_of_before(principal: Principal, registry: Registry) -> bool:
+    """Whether a login without a person id keeps the person from repositories of that name."""
+    return not principal.person_id and any(
+        r.owner == principal.name and r.owner_id for r in registry.repositories.values()
     )
 
 

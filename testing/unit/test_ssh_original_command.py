@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -70,6 +71,24 @@ def test_a_private_repository_is_answered_as_one_that_does_not_exist() -> None:
     assert isinstance(absent, Refuse)
     assert there.message.replace("plans", "plant") == absent.message
     assert (there.reason, there.exit_code) == (absent.reason, absent.exit_code)
+
+
+def test_a_connection_from_before_person_ids_is_told_to_log_in_again() -> None:
+    former, today = (f"b862b310-7ccc-103{n}-8a1f-1b0c5d2e3f40" for n in "de")
+    own = replace(repository("people/bob/x", read=()), owner="bob", owner_id=former)
+    registry = Registry({**REGISTRY.repositories, own.path: own})
+
+    def said(path: str, principal: Principal) -> str:
+        command = f"hg -R {path} serve --stdio"
+        decision = original_command.decide(command, principal, registry)
+        assert isinstance(decision, Refuse)
+        return decision.message
+
+    assert "log in again" in said("people/bob/x", BOB)
+    # Also for a path without a repository: the answer does not tell what is there.
+    assert "log in again" in said("people/bob/z", BOB)
+    assert "log in again" not in said("people/bob/x", replace(BOB, person_id=today))
+    assert "log in again" not in said("people/bob/x", ALICE)
 
 
 @pytest.mark.parametrize("command", [None, "", " "])
