@@ -17,9 +17,9 @@ from hgfleet.directory.entries import texts, values
 from hgfleet.directory.filters import DISABLED, escape_dn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from hgfleet.directory.entries import Attributes
+    from hgfleet.directory.entries import Attributes, Entry
 
 ATTRIBUTES: Final = (
     *("uid", "cn", "mail", "objectClass", "sshPublicKey", "sshPublicKeyId"),
@@ -310,6 +310,22 @@ def plan_group_remove(
     if len(members) == len(mine):
         return [Change(dn, "delete")]
     return _modify(dn, [Edit("delete", "member", tuple(member.encode() for member in mine))])
+
+
+def plan_leave(
+    person: Person, suffix: str, groups: Iterable[Entry], kept: Sequence[str]
+) -> list[Change]:
+    """Take a new person out of the groups that a former one of the name left, but for `kept`.
+
+    A server deletes the entry of a person, and leaves its name in groups.
+    """
+    return [
+        change
+        for _, group in groups
+        for name in texts(group, "cn")[:1]
+        if name not in kept
+        for change in plan_group_remove(person, name, suffix, texts(group, "member"))
+    ]
 
 
 def plan_password(person: Person, password: str) -> list[Change]:

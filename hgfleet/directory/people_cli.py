@@ -231,6 +231,8 @@ def run_add(options: argparse.Namespace) -> int:
         dn = people.person_dn(options.name, suffix)
         classes = {"uid": [options.name.encode()], "objectClass": [b"ldapPublicKey"]}
         found = people.read(dn, classes)
+        left = directory.search(f"ou=groups,{suffix}", group_filter(dn), ["cn", "member"])
+        changes = people.plan_leave(found, suffix, left, options.group) + changes
     for key in {key.fingerprint: key for key in keys}.values():
         changes += people.plan_key_add(found, key, owners(directory, key.fingerprint, suffix))
     for group in dict.fromkeys(options.group):

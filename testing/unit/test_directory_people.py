@@ -159,6 +159,29 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     return command
 
 
+def test_a_new_person_is_in_no_group_of_a_former_one_of_the_name(
+    run: Callable[..., str], directory: FakeDirectory, log: list[str]
+) -> None:
+    dave = "uid=dave,ou=people,dc=x"
+    for name in ("maintainers", "staff", "last"):
+        directory.entries.setdefault(f"cn={name},ou=groups,dc=x", {"cn": [name.encode()]})
+        directory.entries[f"cn={name},ou=groups,dc=x"].setdefault("member", [])
+    for name in ("maintainers", "staff", "last"):
+        directory.entries[f"cn={name},ou=groups,dc=x"]["member"].append(dave.encode())
+    directory.entries["cn=staff,ou=groups,dc=x"]["member"].append(b"uid=alice,ou=people,dc=x")
+    said = run("add", "dave", "--group", "staff")
+    assert f"- member: {dave}" in said
+    groups = {
+        dn: entry["member"] for dn, entry in directory.entries.items() if dn.startswith("cn=")
+    }
+    # LDAP has no empty groups.
+    assert "cn=last,ou=groups,dc=x" not in groups
+    assert dave.encode() not in groups["cn=maintainers,ou=groups,dc=x"]
+    assert dave.encode() in groups["cn=staff,ou=groups,dc=x"]
+    assert directory.applied[-1].dn == dave, "the person is there last"
+    assert len(log) == 1
+
+
 @pytest.mark.usefixtures("directory", "log")
 class TestCommands:
     @pytest.mark.parametrize(
