@@ -22,6 +22,7 @@ class Directory:
     groups: dict[str, frozenset[str]] = field(
         default_factory=lambda: {"alice": frozenset({"staff"}), "bob": frozenset({"sandbox"})}
     )
+    person_ids: dict[str, str] = field(default_factory=dict)
     is_down: bool = False
     asked: int = 0
 
@@ -29,7 +30,9 @@ class Directory:
         self.asked += 1
         if self.is_down:
             raise UnavailableError("ldaps://ldap1 (search: Can't contact LDAP server)")
-        return Entry(name, f"uid={name}", self.groups[name]) if name in self.passwords else None
+        if name not in self.passwords:
+            return None
+        return Entry(name, f"uid={name}", self.groups[name], self.person_ids.get(name, ""))
 
     def is_password(self, entry: Entry | None, password: str) -> bool:
         return entry is not None and self.passwords[entry.name] == password
@@ -68,9 +71,8 @@ class Fleet:
         return ask(self.web, path, query, method=method, headers=given, scheme=scheme)
 
     def token(self, person: str) -> str:
+        owner = Principal(person, person_id=self.directory.person_ids.get(person, ""))
         with token_file.update(self.tokens) as kept:
-            new, _, secret = tokens.create(
-                kept, Principal(person), "tests", tokens.DAYS, datetime.now(UTC)
-            )
+            new, _, secret = tokens.create(kept, owner, "tests", tokens.DAYS, datetime.now(UTC))
             kept.update(new)
         return secret

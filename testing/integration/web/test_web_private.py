@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shutil
 import socket
 import threading
 from dataclasses import replace
@@ -15,6 +16,8 @@ import pytest
 from hgfleet.auth import authenticator, client, token_file
 from hgfleet.auth.authenticator import Authenticator
 from hgfleet.auth.daemon import Server
+from hgfleet.registry import dynamic_update
+from hgfleet.registry.entry import Entry
 from hgfleet.web import signin
 from hgfleet.web.app import Application
 from hgfleet.web.budgets import Kind
@@ -409,3 +412,37 @@ def test_questions_leave_threads_for_public_requests(
         for thread in threads:
             thread.join()
     assert [reply.status for reply in replies] == [503, 503]
+
+
+def test_a_person_who_gets_a_former_name_reads_nothing_of_the_former_person(fleet: Fleet) -> None:
+    former, today = (f"b862b310-7ccc-103{digit}-8a1f-1b0c5d2e3f40" for digit in "de")
+    path = "team/own"
+    shutil.copytree(fleet.site.path("team/secret"), fleet.site.path(path))
+    fleet.site.settings.dynamic.parent.mkdir(exist_ok=True)
+    with dynamic_update.update(fleet.site.settings.dynamic) as entries:
+        entries[path] = Entry("bob", "", "2026-11-21T00:00:00Z", read=(), owner_id=former)
+    fleet.directory.person_ids["bob"] = former
+    token = ("bob", fleet.token("bob"))
+    for who in (BOB, token):
+        assert fleet.ask(f"/{path}/raw-file/tip/plan.txt", "", who).text == "the plan\n"
+        assert path in fleet.ask("/api/repositories", "", who).text
+
+    fleet.directory.person_ids["bob"] = today
+    fleet.directory.passwords["bob"] = "another"
+    later = ("bob", "another")
+    for rest in RESTS:
+        hidden, absent = (
+            shown(fleet.ask(f"/{name}{rest}", "", later), f"/{name}") for name in (path, "team/owm")
+        )
+        assert hidden == absent
+        assert hidden[0] == 404
+    assert path not in fleet.ask("/api/repositories", "", later).text
+    # A password that was right a moment ago is remembered for the person, not for the name.
+    for who in (BOB, token):
+        assert fleet.ask(f"/{path}/raw-file/tip/plan.txt", "", who).status == 401
+        assert fleet.ask("/login", "", who).status == 401
+    assert any("reason=another-person" in line for line in fleet.lines)
+
+    with dynamic_update.update(fleet.site.settings.dynamic) as entries:
+        entries[path] = replace(entries[path], owner_id=today)
+    assert fleet.ask(f"/{path}/raw-file/tip/plan.txt", "", later).text == "the plan\n"
