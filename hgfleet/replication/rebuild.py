@@ -19,7 +19,7 @@ from hgfleet.core import files
 from hgfleet.core.errors import HgfleetError, PushlogError, UnavailableError
 from hgfleet.hg import bundle_parts
 from hgfleet.pushlog import chain, index, index_step, log_file
-from hgfleet.registry import owned_files, provision, user_repositories
+from hgfleet.registry import owned_files, provision
 from hgfleet.replication import changesets, snapshot
 from hgfleet.replication.source_client import GoneError
 from hgfleet.replication.source_requests import Selection
@@ -40,7 +40,7 @@ _SOURCE: Final = b"replication"
 
 
 class Rebuild:
-    """One repository, named by its identity; `path` is where its clone bundles are listed."""
+    """One repository, named by its identity."""
 
     def __init__(
         self,
@@ -48,14 +48,13 @@ class Rebuild:
         source: SourceClient,
         place: Path,
         identity: str,
-        path: str,
         say: Callable[[str], None],
         certificates: Path,
     ) -> None:
         self._settings = settings
         self._source = source
         self._place = place
-        self._identity, self._path = identity, path
+        self._identity = identity
         self._say = say
         self._reader = Reader(certificates, BUNDLE_TIMEOUT_S)
         self._ui = changesets.new_ui(settings.hgrc)
@@ -114,16 +113,9 @@ class Rebuild:
             owned_files.make_folder(self._place.name, above, provision.DIRECTORY_MODE)
         factory.repository(self._ui.copy(), os.fsencode(self._place), create=True)
 
-    def _identity(self) -> str:
-        """Return the identity of the repository in the registry, "-" if it has none."""
-        settings = self._settings
-        registry = user_repositories.load_effective(settings.compiled, settings.dynamic)
-        found = registry.repositories.get(self._path)
-        return (found.identity if found is not None else "") or "-"
-
     def _create_from_bundle(self) -> bool:
         """Begin from a clone bundle; False without one that answers and is whole."""
-        entries = Manifests(self._settings.manifests).read(self._identity())
+        entries = Manifests(self._settings.manifests).read(self._identity)
         usable = [entry for entry in entries if entry.kind in KINDS]
         for entry in sorted(usable, key=lambda one: (KINDS.index(one.kind), -one.changesets)):
             with tempfile.TemporaryDirectory(dir=self._place.parent, prefix="bundle-") as folder:

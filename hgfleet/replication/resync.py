@@ -59,10 +59,11 @@ def resync(
         away = root / AWAY
         away.mkdir(mode=0o700, exist_ok=True)
         new = away / f"new-{repository}"
-        path = known.read().path(repository)
+        # Raises MissingError before anything is made.
+        known.read().path(repository)
         with _alone(away, repository):
             remove_old(root)
-            build = Rebuild(settings, source, new, repository, path, say, certificates)
+            build = Rebuild(settings, source, new, repository, say, certificates)
             build.make()
             gate = Gate(settings, source, known)
             state = _exchange(settings, build, gate, known, repository, new)

@@ -1,4 +1,4 @@
-"""Bundle jobs hold the credentials of all stores, and follow no setting that lies in a repository."""
+"""Bundle jobs hold the keys of all stores, and follow no setting that lies in a repository."""
 
 from __future__ import annotations
 
