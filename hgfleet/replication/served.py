@@ -47,13 +47,15 @@ class Served:
         if not nameless:
             return named
         # The registry wins where a folder has the identity of another entry.
-        return {**{self.identity(path): path for path in nameless}, **named}
+        found = {self.identity(path): path for path in nameless}
+        found.pop("", None)
+        return {**found, **named}
 
     def path(self, identity: str) -> str | None:
         """Return the path of a repository, None if it is not in service; raises RegistryError."""
         _, named, nameless = self._read()
         found = named.get(identity)
-        if found is None and nameless:
+        if found is None and nameless and identity:
             found = next((path for path in nameless if self.identity(path) == identity), None)
         return found
 

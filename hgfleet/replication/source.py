@@ -137,7 +137,7 @@ class Source:
 
     def _positions(self) -> Iterator[bytes]:
         for identity, path in self._served.paths().items():
-            if identity and not path_problem(path):
+            if not path_problem(path):
                 yield json.dumps(self._position(identity, path)).encode("ascii") + b"\n"
 
     def _position(self, identity: str, path: str) -> dict[str, object]:

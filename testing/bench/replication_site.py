@@ -148,8 +148,8 @@ class ReplicatedSite:
         requirements = (model / "requires").read_bytes(), (model / "store/requires").read_bytes()
         names = [f"team{number % 100}/repository{number}" for number in range(count)]
         heads = Heads(digest=Heads.digest_of(()))
-        for name in names:
-            identity = uuid.uuid4().hex
+        named = {name: uuid.uuid4().hex for name in names}
+        for name, identity in named.items():
             line = Record(
                 1, identity, "push", "alice", 1_795_440_000_000, FIRST, heads=heads
             ).line()
@@ -162,12 +162,13 @@ class ReplicatedSite:
                 (control / "store/pushlog").write_bytes(line + b"\n")
         for host in self.all_hosts():
             host.declare(*names)
+            host.identify_all(named)
         positions = Positions(self.primary.settings.positions)
         for name in names:
             store = self.primary.path(name) / ".hg/store"
             stamp = log_reader.stamp(store)
             assert stamp is not None
-            positions.save(Position(name, log_file.tip(store / log_file.NAME), stamp))
+            positions.save(Position(named[name], log_file.tip(store / log_file.NAME), stamp))
         positions.close()
 
     def tip(self, host: hosts.Host, path: str) -> int:

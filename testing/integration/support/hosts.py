@@ -27,7 +27,7 @@ from hgfleet.replication.source_client import SourceClient
 from testing.integration.support.site import HG, Site
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     import pytest
@@ -139,9 +139,15 @@ class Host(Site):
 
     def identify(self, repository: str, identity: str = IDENTITY) -> None:
         """Give a repository of the inventory an identity, on the disk and in the registry."""
-        (self.path(repository) / identities.FILE).write_text(identities.text(identity))
+        self.identify_all({repository: identity})
+
+    def identify_all(self, named: Mapping[str, str]) -> None:
+        """Give repositories of the inventory their identities, by path."""
+        for path, identity in named.items():
+            (self.path(path) / identities.FILE).write_text(identities.text(identity))
         with dynamic_update.update(self.dynamic) as change:
-            change.note_identity(repository, identity)
+            for path, identity in named.items():
+                change.note_identity(path, identity)
 
     def record(self, repository: str, *nodes: str, **fields: Any) -> bytes:
         """Append a record to the push log of a repository; return its line."""
