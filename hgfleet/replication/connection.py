@@ -70,11 +70,13 @@ async def _ignore(_error: Exception) -> None:
     """Errors end the connection, and are told where it is used."""
 
 
-async def tell(client: Client | None, subject: str, body: bytes) -> None:
+async def tell(
+    client: Client | None, subject: str, body: bytes, headers: dict[str, str] | None = None
+) -> None:
     """Publish without an answer; a lost connection loses the message."""
     if client is not None:
         with contextlib.suppress(*FAILURES):
-            await client.publish(subject, body)
+            await client.publish(subject, body, headers=headers or None)
 
 
 async def close(client: Client | None) -> None:

@@ -131,9 +131,9 @@ class Subscription:
             return False
         return True
 
-    async def tell(self, subject: str, body: bytes) -> None:
+    async def tell(self, subject: str, body: bytes, headers: dict[str, str] | None = None) -> None:
         """Publish without an answer; a lost connection loses the message."""
-        await connection.tell(self._client, subject, body)
+        await connection.tell(self._client, subject, body, headers)
 
     async def _close(self) -> None:
         client, self._client = self._client, None
