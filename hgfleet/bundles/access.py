@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from hgfleet.core import identity
 from hgfleet.core.errors import RegistryError, TemporaryError
 from hgfleet.registry import user_repositories
-from hgfleet.registry.effective import EffectiveRegistry, stamp_of
+from hgfleet.registry.effective import EffectiveRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hgfleet.bundles.config import Config
     from hgfleet.bundles.manifest import Entry, Manifests
-    from hgfleet.registry.effective import Stamp
     from hgfleet.registry.model import Registry, Repository
     from hgfleet.registry.user_repositories import Dynamic
 
@@ -57,9 +56,8 @@ def _refuse(problem: str) -> None:
 
 
 class Seen(NamedTuple):
-    """The registry as its files were at their stamps."""
+    """The registry at a moment."""
 
-    stamps: tuple[Stamp, Stamp]
     registry: Registry
     dynamic: Dynamic
     paths: Mapping[str, str]
@@ -86,16 +84,13 @@ class Access:
         The note that there was a dynamic part is beside the manifests, which are what an empty
         registry would withdraw.
         """
-        # Both files are replaced by a rename. One that is replaced while it is read is read again.
-        stamps = stamp_of(self._config.registry), stamp_of(self._config.dynamic)
         with self._reading:
-            seen = self._seen
-            if seen is None or seen.stamps != stamps or not all(stamps):
-                registry = self._registry.read(_refuse)
-                if not stamps[1] and self._manifests.had_user_repositories():
-                    raise user_repositories.lost(self._config.dynamic)
-                seen = Seen(stamps, registry, self._registry.dynamic, registry.paths())
-                self._seen = seen
+            registry, seen = self._registry.current(_refuse), self._seen
+            if seen is None or seen.registry is not registry:
+                dynamic = self._registry.dynamic
+                self._seen = seen = Seen(registry, dynamic, registry.paths())
+        if not self._config.dynamic.exists() and self._manifests.had_user_repositories():
+            raise user_repositories.lost(self._config.dynamic)
         return seen
 
     def purged(self) -> frozenset[str]:

@@ -70,7 +70,7 @@ def readers(registry: EffectiveRegistry, path: str, identity: str) -> bool | Non
         raise RegistryError(problem)
 
     try:
-        found = registry.read(refuse).repositories.get(path)
+        found = registry.current(refuse).repositories.get(path)
     except RegistryError:
         return None
     return found.is_public if found is not None and found.identity == identity else None

@@ -215,8 +215,10 @@ class Pipeline:
         """
         self.check_scratch()
         if withdraws:
-            # Whether or not a store answers.
-            self._first.entries(repositories)
+            # Whether or not a store answers. Failures are told by the next pass.
+            for repository in repositories:
+                with contextlib.suppress(HgfleetError, OSError):
+                    self._first.entries([repository])
         is_one = len(repositories) == 1 and not everything
         names_in_keys = self.job.names_in_keys(repositories[0]) if is_one else ()
         listings = self.job.stores.listings(names_in_keys, dry_run=self.job.options.dry_run)

@@ -31,6 +31,17 @@ class EffectiveRegistry:
         self._path = dynamic
         self._static: tuple[Stamp, Registry] | None = None
         self._last: tuple[Registry, Dynamic, Registry] | None = None
+        self._current: tuple[tuple[Stamp, Stamp], Registry] | None = None
+
+    def current(self, complain: Callable[[str], None]) -> Registry:
+        """Return the registry as `read` does, which is called only if a file has changed.
+
+        Both files are replaced by a rename, and one that is replaced meanwhile is read again.
+        """
+        stamps, known = (stamp_of(self._compiled), stamp_of(self._path)), self._current
+        if known is None or known[0] != stamps or not all(stamps):
+            known = self._current = stamps, self.read(complain)
+        return known[1]
 
     def read(self, complain: Callable[[str], None]) -> Registry:
         """Return the registry as `user_repositories.load_effective` does, with its errors."""

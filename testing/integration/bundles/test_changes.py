@@ -41,7 +41,8 @@ class People:
         self.site.make(path, known_as=known_as)
         self.site.change(path)
         with dynamic_update.update(self.site.dynamic) as entries:
-            entries[path] = Entry("bob", "", "2026-11-20T00:00:00Z", identity=known_as, **more)
+            created = "2026-11-20T00:00:00Z"
+            entries[path] = Entry("bob", created=created, identity=known_as, **more)
 
     def change(self, path: str, **more: Any) -> None:
         with dynamic_update.update(self.site.dynamic) as entries:
