@@ -18,6 +18,8 @@ from hgfleet.registry.model import Namespace, Settings, build
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hgfleet.registry.model import Read
+
 MINE, OTHER = "5f" * 16, "9a" * 16
 NAME = "a" * 40 + ".0123456789abcdef.zstd-v2.hg"
 
@@ -80,7 +82,8 @@ def test_readers_are_those_of_the_registry_as_it_is_now(tmp_path: Path) -> None:
 
     assert look() is None
     entry = Entry("bob", "", "2026-11-20T00:00:00Z", identity=MINE)
-    for read, expected in ((None, True), ((), False), ("public", True)):
+    readers: tuple[tuple[Read | None, bool], ...] = ((None, True), ((), False), ("public", True))
+    for read, expected in readers:
         with dynamic_update.update(dynamic) as entries:
             entries["people/bob/x"] = Entry(
                 "bob", "", "2026-11-20T00:00:00Z", read=read, identity=MINE
