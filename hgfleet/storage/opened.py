@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from mercurial import ui as ui_module
 from mercurial.repo import creation, factory
 
+from hgfleet.hg import repository_settings
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -18,6 +20,8 @@ LOCK_WAIT_SECONDS: Final = 600
 def new_ui() -> Any:
     """Return a ui with the configuration of HGRCPATH that asks no questions."""
     ui = ui_module.ui.load()
+    # `hgfleet storage` begins as root.
+    repository_settings.skip(ui)
     for section, name, value in (
         (b"ui", b"interactive", b"no"),
         (b"ui", b"quiet", b"yes"),

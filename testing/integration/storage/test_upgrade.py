@@ -15,6 +15,7 @@ from hgfleet.storage import place
 if TYPE_CHECKING:
     from pathlib import Path
 from testing.integration.storage.site import IDENTITY, StorageSite, digest
+from testing.integration.support.hostile_settings import HostileSettings
 
 
 def test_an_upgrade_loses_nothing(site: StorageSite) -> None:
@@ -155,3 +156,9 @@ def test_a_store_kept_by_a_killed_run_stays(site: StorageSite) -> None:
     code, said = site.worker(hook, keep="3600")
     assert code == 1, said
     assert "its old store stays for now" in site.upgrade()
+
+
+def test_no_setting_in_the_repository_is_followed(site: StorageSite, tmp_path: Path) -> None:
+    hostile = HostileSettings(tmp_path, site.repository)
+    assert "1 upgraded, 0 failed" in site.upgrade()
+    assert hostile.followed() == []
