@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from mercurial import changegroup, phases
 from mercurial.node import bin as to_binary
 
-from hgfleet.core.errors import PushlogError, UnavailableError
+from hgfleet.core.errors import PushlogError
 from hgfleet.pushlog import chain, log_file, writing
 from hgfleet.pushlog.log_file import Entry
-from hgfleet.pushlog.record import parse
+from hgfleet.pushlog.record import Heads, parse
 from hgfleet.replication import apply
 from hgfleet.replication.failures import DivergedError
+from hgfleet.replication.source_client import RepositoryError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -32,10 +33,11 @@ def is_empty(repo: Any) -> bool:
 def fill(repo: Any, state: State, lines: Iterable[bytes], data: BinaryIO | None) -> None:
     """Bring a state and its log; `data` has all changesets, None if there are none.
 
-    Raises UnavailableError where log and state do not belong together (ask again), DivergedError,
-    PushlogError, or what Mercurial raises; all of them leave the repository empty.
+    Raises RepositoryError where the source's changesets, log and state do not belong together,
+    DivergedError, PushlogError, or what Mercurial raises; all of them leave the repository empty.
     """
     wanted = list(_up_to(state, lines))
+    _check(state, wanted[-1])
     with apply.locked(repo, state.repository):
         if not is_empty(repo):
             raise DivergedError("the repository is not empty any more")
@@ -49,7 +51,7 @@ def fill(repo: Any, state: State, lines: Iterable[bytes], data: BinaryIO | None)
                 _set(repo, tr, state)
                 found = {repo.changelog.node(rev).hex() for rev in repo.changelog.headrevs()}
                 if found - {repo.nullid.hex()} != set(state.heads):
-                    raise UnavailableError("the source sent other changesets than its state names")
+                    raise RepositoryError("the source sent other changesets than its state names")
                 tip = log_file.Tip()
                 tr.addfinalize(
                     b"pushlog-applied", lambda tr: writing.append(repo.svfs, tr, tip, wanted)
@@ -70,7 +72,17 @@ def _up_to(state: State, lines: Iterable[bytes]) -> Iterator[bytes]:
         if entry.record.id == state.id:
             break
     if last != state.hash:
-        raise UnavailableError("the source's log and state do not belong together")
+        raise RepositoryError("the source's log and state do not belong together")
+
+
+def _check(state: State, line: bytes) -> None:
+    """Compare a state with its record: a primary that lost changesets has other heads."""
+    digest = parse(line).heads.digest
+    if digest and Heads.digest_of(state.heads) != digest:
+        raise RepositoryError(
+            f"the source has other heads ({len(state.heads)}) than its record {state.id} names: it "
+            "lost changesets; `hgfleet pushlog verify` on the primary tells which"
+        )
 
 
 def _entries(lines: Iterable[bytes]) -> Iterator[Entry]:

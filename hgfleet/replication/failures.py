@@ -169,8 +169,10 @@ def classify(error: BaseException) -> Kind:
             return Kind.REMOVAL
         case CorruptionError():
             return Kind.CORRUPTION
-        case UnavailableError() | TemporaryError() | TimeoutError() | ConnectionError():
+        case UnavailableError() | TimeoutError() | ConnectionError():
             return Kind.NETWORK
+        case TemporaryError():
+            return Kind.BUSY
         case MemoryError():
             return Kind.HOST
         case _:

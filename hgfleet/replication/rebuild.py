@@ -21,7 +21,7 @@ from hgfleet.hg import bundle_parts
 from hgfleet.pushlog import chain, index, index_step, log_file
 from hgfleet.registry import owned_files, provision
 from hgfleet.replication import changesets, snapshot
-from hgfleet.replication.source_client import GoneError
+from hgfleet.replication.source_client import GoneError, RepositoryError
 from hgfleet.replication.source_requests import Selection
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def _listed_parts() -> Iterator[None]:
         bundle2.parthandlermapping = before
 
 
-class _UnequalError(UnavailableError):
+class _UnequalError(RepositoryError):
     """The result is another state than that of the source."""
 
 

@@ -28,7 +28,7 @@ from hgfleet.replication.failures import (
     ("problem", "kind"),
     [
         (UnavailableError("the source does not answer"), Kind.NETWORK),
-        (TemporaryError("later"), Kind.NETWORK),
+        (TemporaryError("another resync is at work"), Kind.BUSY),
         (ConnectionResetError(errno.ECONNRESET, "reset"), Kind.NETWORK),
         (TimeoutError(), Kind.NETWORK),
         (error.LockHeld(errno.EAGAIN, b"lock", b"lock", b"host:1"), Kind.BUSY),

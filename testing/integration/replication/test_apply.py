@@ -129,12 +129,28 @@ def test_a_log_that_is_not_that_of_the_state_fills_nothing(
     monkeypatch.setattr(pair.source, "state", lambda _identity: replace(right, hash="ab" * 32))
     result = pair.run(up_to_date=True)
     assert result.failure is not None
-    assert result.failure.kind is Kind.NETWORK
+    assert result.failure.kind is Kind.REFUSED
     assert state(pair.root / "a")["changesets"] == []
     monkeypatch.undo()
     monkeypatch.setenv("HGRCPATH", "")
     assert pair.run(up_to_date=True).failure is None
     assert pair.is_equal()
+
+
+def test_a_state_that_is_not_that_of_its_record_fills_nothing(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A primary that lost changesets: its log names heads that it does not have any more."""
+    pair.primary.push_commits()
+    pair.primary.push_commits()
+    right = pair.source.state(pair.primary.identity)
+    parent = pair.primary.repo[0].hex().decode("ascii")
+    monkeypatch.setattr(pair.source, "state", lambda _identity: replace(right, heads=(parent,)))
+    result = pair.run(up_to_date=True)
+    assert result.failure is not None
+    assert result.failure.kind is Kind.REFUSED
+    assert "it lost changesets" in result.failure.reason
+    assert state(pair.root / "a")["changesets"] == []
 
 
 def test_changesets_too_large_for_a_message_come_from_the_source(pair: Pair) -> None:
