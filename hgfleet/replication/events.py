@@ -81,6 +81,7 @@ def body(record: Record, path: str, *, is_public: bool) -> bytes:
         "public": is_public,
         "push": record.id,
         "hash": hash_of(record.line()),
+        "epoch": record.epoch,
         "user": record.user,
         "time": record.time / 1000,
         "changesets": {
@@ -116,11 +117,16 @@ class Event:
     number: int
     is_public: bool
     body: bytes
+    epoch: int = 1
 
     @property
     def id(self) -> str:
-        """The name of the event, the same each time it is delivered."""
-        return f"{self.repository}.{self.number}"
+        """The name of the event, the same each time it is delivered.
+
+        After a promotion another push may have the number of one that was given up.
+        """
+        made = f"{self.repository}.{self.number}"
+        return made if self.epoch == 1 else f"{made}.{self.epoch}"
 
 
 def decode(content: bytes) -> Event:
@@ -132,7 +138,8 @@ def decode(content: bytes) -> Event:
     if not isinstance(data, dict) or data.get("version") != VERSION:
         raise ValueError(f"no event of version {VERSION}: {content!r:.200}")
     path, identity, number = (data.get(name) for name in ("repository", "identity", "push"))
-    is_public = data.get("public")
+    # An event of the release before has no epoch.
+    is_public, epoch = data.get("public"), data.get("epoch", 1)
     right = (
         isinstance(path, str)
         and not path_problem(path)
@@ -141,7 +148,9 @@ def decode(content: bytes) -> Event:
         and type(number) is int
         and 0 < number < 2**53
         and isinstance(is_public, bool)
+        and type(epoch) is int
+        and 0 < epoch < 2**31
     )
     if not right:
         raise ValueError(f"no event of a push: {content!r:.200}")
-    return Event(str(path), str(identity), int(number or 0), bool(is_public), content)
+    return Event(str(path), str(identity), int(number or 0), bool(is_public), content, epoch)

@@ -60,9 +60,9 @@ class Request:
     last: Last | None
     address: str
 
-    def takes(self, event: Event) -> bool:
-        """Whether the client asked for the events of this repository."""
-        return not self.repositories or event.path in self.repositories
+    def takes(self, path: str) -> bool:
+        """Whether the client asked for the events of the repository that has this path now."""
+        return not self.repositories or path in self.repositories
 
 
 def parse(head: bytes) -> Request:

@@ -20,9 +20,9 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from hgfleet.core import service, systemd
 from hgfleet.core.errors import HgfleetError
-from hgfleet.registry.effective import EffectiveRegistry
 from hgfleet.replication import events, feed, messages, pulling
 from hgfleet.replication.feed import Listeners, Newest, RefusedError
+from hgfleet.replication.served import Served
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
 
+    from hgfleet.registry.model import Repository
     from hgfleet.replication.events import Event
     from hgfleet.replication.feed import Request
     from hgfleet.replication.settings import Settings
@@ -52,7 +53,7 @@ class FeedServer:
     def __init__(self, settings: Settings, socket: Path, say: Callable[..., None]) -> None:
         self._settings, self._socket, self._say = settings, socket, say
         self._name = messages.token(settings.host)
-        self._registry = EffectiveRegistry(settings.compiled, settings.dynamic)
+        self._served = Served(settings, self._complain)
         self._newest, self._listeners = Newest(), Listeners()
         self._news, self._loaded = asyncio.Event(), asyncio.Event()
         self._registry_problem = ""
@@ -158,13 +159,23 @@ class FeedServer:
                 raise RefusedError(HTTPStatus.NOT_FOUND, f"there is no repository '{path}' here")
 
     def _is_public(self, path: str) -> bool:
+        found = self._entries(lambda: self._served.registry().repositories.get(path))
+        return found is not None and found.is_public
+
+    def _public_path(self, event: Event) -> str:
+        """Return the path of an event's repository now, if it is public now; else "".
+
+        Another repository may have the path of the event meanwhile.
+        """
+        found = self._entries(lambda: self._served.entry(event.repository, event.path))
+        return found.path if found is not None and found.is_public else ""
+
+    def _entries(self, read: Callable[[], Repository | None]) -> Repository | None:
         try:
-            registry = self._registry.read(self._complain)
+            return read()
         except (HgfleetError, OSError) as error:
             self._complain(str(error))
-            return False
-        found = registry.repositories.get(path)
-        return found is not None and found.is_public
+            return None
 
     def _complain(self, reason: str) -> None:
         if reason != self._registry_problem:
@@ -200,7 +211,7 @@ class FeedServer:
             return newest.end, False
         end = newest.end
         for stored in list(newest.after(number)):
-            if request.takes(stored.event) and self._is_public(stored.event.path):
+            if (path := self._public_path(stored.event)) and request.takes(path):
                 await _sent(writer, feed.rendered(stream, stored))
         return end, newest.end == end
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
-    from hgfleet.registry.model import Registry
+    from hgfleet.registry.model import Registry, Repository
     from hgfleet.replication.settings import Settings
 
 
@@ -73,6 +73,15 @@ class Served:
         """Return the identity of a repository in service; "" where it has none yet."""
         named = self.registry().repositories[path].identity
         return named or identity_of(self._root / path)
+
+    def entry(self, identity: str, former: str) -> Repository | None:
+        """Return the entry of a repository in service; raises RegistryError.
+
+        On a host whose registry names no identity yet, it is the entry at its former path.
+        """
+        registry, named, _ = self._read()
+        found = registry.repositories.get(named.get(identity, former))
+        return found if found is not None and found.identity in ("", identity) else None
 
     def problem(self, path: str) -> str | None:
         """Return why the folder at a path is not the repository of its entry, None if it is."""

@@ -8,6 +8,7 @@ and the attempts and the order of each repository outlive a restart.
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -32,6 +33,7 @@ BUSY_SECONDS: Final = 10.0
 
 _SCHEMA: Final = """
 create table if not exists received_1 (repository text primary key, number integer) without rowid;
+create table if not exists epochs_1 (repository text primary key, epoch integer) without rowid;
 create table if not exists deliveries_1 (
     receiver text, repository text, number integer, path text, public integer, body blob,
     received real, attempts integer, due real, dead integer, reason text);
@@ -116,13 +118,18 @@ class Spool:
         """Store an event for its receivers; return False for one that had arrived already."""
         with self._transaction():
             row = self._file.execute(
-                "select number from received_1 where repository = ?", (event.repository,)
+                "select coalesce(epoch, 1), number from received_1 "
+                "left join epochs_1 using (repository) where repository = ?",
+                (event.repository,),
             ).fetchone()
-            if row is not None and event.number <= row[0]:
+            # After a promotion numbers begin again behind the last push that was kept.
+            if row is not None and (event.epoch, event.number) <= row:
                 return False
-            self._file.execute(
-                "insert or replace into received_1 values (?, ?)", (event.repository, event.number)
-            )
+            for table, value in (("received_1", event.number), ("epochs_1", event.epoch)):
+                self._file.execute(
+                    f"insert or replace into {table} values (?, ?)",  # noqa: S608  (names above)
+                    (event.repository, value),
+                )
             for receiver in receivers:
                 self._insert(Delivery(receiver, event, now))
         return True
@@ -272,5 +279,11 @@ class Spool:
 
 def _delivery(row: tuple[Any, ...]) -> Delivery:
     receiver, path, repository, number, public, body, received, attempts, reason = row
-    event = Event(path, repository, number, bool(public), body)
+    event = Event(path, repository, number, bool(public), body, _epoch(body))
     return Delivery(receiver, event, received, attempts, reason)
+
+
+def _epoch(body: bytes) -> int:
+    """Return the epoch of a stored event; one of the release before has none."""
+    epoch = json.loads(body).get("epoch", 1)
+    return epoch if isinstance(epoch, int) else 1

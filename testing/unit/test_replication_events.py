@@ -100,6 +100,7 @@ def test_an_event_has_the_push_and_neither_address_nor_key() -> None:
         "public": True,
         "push": 2,
         "hash": hash_of(made.line()),
+        "epoch": 1,
         "user": "alice",
         "time": 1_795_440_000.123,
         "changesets": {"count": 2, "first": a, "last": b, "nodes": [a, b]},

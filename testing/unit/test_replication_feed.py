@@ -31,11 +31,11 @@ def test_a_request_names_repositories_and_the_last_event() -> None:
     )
     assert made.repositories == {"team/tool", "core"}
     assert (made.last, made.address) == (Last(STREAM, 42), "192.0.2.7")
-    assert made.takes(event(1))
-    assert not made.takes(event(1, "other"))
+    assert made.takes("team/tool")
+    assert not made.takes("other")
     everything = feed.parse(head())
     assert (everything.last, everything.repositories) == (None, frozenset())
-    assert everything.takes(event(1, "other"))
+    assert everything.takes("other")
 
 
 @pytest.mark.parametrize(

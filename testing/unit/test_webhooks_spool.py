@@ -43,6 +43,27 @@ def test_an_event_arrives_once(spooled: Spool) -> None:
     assert {name: count.waiting for name, count in spooled.counts().items()} == {"ci": 2, "chat": 1}
 
 
+def test_a_push_of_a_later_epoch_is_another_one_although_its_number_is_lower(
+    spooled: Spool,
+) -> None:
+    """A promotion gave up pushes 2 and 3."""
+    later = {"epoch": 2, "body": b'{"epoch":2}'}
+    for number in (1, 2, 3):
+        assert spooled.receive(event(number), ["ci"], NOW)
+    assert spooled.receive(event(2, **later), ["ci"], NOW)
+    assert not spooled.receive(event(2, **later), ["ci"], NOW)
+    assert not spooled.receive(event(4), ["ci"], NOW)
+    assert spooled.receive(event(3, **later), ["ci"], NOW)
+    found = []
+    while lines := spooled.lines("ci"):
+        delivery = spooled.begin("ci", lines[0])
+        assert delivery is not None
+        found.append(delivery.event.id)
+        spooled.delivered(delivery)
+    # Those that wait give way to the pushes of their numbers.
+    assert found == [f"{A}.1", f"{A}.2.2", f"{A}.3.2"]
+
+
 def test_repositories_are_lines_and_their_order_is_that_of_pushes(spooled: Spool) -> None:
     for number in (1, 2):
         spooled.receive(event(number), ["ci"], NOW)

@@ -12,6 +12,7 @@ import nats
 import pytest
 
 from hgfleet.pushlog.record import Heads, Record
+from hgfleet.registry import dynamic_update
 from hgfleet.registry.model import Registry, Repository
 from hgfleet.replication import events, feed, feed_server, messages, streams
 from hgfleet.replication.feed_server import FeedServer
@@ -242,6 +243,36 @@ def test_events_come_when_the_broker_returns_and_another_stream_is_a_new_beginni
             await until("the end", lambda: client.is_ended)
             async with host.listen(last=client.events[-1]["id"]) as again:
                 await until("a gap", lambda: [one["event"] for one in again.events] == ["gap"])
+
+    asyncio.run(story())
+
+
+def test_the_readers_of_an_event_are_those_of_its_repository_and_not_of_its_path(
+    host: Host,
+) -> None:
+    """It was public, is private at another path now, and a public one has its former path."""
+    host.dynamic.parent.mkdir()
+    with dynamic_update.update(host.dynamic) as change:
+        change.note_identity("core", identity("core"))
+
+    async def story() -> None:
+        async with host.serving():
+            async with host.listen() as client:
+                await host.announce(("core", 1), ("core", 2))
+                await until("events", lambda: client.pushes == [("core", 1), ("core", 2)])
+                last = client.events[0]["id"]
+            with dynamic_update.update(host.dynamic) as change:
+                change.note_identity("core", "2f" * 16)
+                change.note_identity("secret", identity("core"))
+            await host.announce(("team/tool", 1))
+            async with host.listen(last=last) as client:
+                await until("an event", lambda: client.pushes)
+                assert client.pushes == [("team/tool", 1)]
+            # Its readers find it under its path of now.
+            host.readable("team/tool", "core", "secret", private="other")
+            async with host.listen("?repository=secret", last=last) as client:
+                await until("an event", lambda: client.pushes)
+                assert client.pushes == [("core", 2)]
 
     asyncio.run(story())
 
