@@ -63,7 +63,9 @@ def _reason(
 def complete_mirrors(state: Mapping[str, Any]) -> list[str]:
     """Return the hosts that have every push of this host, by the state file of replication."""
     if state.get("role") == "mirror":
-        return ["the primary"] if state.get("caught_up") is True else []
+        # A mirror that has caught up may be behind for a moment, and with parked repositories.
+        is_behind = any(state.get(name) for name in ("behind", "waiting", "parked_repositories"))
+        return ["the primary"] if state.get("caught_up") is True and not is_behind else []
     if state.get("waiting"):
         return []
     mirrors = state.get("mirrors")

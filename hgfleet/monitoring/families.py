@@ -290,7 +290,7 @@ def _replication(state: Mapping[str, Any]) -> Iterator[Family]:
 def _mirror(state: Mapping[str, Any]) -> Iterator[Family]:
     yield single(
         "hgfleet_replication_caught_up",
-        "Whether this mirror has every push that the primary announced.",
+        "Whether this mirror has compared itself, and no repository is late, parked ones apart.",
         state.get("caught_up") is True,
     )
     yield single(
@@ -302,6 +302,17 @@ def _mirror(state: Mapping[str, Any]) -> Iterator[Family]:
         "hgfleet_replication_parked_repositories",
         "Repositories that this mirror has parked.",
         state.get("parked_repositories", 0),
+    )
+    yield single(
+        "hgfleet_replication_behind_repositories",
+        "Repositories of this mirror that wait for pushes to be applied.",
+        state.get("behind", 0),
+    )
+    yield labelled(
+        "hgfleet_replication_away",
+        "Whether this mirror cannot ask the source, or the broker.",
+        "server",
+        {name: bool(state.get(name)) for name in ("source", "broker")},
     )
     yield single(
         "hgfleet_replication_paused",

@@ -63,7 +63,7 @@ class Parts:
 
     `listing` yields the primary's repositories, `documents` brings the documents of the primary and
     returns the number of changes, `first` brings the registry or the tokens and returns whether
-    there was a change, `registry` reads what the registry of this mirror says.
+    there was a change, `registry` reads the registry of this mirror.
     """
 
     make_worker: Callable[[], Any]
@@ -92,7 +92,7 @@ class Applier:
         self._lease_until = 0.0
         self._heard_at = -math.inf
         self._known = Known()
-        self._source_problem = ""
+        self._source_problem, self._documents_problem = "", ""
         self._written: state_file.State | None = None
         self._first = FirstDocuments(parts.first, self._compare.set, self._tell_brought, parts.say)
         self._subscription = Subscription(
@@ -294,7 +294,7 @@ class Applier:
             self._write()
 
     async def _read_registry(self) -> None:
-        """Take over the paths of this mirror's registry, and what it names as deleted."""
+        """Take over the paths of this mirror's registry, and its deleted repositories."""
         try:
             self._known = await asyncio.to_thread(self._parts.registry)
         except HgfleetError as error:
@@ -310,18 +310,17 @@ class Applier:
     async def _bring_documents(self) -> None:
         """Bring the primary's documents, when something tells of a change and now and then."""
         loop = asyncio.get_running_loop()
-        problem = ""
         while True:
             self._documents.clear()
             began = time.monotonic()
             try:
                 changed = await loop.run_in_executor(None, self._parts.documents)
             except (HgfleetError, OSError) as error:
-                if str(error) != problem:
+                if str(error) != self._documents_problem:
                     self._say("documents-away", reason=error)
-                problem = str(error)
+                self._documents_problem = str(error)
             else:
-                problem = ""
+                self._documents_problem = ""
                 await self._read_registry()
                 self._scheduler.brought(began, time.monotonic())
                 self._poke.set()
@@ -371,7 +370,7 @@ class Applier:
             waits=self._named(status.waits),
             unserved=tuple(sorted(status.unserved)),
             paused=scheduler.breaker.is_open,
-            source=self._source_problem or scheduler.source_problem,
+            source=self._source_problem or self._documents_problem or scheduler.source_problem,
             broker=self._subscription.problem,
         )
         if state != self._written:

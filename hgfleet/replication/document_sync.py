@@ -105,7 +105,7 @@ class DocumentSync:
         return is_new
 
     def _try_to_follow(self) -> None:
-        """Follow, and tell what cannot move yet: it keeps nothing else from arriving."""
+        """Follow, and tell of folders that cannot move yet; all else arrives."""
         problems = self._follow.run()
         if problems != self._told:
             for problem in problems:

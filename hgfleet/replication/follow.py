@@ -1,8 +1,8 @@
 """Folders of a mirror, brought to where its registry has their repositories.
 
-The registry comes first, so that readers are known before a folder moves, and whoever serves a
-repository checks its identity. Folders that leave their places go through `.replication`, so that
-two of them can exchange their paths. Nothing is deleted that the registry does not name as deleted.
+The registry comes first, so that readers are known before a folder moves, and each program that
+serves a repository checks its identity. Folders that leave their places go through `.replication`,
+so that two of them can exchange their paths. Nothing is deleted that the registry does not name as deleted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ WHOLE_S: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class _Registry:
-    """What the registry wants: `wanted` has identities by path, `served` what is in service."""
+    """The registry: `wanted` has identities by path, `served` the repositories in service."""
 
     wanted: Mapping[str, str]
     served: Mapping[str, Repository]
@@ -64,7 +64,7 @@ class Follow:
         """Entries whose configuration was written, by path."""
 
     def run(self) -> list[str]:
-        """Bring the folders in line; return what could not be done, a sentence each.
+        """Bring the folders in line; return a sentence for each step that failed.
 
         Raises RegistryError where the registry cannot be read; then nothing is touched.
         """
@@ -156,7 +156,7 @@ class Follow:
         self._say(f"{path}: moved from {one.place}")
 
     def _configure(self, registry: _Registry) -> list[str]:
-        """Create what is missing, and write the configuration of what has changed."""
+        """Create missing repositories, and write the configuration of changed entries."""
         problems = []
         target = places.target(self._settings)
         raw, static = registry.dynamic.raw, registry.static.repositories

@@ -59,7 +59,7 @@ def folder(root: Path, place: str) -> Folder | None:
     if found:
         return Folder(place, found)
     if not (root / place / STORE).is_dir():
-        # What is left of a repository while it is deleted.
+        # The rest of a repository that is being deleted.
         return Folder(place) if place.startswith(f"{AWAY}/") else None
     return Folder(place, is_empty=_is_empty(root / place / STORE))
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the registry says: the repositories in service, and those that were deleted."""
+    """Content of the registry: repositories in service, and those that were deleted."""
 
     paths: Mapping[str, str] = field(default_factory=dict)
     declared: Set[str] = frozenset()
@@ -48,7 +48,7 @@ class RegistryPaths:
         self._last: tuple[tuple[Stamp, ...], Known, Dynamic, Registry] | None = None
 
     def read(self) -> Known:
-        """Return what the registry says now; raises RegistryError."""
+        """Return the content of now; raises RegistryError."""
         stamps, last = tuple(stamp_of(file) for file in self._files), self._last
         if last is not None and last[0] == stamps:
             return last[1]

@@ -57,7 +57,7 @@ class RepositoryState:
     """Of the last failure."""
     is_parked: bool = False
     is_served: bool = True
-    """Whether readers get what is here while it is parked: nothing is known to be missing."""
+    """Whether readers get it while it is parked: no push is known to be missing."""
     sessions: dict[int, str] = field(default_factory=dict)
     """Of pushes that the mirror does not show yet, as far as their messages name them."""
 
@@ -76,8 +76,8 @@ class RepositoryState:
     def is_late(self, now: float) -> bool:
         """Whether it is behind for longer than readers are to see it.
 
-        A push that is being applied is as late as it is large; what the mirror may have missed
-        since a time that nothing tells is late at once.
+        A push that is being applied is not late, however large it is; pushes that the mirror may
+        have missed since an unknown time are late at once.
         """
         if self.is_parked or not self.is_behind():
             return False
@@ -145,7 +145,7 @@ class RepositoryState:
         return handles
 
     def job(self, documents_at: float) -> Job:
-        """Return what a worker does next; documents that are newer than a push need no stamp."""
+        """Return the next job; documents that are newer than a push need no stamp."""
         if self.repair:
             return Job(self.identity, task=Task.REPAIR)
         messages: list[tuple[bytes, bytes]] = []
@@ -202,6 +202,6 @@ class Status(NamedTuple):
     waits: dict[str, str]
     """Repositories that wait after a failure, with its reason."""
     unserved: frozenset[str]
-    """Parked repositories that lack pushes, or have others than the primary."""
+    """Parked repositories that miss pushes, or have others than the primary."""
     behind: int = 0
     """Repositories that do not show all pushes, parked ones apart."""

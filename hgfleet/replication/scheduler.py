@@ -127,7 +127,7 @@ class Scheduler:
         self._for_documents.clear()
 
     def purge(self, purged: Collection[str]) -> list[Any]:
-        """Forget deleted repositories, also what comes of them later; returns their messages."""
+        """Forget deleted repositories, now and when messages come; returns their messages."""
         self._purged = purged
         handles: list[Any] = []
         for identity in [one for one in self._entries if one in purged]:

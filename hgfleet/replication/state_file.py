@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet.core import files, identity
+from hgfleet.core import files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +41,7 @@ class State:
     waits: Named = field(default_factory=dict)
     """Repositories that wait after a failure."""
     unserved: tuple[str, ...] = ()
-    """Parked repositories, by identity, that readers do not get here: all of them."""
+    """Parked repositories, by identity, that web workers answer with 503 here: all of them."""
     paused: bool = False
     """The circuit breaker is open."""
     source: str = ""
@@ -63,15 +63,6 @@ class State:
 def write(folder: Path, state: State) -> None:
     """Replace the file (I/O)."""
     files.replace(folder / NAME, state.text(), mode=0o644, durable=False)
-
-
-def unserved(state: Mapping[str, Any]) -> frozenset[str]:
-    """Return the identities of repositories that this mirror answers with 503, pure.
-
-    `state` is what the file has; one that makes no sense, or is of a release before, has none.
-    """
-    found = state.get("unserved")
-    return frozenset(filter(identity.is_identity, found if isinstance(found, list) else ()))
 
 
 def named(state: Mapping[str, Any], name: str) -> dict[str, tuple[str, str]]:

@@ -1,8 +1,8 @@
 """Jobs of a worker: bring one repository of a mirror up to the pushes that arrived.
 
-A job names the identity of a repository. Its path is what the mirror's registry says when the job
-runs, and the folder there has to have that identity. A job reads the mirror's position anew, under
-the repository's lock, so a job that runs twice, or beside another one that a killed applier left,
+A job names the identity of a repository. The mirror's registry says its path when the job runs,
+and the folder there has to have that identity. A job reads the mirror's position anew, under the
+repository's lock, so a job that runs twice, or beside another one that a killed applier left,
 changes nothing twice. Records that no message brought, and changegroups that are too large for one,
 come from the source.
 """

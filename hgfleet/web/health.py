@@ -35,7 +35,7 @@ LEASE_MOST_S: Final = 600.0
 
 DRAIN_BYTES: Final = 100
 
-STATE_BYTES: Final = 1024 * 1024
+STATE_BYTES: Final = 16 * 1024 * 1024
 """Bound of the file that replication writes."""
 
 

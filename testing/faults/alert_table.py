@@ -145,7 +145,10 @@ _UNITS: Final = (
         1,
         Place.BROKER,
         faults.stopped_unit("hgfleet-broker.service"),
-        (Shown("BrokerUnreachable", Place.PRIMARY),),
+        (
+            Shown("BrokerUnreachable", Place.PRIMARY),
+            *_on(Place.MIRROR, "MirrorCutOff", server="broker"),
+        ),
     ),
     Provocation(
         Kind.FAULT,

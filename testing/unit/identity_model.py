@@ -56,7 +56,7 @@ class LateError(Exception):
 
 @dataclass
 class Repository:
-    """A folder: what its store says it is, and its push log."""
+    """A folder: the identity of its store, and its push log."""
 
     identity: str
     log: list[bytes] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Repository:
 
 
 def seen(dynamic: Dynamic, folders: Mapping[str, Repository]) -> Iterator[Seen]:
-    """Yield what each asker gets from a host with this registry and these folders."""
+    """Yield all that each asker gets from a host with this registry and these folders."""
     for path, entry in dynamic.repositories.items():
         found = folders.get(path)
         if entry.archived is not None or found is None or found.identity != entry.identity:
@@ -89,7 +89,7 @@ class Primary:
         self.registry = Update(NOTHING).render()
         self.stream: list[PushMessage] = []
         self.shown: set[Seen] = set()
-        """What it has ever shown to each asker."""
+        """All that it has ever shown to each asker."""
         self.former: dict[str, Repository] = {}
         self._made = itertools.count(1)
 
@@ -116,7 +116,7 @@ class Primary:
         self.note()
 
     def note(self) -> None:
-        """Note what everybody may see now."""
+        """Note all that each asker may see now."""
         self.shown.update(seen(self.dynamic, self.folders))
 
     def create(self, path: str, read: Read) -> None:
@@ -177,7 +177,7 @@ class Primary:
         )
 
     def listing(self) -> list[Listed]:
-        """Return what it answers to a mirror that compares."""
+        """Return the answer to a mirror that compares."""
         found = [self.folders[path] for path in self.in_service()]
         return [Listed(one.identity, one.tip().id, one.tip().hash or FIRST) for one in found]
 
@@ -206,7 +206,7 @@ class Mirror:
         return parse_registry(self.registry, "the mirror's") if self.registry else NOTHING
 
     def seen(self) -> set[Seen]:
-        """Return what everybody gets here."""
+        """Return all that each asker gets here."""
         return set(seen(self.dynamic, self.folders))
 
     # --- documents ---

@@ -56,4 +56,7 @@ def test_a_mirror_counts_if_it_has_everything(change: dict[str, Any]) -> None:
 def test_a_mirror_that_has_caught_up_has_a_primary() -> None:
     assert exposure.complete_mirrors({"role": "mirror", "caught_up": True}) == ["the primary"]
     assert exposure.complete_mirrors({"role": "mirror", "caught_up": False}) == []
+    for name in ("behind", "waiting", "parked_repositories"):
+        state = {"role": "mirror", "caught_up": True, name: 1}
+        assert exposure.complete_mirrors(state) == []
     assert exposure.complete_mirrors({}) == []

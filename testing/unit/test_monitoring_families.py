@@ -181,6 +181,9 @@ def test_a_mirror_tells_of_itself() -> None:
         "lease_until": NOW + 8,
         "waiting": 0,
         "parked_repositories": 2,
+        "behind": 3,
+        "source": "no route",
+        "broker": "",
         "paused": True,
     }
     found = values(Facts(NOW, replication=state))
@@ -188,6 +191,9 @@ def test_a_mirror_tells_of_itself() -> None:
     assert found["hgfleet_replication_lease_end_timestamp_seconds"] == NOW + 8
     assert found["hgfleet_replication_parked_repositories"] == 2
     assert found["hgfleet_replication_paused"] == 1
+    assert found["hgfleet_replication_behind_repositories"] == 3
+    assert found["hgfleet_replication_away{server=source}"] == 1
+    assert found["hgfleet_replication_away{server=broker}"] == 0
     assert "hgfleet_replication_broker_connected" not in found
 
 

@@ -80,11 +80,9 @@ def test_parked_repositories_are_in_the_state_by_identity(one: Applier, tmp_path
         known: ("team/tool", "it is"),
         unknown: (unknown, "it is"),
     }
-    assert state_file.unserved(told) == {known, unknown}
+    assert told["unserved"] == [known, unknown]
 
 
-def test_a_state_of_another_release_has_nothing_unserved() -> None:
+def test_a_state_of_the_release_before_names_paths() -> None:
     assert state_file.named({"parked": {"a/b": "poison"}}, "parked") == {"a/b": ("a/b", "poison")}
-    for state in ({}, {"unserved": None}, {"unserved": ["a/b", 5, {}]}):
-        assert state_file.unserved(state) == frozenset()
     assert state_file.named({"parked": {"x": ["one"], "y": 5}}, "parked") == {}

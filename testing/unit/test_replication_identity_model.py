@@ -1,8 +1,8 @@
 """People change their repositories in any order while a mirror is away, begins, or is killed.
 
 After each step of the mirror, a stranger, a member of a group and the owner ask it for every
-repository: nobody gets a push at a path where the primary never showed it to them. When the faults
-end, the mirror is equal, and nothing is parked.
+repository: none of them gets a push at a path where the primary never showed it to them. When the
+faults end, the mirror is equal, and nothing is parked.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Identities(RuleBasedStateMachine):
         """Have the mirror work, with faults."""
         for kind, number in steps:
             self._step(kind, number)
-            self.nobody_sees_what_the_primary_refused()
+            self.no_reader_sees_more_than_at_the_primary()
 
     def _step(self, kind: str, number: int) -> None:
         mirror = self.mirror
@@ -148,10 +148,10 @@ class Identities(RuleBasedStateMachine):
     def begin_anew(self) -> None:
         """A new host, which has nothing and gets all messages of the stream."""
         self.mirror = Mirror(self.primary)
-        self.mirror.check = self.nobody_sees_what_the_primary_refused
+        self.mirror.check = self.no_reader_sees_more_than_at_the_primary
 
-    def nobody_sees_what_the_primary_refused(self) -> None:
-        """Ask as everybody for everything."""
+    def no_reader_sees_more_than_at_the_primary(self) -> None:
+        """Ask for everything as each of them."""
         assert self.mirror.seen() <= self.primary.shown
 
     def teardown(self) -> None:

@@ -273,7 +273,7 @@ def test_a_push_that_is_being_applied_is_not_behind() -> None:
     compare(scheduler, Listed(identity(), 2, HASH), here={identity(): place(1)}, now=now)
     assert caught_up(scheduler, now)
     assert scheduler.finished(job, done(job, 2), now).acknowledge == ["long"]
-    # The source is not asked for what the message brings.
+    # The source is not asked for a push that the message brings.
     assert scheduler.next_job(now) is None
     assert caught_up(scheduler, now)
 
@@ -285,7 +285,7 @@ def test_a_connection_that_ends_during_a_long_push_leaves_the_mirror_in_service(
     scheduler.connected(50.0)
     assert not caught_up(scheduler, 60.0)
     compare(scheduler, Listed(identity(), 1, HASH), Listed(identity(2), 1, HASH), now=60.0)
-    # What the mirror may have missed in ten seconds is behind, and not late.
+    # A push that the mirror may have missed in ten seconds is behind, and not late.
     assert take(scheduler, 60.0).identity == identity(2)
     assert caught_up(scheduler, 60.0)
 

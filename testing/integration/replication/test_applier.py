@@ -529,7 +529,7 @@ def test_a_push_that_is_applied_is_one_line_with_the_session_that_its_message_na
 
 
 class People:
-    """What people do at the primary, in registry and folders at once."""
+    """Changes of people at the primary, in registry and folders at once."""
 
     def __init__(self, site: Site) -> None:
         self.site, self.made = site, 0
