@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hgfleet.backup import journal, revlog_index
 from hgfleet.backup.point import Point
+from hgfleet.core import identity as identities
 from hgfleet.core.errors import HostError, TemporaryError
 from hgfleet.pushlog import log_file
 from hgfleet.pushlog.record import hash_of, parse
@@ -109,6 +110,7 @@ def _attempt(control: Path, path: str) -> Point:
         push_id=record.id if record else 0,
         push_hash=hash_of(line) if line else "",
         heads=record.heads.digest if record else "",
+        identity=identities.of(control.parent),
     )
 
 

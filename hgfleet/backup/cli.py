@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.backup.settings import DEFAULT_PATH, load
+from hgfleet.core import identity
+from hgfleet.core.errors import UsageError
 from hgfleet.core.report import Report
 from hgfleet.core.subcommands import add_command, add_format
 
@@ -80,6 +82,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     restore.add_argument("--at", metavar="TIME", help="the last push up to this time")
     restore.add_argument(
         "--to", type=Path, metavar="FOLDER", help="a folder that does not exist yet"
+    )
+    restore.add_argument(
+        "--identity",
+        default="",
+        metavar="ID",
+        help="of a former repository of the path (default: the one that is there, else the one "
+        "that the newest backup has there)",
     )
     host = add_command(
         commands, "restore-host", "restore everything to this host, to its place", _host
@@ -255,14 +264,19 @@ def _restore(options: argparse.Namespace) -> int:
     settings = load(options.config)
     path = options.repository
     at = restore.moment(options.at) if options.at else None
+    running = settings.repositories / path
+    if options.identity and not identity.is_identity(options.identity):
+        raise UsageError(f"--identity: got {options.identity!r}, expected 32 hexadecimal digits")
+    if problem := restore.target_problem(options.to, running, settings.repositories):
+        raise UsageError(problem)
     target = options.to or repo_restore.beside(settings, path)
     restic = Restic(settings)
+    wanted = restore.Wanted(path, options.identity or identity.of(running))
     if at is None:
-        found = restore.restore(settings, restic, path, target)
+        found = restore.restore(settings, restic, wanted, target)
     else:
-        found = restore.restore_at(settings, restic, path, target, at)
+        found = restore.restore_at(settings, restic, wanted, target, at)
     repo_restore.describe(found)
-    running = settings.repositories / path
     if found.folder != running and (running / ".hg").is_dir():
         repo_restore.compare(settings, running, found, at)
     return 0

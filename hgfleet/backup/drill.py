@@ -32,15 +32,18 @@ def sample(backed_up: Collection[str], drills: Mapping[str, Data], least: int) -
 def drill(settings: Settings, restic: Restic, report: Report, paths: Iterable[str]) -> list[str]:
     """Restore the newest backup of each repository; return those whose restore failed."""
     sandbox = settings.state / "drill"
+    known = record.load(settings.state, record.RUNS).get("repositories", {})
+    identities = {path: one.get("identity", "") for path, one in known.items()}
     shutil.rmtree(sandbox, ignore_errors=True)
     drills = record.load(settings.state, record.DRILLS)
     failed = []
     for path in paths:
         started = time.time()
         target = sandbox / path
-        found: Data = {"time": started}
+        found: Data = {"time": started, "identity": identities.get(path, "")}
         try:
-            restored = restore.restore(settings, restic, path, target)
+            wanted = restore.Wanted(path, identities.get(path, ""))
+            restored = restore.restore(settings, restic, wanted, target)
             found |= {
                 "push_id": restored.point.push_id,
                 "changesets": restored.point.changesets,

@@ -38,11 +38,20 @@ def of(
     drill_days: int,
 ) -> Exposure:
     """Return what a repository with so many pushes would lose."""
-    reason = _reason(backup, drill, now, drill_days)
+    reason = _reason(backup, drill_of(backup, drill), now, drill_days)
     site = None
     if not reason and backup is not None:
         site = max(0, pushes - int(backup.get("push_id", 0)))
     return Exposure(path, pushes, 0 if mirrors else site, site, reason)
+
+
+def drill_of(
+    backup: Mapping[str, Any] | None, drill: Mapping[str, Any] | None
+) -> Mapping[str, Any] | None:
+    """Return the drill at a path if it is of the repository of the backup there."""
+    if drill and backup and drill.get("identity", "") not in ("", backup.get("identity", "")):
+        return None
+    return drill
 
 
 def _reason(

@@ -47,7 +47,7 @@ def restore_host(
                 report.step("kept", path, "has changesets, left as it is")
                 continue
             shutil.rmtree(place, ignore_errors=True)
-            found = restore.restore(settings, restic, path, place, at)
+            found = restore.restore(settings, restic, restore.Wanted(path), place, at)
         except HgfleetError as error:
             report.step("failed", path, str(error), error=str(error))
             failed.append(path)

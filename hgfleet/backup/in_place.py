@@ -13,28 +13,37 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.backup import history
 from hgfleet.core.errors import HostError, TemporaryError
+from hgfleet.registry.hgrc import configure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from hgfleet.backup.history import Difference, History
+    from hgfleet.registry.hgrc import Settings
 
 VERSION: Final = b"03"
 """Of the changegroup: it has the flags of revisions."""
 
 
-def take(running: Path, restored: Path, hgrc: Path, operator: str) -> Difference:
+def take(
+    running: Path, restored: Path, hgrc: Path, operator: str, settings: Settings
+) -> Difference:
     """Give a running repository the changesets, phases and bookmarks of a copy; return the change.
 
-    Pushes wait meanwhile. The caller has the rights of the owner. Raises TemporaryError where
+    Pushes wait meanwhile. The caller has the rights of the owner, and began with more: hg gets the
+    settings of the repository from the registry, and reads none in it. Raises TemporaryError where
     pushes hold the lock, HostError where the result differs or Mercurial refuses.
     """
     # Read by core when it loads the configuration, and by the extensions at each transaction.
     os.environ.update(HGRCPATH=str(hgrc), HGPLAIN="1", HGFLEET_USER=f"operator:{operator}")
     from mercurial import ui as ui_module
 
+    from hgfleet.hg import repository_settings
+
     ui = ui_module.ui.load()
+    repository_settings.skip(ui)
+    configure(ui, settings)
     found = bring(ui, running, restored)
     _check(_open(ui, running), _open(ui, restored))
     return found

@@ -32,6 +32,8 @@ class Point:
     push_hash: str = ""
     heads: str = ""
     """Digest of the heads after the last push (`pushlog.record.Heads`); empty without a log."""
+    identity: str = ""
+    """Of the repository; empty in a backup of a release before."""
 
     def text(self) -> str:
         """Return the content of the file that goes into the backup."""

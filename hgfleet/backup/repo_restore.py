@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.backup import history, restore
 from hgfleet.backup.settings import DEFAULT_PATH, load
-from hgfleet.core.errors import HgfleetError, UsageError
+from hgfleet.core import identity
+from hgfleet.core.errors import HgfleetError, RegistryError, UsageError
 from hgfleet.core.principal import operator
 from hgfleet.pushlog import log_file
-from hgfleet.registry import owned_files
+from hgfleet.registry import owned_files, user_repositories
+from hgfleet.registry.hgrc import settings as settings_of
 
 if TYPE_CHECKING:
     import argparse
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from hgfleet.backup.history import Difference, History
     from hgfleet.backup.restore import Restored
     from hgfleet.backup.settings import Settings
+    from hgfleet.registry.model import Repository
 
 BESIDE: Final = ".restore"
 """Folder of restored copies, below that of all repositories; nothing in it is served."""
@@ -76,12 +79,14 @@ def run(path: str, at: str, options: argparse.Namespace) -> int:
             f"{path}: no such repository on this host, so nothing is replaced; `hgfleet backup "
             f"restore {path} --to {running}` restores a lost one to its place"
         )
+    entry = _entry(path, options) if in_place else None
+    wanted = restore.Wanted(path, identity.of(running) or _registered(path, options))
     moment = None if at == "now" else restore.moment(at)
     restic, copy = Restic(settings), beside(settings, path)
     if moment is None:
-        found = restore.restore(settings, restic, path, copy)
+        found = restore.restore(settings, restic, wanted, copy)
     else:
-        found = restore.restore_at(settings, restic, path, copy, moment)
+        found = restore.restore_at(settings, restic, wanted, copy, moment)
     describe(found)
     if not (running / ".hg").is_dir():
         print(f"{path}: not on this host; to take the copy: mv {found.folder} {running}")
@@ -90,7 +95,7 @@ def run(path: str, at: str, options: argparse.Namespace) -> int:
     if change is None:
         print(f"to repair it: hgfleet integrity repair {path}")
     elif in_place:
-        return _take(settings, running, found, Path(options.hgrc))
+        return _take(settings, running, found, Path(options.hgrc), entry)
     elif change:
         print(f"to take this state: hgfleet repo restore {path} --at {at} --in-place")
     print(f"to remove the copy: rm -r {found.folder}")
@@ -113,6 +118,7 @@ def describe(found: Restored) -> None:
     print(
         f"{found.folder}: {found.point.changesets} changesets up to push {found.point.push_id}, "
         f"verified, from the backup of {found.snapshot.time[:19]}"
+        + (f", of repository {found.point.identity}" if found.point.identity else "")
     )
     for reason in found.passed_over:
         print(f"passed over: the backup of {reason}")
@@ -158,11 +164,36 @@ def _history(settings: Settings, folder: Path) -> History:
     )
 
 
-def _take(settings: Settings, running: Path, found: Restored, hgrc: Path) -> int:
+def _registered(path: str, options: argparse.Namespace) -> str:
+    """Return the identity of the repository that the registry has at a path, "" without one."""
+    try:
+        registry = user_repositories.load_effective(options.registry, options.dynamic)
+    except RegistryError:
+        return ""
+    found = registry.repositories.get(path)
+    return found.identity if found else ""
+
+
+def _entry(path: str, options: argparse.Namespace) -> Repository:
+    """Return the entry of a repository in service. Raises UsageError."""
+    registry = user_repositories.load_effective(options.registry, options.dynamic)
+    found = registry.repositories.get(path)
+    if found is None:
+        raise UsageError(
+            f"{path}: not in service, so nothing is replaced; `hgfleet repo restore {path}` brings "
+            "an archived one back"
+        )
+    return found
+
+
+def _take(
+    settings: Settings, running: Path, found: Restored, hgrc: Path, entry: Repository | None
+) -> int:
     from hgfleet.backup.in_place import take
 
+    assert entry is not None
     owned_files.become(settings.owner)
-    change = take(running, found.folder, hgrc, operator())
+    change = take(running, found.folder, hgrc, operator(), settings_of(entry))
     print(
         f"{running}: has the state of the copy; changesets added: {len(change.missing)}, "
         f"removed: {len(change.extra)}"

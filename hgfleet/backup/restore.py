@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import grp
+import json
 import os
 import pwd
 import subprocess
@@ -10,13 +11,15 @@ import tempfile
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from hgfleet.backup import point as points
 from hgfleet.backup import rebuild, rewind
-from hgfleet.backup.run import ALL, point_file
+from hgfleet.backup.run import ALL, PATHS, point_name
+from hgfleet.core import files, identity
 from hgfleet.core.errors import HgfleetError, HostError, UnavailableError, UsageError
 from hgfleet.hg import unconfigured
+from hgfleet.pushlog import log_file
 from hgfleet.pushlog.record import Heads
 
 if TYPE_CHECKING:
@@ -27,6 +30,16 @@ if TYPE_CHECKING:
     from hgfleet.backup.settings import Settings
 
 _OUTPUT: Final = 2000
+
+
+class Wanted(NamedTuple):
+    """The repository that is restored: its path, and its identity.
+
+    Without an identity it is the one that had the path in the newest backup.
+    """
+
+    path: str
+    identity: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,29 +79,32 @@ def candidates(
 
 
 def restore(
-    settings: Settings, restic: Restic, path: str, target: Path, upto: float | None = None
+    settings: Settings, restic: Restic, wanted: Wanted, target: Path, upto: float | None = None
 ) -> Restored:
     """Restore the newest backup up to a time into a folder that does not exist yet.
 
     A backup that does not verify is passed over for the one before. Raises HgfleetError.
     """
-    attempts = _Attempts(settings, restic, path, target)
-    found = candidates(restic.snapshots(), attempts.control, upto)
+    attempts = _Attempts(settings, restic, wanted, target)
+    found = [one for one in restic.snapshots() if upto is None or one.seconds <= upto]
     return attempts.first(attempts.points(found)) or attempts.end()
 
 
-def restore_at(settings: Settings, restic: Restic, path: str, target: Path, at: float) -> Restored:
+def restore_at(
+    settings: Settings, restic: Restic, wanted: Wanted, target: Path, at: float
+) -> Restored:
     """Restore the state after the last push up to a time; otherwise like `restore`.
 
     A backup after that time has the pushes up to it. Where none leads back to it, the newest backup
     up to it is restored.
     """
-    attempts = _Attempts(settings, restic, path, target)
-    found = list(candidates(restic.snapshots(), attempts.control))
+    attempts = _Attempts(settings, restic, wanted, target)
+    found = restic.snapshots()
+    attempts.choose(found)
     later = [one for one in reversed(found) if one.seconds > at]
     return (
         attempts.first(surest(attempts.points(later), at), at)
-        or attempts.first(attempts.points(candidates(found, attempts.control, at)))
+        or attempts.first(attempts.points(one for one in found if one.seconds <= at))
         or attempts.end()
     )
 
@@ -111,26 +127,44 @@ def surest(later: Iterable[tuple[Snapshot, Point]], at: float) -> Iterator[tuple
 class _Attempts:
     """Attempts to restore a repository; `reasons` has the failure of each backup that was tried."""
 
-    def __init__(self, settings: Settings, restic: Restic, path: str, target: Path) -> None:
+    def __init__(self, settings: Settings, restic: Restic, wanted: Wanted, target: Path) -> None:
         if target.exists():
             raise UsageError(f"{target} exists; name a folder that does not")
         self._settings, self._restic = settings, restic
-        self._path, self._target = path, target
-        self.control = str(settings.repositories / path / ".hg")
+        self._path, self._identity = wanted
+        self._target = target
         self.reasons: list[str] = []
+
+    def choose(self, snapshots: Iterable[Snapshot]) -> None:
+        """Take, where no identity is wanted, the repository that had the path last."""
+        for snapshot in snapshots:
+            if self._identity:
+                return
+            text = self._restic.dump(snapshot.id, str(self._settings.points / PATHS))
+            self._identity = identity_at(self._path, text or "")
 
     def points(self, snapshots: Iterable[Snapshot]) -> Iterator[tuple[Snapshot, Point]]:
         """Yield the backups that have the repository, with its recovery point, read when due."""
         for snapshot in snapshots:
-            text = self._restic.dump(snapshot.id, str(point_file(self._settings, self._path)))
+            self.choose([snapshot])
+            text = self._text(snapshot, self._identity) if self._identity else None
+            text = text or self._text(snapshot, "")
             if text is None:
                 continue
             try:
                 found = points.parse(text)
             except HostError as error:
                 self.reasons.append(f"{snapshot.time}: {error}")
-            else:
+                continue
+            control = str(self._settings.repositories / found.path / ".hg")
+            if problem := another(found.identity, self._identity):
+                self.reasons.append(f"{snapshot.time}: {problem}")
+            elif ALL in snapshot.tags or control in snapshot.paths:
                 yield snapshot, found
+
+    def _text(self, snapshot: Snapshot, identity: str) -> str | None:
+        file = self._settings.points / point_name(self._path, identity)
+        return self._restic.dump(snapshot.id, str(file))
 
     def first(
         self, chosen: Iterable[tuple[Snapshot, Point]], at: float | None = None
@@ -138,7 +172,9 @@ class _Attempts:
         """Restore the first backup that can be, taken back to a time if one is given."""
         for snapshot, point in chosen:
             try:
-                found = _restore(self._settings, self._restic, snapshot, point, self._target, at)
+                # Of a release before: its push log says which repository it is.
+                wanted = replace(point, identity=point.identity or self._identity)
+                found = _restore(self._settings, self._restic, snapshot, wanted, self._target, at)
             except UnavailableError:
                 raise
             except rewind.UnreachableError as error:
@@ -176,6 +212,7 @@ def _restore(
         restic.restore(snapshot.id, str(control), Path(name))
         found = Path(name + str(control)).parent
         rebuild.rebuild(found / ".hg", point)
+        _identify(found, point)
         if at is not None:
             point = rewind.rewind(found / ".hg", point, at)
         verify(settings, found)
@@ -190,6 +227,57 @@ def _restore(
             give(found, settings.owner)
         found.rename(target)
     return Restored(target, point, snapshot, heads)
+
+
+def _identify(folder: Path, point: Point) -> None:
+    """Check that a restored repository is the one of the point, and give it its file.
+
+    Raises HostError.
+    """
+    expected, named = point.identity, identity.of(folder)
+    found = named or log_file.tip(folder / ".hg/store" / log_file.NAME).repository
+    if problem := another(found, expected):
+        raise HostError(problem)
+    if expected and not found and point.changesets:
+        raise HostError(
+            f"it does not say whether it is of repository {expected}; `hgfleet backup "
+            f"restore-files /srv/hg/repos/{point.path} --to FOLDER` restores its files"
+        )
+    if expected and not named:
+        files.replace(folder / identity.FILE, identity.text(expected), mode=0o640)
+
+
+def target_problem(target: Path | None, place: Path, root: Path) -> str | None:
+    """Return why a repository cannot be restored to a folder, given its place. Pure.
+
+    A copy has the identity of its repository, which no other repository in service may have.
+    """
+    if target is None or target == place or not target.is_relative_to(root):
+        return None
+    return (
+        f"--to: got {target}, expected {place} or a folder outside of {root}: a second repository "
+        "would have the identity of the first; for a copy, create a repository and push to it from "
+        "the restored one"
+    )
+
+
+def identity_at(path: str, text: str) -> str:
+    """Return the identity of the repository that a backup has at a path; "" without one. Pure."""
+    try:
+        found = json.loads(text)[path]
+    except (ValueError, KeyError, TypeError):
+        return ""
+    return found if identity.is_identity(found) else ""
+
+
+def another(found: str, wanted: str) -> str | None:
+    """Return why a backup is that of another repository; None if it may be the one. Pure."""
+    if not found or not wanted or found == wanted:
+        return None
+    return (
+        f"it has repository {found}, which had this path before, and {wanted} is wanted; "
+        f"`hgfleet backup restore PATH --identity {found}` restores it beside"
+    )
 
 
 def hg(settings: Settings, folder: Path, *arguments: str) -> str:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.backup import record, repository, states
-from hgfleet.core import files
+from hgfleet.core import files, identity
 from hgfleet.core.errors import HgfleetError, HostError, TemporaryError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from hgfleet.backup.record import Data
     from hgfleet.backup.repository import Copied
@@ -27,6 +28,9 @@ index does so once in the life of a file."""
 ALL: Final = "all"
 PART: Final = "part"
 """Tags of a backup of the whole host, and of repositories that had to be read again."""
+
+PATHS: Final = "paths"
+"""Beside the recovery points: the identity of the repository at each path."""
 
 EXCLUDES: Final = (
     ".hg/cache",
@@ -62,6 +66,7 @@ class Run:
         self._restic = restic
         self._report = report
         self._known: Data = record.load(settings.state, record.RUNS).get("repositories", {})
+        self._identities: dict[str, str] = {}
 
     def run(self) -> Outcome:
         """Back up everything; the record of the run is kept. Raises HgfleetError of restic.
@@ -82,7 +87,10 @@ class Run:
         found = {}
         if states.has_repositories(declared, settings.parts):
             found = dict(repository.find(settings.repositories))
+        self._identities = identities_of(found)
         self._forget(found)
+        named = json.dumps(self._identities, sort_keys=True) + "\n"
+        files.replace(settings.points / PATHS, named, mode=0o640, durable=False)
         others = [path for path in states.paths(declared, settings.parts) if Path(path).exists()]
         outcome = Outcome()
         wanted: Iterable[str] = found
@@ -101,13 +109,13 @@ class Run:
 
     def _forget(self, found: Iterable[str]) -> None:
         """Remove the points of repositories that are gone."""
-        kept = {self._file(path).name for path in found}
+        kept = {PATHS, *(self._file(path).name for path in found)}
         for file in self._settings.points.iterdir():
             if file.name not in kept:
                 file.unlink()
 
     def _file(self, path: str) -> Path:
-        return point_file(self._settings, path)
+        return self._settings.points / point_name(path, self._identities.get(path, ""))
 
     def _prepare(self, found: dict[str, Path], outcome: Outcome) -> list[Copied]:
         copied = []
@@ -163,6 +171,7 @@ class Run:
             before = self._known.get(path, {})
             point = one.point
             kept[path] = {
+                "identity": self._identities.get(path, ""),
                 "signatures": one.signatures,
                 "changesets": point.changesets if point else before.get("changesets", 0),
                 "push_id": point.push_id if point else before.get("push_id", 0),
@@ -170,7 +179,9 @@ class Run:
             }
         # The last backup of a repository that could not be read now stays what would be restored.
         for path in outcome.failed.keys() & self._known.keys():
-            kept[path] = self._known[path] | {"signatures": None}
+            known = self._known[path]
+            if known.get("identity", "") in ("", self._identities.get(path, "")):
+                kept[path] = known | {"signatures": None}
         record.save(
             settings.state,
             record.RUNS,
@@ -184,9 +195,26 @@ class Run:
         )
 
 
-def point_file(settings: Settings, path: str) -> Path:
-    """Return the file of a repository's recovery point."""
-    return settings.points / f"{files.file_name(path)}.json"
+def identities_of(found: Mapping[str, Path]) -> dict[str, str]:
+    """Return the identity of each repository, given its path and .hg, that no other one has.
+
+    Those of a copy that an operator made by hand have their points under their paths.
+    """
+    taken: set[str] = set()
+    named = {}
+    for path, control in sorted(found.items()):
+        own = identity.of(control.parent)
+        named[path] = "" if own in taken else own
+        taken.add(own)
+    return named
+
+
+def point_name(path: str, identity: str = "") -> str:
+    """Return the name of the file with a repository's recovery point.
+
+    A repository without identity is that of a release before.
+    """
+    return f"{identity or files.file_name(path)}.json"
 
 
 def unread_files(errors: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.backup import in_place, repo_restore, restore
 from hgfleet.backup.capture import REPLACED
-from hgfleet.core import files
+from hgfleet.core import files, identity
 from hgfleet.core.errors import HostError, PushlogError, TemporaryError, UnavailableError
 from hgfleet.hg import unconfigured
 from hgfleet.integrity.check import check
@@ -67,7 +67,8 @@ def _from_backup(path: str, settings: Backup) -> str:
     from hgfleet.backup.restic import Restic
 
     copy = repo_restore.beside(settings, path)
-    found = restore.restore(settings, Restic(settings), path, copy)
+    wanted = restore.Wanted(path, identity.of(settings.repositories / path))
+    found = restore.restore(settings, Restic(settings), wanted, copy)
     owned_files.become(settings.owner)
     running = settings.repositories / path
     for _ in range(ROUNDS):

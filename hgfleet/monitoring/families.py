@@ -134,7 +134,10 @@ def _backup(backup: Backup, now: float) -> Iterator[Family]:
     yield single(
         "hgfleet_backup_failed_drills",
         "Repositories whose last drill could not restore their backup.",
-        sum("error" in drills.get(path, {}) for path in repositories),
+        sum(
+            "error" in (exposure.drill_of(one, drills.get(path)) or {})
+            for path, one in repositories.items()
+        ),
     )
     unproven = [
         path

@@ -60,3 +60,13 @@ def test_a_mirror_that_has_caught_up_has_a_primary() -> None:
         state = {"role": "mirror", "caught_up": True, name: 1}
         assert exposure.complete_mirrors(state) == []
     assert exposure.complete_mirrors({}) == []
+
+
+def test_a_drill_of_a_former_repository_of_the_path_proves_nothing() -> None:
+    one, other = {"identity": "a" * 32}, {"identity": "b" * 32}
+    assert exposure.drill_of(one, one | {"time": 1}) == one | {"time": 1}
+    assert exposure.drill_of(one, other) is None
+    # Of a release before.
+    assert exposure.drill_of(one, {"time": 1}) == {"time": 1}
+    assert exposure.drill_of({}, {"time": 1}) == {"time": 1}
+    assert exposure.drill_of(None, other) == other

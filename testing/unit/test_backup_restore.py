@@ -39,20 +39,58 @@ def snapshot(name: str, hour: int, *, paths: tuple[str, ...] = (), tag: str = re
 
 def test_a_repository_that_no_backup_has_is_told(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="no backup has it"):
-        restore.restore(SETTINGS, Restic(), "team/x", tmp_path / "x")  # type: ignore[arg-type]
+        restore.restore(SETTINGS, Restic(), restore.Wanted("team/x"), tmp_path / "x")  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_backup_that_cannot_be_restored_is_named_with_its_reason(tmp_path: Path) -> None:
     restic = Restic(snapshot("b", 12), snapshot("a", 11), point="no point")
     with pytest.raises(HostError, match=r"no backup can be restored: .*T12:.*T11:"):
-        restore.restore(SETTINGS, restic, "team/x", tmp_path / "x")  # type: ignore[arg-type]
-    assert restic.asked == ["b", "a"]
+        restore.restore(SETTINGS, restic, restore.Wanted("team/x"), tmp_path / "x")  # type: ignore[arg-type]
+    assert dict.fromkeys(restic.asked) == dict.fromkeys(["b", "a"])
 
 
 def test_a_folder_that_exists_is_not_written_to(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="exists"):
-        restore.restore(SETTINGS, Restic(), "team/x", tmp_path)  # type: ignore[arg-type]
+        restore.restore(SETTINGS, Restic(), restore.Wanted("team/x"), tmp_path)  # type: ignore[arg-type]
+
+
+ONE, OTHER = "a" * 32, "b" * 32
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (f'{{"team/x": "{ONE}"}}', ONE),
+        (f'{{"team/y": "{ONE}"}}', ""),
+        ('{"team/x": ""}', ""),
+        ('{"team/x": 7}', ""),
+        ("[]", ""),
+        ("", ""),
+        ("{", ""),
+    ],
+)
+def test_a_backup_says_which_repository_it_has_at_a_path(text: str, found: str) -> None:
+    assert restore.identity_at("team/x", text) == found
+
+
+def test_another_repository_than_the_wanted_one_is_told_with_the_way_to_it() -> None:
+    told = restore.another(ONE, OTHER)
+    assert told is not None
+    assert f"it has repository {ONE}" in told
+    assert f"--identity {ONE}" in told
+    assert not any(restore.another(*one) for one in ((ONE, ONE), ("", ONE), (ONE, ""), ("", "")))
+
+
+def test_no_second_repository_gets_the_identity_of_the_first() -> None:
+    root = SETTINGS.repositories
+    place = root / "team/x"
+    for target in (None, place, root.with_name("elsewhere") / "x"):
+        assert restore.target_problem(target, place, root) is None
+    for target in (root / "team/y", place / "z", root):
+        told = restore.target_problem(target, place, root)
+        assert told is not None
+        assert f"got {target}, expected {place}" in told
 
 
 def test_backups_of_all_repositories_and_of_this_one_are_candidates_up_to_a_time() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from testing.integration.support.hostile_settings import HostileSettings
 from testing.integration.support.site import TOP, environment
 
 if TYPE_CHECKING:
@@ -16,10 +18,10 @@ if TYPE_CHECKING:
     from testing.integration.pushlog.site import PushlogSite
 
 TAKE = """\
-import sys
+import json, sys
 from pathlib import Path
 from hgfleet.backup.in_place import take
-found = take(*map(Path, sys.argv[1:4]), "root")
+found = take(*map(Path, sys.argv[1:4]), "root", json.loads(sys.argv[4]))
 print(len(found.missing), len(found.extra))
 """
 
@@ -27,7 +29,10 @@ print(len(found.missing), len(found.extra))
 def take(site: PushlogSite, copy: Path, *, code: int = 0) -> str:
     """Give the running repository the state of the copy, in a process as that of the command."""
     done = subprocess.run(
-        [sys.executable, "-c", TAKE, site.path("server"), copy, site.hgrc],
+        [
+            *(sys.executable, "-c", TAKE, site.path("server"), copy, site.hgrc),
+            json.dumps({"hgfleet": {"path": "server", "read": "public", "push": "staff"}}),
+        ],
         env=environment(site.hgrc) | {"PATH": os.environ["PATH"]},
         cwd=TOP,
         capture_output=True,
@@ -73,6 +78,19 @@ def test_later_pushes_are_removed_and_recorded_and_stay_in_a_bundle(site: Pushlo
     # The push can come again.
     site.push("-B", "good")
     assert nodes(site) == [second, first]
+
+
+def test_no_setting_in_the_repository_is_followed(site: PushlogSite, tmp_path: Path) -> None:
+    """The process began as root, and has read the credentials of the backup."""
+    site.change()
+    site.push()
+    copy = copied(site)
+    site.change(text="two\n")
+    site.push()
+    hostile = HostileSettings(tmp_path, site.path("server"))
+    assert take(site, copy).split() == ["0", "1"]
+    assert hostile.followed() == []
+    assert [record.kind for record in site.records()][-1] == "strip"
 
 
 def test_lost_changesets_come_back_with_their_phases(site: PushlogSite) -> None:

@@ -1,0 +1,192 @@
+"""Backups of repositories whose paths change hands: a restore is of the one that is wanted."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet.backup import record, restore
+from hgfleet.backup.drill import drill
+from hgfleet.backup.restic import Result, Snapshot
+from hgfleet.backup.restore import Wanted
+from hgfleet.backup.run import Run
+from hgfleet.backup.settings import Settings
+from hgfleet.core import identity
+from hgfleet.core.errors import HostError
+from hgfleet.core.report import Report
+from testing.integration.backup.pushes import described
+from testing.integration.support import site
+from testing.integration.support.primary import Primary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FIRST, SECOND = "a" * 32, "b" * 32
+
+
+class Copies:
+    """Backups as copies of folders, instead of restic's."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._snapshots: list[Snapshot] = []
+
+    def snapshots(self) -> list[Snapshot]:
+        return self._snapshots[::-1]
+
+    def backup(self, paths: Sequence[str], _excludes: Path, tags: Sequence[str]) -> Result:
+        number = len(self._snapshots)
+        for path in paths:
+            shutil.copytree(path, self._place(str(number), path), dirs_exist_ok=True)
+        when = f"2026-11-24T{10 + number:02}:00:00+00:00"
+        self._snapshots.append(Snapshot(str(number), when, tuple(paths), tuple(tags)))
+        return Result(str(number), 0, 0, ())
+
+    def dump(self, snapshot: str, path: str) -> str | None:
+        file = self._place(snapshot, path)
+        return file.read_text() if file.exists() else None
+
+    def restore(self, snapshot: str, path: str, target: Path) -> None:
+        shutil.copytree(self._place(snapshot, path), Path(f"{target}{path}"))
+
+    def _place(self, snapshot: str, path: str) -> Path:
+        return Path(f"{self._folder}/{snapshot}{path}")
+
+
+class Host:
+    """A host with repositories, and its backups."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.settings = Settings(
+            *("hg1", "s3:https://s3/backup/hg1", frozenset({"ssh"})),
+            repositories=folder / "repos",
+            state=folder / "state",
+            hg=site.HG,
+        )
+        self.settings.repositories.mkdir()
+        self.settings.state.mkdir()
+        self.restic = Copies(folder / "copies")
+        self.report = Report("events", part="backup")
+
+    def create(self, path: str, own: str, content: bytes, *, named: bool = True) -> Primary:
+        made = Primary(self.settings.repositories / path, own)
+        if named:
+            (made.path / identity.FILE).write_text(identity.text(own))
+        with made.push():
+            made.commit(content)
+        return made
+
+    def run(self) -> None:
+        assert Run(self.settings, self.restic, self.report).run().failed == {}  # type: ignore[arg-type]
+
+    def restore(self, wanted: Wanted, name: str = "copy") -> restore.Restored:
+        shutil.rmtree(self.folder / name, ignore_errors=True)
+        return restore.restore(self.settings, self.restic, wanted, self.folder / name)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    monkeypatch.setenv("HGRCPATH", "")
+    monkeypatch.setattr(restore, "give", lambda *_: None)
+    return Host(tmp_path)
+
+
+def test_a_former_repository_of_the_path_is_not_put_over_the_one_of_today(host: Host) -> None:
+    former = described(host.create("team/a", FIRST, b"secret").path)
+    host.run()
+    shutil.rmtree(host.settings.repositories / "team/a")
+    running = host.create("team/a", SECOND, b"public")
+    with pytest.raises(HostError, match="no backup has it"):
+        host.restore(Wanted("team/a", SECOND))
+    assert not (host.folder / "copy").exists()
+    host.run()
+    # Without a word about it, the one that had the path last.
+    for wanted in (Wanted("team/a", SECOND), Wanted("team/a")):
+        found = host.restore(wanted)
+        assert described(found.folder) == described(running.path)
+        assert identity.of(found.folder) == SECOND
+        assert found.point.identity == SECOND
+    # By its identity, on an operator's word.
+    found = host.restore(Wanted("team/a", FIRST))
+    assert described(found.folder) == former
+    assert identity.of(found.folder) == FIRST
+
+
+def test_a_renamed_repository_is_restored_from_backups_of_its_former_path(host: Host) -> None:
+    made = host.create("team/a", FIRST, b"content")
+    host.run()
+    made.path.rename(made.path.with_name("b"))
+    host.create("team/a", SECOND, b"another")
+    before = described(made.path.with_name("b"))
+    found = host.restore(Wanted("team/b", FIRST))
+    assert (described(found.folder), found.point.path) == (before, "team/a")
+    at = restore.moment("2026-11-24T09:00+00:00")
+    with pytest.raises(HostError):
+        restore.restore_at(
+            host.settings,
+            host.restic,  # type: ignore[arg-type]
+            Wanted("team/b", SECOND),
+            host.folder / "other",
+            at,
+        )
+
+
+def as_the_release_before(host: Host) -> None:
+    """Turn the points of the newest backup into those of a release without identities."""
+    number = len(host.restic.snapshots()) - 1
+    folder = Path(f"{host.folder}/copies/{number}{host.settings.points}")
+    (folder / "paths").unlink()
+    for file in list(folder.iterdir()):
+        found = json.loads(file.read_text())
+        del found["identity"]
+        file.unlink()
+        (folder / f"{found['path'].replace('/', '+')}.json").write_text(json.dumps(found))
+
+
+@pytest.mark.parametrize("path", ["team/a", "team/x"])
+def test_the_push_log_of_an_older_backup_says_which_repository_it_has(
+    host: Host, path: str
+) -> None:
+    made = host.create(path, FIRST, b"content", named=False)
+    host.run()
+    as_the_release_before(host)
+    with pytest.raises(HostError, match=f"it has repository {FIRST}.*{SECOND} is wanted"):
+        host.restore(Wanted(path, SECOND))
+    found = host.restore(Wanted(path, FIRST))
+    assert described(found.folder) == described(made.path)
+    # It is known by its file from now on.
+    assert identity.of(found.folder) == FIRST
+    # A lost one, of which nothing else is known.
+    assert described(host.restore(Wanted(path)).folder) == described(made.path)
+
+
+def test_an_older_backup_without_a_log_is_not_taken_for_the_one_of_today(host: Host) -> None:
+    made = host.create("team/a", FIRST, b"content", named=False)
+    made.log.unlink()
+    host.run()
+    as_the_release_before(host)
+    with pytest.raises(HostError, match=f"does not say whether it is of repository {FIRST}"):
+        host.restore(Wanted("team/a", FIRST))
+
+
+def test_a_drill_is_one_of_the_repository_that_the_backup_has(host: Host) -> None:
+    host.create("team/a", FIRST, b"content")
+    host.run()
+    drill(host.settings, host.restic, host.report, ["team/a"])  # type: ignore[arg-type]
+    found = record.load(host.settings.state, record.DRILLS)["team/a"]
+    assert (found["identity"], found.get("error")) == (FIRST, None)
+    runs = record.load(host.settings.state, record.RUNS)["repositories"]
+    assert runs["team/a"]["identity"] == FIRST
+
+
+def test_two_folders_with_one_identity_have_a_point_each(host: Host) -> None:
+    made = host.create("team/a", FIRST, b"content")
+    shutil.copytree(made.path, made.path.with_name("b"))
+    host.run()
+    names = {file.name for file in host.settings.points.iterdir()}
+    assert names == {f"{FIRST}.json", "team+b.json", "paths"}
