@@ -2,7 +2,8 @@
 
 The registry comes first, so that readers are known before a folder moves, and each program that
 serves a repository checks its identity. Folders that leave their places go through `.replication`,
-so that two of them can exchange their paths. Nothing is deleted that the registry does not name as deleted.
+so that two of them can exchange their paths. Nothing is deleted that the registry does not name as
+deleted.
 """
 
 from __future__ import annotations
@@ -104,6 +105,8 @@ class Follow:
 
     def _carry_out(self, plan: Plan) -> list[str]:
         problems: list[str] = []
+        for place, given in plan.give:
+            places.identify(self._root / place, given)
         for one in plan.delete:
             if one.away.startswith(GONE):
                 continue
@@ -117,8 +120,6 @@ class Follow:
                 )
         for one in plan.take_away:
             self._take(one, one.identity, problems)
-        for path, given in plan.give:
-            places.identify(self._root / path, given)
         for one, path in plan.put:
             self._put(one, path, problems)
         return problems

@@ -36,6 +36,8 @@ class Folder:
     """Of its store, else that of its push log."""
     is_empty: bool = False
     """Neither changesets nor records, and therefore nobody's."""
+    is_logged: bool = False
+    """Its push log alone has the identity: a release before made it."""
 
     @property
     def away(self) -> str:
@@ -54,7 +56,7 @@ class Plan:
     set_aside: list[tuple[Folder, str]] = field(default_factory=list)
     """With the name in AWAY."""
     give: list[tuple[str, str]] = field(default_factory=list)
-    """Path and identity of an empty repository that has none."""
+    """Place and identity of a repository that has none in its store, before anything moves."""
     put: list[tuple[Folder, str]] = field(default_factory=list)
     """Folders that come to these paths, from AWAY."""
 
@@ -82,6 +84,8 @@ def plan(folders: Iterable[Folder], wanted: Mapping[str, str], purged: Collectio
     for one in found:
         if one.identity in targets and chosen[one.identity] == one:
             path = targets[one.identity]
+            if one.is_logged:
+                made.give.append((one.place, one.identity))
             if one.place != path:
                 made.put.append((one, path))
                 if not one.away:

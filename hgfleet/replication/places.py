@@ -55,9 +55,10 @@ def away(root: Path) -> Iterator[str]:
 
 def folder(root: Path, place: str) -> Folder | None:
     """Look at a place; None if there is no repository."""
-    found = identity_of(root / place)
-    if found:
+    if found := identity.of(root / place):
         return Folder(place, found)
+    if found := _tip(root / place / STORE).repository:
+        return Folder(place, found, is_logged=True)
     if not (root / place / STORE).is_dir():
         # The rest of a repository that is being deleted.
         return Folder(place) if place.startswith(f"{AWAY}/") else None

@@ -164,12 +164,15 @@ class Relay:
 
         broker: Any = self._stream
         changegroups: Any = SimpleNamespace(make=no_changegroup)
+        paths = {identity(number): path_of(number) for number in self._primary.logs}
+        served: Any = SimpleNamespace(place=paths.get)
         registry: Any = SimpleNamespace(read=lambda: "none")
         self._publisher = Publisher(
             self._primary.folder,
             self._positions,
             broker,
             changegroups,
+            served,
             registry,
             Sessions(),
             lambda _path, _entry: None,
@@ -193,8 +196,8 @@ class Relay:
         try:
             again = [] if self._connected else self._publisher.compare()
             self._connected = True
-            for path in [*again, path_of(repository)]:
-                asyncio.run(self._publisher.publish(path))
+            for one in [*again, identity(repository)]:
+                asyncio.run(self._publisher.publish(one))
         except BrokerError:
             self.disconnect()
             return False

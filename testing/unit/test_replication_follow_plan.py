@@ -97,3 +97,11 @@ def test_entries_of_a_release_before_leave_their_folders_as_they_are() -> None:
 def test_another_repository_at_the_place_of_a_new_one_is_set_aside() -> None:
     one = Folder("a", A)
     assert plan([one], {"a": B}, {C}) == Plan(set_aside=[(one, f"aside-{A}")])
+
+
+def test_a_repository_of_a_release_before_gets_the_identity_of_its_push_log() -> None:
+    here, elsewhere = Folder("a", A, is_logged=True), Folder("b", B, is_logged=True)
+    made = plan([here, elsewhere, Folder("c", C, is_logged=True)], {"a": A, "new/b": B}, {C})
+    assert made.give == [("a", A), ("b", B)]
+    assert made.put == [(elsewhere, "new/b")]
+    assert [one.place for one in made.delete] == ["c"]
