@@ -1,6 +1,6 @@
 """Identity of a repository that hg has opened, read in the store that it reads all else from.
 
-Whoever starts hg for an entry of the registry names the identity of the entry in `VARIABLE`.
+A program that starts hg for an entry of the registry names the identity of the entry in `VARIABLE`.
 
 With `hgext/pinned_store.py` that is the store itself, and not what is at its path now: a folder
 that is moved after it was opened stays what it was.

@@ -284,7 +284,7 @@ class _Rebuild:
         source = open_repository(self.repository)
         with source.wlock(), source.lock():
             began = time.monotonic()
-            # Whoever renames it holds the lock.
+            # A rename holds the lock.
             if not self.opened.is_there():
                 raise TemporaryError(
                     f"{self.repository} was renamed, archived or replaced meanwhile; the next run "

@@ -295,9 +295,10 @@ def test_a_repository_gets_bundles_from_which_hg_clones(host: Host, trial: Trial
     # the far side offer the manifest, as the service does.
     offered = f"{trial.repository}/.hg/clonebundles.manifest"
     host.check_output("install -o hgbundles %s %s", trial.manifest, offered)
-    host.check_output(
-        "printf '[extensions]\\nclonebundles =\\n' > %s", f"{trial.repository}/.hg/hgrc"
-    )
+    own = f"{trial.repository}/.hg/hgrc"
+    host.check_output("printf '[extensions]\\nclonebundles =\\n' > %s", own)
+    # hg follows the settings of its own user alone.
+    host.check_output("chown hgbundles: %s", own)
     cloned = trial.hg(
         f"""--config ui.ssh='sh -c "eval \\"\\$2\\"" ssh' --config ui.remotecmd={HG} """
         f"clone -U ssh://localhost/{trial.repository} {trial.root}/scratch/clone",

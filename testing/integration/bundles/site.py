@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from hgfleet.objectstore.bucket import Bucket
 
 HGRC: Final = f"""\
-[trusted]
-users = *
 [extensions]
 clonebundles =
 bundle_verify = {site.HGEXT}/bundle_verify.py
