@@ -19,7 +19,7 @@ from hgfleet.pushlog.record import FIRST, Heads, Record, hash_of, parse
 from hgfleet.replication import messages
 from hgfleet.replication.broker import BrokerError
 from hgfleet.replication.failures import Failure, Kind
-from hgfleet.replication.jobs import Listed, Place, Result, Task
+from hgfleet.replication.jobs import Place, Result, Task
 from hgfleet.replication.position import Step, decide
 from hgfleet.replication.positions import Positions
 from hgfleet.replication.publisher import Publisher
@@ -79,11 +79,12 @@ class Primary:
         with (self._store(repository) / log_file.NAME).open("ab") as file:
             file.write(log[-1] + b"\n")
 
-    def listing(self) -> list[Listed]:
+    def listing(self) -> list[tuple[str, str, int, str]]:
         """Return what the primary answers to a mirror that compares itself."""
         return [
-            Listed(identity(number), len(log), hash_of(log[-1]) if log else FIRST)
+            (path_of(number), identity(number), len(log), hash_of(log[-1]))
             for number, log in self.logs.items()
+            if log
         ]
 
 
@@ -139,11 +140,14 @@ class Stream:
     async def streamed(self, repository: str, _stream: str = messages.PUSHES) -> Streamed | None:
         """Return the last push of a repository."""
         found = [
-            headers[messages.MESSAGE_ID]
+            headers
             for subject, _, headers in self.messages.values()
             if subject == messages.pushes(repository)
         ]
-        return Streamed(int(found[-1].partition(".")[2])) if found else None
+        if not found:
+            return None
+        number = int(found[-1][messages.MESSAGE_ID].partition(".")[2])
+        return Streamed(number, hash=messages.hash_in(found[-1]))
 
 
 class Relay:
@@ -164,9 +168,8 @@ class Relay:
 
         broker: Any = self._stream
         changegroups: Any = SimpleNamespace(make=no_changegroup)
-        paths = {identity(number): path_of(number) for number in self._primary.logs}
-        served: Any = SimpleNamespace(place=paths.get)
         registry: Any = SimpleNamespace(read=lambda: "none")
+        served: Any = SimpleNamespace(place=lambda name: path_of(int(name, 16) - 1))
         self._publisher = Publisher(
             self._primary.folder,
             self._positions,
@@ -196,8 +199,8 @@ class Relay:
         try:
             again = [] if self._connected else self._publisher.compare()
             self._connected = True
-            for one in [*again, identity(repository)]:
-                asyncio.run(self._publisher.publish(one))
+            for name in [*again, identity(repository)]:
+                asyncio.run(self._publisher.publish(name))
         except BrokerError:
             self.disconnect()
             return False
@@ -249,7 +252,7 @@ class Mirror:
         try:
             message = messages.decode_push(headers, body)
         except messages.LargeRecordError as large:
-            self.scheduler.announce(large.repository, large.number, self.now)
+            self.scheduler.announce(large.repository, large.path, large.number, self.now)
             self.acknowledged.add(handle)
         else:
             self.acknowledged.update(self.scheduler.offer(message, handle, self.now))
@@ -257,7 +260,7 @@ class Mirror:
     def compare(self) -> None:
         """Compare all positions with the primary's."""
         places = self.places()
-        handles = self.scheduler.compare(self._primary.listing(), places, self.now, self.now)
+        handles = self.scheduler.compare(self._primary.listing(), places, self.now)
         self.acknowledged.update(handles)
 
     def work(self, fault: Kind | None = None, after: int = 0) -> bool:
