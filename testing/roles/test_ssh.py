@@ -437,7 +437,7 @@ def test_people_get_the_forced_shell_and_nothing_else(
     line = ask_for(host, key)
     assert re.fullmatch(
         'restrict,command="/opt/hgfleet/current/bin/hgfleet-shell'
-        rf" --user {person} --groups {groups} --login [0-9]{{10}}"
+        rf" --user {person} --person-id [0-9a-f-]{{36}} --groups {groups} --login [0-9]{{10}}"
         r' --fingerprint SHA256:[A-Za-z0-9+/]+" ssh-.+\n',
         line,
     )
