@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from testinfra.host import Host
 
+    from testing.conftest import WaitFor
+
     Answer = dict[str, str | int]
 
 UNIT = "hgfleet-cdn.service"
@@ -153,6 +155,31 @@ def test_a_bundle_is_what_the_origin_has_and_is_kept(cache: Cache, bundle: str) 
     assert second["x-cache"] == "HIT"
     head = cache.one(bundle, "HEAD")
     assert (head["status"], head["content-length"], head["size"]) == (200, str(origin["size"]), 0)
+
+
+@pytest.mark.changes
+def test_a_bundle_that_was_deleted_at_the_origin_is_gone(
+    host: Host, cache: Cache, wait_for: WaitFor
+) -> None:
+    """A copy that is still there at the origin is kept, though: it is not fetched again."""
+    if not host.file("/etc/hgfleet/secrets/objectstore-root.env").exists:
+        pytest.skip("only where the object store is on the same host")
+    text = host.file(CONFIG).content_string
+    seconds = int(re.findall(r"proxy_cache_valid 200 206 (\d+)s;", text)[0])
+    bucket, name = cache.path.strip("/"), f"hgfleet-test/{uuid.uuid4().hex}.hg"
+    make = ("python3 -c %s %s %s %s %s", MAKE, cache.origin, bucket, name)
+    host.check_output(*make, str(LARGE))
+    try:
+        assert [cache.one(name)["x-cache"] for _ in range(2)] == ["MISS", "HIT"]
+        wait_for(
+            "the origin is asked again",
+            lambda: cache.one(name)["x-cache"] == "REVALIDATED",
+            seconds + 30,
+        )
+    finally:
+        host.check_output(*make, "0")
+    wait_for("the copy is gone", lambda: cache.one(name)["status"] == 404, seconds + 30)
+    assert cache.one(name, Range="bytes=5000000-5000099")["status"] == 404
 
 
 def test_ranges_are_those_of_the_bundle(cache: Cache, bundle: str) -> None:
