@@ -78,12 +78,10 @@ class Follow:
                 return []
             self._done = ()
             registry = _read(settings)
-            plan = follow_plan.plan(
-                self._look(registry.wanted, is_whole=is_whole),
-                registry.wanted,
-                registry.dynamic.purged,
-            )
-            problems = self._carry_out(plan) + self._configure(registry)
+            found = self._look(registry.wanted, is_whole=is_whole)
+            plan = follow_plan.plan(found, registry.wanted, registry.dynamic.purged)
+            problems = self._carry_out(plan)
+            problems += self._configure(registry, {one.place: one.identity for one in found})
             if is_whole:
                 self._walked = time.monotonic(), stamps[0]
             if not problems:
@@ -106,7 +104,10 @@ class Follow:
     def _carry_out(self, plan: Plan) -> list[str]:
         problems: list[str] = []
         for place, given in plan.give:
-            places.identify(self._root / place, given)
+            try:
+                places.identify(self._root / place, given)
+            except OSError as error:
+                problems.append(f"{place}: {error}")
         for one in plan.delete:
             if one.away.startswith(GONE):
                 continue
@@ -156,18 +157,24 @@ class Follow:
         self._configured.pop(path, None)
         self._say(f"{path}: moved from {one.place}")
 
-    def _configure(self, registry: _Registry) -> list[str]:
-        """Create missing repositories, and write the configuration of changed entries."""
+    def _configure(self, registry: _Registry, found: Mapping[str, str]) -> list[str]:
+        """Create missing repositories, and write the configuration of changed entries.
+
+        `found` has the identities that were at their places before anything moved.
+        """
         problems = []
         target = places.target(self._settings)
         raw, static = registry.dynamic.raw, registry.static.repositories
-        for path in sorted(registry.wanted):
+        for path, wanted in sorted(registry.wanted.items()):
+            is_configured = path in static or self._configured.get(path) == raw[path]
+            if is_configured and wanted and found.get(path) == wanted:
+                continue
             repository, place = registry.served.get(path), self._root / path
             is_there = (place / ".hg").is_dir()
-            if repository is None or not (is_there or repository.identity):
+            if repository is None or not (is_there or wanted):
                 # An entry of a release before may be that of a repository that is elsewhere.
                 continue
-            if is_there and (path in static or self._configured.get(path) == raw[path]):
+            if is_there and is_configured:
                 continue
             if is_there and (problem := identity.problem(place, repository.identity)):
                 problems.append(problem)

@@ -302,18 +302,22 @@ def test_a_repository_of_the_inventory_gets_its_identity(
     primary: Primary, mirror: Host, sync: DocumentSync
 ) -> None:
     for host in (primary, mirror):
-        host.declare("tool", "other")
-    for path in ("tool", "other"):
+        host.declare("tool", "other", "logged")
+    for path in ("tool", "other", "logged"):
         mirror.create(path)
     # Its push log is that of another repository.
     mirror.push("other", "file", identity="8e" * 16)
+    node = mirror.push("logged", "file", identity="5c" * 16)
     with dynamic_update.update(primary.dynamic) as entries:
+        entries.note_identity("logged", "5c" * 16)
         entries.note_identity("tool", IDENTITY)
         entries.note_identity("other", "9f" * 16)
     sync.run()
     assert identity.of(mirror.path("tool")) == IDENTITY
     assert identity.of(mirror.path("other")) == "9f" * 16
     assert mirror.hg_in("other", "log") == ""
+    assert identity.of(mirror.path("logged")) == "5c" * 16
+    assert mirror.hg_in("logged", "log", "-T", "{node}") == node
     assert (mirror.repos / f".replication/aside-{'8e' * 16}").is_dir()
 
 
