@@ -9,7 +9,7 @@ until it is repaired.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -34,11 +34,30 @@ class Checked:
     """Bytes of its store, when it was last measured."""
     error: str = ""
     """What is corrupt, empty if nothing is."""
+    identity: str = ""
+    """Of the repository; empty in a result of a release before."""
 
     @property
     def since(self) -> float:
         """The time that its days are counted from."""
         return self.time or self.seen
+
+
+def carried(known: Mapping[str, Checked], identities: Mapping[str, str]) -> dict[str, Checked]:
+    """Return the results of the repositories that are there, given their identities by path.
+
+    A result is of a repository and goes with it to another path. One of a release before is taken
+    for that of the repository at its path.
+    """
+    by_identity = {one.identity: one for one in known.values() if one.identity}
+    found = {}
+    for path, identity in identities.items():
+        at_path = known.get(path)
+        if identity and identity in by_identity:
+            found[path] = by_identity[identity]
+        elif at_path is not None and not at_path.identity:
+            found[path] = replace(at_path, identity=identity)
+    return found
 
 
 def tonight(known: Mapping[str, Checked], *, days: int, now: float) -> list[str]:

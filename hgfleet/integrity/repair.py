@@ -76,6 +76,11 @@ def _from_backup(path: str, settings: Backup) -> str:
         pushes = complete(copy, running, log)
         _demand(copy)
         with moves.at_rest(running, path):
+            if identity.of(running) not in ("", identity.of(copy)):
+                raise TemporaryError(
+                    f"{path}: renamed or replaced while it was made anew, and left as it is; the "
+                    f"copy stays at {copy}"
+                )
             if _log(running) != log:
                 # A push came meanwhile.
                 continue

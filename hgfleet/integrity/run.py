@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hgfleet.backup import repository
-from hgfleet.core import files
+from hgfleet.core import files, identity
 from hgfleet.core.errors import HostError, TemporaryError, UsageError
 from hgfleet.integrity import plan, state
 from hgfleet.integrity.check import check
@@ -69,18 +69,26 @@ def run(root: Path, folder: Path, report: Report, days: int, paths: Sequence[str
 def _present(root: Path, known: dict[str, Checked]) -> dict[str, Checked]:
     """Return the state of the repositories that are there; a new one begins its days now."""
     now = time.time()
+    controls = dict(sorted(repository.find(root)))
+    identities = {path: identity.of(control.parent) for path, control in controls.items()}
+    carried = plan.carried(known, identities)
     return {
-        path: known.get(path) or Checked(seen=now, size=place.measure(control / "store")[0])
-        for path, control in sorted(repository.find(root))
+        path: carried.get(path)
+        or Checked(seen=now, size=place.measure(control / "store")[0], identity=identities[path])
+        for path, control in controls.items()
     }
 
 
 def _one(root: Path, path: str, known: Checked, report: Report) -> Checked | None:
-    """Verify a repository; None if it is gone. Raises TemporaryError and HostError."""
+    """Verify a repository; None if it is gone, or another one has its path.
+
+    Raises TemporaryError and HostError.
+    """
     started = time.time()
     control = root / path / ".hg"
     error = check(root / path)
-    if error and not control.is_dir():
+    is_another = known.identity and identity.of(root / path) != known.identity
+    if is_another or (error and not control.is_dir()):
         return None
     seconds = time.time() - started
     if error:

@@ -1,7 +1,8 @@
 """State of integrity on a host: a file of JSON that `status` reads, and its figures for metrics.
 
     {"format": 1, "days": 30, "ended": 1795440000.1, "corrupt": ["team/tool"], "repositories":
-     {"team/tool": {"seen": ..., "time": ..., "seconds": 1.2, "size": 812000, "error": "..."}}}
+     {"team/tool": {"seen": ..., "time": ..., "seconds": 1.2, "size": 812000, "error": "...",
+      "identity": "7d..."}}}
 
 Times are seconds since 1970, sizes bytes. A lost file costs the results: every repository is new.
 
@@ -31,7 +32,14 @@ FORMAT: Final = 1
 DAYS: Final = 30
 """Of the schedule, before the first run has told them."""
 
-_TYPES: Final = {"seen": float, "time": float, "seconds": float, "size": int, "error": str}
+_TYPES: Final = {
+    "seen": float,
+    "time": float,
+    "seconds": float,
+    "size": int,
+    "error": str,
+    "identity": str,
+}
 
 
 @dataclass(slots=True)

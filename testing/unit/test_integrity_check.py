@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -56,11 +57,21 @@ def test_a_transaction_and_a_fresh_change_are_no_state_at_rest(repository: Path)
 
 
 def test_the_state_file_is_read_as_it_was_written(tmp_path: Path) -> None:
-    found = State(7, 3.5, {"a": Checked(1.0, 2.0, 0.5, 10, "bad"), "b": Checked(1.0)})
+    bad = Checked(1.0, 2.0, 0.5, 10, "bad", "a" * 32)
+    found = State(7, 3.5, {"a": bad, "b": Checked(1.0)})
     state.save(found, tmp_path)
     assert state.load(tmp_path) == found
     assert found.data()["corrupt"] == ["a"]
     assert (tmp_path / state.NAME).stat().st_mode & 0o777 == 0o640
+
+
+def test_the_state_file_of_the_release_before_is_read(tmp_path: Path) -> None:
+    state.save(State(7, 3.5, {"a": Checked(1.0, 2.0, 0.5, 10, "bad")}), tmp_path)
+    file = tmp_path / state.NAME
+    data = json.loads(file.read_text())
+    del data["repositories"]["a"]["identity"]
+    file.write_text(json.dumps(data))
+    assert state.load(tmp_path).repositories == {"a": Checked(1.0, 2.0, 0.5, 10, "bad")}
 
 
 def test_figures_are_for_every_user_and_name_no_repository(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 from hgfleet.integrity.plan import (
     DAY_SECONDS,
     Checked,
+    carried,
     corrupt,
     is_due,
     overdue,
@@ -97,3 +98,27 @@ def test_status_names_what_is_corrupt_and_its_repair_first() -> None:
     assert sentences({}, None, days=30, now=now) == [
         "0 of 0 repositories were verified, each has its turn within 30 days; last run: never"
     ]
+
+
+ONE, OTHER = "a" * 32, "b" * 32
+
+
+def test_a_result_goes_with_its_repository_and_ends_with_it() -> None:
+    bad = Checked(1.0, 2.0, error="bad", identity=ONE)
+    # Renamed, and another one at its former path.
+    known = {"team/a": bad, "team/gone": Checked(1.0, identity="c" * 32)}
+    found = carried(known, {"team/a": OTHER, "team/b": ONE})
+    assert found == {"team/b": bad}
+    # Deleted and made again.
+    assert carried(known, {"team/a": OTHER}) == {}
+    assert carried(known, {"team/a": ONE}) == {"team/a": bad}
+
+
+def test_a_result_of_a_release_before_is_of_the_repository_at_its_path() -> None:
+    before = Checked(1.0, 2.0, error="bad")
+    for identity in ("", ONE):
+        (one,) = carried({"team/a": before}, {"team/a": identity}).values()
+        assert (one.error, one.identity) == ("bad", identity)
+    assert carried({"team/a": before}, {"team/b": ONE}) == {}
+    # A repository that lost its identity is not the one of the result.
+    assert carried({"team/a": Checked(1.0, identity=ONE)}, {"team/a": ""}) == {}

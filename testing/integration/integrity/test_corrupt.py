@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 from mercurial import obsolete, phases
 
+from hgfleet.core import identity
 from hgfleet.core.errors import HgfleetError, HostError, PushlogError
 from hgfleet.core.report import Report
 from hgfleet.hg.fingerprint import SETTLED_NS
@@ -157,6 +158,30 @@ def test_a_run_names_the_corrupt_repository_and_a_later_one_the_repair(
     settle()
     assert not run.run(root, folder, report, 30, ["team/x"]).corrupt
     assert state.load(folder).data()["corrupt"] == []
+
+
+def test_a_repository_that_took_the_path_of_a_corrupt_one_is_not_corrupt(
+    primary: Primary, tmp_path: Path
+) -> None:
+    root, folder = tmp_path / "repos", tmp_path / "state"
+    folder.mkdir()
+    report = Report("events", part="integrity")
+    good = tmp_path / "good"
+    shutil.copytree(primary.path, good)
+    (good / identity.FILE).write_text(identity.text("b" * 32))
+    (primary.path / identity.FILE).write_text(identity.text("a" * 32))
+    flip(file_of(primary, "file2.i"), -3)
+    settle()
+    assert list(run.run(root, folder, report, 30).corrupt) == ["team/x"]
+    verified = state.load(folder).repositories["team/x"].time
+    primary.path.rename(primary.path.with_name("y"))
+    good.rename(primary.path)
+    settle()
+    # Nothing is verified for it: the result is that of the other repository, at its new path.
+    assert list(run.run(root, folder, report, 30, ["team/x"]).corrupt) == ["team/y"]
+    found = state.load(folder).repositories
+    assert (found["team/y"].time, found["team/y"].identity) == (verified, "a" * 32)
+    assert found["team/x"].identity == "b" * 32
 
 
 def test_a_copy_of_the_backup_gets_the_pushes_of_the_corrupt_repository(
