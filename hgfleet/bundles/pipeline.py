@@ -24,6 +24,7 @@ from hgfleet.bundles.access import ChangedError
 from hgfleet.bundles.generate import BundleGenerator
 from hgfleet.bundles.job import Job, Options, Outcome
 from hgfleet.bundles.manifest import locate
+from hgfleet.bundles.plan import NO_IDENTITY, Action, Plan
 from hgfleet.bundles.planner import Planner
 from hgfleet.bundles.published import PublishedBundles
 from hgfleet.bundles.pullbundle_store import PullbundleStore
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
     from hgfleet.bundles.activity import Activity
     from hgfleet.bundles.config import Config
-    from hgfleet.bundles.plan import Plan, State
+    from hgfleet.bundles.plan import State
     from hgfleet.bundles.pullbundle_chain import ChainPlan
     from hgfleet.bundles.stores import StoreListing
     from hgfleet.core.report import Report
@@ -331,10 +332,9 @@ class Pipeline:
         now = self.job.access.decide(repository)
         if now.identity:
             adoption.adopt(self.job, now)
-        elif now.bundles:
-            decision = self._planner.plan(now)[0]
-            self.report.step("plan", now.path, f"skip: {'; '.join(decision.reasons)}")
-            return Outcome(now.path, decision)
+        elif now.read or now.bundles:
+            self.report.step("plan", now.path, f"skip: {NO_IDENTITY}", action="skip")
+            return Outcome(now.path, Plan(now.path, Action.SKIP, (NO_IDENTITY,)))
         return work(now, self.job.listing(now, listings))
 
     def _report_changed(self, repository: Repository, problem: ChangedError) -> None:

@@ -109,6 +109,7 @@ class Plan:
     keep: Mapping[str, Mapping[str, Entry]] = field(default_factory=dict)
 
 
+NO_IDENTITY: Final = "the registry does not say its identity (`hgfleet registry apply` gives it)"
 _NO_PRIVATE_STORE: Final = "not public, and no store is private"
 
 
@@ -211,8 +212,7 @@ def _without_bundles(
 ) -> Plan | None:
     """Return the plan of a repository that gets no bundles now, None for any other one."""
     if repository.bundles and not repository.identity:
-        reason = "the registry does not say its identity (`hgfleet registry apply` gives it)"
-        return Plan(repository.path, Action.SKIP, (reason,))
+        return Plan(repository.path, Action.SKIP, (NO_IDENTITY,))
     if stores.urls and repository.bundles and not state.exists:
         reason = "not on this host (`hgfleet registry apply` creates it)"
         return Plan(repository.path, Action.SKIP, (reason,))

@@ -239,12 +239,18 @@ def test_pages_do_not_name_a_repository_that_became_private_during_the_run(
         assert "secret plans" not in said
 
 
-def test_without_identity_a_repository_has_to_wait_for_its_bundles(site: BundleSite) -> None:
-    project = site.repository("project")
+@pytest.mark.parametrize("kinds", [("zstd",), ()])
+def test_without_identity_a_repository_has_to_wait_for_its_bundles(
+    site: BundleSite, kinds: tuple[str, ...]
+) -> None:
+    """Also for pull bundles: the registry may be damaged, and name no identity."""
+    site.config = replace(site.config, pull=replace(site.config.pull, least=1))
+    project = site.repository("project", kinds=kinds)
     (outcome,) = site.run(replace(project, identity=""))
     assert outcome.plan is not None
     assert "does not say its identity" in outcome.plan.reasons[0]
     assert site.bundles() == [[]]
+    assert not site.config.pull_bundles.exists()
 
 
 # State of the release before.
