@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from testing.integration.support.hostile_settings import HostileSettings
+from testing.integration.support.site import identity_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +27,7 @@ def test_a_run_follows_no_settings_in_a_repository(
     assert site.run(project)[0].error is None
     assert {entry.changesets for entry in site.published("project")} == {2}
     # The registry says which phases a bundle has.
-    snapshot = site.config.scratch / "snapshots/project"
+    snapshot = site.config.scratch / "snapshots" / identity_of("project")
     phases = set(site.hg("-R", snapshot, "log", "-T", "{phase}\n").split())
     assert phases == {"public" if publishing else "draft"}
     # A pull into the snapshot of the run before.

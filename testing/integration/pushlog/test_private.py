@@ -82,7 +82,7 @@ def test_a_storage_upgrade_keeps_the_log_byte_for_byte(pushed: PushlogSite) -> N
     content, store = pushed.log("old").read_bytes(), pushed.log("old").parent
     before = store.stat().st_ino
     done = subprocess.run(
-        [sys.executable, "-m", "hgfleet.storage.worker", "upgrade", place, "no", ""],
+        [sys.executable, "-m", "hgfleet.storage.worker", "upgrade", place, "", "no", ""],
         env=pushed.environment(HGFLEET_USER="operator:storage-upgrade"),
         capture_output=True,
         text=True,

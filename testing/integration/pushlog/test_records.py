@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.core.identity import FILE, is_identity
-from hgfleet.pushlog.record import FIRST
+from hgfleet.pushlog.record import FIRST, hash_of
 from testing.integration.pushlog.site import KEY, OPERATOR
 
 if TYPE_CHECKING:
@@ -273,8 +273,8 @@ def test_a_mirror_appends_the_record_of_its_primary_as_it_is(site: PushlogSite) 
     done = applied(line)
     assert done.returncode == 0, done.stderr
     assert site.log("mirror").read_bytes() == line + b"\n"
-    identity, number, end = done.stdout.split()[-3:]
-    assert (number, int(end)) == ("1", len(line) + 1)
+    identity, number, end, hashed = done.stdout.split()[-4:]
+    assert (number, int(end), hashed) == ("1", len(line) + 1, hash_of(line))
     assert identity == site.records()[0].repository
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hgfleet.core import identity
 from hgfleet.pushlog import log_file
 from testing.integration.pushlog.site import OPERATOR
 from testing.integration.support import site as support
@@ -108,6 +109,7 @@ def test_a_mirror_follows_an_answer(changed: PushlogSite) -> None:
     changed.hg("init", mirror, **OPERATOR)
     changed.server("debugpushlog", "--accept")
     foreign = changed.records()[-1].changesets
+    (mirror / identity.FILE).write_text(identity.text(changed.records()[-1].repository))
     apply = changed.root / "apply.py"
     apply.write_text(
         "import io, sys\n"
