@@ -1,6 +1,7 @@
 """State that the release before named by the path of its repository, taken over once.
 
-The repository that has the path today takes it over at its first run: manifest, history of
+The repository that has the path today takes it over, with the first run or the first withdrawal
+after `registry apply` gave it an identity: manifest, history of
 manifests, pull bundles and snapshot get the name of its identity, and the lines of the manifest
 name it. Their objects keep their keys until new bundles replace them. A manifest could outlive its
 repository then, so a line is withdrawn instead
@@ -65,10 +66,18 @@ def arrival(path: str, dynamic: Dynamic) -> datetime | None:
     return max((when.astimezone(UTC) for when in found), default=None)
 
 
+def is_due(job: Job, repository: Repository) -> bool:
+    """Whether the release before left clone bundles or pull bundles that clients could have."""
+    path = repository.path
+    # A repository that left the registry has no path.
+    has_names = is_identity(repository.identity) and not is_identity(path)
+    folder = job.config.pull_bundles / files.file_name(path)
+    return has_names and (job.manifests.exists(path) or folder.is_dir())
+
+
 def adopt(job: Job, repository: Repository) -> None:
     """Take over the state of the release before; the caller holds the lock of the repository."""
     path, name = repository.path, repository.identity
-    # A repository that left the registry has no path.
     if not is_identity(name) or is_identity(path) or job.options.dry_run:
         return
     _adopt_manifest(job, repository)

@@ -240,9 +240,26 @@ class Pipeline:
                 raise
 
     def withdraw(self, repositories: Sequence[Repository], *, everything: bool) -> list[Outcome]:
-        """Only withdraw and delete bundles, also beside another run; raises as `run`."""
+        """Only withdraw and delete bundles, also beside another run; raises as `run`.
+
+        State of the release before is taken over, so that clients have its bundles again.
+        """
+        for one in repositories:
+            self._adopt(one)
         gone = self._gone(repositories, {}) if everything else []
         return self._purged(self._first.due([*repositories, *gone]))
+
+    def _adopt(self, repository: Repository) -> None:
+        """Take over state of the release before, unless another run does that."""
+        started = time.monotonic()
+        try:
+            now = self.job.access.decide(repository)
+            if adoption.is_due(self.job, now):
+                with self.job.scratch.locked(names.of(now)) as has_lock:
+                    if has_lock:
+                        adoption.adopt(self.job, now)
+        except Exception as problem:
+            self.job.failed(repository, problem, time.monotonic() - started)
 
     def forget(self, repository: Repository) -> Outcome:
         """Delete all bundles of a repository, of both sorts; see `Forgetter`."""

@@ -22,7 +22,7 @@ REVALIDATED_S: Final = 60
 STRIP: Final = (
     "cd /srv/hg/repos/{repository}; runuser -u hg -- env HGRCPATH=/etc/hgfleet/hgrc"
     " HGFLEET_USER=operator:root /opt/hgfleet/current/bin/hg"
-    " --config extensions.strip= strip --no-backup {node}"
+    " debugstrip --no-backup {node}"
 )
 
 

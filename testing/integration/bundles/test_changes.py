@@ -294,6 +294,19 @@ def test_public_bundles_of_the_release_before_are_taken_over(people: People) -> 
     assert people.stored()[0] == {OTHER}
 
 
+def test_a_change_of_the_registry_takes_them_over_at_once(people: People) -> None:
+    """`registry apply` of this release, which gives the identities, is such a change."""
+    people.create(PATH, MINE)
+    people.run()
+    as_before(people, PATH, MINE)
+    pipeline = people.site.pipeline()
+    known, archived = pipeline.known()
+    assert pipeline.withdraw([*known.repositories.values(), *archived], everything=True) == []
+    (entry,) = people.site.manifests.read(MINE)
+    assert entry.identity == MINE
+    assert not people.site.manifests.exists(PATH)
+
+
 @pytest.mark.parametrize("more", [{"read": ()}, {"created": "2030-01-01T00:00:00Z"}])
 def test_other_bundles_of_the_release_before_are_withdrawn(
     people: People, more: dict[str, Any]
