@@ -21,6 +21,7 @@ from hgfleet.core.errors import HgfleetError, HostError, UnavailableError, Usage
 from hgfleet.hg import unconfigured
 from hgfleet.pushlog import log_file
 from hgfleet.pushlog.record import Heads
+from hgfleet.registry.provision import DIRECTORY_MODE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -206,7 +207,7 @@ def _restore(
     at: float | None,
 ) -> Restored:
     control = settings.repositories / point.path / ".hg"
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(target.parent, settings.owner)
     # In the same folder, so that the end is a rename.
     with tempfile.TemporaryDirectory(prefix=".restore.", dir=target.parent) as name:
         restic.restore(snapshot.id, str(control), Path(name))
@@ -306,6 +307,18 @@ def heads_of(settings: Settings, folder: Path) -> tuple[str, ...]:
     """Return the heads of a repository, those of hidden changesets included."""
     out = hg(settings, folder, "log", "--hidden", "-r", "heads(all())", "-T", "{node}\n")
     return tuple(sorted(out.split()))
+
+
+def make_folders(folder: Path, owner: str) -> None:
+    """Make a folder and those above it; root gives new ones to the owner of the repositories.
+
+    People create repositories beside the restored ones.
+    """
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for one in missing if os.geteuid() == 0 else ():
+        give(one, owner, whole=False)
+        one.chmod(DIRECTORY_MODE)
 
 
 def give(folder: Path, owner: str, group: str = "-", *, whole: bool = True) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pwd
+import stat
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -72,6 +74,20 @@ ONE, OTHER = "a" * 32, "b" * 32
 )
 def test_a_backup_says_which_repository_it_has_at_a_path(text: str, found: str) -> None:
     assert restore.identity_at("team/x", text) == found
+
+
+@pytest.mark.root
+def test_folders_above_a_restored_repository_are_its_owners(tmp_path: Path) -> None:
+    """People create repositories beside it."""
+    there = tmp_path / "repos"
+    there.mkdir(mode=0o700)
+    restore.make_folders(there / "people/bob", "nobody")
+    user = pwd.getpwnam("nobody")
+    for folder in (there / "people", there / "people/bob"):
+        found = folder.stat()
+        assert (found.st_uid, found.st_gid) == (user.pw_uid, user.pw_gid)
+        assert stat.S_IMODE(found.st_mode) == 0o2750
+    assert there.stat().st_uid == 0
 
 
 def test_another_repository_than_the_wanted_one_is_told_with_the_way_to_it() -> None:
