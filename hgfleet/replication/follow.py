@@ -166,7 +166,10 @@ class Follow:
         target = places.target(self._settings)
         raw, static = registry.dynamic.raw, registry.static.repositories
         for path, wanted in sorted(registry.wanted.items()):
-            is_configured = path in static or self._configured.get(path) == raw[path]
+            # The identity of a repository of the inventory comes from the primary, and names the
+            # links to its bundles. All else of it is written by `registry apply`.
+            state = wanted if path in static else raw[path]
+            is_configured = self._configured.get(path) == state
             if is_configured and wanted and found.get(path) == wanted:
                 continue
             repository, place = registry.served.get(path), self._root / path
@@ -174,7 +177,7 @@ class Follow:
             if repository is None or not (is_there or wanted):
                 # An entry of a release before may be that of a repository that is elsewhere.
                 continue
-            if is_there and is_configured:
+            if is_there and (is_configured or not state):
                 continue
             if is_there and (problem := identity.problem(place, repository.identity)):
                 problems.append(problem)
@@ -185,8 +188,7 @@ class Follow:
             except (HgfleetError, OSError) as error:
                 problems.append(f"{path}: {error}")
                 continue
-            if path not in static:
-                self._configured[path] = raw[path]
+            self._configured[path] = state
         return problems
 
     def _empty_away(self, plan: Plan) -> None:

@@ -315,6 +315,9 @@ def test_a_repository_of_the_inventory_gets_its_identity(
     sync.run()
     assert identity.of(mirror.path("tool")) == IDENTITY
     assert identity.of(mirror.path("other")) == "9f" * 16
+    # And with it the links to its bundles, before the next `registry apply` on the mirror.
+    link = mirror.path("tool") / ".hg/pullbundles"
+    assert link.readlink() == mirror.settings.pull_bundles / IDENTITY
     assert mirror.hg_in("other", "log") == ""
     assert identity.of(mirror.path("logged")) == "5c" * 16
     assert mirror.hg_in("logged", "log", "-T", "{node}") == node
