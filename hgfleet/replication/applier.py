@@ -147,7 +147,7 @@ class Applier:
         else:
             record = push.record
             handles = self._scheduler.offer(push, message, time.monotonic())
-            if handles and self._scheduler.shown(record.repository) >= record.id:
+            if handles and self._scheduler.shown(record.repository)[0] >= record.id:
                 # The relay may have missed it, or have begun anew since.
                 await self._tell_applied(record.repository)
             await self._acknowledge(handles)
@@ -256,8 +256,9 @@ class Applier:
 
     async def _tell_applied(self, identity: str) -> None:
         host = self._settings.host
-        applied = Applied(host, identity, self._scheduler.shown(identity))
-        await self._subscription.tell(messages.applied(host), applied.body())
+        applied = Applied(host, identity, *self._scheduler.shown(identity))
+        subject = messages.applied(host)
+        await self._subscription.tell(subject, applied.body(), applied.headers())
 
     async def _on_asked(self, body: bytes) -> None:
         """Tell the relay which pushes this mirror shows."""
@@ -267,7 +268,7 @@ class Applier:
             self._say("question-unreadable", reason=error)
             return
         for identity in asked.repositories:
-            if self._scheduler.shown(identity):
+            if self._scheduler.shown(identity)[0]:
                 await self._tell_applied(identity)
 
     async def _compare_again(self) -> None:

@@ -16,6 +16,7 @@ from hgfleet.replication.jobs import Job, Task
 
 if TYPE_CHECKING:
     from hgfleet.replication.failures import Kind
+    from hgfleet.replication.messages import PushMessage
 
 BATCH_MESSAGES: Final = 16
 BATCH_BYTES: Final = 4 * 1024 * 1024
@@ -42,6 +43,8 @@ class RepositoryState:
 
     identity: str
     tip: int = 0
+    hash: str = ""
+    """Of the record at the tip, where a job or a look at the disk has told it."""
     pending: dict[int, Waiting] = field(default_factory=dict)
     asks_since: float | None = None
     """Since when the source has pushes that no message brings; the source is asked for them."""
@@ -89,6 +92,14 @@ class RepositoryState:
         if self.repair:
             since.append(self.failed_at)
         return not self.busy and min(since) < now - failures.LATE_SECONDS
+
+    def shows(self, message: PushMessage) -> bool:
+        """Whether the mirror shows this push, by its number, at the tip by its hash as well.
+
+        Another push of the number of the last one goes to the job, which compares the chains.
+        """
+        number = message.record.id
+        return number < self.tip or (number == self.tip and self.hash in ("", message.hash))
 
     def may_go_on(self) -> bool:
         """Whether pushes that come are to be applied; one that was parked as current goes on."""

@@ -72,9 +72,7 @@ class Scheduler:
         if record.repository in self._purged:
             return [handle]
         entry = self._entry(record.repository, now)
-        if record.id <= entry.tip:
-            return [handle]
-        if not entry.may_go_on():
+        if entry.shows(message) or not entry.may_go_on():
             return [handle]
         entry.note_session(record.id, message.session)
         waiting = entry.pending.get(record.id)
@@ -142,7 +140,8 @@ class Scheduler:
             if not (place.tip.id or place.interrupted):
                 continue
             entry = self._entry(identity, now)
-            entry.tip = max(entry.tip, place.tip.id)
+            if place.tip.id >= entry.tip:
+                entry.tip, entry.hash = place.tip.id, place.tip.hash
             if place.interrupted and not entry.is_parked and not entry.busy:
                 entry.ask(now)
                 self._wake(entry, now)
@@ -199,7 +198,7 @@ class Scheduler:
             return []
         handles = entry.take_all()
         if entry.tip:
-            self._entries[entry.identity] = RepositoryState(entry.identity, entry.tip)
+            self._entries[entry.identity] = RepositoryState(entry.identity, entry.tip, entry.hash)
         else:
             del self._entries[entry.identity]
         return handles
@@ -248,7 +247,7 @@ class Scheduler:
                 outcome.shown = result.tip.id
                 entry.tries, entry.failed_at = 0, math.inf
             # Lower after a repair from a source that has less.
-            entry.tip = result.tip.id
+            entry.tip, entry.hash = result.tip.id, result.tip.hash
         outcome.sessions = entry.take_sessions()
         outcome.acknowledge += entry.take_shown()
         failure = result.failure
@@ -368,7 +367,7 @@ class Scheduler:
         """How many repositories are known."""
         return len(self._entries)
 
-    def shown(self, identity: str) -> int:
-        """Return the last push of a repository that the mirror shows."""
+    def shown(self, identity: str) -> tuple[int, str]:
+        """Return number and hash of the last push of a repository that the mirror shows."""
         entry = self._entries.get(identity)
-        return entry.tip if entry is not None else 0
+        return (entry.tip, entry.hash) if entry is not None else (0, "")

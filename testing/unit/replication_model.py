@@ -19,7 +19,7 @@ from hgfleet.pushlog.record import FIRST, Heads, Record, hash_of, parse
 from hgfleet.replication import messages
 from hgfleet.replication.broker import BrokerError
 from hgfleet.replication.failures import Failure, Kind
-from hgfleet.replication.jobs import Place, Result, Task
+from hgfleet.replication.jobs import Listed, Place, Result, Task
 from hgfleet.replication.position import Step, decide
 from hgfleet.replication.positions import Positions
 from hgfleet.replication.publisher import Publisher
@@ -79,12 +79,11 @@ class Primary:
         with (self._store(repository) / log_file.NAME).open("ab") as file:
             file.write(log[-1] + b"\n")
 
-    def listing(self) -> list[tuple[str, str, int, str]]:
+    def listing(self) -> list[Listed]:
         """Return what the primary answers to a mirror that compares itself."""
         return [
-            (path_of(number), identity(number), len(log), hash_of(log[-1]))
+            Listed(identity(number), len(log), hash_of(log[-1]) if log else FIRST)
             for number, log in self.logs.items()
-            if log
         ]
 
 
@@ -140,14 +139,11 @@ class Stream:
     async def streamed(self, repository: str, _stream: str = messages.PUSHES) -> Streamed | None:
         """Return the last push of a repository."""
         found = [
-            headers
+            headers[messages.MESSAGE_ID]
             for subject, _, headers in self.messages.values()
             if subject == messages.pushes(repository)
         ]
-        if not found:
-            return None
-        number = int(found[-1][messages.MESSAGE_ID].partition(".")[2])
-        return Streamed(number, hash=messages.hash_in(found[-1]))
+        return Streamed(int(found[-1].partition(".")[2])) if found else None
 
 
 class Relay:
@@ -168,8 +164,9 @@ class Relay:
 
         broker: Any = self._stream
         changegroups: Any = SimpleNamespace(make=no_changegroup)
+        paths = {identity(number): path_of(number) for number in self._primary.logs}
+        served: Any = SimpleNamespace(place=paths.get)
         registry: Any = SimpleNamespace(read=lambda: "none")
-        served: Any = SimpleNamespace(place=lambda name: path_of(int(name, 16) - 1))
         self._publisher = Publisher(
             self._primary.folder,
             self._positions,
@@ -199,8 +196,8 @@ class Relay:
         try:
             again = [] if self._connected else self._publisher.compare()
             self._connected = True
-            for name in [*again, identity(repository)]:
-                asyncio.run(self._publisher.publish(name))
+            for one in [*again, identity(repository)]:
+                asyncio.run(self._publisher.publish(one))
         except BrokerError:
             self.disconnect()
             return False
@@ -252,7 +249,7 @@ class Mirror:
         try:
             message = messages.decode_push(headers, body)
         except messages.LargeRecordError as large:
-            self.scheduler.announce(large.repository, large.path, large.number, self.now)
+            self.scheduler.announce(large.repository, large.number, self.now)
             self.acknowledged.add(handle)
         else:
             self.acknowledged.update(self.scheduler.offer(message, handle, self.now))
@@ -260,7 +257,7 @@ class Mirror:
     def compare(self) -> None:
         """Compare all positions with the primary's."""
         places = self.places()
-        handles = self.scheduler.compare(self._primary.listing(), places, self.now)
+        handles = self.scheduler.compare(self._primary.listing(), places, self.now, self.now)
         self.acknowledged.update(handles)
 
     def work(self, fault: Kind | None = None, after: int = 0) -> bool:

@@ -48,9 +48,8 @@ def caught_up(scheduler: Scheduler, now: float = 0.0) -> bool:
 
 
 def done(job: Job, tip: int, failure: Kind | None = None) -> Result:
-    return Result(
-        Tip(tip, "cd" * 32, job.identity), failure and Failure(failure, f"it is {failure}")
-    )
+    # No hash: that of the record is not known here.
+    return Result(Tip(tip, "", job.identity), failure and Failure(failure, f"it is {failure}"))
 
 
 def take(scheduler: Scheduler, now: float = 0.0) -> Job:
@@ -61,6 +60,25 @@ def take(scheduler: Scheduler, now: float = 0.0) -> Job:
 
 def fail(scheduler: Scheduler, kind: Kind, now: float = 0.0, tip: int = 0) -> Outcome:
     return scheduler.finished(job := take(scheduler, now), done(job, tip, kind), now)
+
+
+def test_another_push_of_the_number_that_is_shown_is_not_acknowledged_unseen() -> None:
+    """After a restore of the primary: the job compares the chains, and parks the repository."""
+    scheduler = Scheduler()
+    message = push(1)
+    assert scheduler.offer(message, 1, 0.0) == []
+    job = take(scheduler)
+    tip = Tip(1, message.hash, job.identity)
+    assert scheduler.finished(job, Result(tip, None), 0.0).acknowledge == [1]
+    assert scheduler.shown(identity()) == (1, message.hash)
+    assert scheduler.offer(message, 2, 0.0) == [2]
+    record = replace(message.record, user="bob")
+    other = PushMessage("r0", record.line(), record)
+    assert scheduler.offer(other, 3, 0.0) == []
+    job = take(scheduler)
+    assert job.messages == ((other.line, b""),)
+    outcome = scheduler.finished(job, Result(tip, Failure(Kind.DIVERGED, "another")), 0.0)
+    assert (outcome.acknowledge, outcome.parked) == ([3], "another")
 
 
 def test_pushes_of_a_repository_are_one_job_at_a_time_in_order() -> None:
@@ -105,8 +123,9 @@ def test_messages_beyond_the_bound_are_left_to_the_source() -> None:
 
 def test_a_seen_push_is_acknowledged_at_once() -> None:
     scheduler = Scheduler()
-    scheduler.here({identity(): place(5)}, 0.0)
+    scheduler.here({identity(): Place("r0", Tip(5, push(5).hash, identity()))}, 0.0)
     assert scheduler.offer(push(5), "seen", 0.0) == ["seen"]
+    assert scheduler.offer(push(4), "before", 0.0) == ["before"]
     assert scheduler.next_job(0.0) is None
 
 
@@ -383,7 +402,7 @@ def test_a_repository_out_of_service_rests_with_its_alarms() -> None:
     scheduler.offer(push(2, 1), "archived", 1.0)
     scheduler.offer(push(1, 2), "created since", 3.0)
     assert scheduler.compare([], {identity(1): place(1, 1)}, 2.0, 4.0) == ["archived"]
-    assert scheduler.shown(identity(1)) == 1
+    assert scheduler.shown(identity(1))[0] == 1
     assert take(scheduler, 4.0).identity == identity(2)
     fail_now = scheduler.compare([Listed(identity(1), 2, HASH)], {}, 5.0, 5.0)
     # Restored, it comes from the source.
