@@ -52,6 +52,7 @@ def repair(path: str, replication: Replication | None, backup: Backup | None) ->
 
 
 def _from_primary(path: str, settings: Replication) -> str:
+    from hgfleet.replication.registry_paths import identity_at
     from hgfleet.replication.resync import resync
     from hgfleet.replication.source_client import SourceClient
 
@@ -59,7 +60,7 @@ def _from_primary(path: str, settings: Replication) -> str:
     # root alone reads the key.
     source.read_certificates()
     owned_files.become(settings.repositories.owner())
-    resync(settings, source, path)
+    resync(settings, source, identity_at(settings, path))
     return f"from the primary, {settings.primary}"
 
 

@@ -143,6 +143,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _resync(options: argparse.Namespace) -> int:
+    from hgfleet.replication.registry_paths import identity_at
     from hgfleet.replication.resync import resync
     from hgfleet.replication.source_client import SourceClient
 
@@ -161,7 +162,7 @@ def _resync(options: argparse.Namespace) -> int:
             report.step("resync", path, sentence, problem=sentence)
 
         try:
-            identity = _identity(settings, path)
+            identity = identity_at(settings, path)
             state = resync(settings, source, identity, say=say, certificates=options.certificates)
         except HgfleetError as error:
             report.step("failed", path, f"FAILED, it stays as it was: {error}", error=error)
@@ -171,22 +172,6 @@ def _resync(options: argparse.Namespace) -> int:
         text = f"made anew in {took:.1f} s, at record {state.id}"
         report.step("resynced", path, text, record=state.id, duration_s=took)
     return code
-
-
-def _identity(settings: Settings, path: str) -> str:
-    """Return the identity of a repository of this mirror; raises UsageError."""
-    from hgfleet.registry import user_repositories
-
-    registry = user_repositories.load_effective(settings.compiled, settings.dynamic)
-    found = registry.repositories.get(path)
-    if found is None:
-        raise UsageError(f"{path}: no repository in service has this path on this mirror")
-    if not found.identity:
-        raise UsageError(
-            f"{path}: the registry of this mirror does not name its identity yet; update the "
-            "primary first, whose `hgfleet registry apply` gives it"
-        )
-    return found.identity
 
 
 def _mirror(options: argparse.Namespace) -> Settings:

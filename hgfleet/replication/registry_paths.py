@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hgfleet.core.errors import UsageError
 from hgfleet.registry import user_repositories
 from hgfleet.registry.compiled import load_compiled
 from hgfleet.registry.effective import Stamp, stamp_of
@@ -65,3 +66,17 @@ class RegistryPaths:
         known = Known(paths, frozenset(static.repositories), frozenset(dynamic.purged))
         self._last = stamps, known, dynamic, registry
         return known
+
+
+def identity_at(settings: Settings, path: str) -> str:
+    """Return the identity of the repository in service at a path; raises UsageError."""
+    registry = user_repositories.load_effective(settings.compiled, settings.dynamic)
+    found = registry.repositories.get(path)
+    if found is None:
+        raise UsageError(f"{path}: no repository in service has this path on this mirror")
+    if not found.identity:
+        raise UsageError(
+            f"{path}: the registry of this mirror does not name its identity yet; update the "
+            "primary first, whose `hgfleet registry apply` gives it"
+        )
+    return found.identity
