@@ -11,6 +11,7 @@ import fcntl
 import os
 from typing import TYPE_CHECKING, Final
 
+from hgfleet.core import identity
 from hgfleet.core.errors import TemporaryError
 
 if TYPE_CHECKING:
@@ -36,7 +37,10 @@ def is_unfinished(
     old = entry.moved_from
     if old in raw or old in static.repositories:
         return False
-    return (root / old / ".hg").is_dir() and not os.path.lexists(root / path / ".hg")
+    if not (root / old / ".hg").is_dir() or os.path.lexists(root / path / ".hg"):
+        return False
+    # On a mirror, and after a restore, another one's folder may lie there.
+    return identity.of(root / old) in ("", entry.identity)
 
 
 @contextlib.contextmanager
