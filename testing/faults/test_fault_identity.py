@@ -85,7 +85,7 @@ def test_a_mirror_that_was_away_never_shows_a_private_file_at_a_path_that_is_pub
     assert [one for one in asking.answers if SECRET in one[1]] == []
     assert asking.answers[-1] == (200, "everybody may read this")
     hidden = cluster.get(cluster.url_past_proxy(mirror, f"{former}/raw-file/tip/file.txt"))
-    assert (hidden.status, SECRET in hidden.body) == (401, False)
+    assert (hidden.status, SECRET in hidden.body) == (404, False)
     wait_until(f"{mirror.name} is what the primary is", lambda: is_equal(mirror), SECONDS)
 
 

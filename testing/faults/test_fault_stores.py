@@ -304,7 +304,7 @@ def test_a_corrupt_object_is_found_by_schedule_recorded_and_replaced(
     """An alert tells of the record (`test_fault_alert_smoke.py`)."""
     jobs, url, is_well = corrupt
     # The time of the weekly read has come; the run that reads also repairs.
-    mark = REPOSITORY.replace("/", "+")
+    mark = cluster.identity(REPOSITORY)
     jobs.shell(f"cd {READ_MARKS} && touch -c -- * && touch -c -d '8 days ago' {mark}")
     cursor, begun = jobs.journal_cursor(), float(jobs.shell("date +%s"))
 

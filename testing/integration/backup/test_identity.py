@@ -75,8 +75,8 @@ class Host:
 
     def create(self, path: str, own: str, content: bytes, *, named: bool = True) -> Primary:
         made = Primary(self.settings.repositories / path, own)
-        if named:
-            (made.path / identity.FILE).write_text(identity.text(own))
+        file = made.path / identity.FILE
+        file.write_text(identity.text(own)) if named else file.unlink(missing_ok=True)
         with made.push():
             made.commit(content)
         return made
@@ -92,7 +92,7 @@ class Host:
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     monkeypatch.setenv("HGRCPATH", "")
-    monkeypatch.setattr(restore, "give", lambda *_: None)
+    monkeypatch.setattr(restore, "give", lambda *_, **__: None)
     return Host(tmp_path)
 
 
