@@ -51,6 +51,8 @@ def decide(
     for path, one in sorted(repositories.items()):
         named = {name for name in one if name}
         mine = one.registered or one.stored or one.logged
+        if _began_without(one) and one.logged not in known:
+            mine, named = one.logged, {one.logged}
         if len(named) > 1:
             problems[path] = _disagree(one)
         elif mine and (other := known.get(mine, path)) != path:
@@ -62,6 +64,14 @@ def decide(
             given[path] = mine or make()
             known[given[path]] = path
     return given, problems
+
+
+def _began_without(one: Found) -> bool:
+    """Whether a session of the release before began the push log of a repository after its upgrade.
+
+    It made an identity of its own, under which its pushes were told of.
+    """
+    return bool(one.logged) and one.registered in ("", one.stored) and one.stored != one.logged
 
 
 def _disagree(one: Found) -> str:

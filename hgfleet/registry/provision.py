@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.core import files, paths
+from hgfleet.core import files, identity, paths
 from hgfleet.core.errors import HostError, RegistryError
 from hgfleet.hg.command_server import Hg, HgError
 from hgfleet.registry import (
@@ -191,12 +191,16 @@ class _Run:
         assert file is not None
         with as_owner(self.target.owner), dynamic_update.change(file, folder) as entries:
             for path, found in given.items():
+                if (stored := identity.of(self.target.root / path)) not in ("", found):
+                    with self.folder(path) as opened:
+                        repository_files.identify(path, found, opened, self.changes, other=stored)
                 if path in registry.repositories and people.identities.get(path) != found:
                     entries.note_identity(path, found)
-                    self.changes.note(f"{path}: its identity is {found}")
-                elif path in entries and not entries[path].identity:
+                elif path in entries and entries[path].identity != found:
                     entries[path] = replace(entries[path], identity=found)
-                    self.changes.note(f"{path}: its identity is {found}")
+                else:
+                    continue
+                self.changes.note(f"{path}: its identity is {found}")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[int | None]:
@@ -268,13 +272,9 @@ class _Run:
 
     def configure(self, repository: Repository, descriptor: int, *, is_new: bool = False) -> None:
         # Without bundles there is no link: bundles of an earlier time must not be advertised.
-        links = {
-            "clonebundles.manifest": self.target.manifest(repository)
-            if repository.bundles
-            else None,
-            # Pull bundles are sent only to clients that may read the repository.
-            "pullbundles": self.target.pulls(repository),
-        }
+        manifest = self.target.manifest(repository) if repository.bundles else None
+        # Pull bundles are sent only to clients that may read the repository.
+        links = {"clonebundles.manifest": manifest, "pullbundles": self.target.pulls(repository)}
         uid = self.target.owner.uid
         repository_files.configure(repository, descriptor, links, self.changes, uid, is_new=is_new)
 

@@ -103,10 +103,16 @@ def configure(
 
 
 def identify(
-    path: str, wanted: str, descriptor: int, changes: Changes, *, is_new: bool = False
+    path: str,
+    wanted: str,
+    descriptor: int,
+    changes: Changes,
+    *,
+    is_new: bool = False,
+    other: str = "",
 ) -> None:
-    """Give a repository its identity, unless it has one."""
-    if not wanted or identity.of("", descriptor):
+    """Give a repository its identity, unless it has one; `other` is one to be replaced."""
+    if not wanted or identity.of("", descriptor) not in ("", other):
         return
     if not is_new:
         changes.note(f"{path}: {identity.FILE} is {wanted}")

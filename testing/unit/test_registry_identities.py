@@ -30,7 +30,7 @@ def test_a_repository_keeps_the_identity_that_something_names(found: Found, give
     [
         (Found(ONE, TWO), f"the registry says {ONE}, .hg/store/identity says {TWO}"),
         (Found(ONE, "", TWO), f"the registry says {ONE}, .hg/store/pushlog says {TWO}"),
-        (Found("", ONE, TWO), ".hg/store/identity says"),
+        (Found(TWO, ONE, TWO), ".hg/store/identity says"),
     ],
 )
 def test_a_repository_that_is_another_one_has_a_problem(found: Found, said: str) -> None:
@@ -51,3 +51,12 @@ def test_a_copied_folder_is_no_second_repository_of_its_identity(copy: Found) ->
 def test_two_entries_of_one_identity_are_one_repository_and_a_problem() -> None:
     given, problems = decided(a=Found(ONE, ONE), b=Found(ONE))
     assert len(given) == len(problems) == 1
+
+
+@pytest.mark.parametrize("registered", ["", ONE])
+def test_a_log_that_a_session_of_the_release_before_began_has_the_identity(registered: str) -> None:
+    assert decided(a=Found(registered, ONE, TWO)) == ({"a": TWO}, {})
+    # Not of a folder with the log of another repository.
+    given, problems = decided(a=Found(registered, ONE, TWO), b=Found(TWO, TWO, TWO))
+    assert given == {"b": TWO}
+    assert "it is another repository" in problems["a"]

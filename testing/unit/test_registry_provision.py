@@ -331,6 +331,19 @@ def test_an_identity_is_that_of_the_push_log_or_of_the_store(created: Target) ->
     assert identity.of(created.root / "plain") == RECORD.repository
 
 
+def test_an_identity_follows_a_log_that_the_release_before_began(created: Target) -> None:
+    run(created, OPEN)
+    for path, number in (("plain", 7), ("people/bob/x", 8)):
+        line = replace(RECORD, repository=f"{number:032x}").line()
+        (created.root / path / ".hg/store" / log_file.NAME).write_bytes(line + b"\n")
+    run(created, OPEN)
+    found = identities_of(created)
+    assert (found["plain"], found["people/bob/x"]) == (f"{7:032x}", f"{8:032x}")
+    assert identity.of(created.root / "plain") == f"{7:032x}"
+    assert identity.of(created.root / "people/bob/x") == f"{8:032x}"
+    assert run(created, OPEN) == ["0"]
+
+
 def test_a_lost_repository_is_made_again_with_its_identity(created: Target) -> None:
     run(created, OPEN)
     given = identities_of(created)
