@@ -22,7 +22,7 @@ from hgfleet.registry.renames import Rename, with_rename, without
 from hgfleet.registry.user_repositories import SEEN, Dynamic, dynamic_of, load, read_content, seen
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
 MODE: Final = 0o640
@@ -79,6 +79,18 @@ class Update(MutableMapping[str, Entry]):
     def note_identity(self, path: str, identity: str) -> None:
         """Note the identity of a repository that the inventory declares."""
         self._identities = {**self._identities, path: identity}
+        self._is_back(identity)
+
+    def keep_identities(self, paths: Collection[str]) -> None:
+        """Forget those of the inventory's former repositories: the store of each keeps its own."""
+        self._identities = {
+            path: identity for path, identity in self._identities.items() if path in paths
+        }
+
+    def _is_back(self, identity: str) -> None:
+        """Take the note of a deletion back: the repository was restored."""
+        if identity in self._purged:
+            self._purged = {one: when for one, when in self._purged.items() if one != identity}
 
     def note_purged(self, identity: str) -> None:
         """Note that a repository is deleted for good; its entry goes in the same change.
@@ -114,6 +126,7 @@ class Update(MutableMapping[str, Entry]):
         before = self._raw.get(path)
         self._raw[path] = {**(before if isinstance(before, dict) else {}), **value}
         self._changed.add(path)
+        self._is_back(entry.identity)
         if path in self._renamed:
             self._renamed = {k: v for k, v in self._renamed.items() if k != path}
 

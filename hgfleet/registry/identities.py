@@ -66,6 +66,16 @@ def decide(
     return given, problems
 
 
+def of_mirror(repositories: Mapping[str, Found]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what `decide` does, on a mirror: the registry of the primary says it.
+
+    A folder with the log of another repository gets nothing here; the applier sets it aside.
+    """
+    given = {path: one.registered for path, one in repositories.items()}
+    wrong = [path for path, one in repositories.items() if one.logged not in ("", one.registered)]
+    return {**given, **dict.fromkeys(wrong, "")}, {}
+
+
 def _began_without(one: Found) -> bool:
     """Whether a session of the release before began the push log of a repository after its upgrade.
 

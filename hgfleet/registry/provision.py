@@ -159,11 +159,12 @@ class _Run:
                         self.configure(repository, descriptor)
                 else:
                     self.create(repository)
+            self.follow_people(registry, people, given, problems)
+            # After the stores: nothing is served whose store has not the identity of its entry.
             if folder is not None and not (target.is_mirror or self.is_damaged):
                 self.note_identities(registry, people, given, folder)
             # Last: a session or worker finds in it only repositories that exist and are configured.
             self.compile(registry)
-            self.follow_people(registry, people, given, problems)
             with as_owner(target.owner):
                 self.name_unregistered({*registry.repositories, *people.raw})
 
@@ -173,15 +174,12 @@ class _Run:
         """Return the identities of all repositories, and the problems, each by path."""
         registered = {path: entry.identity for path, entry in people.repositories.items()}
         registered |= {path: people.identities.get(path, "") for path in registry.repositories}
-        if self.target.is_mirror or self.target.dynamic is None:
+        if self.target.dynamic is None:
             return registered, {}
+        root = self.target.root
         with as_owner(self.target.owner):
-            return identities.decide(
-                {
-                    path: identities.found(self.target.root / path, known)
-                    for path, known in registered.items()
-                }
-            )
+            found = {path: identities.found(root / path, one) for path, one in registered.items()}
+        return identities.of_mirror(found) if self.target.is_mirror else identities.decide(found)
 
     def note_identities(
         self, registry: Registry, people: Dynamic, given: Mapping[str, str], folder: int
@@ -190,6 +188,7 @@ class _Run:
         file = self.target.dynamic
         assert file is not None
         with as_owner(self.target.owner), dynamic_update.change(file, folder) as entries:
+            entries.keep_identities(registry.repositories.keys())
             for path, found in given.items():
                 if (stored := identity.of(self.target.root / path)) not in ("", found):
                     with self.folder(path) as opened:

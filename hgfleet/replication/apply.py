@@ -109,12 +109,11 @@ def locked(repo: Any, expected: str) -> Iterator[None]:
     """
     with repo.wlock(), repo.lock():
         place = os.fsdecode(repo.root)
-        if found := identity.of(place) or tip_of(repo).repository:
-            wrong = "" if found == expected else f"repository {found}"
-        else:
-            wrong = "a repository without identity"
-        if wrong:
-            raise MissingError(f"{place}: got {wrong}, expected {expected}; documents bring it")
+        # The file of a release before, or of a mistake, may say something else than the log.
+        found = {identity.of(place), tip_of(repo).repository} - {""}
+        if found != {expected}:
+            got = f"repository {' and '.join(sorted(found))}" if found else "one without identity"
+            raise MissingError(f"{place}: got {got}, expected {expected}; documents bring it")
         if repo.svfs.exists(b"journal"):
             repo.recover()
         yield

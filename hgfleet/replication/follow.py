@@ -86,8 +86,16 @@ class Follow:
                 self._walked = time.monotonic(), stamps[0]
             if not problems:
                 self._done = stamps
+                self._forget_former_notes()
         self._empty_away(plan)
         return problems
+
+    def _forget_former_notes(self) -> None:
+        """Remove what an applier of the release before would compare with, after a rollback."""
+        folder = self._settings.dynamic.parent
+        for file in (folder / ".registry-followed", folder / ".registry-following"):
+            file.unlink(missing_ok=True)
+        (self._root / AWAY / "taken").unlink(missing_ok=True)
 
     def _is_walk_due(self, compiled: Stamp) -> bool:
         at, then = self._walked

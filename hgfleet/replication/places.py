@@ -55,10 +55,12 @@ def away(root: Path) -> Iterator[str]:
 
 def folder(root: Path, place: str) -> Folder | None:
     """Look at a place; None if there is no repository."""
-    if found := identity.of(root / place):
-        return Folder(place, found)
-    if found := _tip(root / place / STORE).repository:
-        return Folder(place, found, is_logged=True)
+    stored, logged = identity.of(root / place), _tip(root / place / STORE).repository
+    if stored and logged not in ("", stored):
+        # Of two repositories, so of none: it is set aside, and made anew.
+        return Folder(place)
+    if stored or logged:
+        return Folder(place, stored or logged, is_logged=not stored)
     if not (root / place / STORE).is_dir():
         # The rest of a repository that is being deleted.
         return Folder(place) if place.startswith(f"{AWAY}/") else None

@@ -99,6 +99,16 @@ def test_a_deletion_is_noted_for_longer_than_a_host_is_away_unseen(
     assert set(user_repositories.load(file).purged) == {"2" * 32, "3" * 32}
 
 
+def test_a_repository_that_was_restored_is_not_deleted_any_more(file: Path) -> None:
+    with dynamic_update.update(file) as entries:
+        for number in "123":
+            entries.note_purged(number * 32)
+    with dynamic_update.update(file) as entries:
+        entries.note_identity("team/tool", "1" * 32)
+        entries["people/bob/x"] = Entry("bob", "", user_repositories.now(), identity="2" * 32)
+    assert set(user_repositories.load(file).purged) == {"3" * 32}
+
+
 def test_the_remains_of_a_killed_change_are_in_nobodys_way(file: Path) -> None:
     (file.parent / ".registry.json.new").write_text("half")
     written(file, people__bob__x=BOB)

@@ -344,6 +344,52 @@ def test_an_identity_follows_a_log_that_the_release_before_began(created: Target
     assert run(created, OPEN) == ["0"]
 
 
+def test_a_repository_that_is_declared_again_is_another_one_unless_it_is_there(
+    created: Target,
+) -> None:
+    run(created, OPEN)
+    before = identities_of(created)["plain"]
+    without = OPEN.replace("plain:", "other:")
+    run(created, without)
+    assert "plain" not in identities_of(created)
+    run(created, OPEN)
+    assert identities_of(created)["plain"] == before
+    run(created, without)
+    shutil.rmtree(created.root / "plain")
+    run(created, OPEN)
+    assert identities_of(created)["plain"] not in ("", before)
+    assert identity.of(created.root / "plain") == identities_of(created)["plain"]
+
+
+def test_people_have_identities_in_their_stores_before_the_registry_names_them(
+    created: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (created.root / "people/bob/x/.hg/store").mkdir(parents=True)
+    noted: list[str] = []
+
+    def note(self: dynamic_update.Update, path: str, entry: Entry) -> None:
+        noted.append(path)
+        assert identity.of(created.root / path) in (entry.identity, "")
+        real(self, path, entry)
+
+    real = dynamic_update.Update.__setitem__
+    monkeypatch.setattr(dynamic_update.Update, "__setitem__", note)
+    run(created, OPEN)
+    assert "people/bob/x" in noted
+    assert identity.of(created.root / "people/bob/x") != ""
+
+
+def test_a_mirror_gives_no_identity_to_a_folder_with_the_log_of_another(created: Target) -> None:
+    store = created.root / "plain/.hg/store"
+    store.mkdir(parents=True)
+    (store / log_file.NAME).write_bytes(RECORD.line() + b"\n")
+    assert created.dynamic is not None
+    with dynamic_update.update(created.dynamic) as entries:
+        entries.note_identity("plain", OTHER)
+    run(replace(created, is_mirror=True), OPEN)
+    assert identity.of(created.root / "plain") == ""
+
+
 def test_a_lost_repository_is_made_again_with_its_identity(created: Target) -> None:
     run(created, OPEN)
     given = identities_of(created)
