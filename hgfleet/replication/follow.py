@@ -182,6 +182,8 @@ class Follow:
                 continue
             repository, place = registry.served.get(path), self._root / path
             is_there = (place / ".hg").is_dir()
+            if not is_there and registry.wanted[path] in found:
+                continue
             if repository is None or not (is_there or wanted):
                 # An entry of a release before may be that of a repository that is elsewhere.
                 continue

@@ -50,6 +50,8 @@ class RepositoryState:
     """Since when the source has pushes that no message brings; the source is asked for them."""
     repair: bool = False
     busy: bool = False
+    ended_at: float = -math.inf
+    """When its last job ended: what was read from the disk before is older."""
     tries: int = 0
     """Failures in a row."""
     failed_at: float = math.inf

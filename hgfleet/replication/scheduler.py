@@ -162,7 +162,12 @@ class Scheduler:
             if one.identity in self._purged:
                 continue
             place = places.get(one.identity)
-            handles += self._compare(one, place.tip if place else Tip(), since, now)
+            tip = place.tip if place else Tip()
+            entry = self._entry(one.identity, now)
+            if not entry.busy and entry.ended_at < began and tip.id < entry.tip:
+                # Its folder went back, or is gone: somebody else than this applier did that.
+                entry.tip, entry.hash = tip.id, tip.hash
+            handles += self._compare(one, entry, tip, since, now)
         for identity in self._entries.keys() - known:
             handles += self._not_in_service(self._entries[identity], began)
         for identity in self._unreadable.keys() - known:
@@ -170,8 +175,10 @@ class Scheduler:
         self.compared = True
         return handles
 
-    def _compare(self, one: Listed, tip: Tip, since: float, now: float) -> list[Any]:
-        entry, own = self._entry(one.identity, now), tip.id
+    def _compare(
+        self, one: Listed, entry: RepositoryState, tip: Tip, since: float, now: float
+    ) -> list[Any]:
+        own = tip.id
         if one.problem:
             if entry.busy or entry.is_behind():
                 return []
@@ -241,7 +248,7 @@ class Scheduler:
             # It was purged meanwhile.
             self.breaker.trying = False
             return outcome
-        entry.busy = False
+        entry.busy, entry.ended_at = False, now
         if result.tip.repository == entry.identity:
             if result.tip.id > entry.tip:
                 outcome.shown = result.tip.id

@@ -484,3 +484,18 @@ def test_the_sessions_of_waiting_pushes_are_bounded() -> None:
         scheduler.offer(replace(push(number), session="a" * 16), number, 0.0)
     job = take(scheduler)
     assert len(scheduler.finished(job, done(job, 2 * MOST_PENDING), 0.0).sessions) == MOST_PENDING
+
+
+def test_a_folder_that_went_back_is_brought_up_again() -> None:
+    scheduler = Scheduler()
+    compare(scheduler, Listed(identity(), 3, HASH), here={identity(): place(3)})
+    assert scheduler.next_job(1.0) is None
+    # Somebody moved it away, and an empty one is in its place.
+    compare(scheduler, Listed(identity(), 3, HASH), here={}, now=60.0)
+    job = scheduler.next_job(60.0)
+    assert job is not None
+    assert (job.identity, job.up_to_date) == (identity(), True)
+    # What was read before a job ended is older than the job.
+    scheduler.finished(job, Result(Tip(3, HASH, identity())), 70.0)
+    scheduler.compare([Listed(identity(), 3, HASH)], {}, 65.0, 75.0)
+    assert scheduler.next_job(75.0) is None

@@ -292,6 +292,8 @@ def test_a_repository_at_work_keeps_no_other_in_its_place(
         assert not mirror.path("b").exists()
         assert mirror.path("new/b").is_dir()
         assert mirror.path("a").is_dir()
+        # Nothing empty takes its place meanwhile.
+        assert not mirror.path("new/a").exists()
         assert any(line.startswith("a: A push to a is under way") for line in said)
     sync.run()
     assert not mirror.path("a").exists()
