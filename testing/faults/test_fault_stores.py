@@ -184,7 +184,7 @@ def cache_turned(edge: Host, key: str) -> None:
     """A bit of a copy on the disk of the cache."""
     script = """
 import pathlib, sys
-name = f"KEY: /bundles/{sys.argv[1]}bytes=0-".encode()
+name = f"KEY: asked-again:/bundles/{sys.argv[1]}bytes=0-".encode()
 for path in pathlib.Path("/var/cache/hgfleet-cdn/copies").rglob("*"):
     if path.is_file() and name in (data := path.read_bytes())[:4096]:
         with path.open("r+b") as file:
