@@ -171,7 +171,7 @@ class Follow:
         `found` has the identities that were at their places before anything moved.
         """
         problems = []
-        target = places.target(self._settings)
+        target, identities = places.target(self._settings), set(found.values()) - {""}
         raw, static = registry.dynamic.raw, registry.static.repositories
         for path, wanted in sorted(registry.wanted.items()):
             # The identity of a repository of the inventory comes from the primary, and names the
@@ -182,7 +182,8 @@ class Follow:
                 continue
             repository, place = registry.served.get(path), self._root / path
             is_there = (place / ".hg").is_dir()
-            if not is_there and registry.wanted[path] in found:
+            if not is_there and wanted in identities:
+                # It waits elsewhere for a push that is applied: nothing empty takes its place.
                 continue
             if repository is None or not (is_there or wanted):
                 # An entry of a release before may be that of a repository that is elsewhere.
