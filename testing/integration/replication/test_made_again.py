@@ -181,10 +181,11 @@ def test_a_folder_that_is_another_repository_than_its_entry_is_not_published(
     """The entry is at its new path already, and the folder of another repository still there."""
 
     async def story() -> None:
-        # No scan: one that began before may read the log afterwards.
-        async with relaying(primary, scan_seconds=600.0) as relay:
+        async with relaying(primary, scan_seconds=0.1) as relay:
             primary.people_create(PATH, OLD)
             await pushed(primary, PATH, record(primary))
+            # What began before may read the log afterwards.
+            await until("nothing is under way", lambda: not len(relay.queue))
             file = primary.path(PATH) / identities.FILE
             file.write_text(identities.text(NEW))
             said = await pushed(primary, PATH, record(primary), wait=20)
@@ -192,7 +193,6 @@ def test_a_folder_that_is_another_repository_than_its_entry_is_not_published(
             wanted = f"got repository {NEW}, expected {OLD}"
             await until("it is named", lambda: wanted in relay.state()["problems"].get(PATH, ""))
             file.write_text(identities.text(OLD))
-            relay.add([OLD])
             await until("it is published", lambda: events(relay).count("published") == 2)
             await until("the problem is over", lambda: not relay.state()["problems"])
 
