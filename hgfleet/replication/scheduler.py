@@ -165,7 +165,7 @@ class Scheduler:
             tip = place.tip if place else Tip()
             entry = self._entry(one.identity, now)
             if not entry.busy and entry.ended_at < began and tip.id < entry.tip:
-                # Its folder went back, or is gone: somebody else than this applier did that.
+                # Its folder went back, or is gone: another process did that.
                 entry.tip, entry.hash = tip.id, tip.hash
             handles += self._compare(one, entry, tip, since, now)
         for identity in self._entries.keys() - known:

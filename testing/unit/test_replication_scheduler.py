@@ -490,7 +490,7 @@ def test_a_folder_that_went_back_is_brought_up_again() -> None:
     scheduler = Scheduler()
     compare(scheduler, Listed(identity(), 3, HASH), here={identity(): place(3)})
     assert scheduler.next_job(1.0) is None
-    # Somebody moved it away, and an empty one is in its place.
+    # An operator moved it away, and an empty one is in its place.
     compare(scheduler, Listed(identity(), 3, HASH), here={}, now=60.0)
     job = scheduler.next_job(60.0)
     assert job is not None
