@@ -169,7 +169,8 @@ def own(bob: Person) -> Iterator[str]:
     path = f"people/bob/mirrored-{uuid.uuid4().hex[:8]}"
     bob.ssh("repo", "create", path).ok()
     yield path
-    bob.ssh("repo", "delete", "--yes", path)
+    bob.ssh("repo", "archive", path).ok()
+    bob.ssh("repo", "delete", path, path).ok()
 
 
 def test_a_repository_that_a_person_creates_is_on_every_mirror(
