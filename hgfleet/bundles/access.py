@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from hgfleet.core import identity
-from hgfleet.core.errors import RegistryError, TemporaryError
+from hgfleet.core.errors import TemporaryError
 from hgfleet.registry import user_repositories
 from hgfleet.registry.effective import EffectiveRegistry
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from hgfleet.bundles.config import Config
     from hgfleet.bundles.manifest import Entry, Manifests
+    from hgfleet.registry.effective import Parts
     from hgfleet.registry.model import Registry, Repository
     from hgfleet.registry.user_repositories import Dynamic
 
@@ -51,15 +52,10 @@ def withdrawn(repository: Repository) -> Repository:
     return replace(repository, description="", read=(), push=(), bundles=())
 
 
-def _refuse(problem: str) -> None:
-    raise RegistryError(problem)
-
-
 class Seen(NamedTuple):
     """The registry at a moment."""
 
-    registry: Registry
-    dynamic: Dynamic
+    parts: Parts
     paths: Mapping[str, str]
     """The path of each repository in service, by its identity."""
 
@@ -75,8 +71,8 @@ class Access:
 
     def read(self) -> tuple[Registry, Dynamic]:
         """Read the registry. Raises RegistryError, also where a part is damaged or lost."""
-        seen = self._look()
-        return seen.registry, seen.dynamic
+        parts = self._look().parts
+        return parts.registry, parts.dynamic
 
     def _look(self) -> Seen:
         """Return the registry as it is at this moment; thousands of questions read it once.
@@ -85,10 +81,9 @@ class Access:
         registry would withdraw.
         """
         with self._reading:
-            registry, seen = self._registry.current(_refuse), self._seen
-            if seen is None or seen.registry is not registry:
-                dynamic = self._registry.dynamic
-                self._seen = seen = Seen(registry, dynamic, registry.paths())
+            parts, seen = self._registry.required(), self._seen
+            if seen is None or seen.parts is not parts:
+                self._seen = seen = Seen(parts, parts.registry.paths())
         if not self._config.dynamic.exists() and self._manifests.had_user_repositories():
             raise user_repositories.lost(self._config.dynamic)
         return seen
@@ -96,7 +91,7 @@ class Access:
     def purged(self) -> frozenset[str]:
         """Return the identities of repositories that were deleted for good."""
         seen = self._look()
-        return frozenset(seen.dynamic.purged).difference(seen.paths)
+        return frozenset(seen.parts.dynamic.purged).difference(seen.paths)
 
     def current(self, repository: Repository) -> Repository | None:
         """Return a repository as it is now, wherever it is; None for one that is not in service."""
@@ -104,7 +99,7 @@ class Access:
             return None
         seen = self._look()
         path = seen.paths.get(repository.identity)
-        return seen.registry.repositories.get(path) if path is not None else None
+        return seen.parts.registry.repositories.get(path) if path is not None else None
 
     def decide(self, repository: Repository) -> Repository:
         """Return a repository as it is now, withdrawn if it is not in service."""

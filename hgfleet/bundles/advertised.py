@@ -65,12 +65,8 @@ def readers(registry: EffectiveRegistry, path: str, identity: str) -> bool | Non
     None for one that is not, also while the registry cannot be read: clients then clone from the
     server.
     """
-
-    def refuse(problem: str) -> None:
-        raise RegistryError(problem)
-
     try:
-        found = registry.current(refuse).repositories.get(path)
+        found = registry.required().registry.repositories.get(path)
     except RegistryError:
         return None
     return found.is_public if found is not None and found.identity == identity else None

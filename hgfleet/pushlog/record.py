@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core.errors import PushlogError
+from hgfleet.core.identity import is_identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,7 +35,6 @@ PHASES: Final = ("public", "draft", "secret", "archived", "internal")
 
 _NODE: Final = re.compile(r"[0-9a-f]{40}")
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
-_IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
 _MARKER: Final = re.compile(r"(?:[0-9a-f]{2})+")
 _PRINTABLE: Final = re.compile(r"[\x20-\x7e]{0,256}")
 
@@ -144,7 +144,7 @@ def _record(data: Mapping[str, Any]) -> Record:
     heads = data["heads"]
     return Record(
         id=_number(data["id"], 1),
-        repository=_match(_IDENTITY, data["repository"]),
+        repository=_identity(data["repository"]),
         kind=_one_of(KINDS, data["kind"]),
         user=_match(_PRINTABLE, data["user"]),
         time=_number(data["time"], 0),
@@ -188,6 +188,12 @@ def _match(pattern: re.Pattern[str], value: object) -> str:
     if not pattern.fullmatch(text):
         raise ValueError(f"{text!r:.80} does not fit")
     return text
+
+
+def _identity(value: object) -> str:
+    if not is_identity(value):
+        raise ValueError(f"{value!r:.80} is no identity of a repository")
+    return str(value)
 
 
 def _one_of(allowed: Iterable[str], value: object) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mercurial import encoding, error, phases
 
 from hgfleet.core.errors import PushlogError
+from hgfleet.hg import opened_identity
 from hgfleet.hg.hooks import OPERATOR, refuse, text, writer
 from hgfleet.pushlog import facts, log_file, reading, unrecorded, writing
 from hgfleet.pushlog.record import Heads
@@ -34,7 +35,7 @@ def lines(
     made: list[bytes] = []
     last, now = tip, round(time.time() * 1000)
     if not tip.id:
-        last = writing.beginning(repo.svfs)._replace(epoch=tip.epoch)
+        last = writing.beginning(opened_identity.of(repo))._replace(epoch=tip.epoch)
         before = transaction.changes[b"origrepolen"]
         if before or found[0][0] == "strip":
             digest = getattr(repo, "pushlog_digest_before", None)

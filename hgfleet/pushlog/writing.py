@@ -72,14 +72,13 @@ def adoption(tip: Tip, digest: str, user: str, time_ms: int) -> Record:
     )
 
 
-def beginning(store: Any) -> Tip:
-    """Return what the first record of a new chain continues (I/O).
+def beginning(own: str) -> Tip:
+    """Return what the first record of a new chain continues.
 
-    `store` is the vfs of the store, whose repository has an identity; that of one that nothing
-    registered is made here, and the next `registry apply` takes it over.
+    `own` is the identity of the repository; that of one that has none is made here, and the next
+    `registry apply` takes it over.
     """
-    text = store.tryread(identity.NAME.encode("ascii")).decode("ascii", "replace").strip()
-    return Tip(hash=FIRST, repository=text if identity.is_identity(text) else identity.made())
+    return Tip(hash=FIRST, repository=own or identity.made())
 
 
 def after(tip: Tip, record: Record, line: bytes) -> Tip:

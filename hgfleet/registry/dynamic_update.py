@@ -191,14 +191,11 @@ def update(path: Path | str = DYNAMIC, *, wait: float = LOCK_WAIT_S) -> Iterator
 
 
 @contextlib.contextmanager
-def change(path: Path | str, folder: int, *, write: bool = True) -> Iterator[Update]:
-    """Change the file as `update` does, whose `folder` the caller has locked.
-
-    With `write` unset the file stays as it is.
-    """
+def change(path: Path | str, folder: int) -> Iterator[Update]:
+    """Change the file as `update` does, whose `folder` the caller has locked."""
     entries = Update(load(path))
     yield entries
-    if entries.is_changed and write:
+    if entries.is_changed:
         name = os.fspath(path).rpartition("/")[2]
         text = entries.render(_noted(path))
         files.replace_at(folder, name, text, mode=MODE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hgfleet.core.errors import RegistryError
 from hgfleet.registry import user_repositories
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 Stamp = tuple[int, ...]
 
 
+class Parts(NamedTuple):
+    """The registry, and the two parts that it is made of."""
+
+    registry: Registry
+    static: Registry
+    dynamic: Dynamic
+
+
 class EffectiveRegistry:
     """The registry of two files. Threads may read it at the same time, and then read it twice."""
 
@@ -30,44 +38,56 @@ class EffectiveRegistry:
         self._compiled = compiled
         self._path = dynamic
         self._static: tuple[Stamp, Registry] | None = None
-        self._last: tuple[Registry, Dynamic, Registry] | None = None
-        self._current: tuple[tuple[Stamp, Stamp], Registry] | None = None
+        self._last: Parts | None = None
+        self._current: tuple[tuple[Stamp, Stamp], Parts] | None = None
 
     def current(self, complain: Callable[[str], None]) -> Registry:
         """Return the registry as `read` does, which is called only if a file has changed.
 
         Both files are replaced by a rename, and one that is replaced meanwhile is read again.
         """
+        return self._look(complain).registry
+
+    def required(self) -> Parts:
+        """Return what `current` does, the same object until a file changes.
+
+        Raises RegistryError if a part is missing or damaged.
+        """
+        return self._look(_refuse)
+
+    def _look(self, complain: Callable[[str], None]) -> Parts:
         stamps, known = (stamp_of(self._compiled), stamp_of(self._path)), self._current
-        if known is None or known[0] != stamps or not all(stamps):
-            known = self._current = stamps, self.read(complain)
+        if known is None or known[0] != stamps:
+            known = self._current = stamps, self._read(complain)
         return known[1]
 
     def read(self, complain: Callable[[str], None]) -> Registry:
         """Return the registry as `user_repositories.load_effective` does, with its errors."""
+        return self._read(complain).registry
+
+    def _read(self, complain: Callable[[str], None]) -> Parts:
         static = self._read_static()
         try:
             dynamic = user_repositories.load(self._path)
         except RegistryError as error:
             complain(str(error))
-            return static
+            return Parts(static, static, user_repositories.NOTHING)
         last, before = self._last, None
-        if last is not None and last[0] is static:
-            before = last[1], last[2]
+        if last is not None and last.static is static:
+            before = last.dynamic, last.registry
         registry = user_repositories.merged(static, dynamic, before)
-        self._last = static, dynamic, registry
-        return registry
-
-    @property
-    def dynamic(self) -> Dynamic:
-        """The dynamic registry that was read last."""
-        return self._last[1] if self._last is not None else user_repositories.NOTHING
+        self._last = found = Parts(registry, static, dynamic)
+        return found
 
     def _read_static(self) -> Registry:
         stamp, known = stamp_of(self._compiled), self._static
         if known is None or not stamp or known[0] != stamp:
             known = self._static = stamp, load_compiled(self._compiled)
         return known[1]
+
+
+def _refuse(problem: str) -> None:
+    raise RegistryError(problem)
 
 
 @functools.cache

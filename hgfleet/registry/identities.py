@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from hgfleet.core import identity
-from hgfleet.core.errors import PushlogError
 from hgfleet.pushlog import log_file
+from hgfleet.pushlog.identities import logged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,12 +29,7 @@ class Found(NamedTuple):
 
 def found(place: Path, registered: str) -> Found:
     """Look at the repository at a place, or at none (I/O)."""
-    try:
-        logged = log_file.tip(place / ".hg/store" / log_file.NAME).repository
-    except (OSError, PushlogError):
-        # `hgfleet pushlog verify` tells of it, and no push goes on from it.
-        logged = ""
-    return Found(registered, identity.of(place), logged)
+    return Found(registered, identity.of(place), logged(place))
 
 
 def decide(

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import nats
 import nats.errors
@@ -217,8 +217,3 @@ class Broker:
     async def _close(self) -> None:
         client, self._client = self._client, None
         await connection.close(client)
-
-
-def headers_of(message: Any) -> dict[str, str]:
-    """Return the headers of a message, none included."""
-    return dict(message.headers or {})

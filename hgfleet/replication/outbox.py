@@ -87,11 +87,6 @@ def whole(streamed: int | None, newest: int) -> bool:
     return streamed is not None or newest <= FEW
 
 
-def to_publish(entries: Iterable[Entry], streamed: int | None) -> list[Entry]:
-    """Return the records that the stream does not have."""
-    return [entry for entry in entries if entry.record.id > (streamed or 0)]
-
-
 def published(entries: Iterable[Entry], streamed: Streamed) -> list[Entry]:
     """Return the records up to the stream's last push; those of a later epoch are other ones."""
     return [

@@ -9,8 +9,7 @@ from hgfleet.core import files, identity
 from hgfleet.core.errors import PushlogError
 from hgfleet.core.names import MAX_SEGMENTS, path_problem
 from hgfleet.core.owner import Owner
-from hgfleet.pushlog import log_file
-from hgfleet.pushlog.log_file import Tip
+from hgfleet.pushlog import identities, log_file
 from hgfleet.registry import provision
 from hgfleet.replication.follow_plan import AWAY, Folder, is_kept
 from hgfleet.replication.jobs import Place
@@ -55,7 +54,7 @@ def away(root: Path) -> Iterator[str]:
 
 def folder(root: Path, place: str) -> Folder | None:
     """Look at a place; None if there is no repository."""
-    stored, logged = identity.of(root / place), _tip(root / place / STORE).repository
+    stored, logged = identity.of(root / place), identities.logged(root / place)
     if stored and logged not in ("", stored):
         # Of two repositories, so of none: it is set aside, and made anew.
         return Folder(place)
@@ -67,29 +66,12 @@ def folder(root: Path, place: str) -> Folder | None:
     return Folder(place, is_empty=_is_empty(root / place / STORE))
 
 
-def identity_of(place: Path) -> str:
-    """Return the identity of a repository: that of its store, else that of its push log."""
-    return identity.of(place) or _tip(place / STORE).repository
-
-
-def identities(root: Path) -> dict[str, str]:
-    """Return the identity of each repository by its path, "" where it cannot be read."""
-    return {path: identity_of(root / path) for path in paths(root)}
-
-
 def identify(place: Path, wanted: str) -> None:
     """Give a repository its identity, unless it has one."""
     if wanted and not identity.of(place):
         files.replace(
             place / STORE / identity.NAME, identity.text(wanted), mode=provision.FILE_MODE
         )
-
-
-def _tip(store: Path) -> Tip:
-    try:
-        return log_file.tip(store / log_file.NAME)
-    except (OSError, PushlogError):
-        return Tip()
 
 
 def _is_empty(store: Path) -> bool:

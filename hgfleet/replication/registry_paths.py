@@ -6,17 +6,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hgfleet.core.errors import UsageError
+from hgfleet.pushlog import identities
 from hgfleet.registry import user_repositories
-from hgfleet.registry.compiled import load_compiled
-from hgfleet.registry.effective import Stamp, stamp_of
-from hgfleet.replication import places
+from hgfleet.registry.effective import EffectiveRegistry
 from hgfleet.replication.failures import MissingError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Set
 
-    from hgfleet.registry.model import Registry
-    from hgfleet.registry.user_repositories import Dynamic
+    from hgfleet.registry.effective import Parts
     from hgfleet.replication.settings import Settings
 
 
@@ -45,26 +43,22 @@ class RegistryPaths:
 
     def __init__(self, settings: Settings) -> None:
         self._root = settings.repositories
-        self._files = settings.compiled, settings.dynamic
-        self._last: tuple[tuple[Stamp, ...], Known, Dynamic, Registry] | None = None
+        self._registry = EffectiveRegistry(settings.compiled, settings.dynamic)
+        self._last: tuple[Parts, Known] | None = None
 
     def read(self) -> Known:
         """Return the content of now; raises RegistryError."""
-        stamps, last = tuple(stamp_of(file) for file in self._files), self._last
-        if last is not None and last[0] == stamps:
+        parts, last = self._registry.required(), self._last
+        if last is not None and last[0] is parts:
             return last[1]
-        compiled, file = self._files
-        static, dynamic = load_compiled(compiled), user_repositories.load(file)
-        # Entries that have not changed are not made again.
-        earlier = last[2:] if last is not None and last[0][0] == stamps[0] else None
-        registry = user_repositories.merged(static, dynamic, earlier)
-        paths = registry.paths()
-        for path, repository in registry.repositories.items():
+        paths = parts.registry.paths()
+        for path, repository in parts.registry.repositories.items():
             if not repository.identity:
                 # A primary of the release before names none: the mirror's own push log does.
-                paths.setdefault(places.identity_of(self._root / path), path)
-        known = Known(paths, frozenset(static.repositories), frozenset(dynamic.purged))
-        self._last = stamps, known, dynamic, registry
+                paths.setdefault(identities.of(self._root / path), path)
+        declared, purged = parts.static.repositories, parts.dynamic.purged
+        known = Known(paths, frozenset(declared), frozenset(purged))
+        self._last = parts, known
         return known
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from hgfleet.core import files, paths
 from hgfleet.core.errors import PushlogError, TemporaryError
 from hgfleet.core.owner import Owner
-from hgfleet.pushlog import log_file
+from hgfleet.pushlog import identities, log_file
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.registry import dynamic_update, moves, owned_files, provision, user_repositories
 from hgfleet.replication import places
@@ -120,7 +120,7 @@ def _exchange(
                 make_folders(root, path.rpartition("/")[0])
                 new.rename(old)
                 return state
-            if (there := places.identity_of(old)) not in ("", repository):
+            if (there := identities.of(old)) not in ("", repository):
                 raise TemporaryError(
                     f"{path}: repository {there} is still there; documents bring it to its place"
                 )

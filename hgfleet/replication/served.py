@@ -6,14 +6,13 @@ import threading
 from typing import TYPE_CHECKING
 
 from hgfleet.core import identity as identities
-from hgfleet.core.errors import PushlogError, TemporaryError
-from hgfleet.pushlog import log_file
+from hgfleet.core.errors import TemporaryError
+from hgfleet.pushlog.identities import of
 from hgfleet.registry import user_repositories
-from hgfleet.registry.effective import EffectiveRegistry, stamp_of
+from hgfleet.registry.effective import EffectiveRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
-    from pathlib import Path
 
     from hgfleet.registry.model import Registry, Repository
     from hgfleet.replication.settings import Settings
@@ -27,12 +26,10 @@ class Served:
     """
 
     def __init__(self, settings: Settings, complain: Callable[[str], None]) -> None:
-        self._root = settings.repositories
-        self._files = settings.compiled, settings.dynamic
+        self._root, self._dynamic = settings.repositories, settings.dynamic
         self._complain = complain
-        self._effective = EffectiveRegistry(*self._files)
+        self._effective = EffectiveRegistry(settings.compiled, settings.dynamic)
         self._lock = threading.Lock()
-        self._stamps: object = None
         self._registry: Registry | None = None
         self._named: Mapping[str, str] = {}
         self._nameless: tuple[str, ...] = ()
@@ -72,7 +69,7 @@ class Served:
     def identity(self, path: str) -> str:
         """Return the identity of a repository in service; "" where it has none yet."""
         named = self.registry().repositories[path].identity
-        return named or identity_of(self._root / path)
+        return named or of(self._root / path)
 
     def entry(self, identity: str, former: str) -> Repository | None:
         """Return the entry of a repository in service; raises RegistryError.
@@ -92,27 +89,15 @@ class Served:
 
     def purged(self) -> Collection[str]:
         """Return the identities of repositories that were deleted; raises RegistryError."""
-        return user_repositories.load(self._files[1]).purged
+        return user_repositories.load(self._dynamic).purged
 
     def _read(self) -> tuple[Registry, Mapping[str, str], tuple[str, ...]]:
-        stamps = tuple(map(stamp_of, self._files))
         with self._lock:
-            if self._registry is None or self._stamps != stamps:
-                registry = self._effective.read(self._complain)
+            registry = self._effective.current(self._complain)
+            if self._registry is not registry:
                 self._named = registry.paths()
                 self._nameless = tuple(
                     path for path, one in registry.repositories.items() if not one.identity
                 )
-                self._registry, self._stamps = registry, stamps
-            return self._registry, self._named, self._nameless
-
-
-def identity_of(place: Path) -> str:
-    """Return the identity of the folder at a place, that of its push log where it has no other."""
-    found = identities.of(place)
-    if not found:
-        try:
-            found = log_file.tip(place / ".hg/store" / log_file.NAME).repository
-        except (PushlogError, OSError):
-            return ""
-    return found
+                self._registry = registry
+            return registry, self._named, self._nameless

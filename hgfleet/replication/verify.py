@@ -51,9 +51,6 @@ class Finding(StrEnum):
     """It could not be compared."""
 
 
-HARMLESS: Final = frozenset({Finding.EQUAL, Finding.BEHIND})
-
-
 @dataclass(frozen=True, slots=True)
 class Result:
     """The finding of a repository, and a sentence about it."""
