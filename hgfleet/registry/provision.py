@@ -332,9 +332,13 @@ class _Run:
                 self.changes.say(f"{path}: {problems[path]}")
             elif (found := served.get(path)) is not None:
                 self.configure_dynamic(replace(found, identity=given.get(path, "")))
-            elif path in given and (self.target.root / path).is_dir():
+            elif path in given and self.is_there(path):
                 with as_owner(self.target.owner), self.folder(path) as descriptor:
                     repository_files.identify(path, given[path], descriptor, self.changes)
+
+    def is_there(self, path: str) -> bool:
+        with as_owner(self.target.owner):
+            return self.state(path) == "there"
 
     def archived_in_the_way(self, registry: Registry, found: Dynamic) -> list[str]:
         """Return obstacles: declaring the path of an archived repository must not give it away."""

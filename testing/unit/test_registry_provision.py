@@ -434,6 +434,18 @@ def test_what_is_archived_is_neither_made_nor_called_unknown(created: Target) ->
     assert not (created.root / "people/bob/old/.hg/hgrc").exists()
 
 
+def test_an_obstacle_at_an_archived_path_keeps_nothing_else_from_being_applied(
+    created: Target, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / ".hg/store").mkdir(parents=True)
+    (created.root / "people/bob").mkdir(parents=True)
+    (created.root / "people/bob/old").symlink_to(elsewhere)
+    run(created, OPEN)
+    assert identity.of(elsewhere) == ""
+    assert identity.of(created.root / "plain") != ""
+
+
 def test_a_damaged_entry_or_file_keeps_nothing_else_from_being_applied(created: Target) -> None:
     assert created.dynamic is not None
     data = json.loads(created.dynamic.read_text())
