@@ -84,3 +84,17 @@ def test_an_error_is_raised_until_the_file_is_right(
             registry.current(refuse)
     file.unlink()
     assert [*registry.current(refuse).repositories] == ["tool"]
+
+
+def test_a_change_of_nothing_but_deletions_is_another_snapshot(
+    registry: EffectiveRegistry, tmp_path: Path
+) -> None:
+    found = []
+    for number in "12":
+        with dynamic_update.update(tmp_path / "dynamic/registry.json") as entries:
+            entries.note_purged(number * 32)
+        found.append(registry.required())
+        assert registry.required() is found[-1]
+    first, second = found
+    assert first is not second
+    assert set(second.dynamic.purged) == {"1" * 32, "2" * 32}
