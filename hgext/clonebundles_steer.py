@@ -54,7 +54,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mercurial import encoding, pycompat, registrar, wireprotov1server
 
-from hgfleet.core import identity, paths
+from hgfleet.core import paths
 
 if TYPE_CHECKING:
     from hgfleet.steering.config import Config
@@ -112,13 +112,8 @@ def _steered(original: Any) -> Any:
 def _own(repo: Any, lines: list[bytes]) -> list[bytes]:
     """Return the lines that are of this repository, and for its readers."""
     from hgfleet.bundles import advertised
-    from hgfleet.registry import effective
 
-    found = identity.of(os.fsdecode(repo.root))
-    path = (repo.ui.config(b"hgfleet", b"path") or b"").decode("utf-8", "replace")
-    files = (repo.ui.config(b"hgfleet", name) for name in (b"compiled", b"dynamic"))
-    registry = effective.of(*map(os.fsdecode, files))
-    kept, problems = advertised.choose(lines, found, advertised.readers(registry, path, found))
+    kept, problems = advertised.choose_for(repo, lines)
     if problems:
         repo.ui.log(
             b"clonebundles_steer",

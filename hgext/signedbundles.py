@@ -80,10 +80,12 @@ class Signed:
         """Answer as the command does, with the lines of private stores signed."""
         response = self._original(repo, proto, *arguments)
         lines = [line for line in response.data.split(b"\n") if line]
+        from hgfleet.bundles import advertised
+
         signer, problem = _signer(repo.ui.configpath(b"hgfleet", b"signing"))
         path = (repo.ui.config(b"hgfleet", b"path") or b"").decode("utf-8", "replace")
         own = identity.of(os.fsdecode(repo.root))
-        own_lines, left_out = _own(repo.ui, path, own, lines)
+        own_lines, left_out = advertised.choose_for(repo, lines)
         now, kept = datetime.now(UTC), []
         for line in own_lines:
             try:
@@ -94,16 +96,6 @@ class Signed:
             _log(path, len(lines) - len(kept), "; ".join(sorted(left_out)))
         response.data = b"".join(line + b"\n" for line in kept)
         return response
-
-
-def _own(ui: Any, path: str, own: str, lines: list[bytes]) -> tuple[list[bytes], set[str]]:
-    """Return the lines that are of this repository and for its readers, and why others are not."""
-    from hgfleet.bundles import advertised
-    from hgfleet.registry import effective
-
-    files = (ui.config(b"hgfleet", name) for name in (b"compiled", b"dynamic"))
-    registry = effective.of(*map(os.fsdecode, files))
-    return advertised.choose(lines, own, advertised.readers(registry, path, own))
 
 
 def _signer(path: bytes) -> tuple[Signer | None, str]:

@@ -9,10 +9,13 @@ Processes of hg that answer clients import this module, so it imports nothing sl
 
 from __future__ import annotations
 
+import os
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from hgfleet.core import identity as identities
 from hgfleet.core.errors import RegistryError
+from hgfleet.registry import effective
 
 if TYPE_CHECKING:
     from hgfleet.registry.effective import EffectiveRegistry
@@ -57,6 +60,15 @@ def choose(
     """Return the lines that clients of a repository may have, and why others are left out. Pure."""
     problems = {line: problem(line, identity, is_public) for line in lines}
     return [line for line in lines if not problems[line]], {*problems.values()} - {""}
+
+
+def choose_for(repo: Any, lines: list[bytes]) -> tuple[list[bytes], set[str]]:
+    """Return what `choose` does for a repository that hg has opened, by the registry of now."""
+    config = repo.ui.config
+    path = (config(b"hgfleet", b"path") or b"").decode("utf-8", "replace")
+    files = (os.fsdecode(config(b"hgfleet", name)) for name in (b"compiled", b"dynamic"))
+    own = identities.of(os.fsdecode(repo.root))
+    return choose(lines, own, readers(effective.of(*files), path, own))
 
 
 def readers(registry: EffectiveRegistry, path: str, identity: str) -> bool | None:
