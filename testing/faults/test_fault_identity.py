@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from testing.e2e.command import run, wait_until
+from testing.e2e.command import Result, run, wait_until
 from testing.e2e.mirrors import SECONDS, is_equal, mirrors_of, wait_for_absence, wait_for_use
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ pytestmark = [pytest.mark.disruptive, pytest.mark.slow]
 SECRET: Final = "nobody else may read this"
 
 
-def changed(person: Person, command: str) -> None:
+def at_once(person: Person, command: str) -> Result:
     """Run a command over SSH, without waiting for the mirror that is away."""
     words = ["ssh", *person.ssh_options, *person.ssh_target, command]
-    run(words, env=person.environment).ok()
+    return run(words, env=person.environment)
 
 
 class Asking:
@@ -67,12 +67,12 @@ def test_a_mirror_that_was_away_never_shows_a_private_file_at_a_path_that_is_pub
     wait_for_absence(cluster, mirror)
     faults.stack.callback(delete, bob, former, now)
 
-    changed(bob, f"repo create --read private {now}")
+    at_once(bob, f"repo create --read private {now}").ok()
     work = bob.clone(bob.ssh_url(now), tmp_path / "private")
     work.commit("file.txt", SECRET.encode(), "private")
     work.hg("push").ok()
-    changed(bob, f"repo rename {now} {former}")
-    changed(bob, f"repo create --read public {now}")
+    at_once(bob, f"repo rename {now} {former}").ok()
+    at_once(bob, f"repo create --read public {now}").ok()
     public = bob.clone(bob.ssh_url(now), tmp_path / "public")
     public.commit("file.txt", b"everybody may read this", "public")
     public.hg("push").ok()
@@ -93,7 +93,4 @@ def delete(person: Person, *paths: str) -> None:
     """Delete repositories for good, also those of a test that failed half-way."""
     for path in paths:
         for command in (f"repo archive {path}", f"repo delete {path} {path}"):
-            run(
-                ["ssh", *person.ssh_options, *person.ssh_target, command],
-                env=person.environment,
-            )
+            at_once(person, command)
