@@ -62,15 +62,14 @@ Enable it for everything that runs on the server::
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mercurial import encoding, error, registrar, wireprototypes, wireprotov1server
+from mercurial import encoding, error, registrar
 
 from hgfleet.core.errors import RegistryError
 from hgfleet.core.paths import DYNAMIC
-from hgfleet.hg import push_outcome
-from hgfleet.hg.client_stream import ClientStream
-from hgfleet.hg.hooks import OPERATOR, WriteRefusedError, refuse, text, writer
+from hgfleet.hg import early_refusal
+from hgfleet.hg.hooks import OPERATOR, refuse, text, writer
 from hgfleet.hg.opened_place import OpenedPlace
 from hgfleet.registry import user_repositories
 from hgfleet.registry.model import Repository
@@ -209,58 +208,17 @@ def _refusing_another(base: Any, opened: OpenedPlace) -> Any:
 
 
 def extsetup(_ui: Any) -> None:
-    """Refuse a push before its data is read.
-
-    Core (wireprotov1server.unbundle, 7.2) writes all data of a client to a temporary file before it
-    opens a transaction, so a reader could fill the disk. The table of commands is where a
-    command can be wrapped.
-    """
-    command = wireprotov1server.commands[b"unbundle"]
-    command.func = _refusing_early(command.func)
+    """Refuse a push before its data is read, so that a reader cannot fill the disk."""
+    early_refusal.add(early_refusal.RIGHTS, refusal)
 
 
-def _refusing_early(original: Any) -> Any:
-    def unbundle(repo: Any, proto: Any, *arguments: Any) -> Any:
-        answer = ask(repo.ui)
-        if answer.allowed:
-            return original(repo, proto, *arguments)
-        tell(repo.ui, answer, b"unbundle")
-        push_outcome.note(counted_as(answer))
-        if proto.name != wireprototypes.SSHV1:
-            return original(repo, _Refused(proto, repo.ui, answer.message), *arguments)
-        # A client over SSH waits for an empty answer before it sends its data; it prints any other
-        # and gives up. The data of one that does not wait must not be taken for commands.
-        stream = getattr(proto, "_fin", None)
-        if isinstance(stream, ClientStream):
-            stream.end()
-        return wireprototypes.bytesresponse(encoding.strtolocal(answer.message))
-
-    return unbundle
-
-
-class _Refused:
-    """The protocol of a client over HTTP that may not write: its data is read and discarded.
-
-    Such a client sends all of it before it reads an answer.
-    """
-
-    def __init__(self, proto: Any, ui: Any, message: str) -> None:
-        self._proto = proto
-        self._ui = ui
-        self._message = message
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._proto, name)
-
-    def getpayload(self) -> NoReturn:
-        for _piece in self._proto.getpayload():
-            pass
-        try:
-            refuse(self._ui, self._message, reason="access")
-        except WriteRefusedError as refusal:
-            # The form that clients with bundle2 understand; all have it (server.bundle1 is off).
-            refusal.duringunbundle2 = True
-            raise
+def refusal(ui: Any) -> early_refusal.Refusal | None:
+    """Return why the person of this session may not push, None if they may."""
+    answer = ask(ui)
+    if answer.allowed:
+        return None
+    tell(ui, answer, b"unbundle")
+    return early_refusal.Refusal(answer.message, counted_as(answer))
 
 
 def check(ui: Any, txnname: bytes = b"", **_kwargs: object) -> None:
