@@ -22,7 +22,23 @@ relay and the mirrors; the line ``event=push`` is that of this extension. A writ
 by an operator on the host, has none.
 
 The push is recorded in the push log (:hg:`help -e pushlog`) and reaches every mirror in any case;
-the extension never fails a push. It is configured by::
+the extension never fails a push that has begun. A site may refuse pushes that would be on one host
+alone (``replication-require``): then the extension asks the relay before the data of a push is
+read, and again when its transaction opens.
+
+==============================  ==============================================================
+``replication-require``         a push is refused
+==============================  ==============================================================
+``none``                        never
+``broker``                      while the relay or the broker is down, or takes no pushes
+``mirror``                      the same, and while no mirror is connected and up to date
+==============================  ==============================================================
+
+A relay or a broker that is being restarted is waited for, as long as for mirrors after a push.
+Administrators (``HGFLEET_USER=operator:NAME``) may write nevertheless: they repair the host.
+Commands of the self-service change no repository's content, and go on.
+
+The extension is configured by::
 
   [hgfleet]
   path = team/tool
@@ -30,6 +46,8 @@ the extension never fails a push. It is configured by::
   relay = /run/hgfleet-relay/wake.sock
   # seconds for which a push waits for mirrors; 0: it wakes the relay and does not wait
   replication-wait = 5
+  # the copy that has to be possible before a push begins: none, broker or mirror
+  replication-require = none
 
 Enable it for all processes that write on the server::
 
@@ -46,7 +64,8 @@ from typing import Any
 from mercurial import encoding, registrar
 
 from hgfleet.core import logfmt, trace
-from hgfleet.hg.hooks import text, writer
+from hgfleet.hg import early_refusal, required_copy
+from hgfleet.hg.hooks import OPERATOR, refuse, text, writer
 
 testedwith = b"7.2"
 minimumhgversion = b"7.2"
@@ -55,14 +74,47 @@ configtable: dict[bytes, Any] = {}
 configitem = registrar.configitem(configtable)
 configitem(b"hgfleet", b"relay", default=b"")
 configitem(b"hgfleet", b"replication-wait", default=b"5")
+configitem(b"hgfleet", b"replication-require", default=b"none")
 
 MAX_WAIT = 60.0
 """Seconds; the relay refuses more."""
 
 
+def extsetup(_ui: Any) -> None:
+    """Look at each push before its data is read."""
+    early_refusal.add(early_refusal.COPIES, refusal)
+
+
+def refusal(ui: Any) -> early_refusal.Refusal | None:
+    """Return why a push may not begin on this host now, None if it may."""
+    required = text(ui.config(b"hgfleet", b"replication-require"))
+    relay = ui.config(b"hgfleet", b"relay")
+    if required == required_copy.NONE or OPERATOR.fullmatch(writer().name):
+        return None
+    answer = None
+    if relay and required in required_copy.CHOICES:
+        from hgfleet.hg import wake
+
+        answer = wake.ask(os.fsdecode(relay), required_copy.request(required), _wait(ui))
+    sentence = required_copy.refusal(required, answer)
+    return early_refusal.Refusal(sentence, "uncopied") if sentence else None
+
+
+def check(ui: Any, **_news: object) -> None:
+    """Refuse a transaction whose changes would be on this host alone (a hook).
+
+    A push may take long to arrive, and other commands (`pushkey`) bring no data.
+    """
+    if (found := refusal(ui)) is not None:
+        refuse(ui, found.message, reason=found.reason)
+
+
 def reposetup(_ui: Any, repo: Any) -> None:
-    """Look at every transaction of a repository on this host's disk, when it is unlocked."""
+    """Look at every transaction of a repository on this host's disk, before and after it."""
     if repo.local():
+        # After the check of rights (`access`): who may not push reads nothing of the service.
+        repo.ui.setconfig(b"hooks", b"pretxnopen.replicated", check, b"replicated")
+        repo.ui.setconfig(b"hooks", b"priority.pretxnopen.replicated", -100, b"replicated")
         # Core runs this hook after the release of the lock (7.2); last, because hooks that other
         # jobs of the host wait for come first.
         repo.ui.setconfig(b"hooks", b"txnclose.replicated", tell, b"replicated")
@@ -107,6 +159,10 @@ def _sentence(ui: Any, repository: str, number: int, hash_: str) -> str:
         return f"push {number} recorded"
     from hgfleet.hg import wake
 
-    wait = min(MAX_WAIT, max(0.0, float(ui.config(b"hgfleet", b"replication-wait"))))
+    wait = _wait(ui)
     request = wake.push_request(text(path), repository, number, hash_, trace.current())
     return wake.sentence(number, wake.ask(os.fsdecode(relay), request, wait), wait)
+
+
+def _wait(ui: Any) -> float:
+    return min(MAX_WAIT, max(0.0, float(ui.config(b"hgfleet", b"replication-wait"))))

@@ -35,6 +35,7 @@ FAILED: Final = (
     "fenced",
     "pushlog",
     "unrecorded",
+    "uncopied",
     "policies-failed",
     "disk",
     "memory",

@@ -26,12 +26,12 @@ from hgfleet.replication.publisher import Publisher
 from hgfleet.replication.registry_gate import RegistryStamp
 from hgfleet.replication.served import Served
 from hgfleet.replication.sessions import Sessions
-from hgfleet.replication.visibility import Shown
+from hgfleet.replication.visibility import Answer, Shown
 from hgfleet.replication.waiting import Waiting
-from hgfleet.replication.wake_server import DocumentRequest, WakeServer
+from hgfleet.replication.wake_server import CopyRequest, DocumentRequest, WakeServer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 
     from nats.aio.msg import Msg
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from hgfleet.replication.messages import Hint
     from hgfleet.replication.publisher import Scan
     from hgfleet.replication.settings import Settings
-    from hgfleet.replication.wake_server import Request
+    from hgfleet.replication.wake_server import Asked, Request
 
 SCAN_SECONDS: Final = 30.0
 """Between scans of all push logs; a scan of 10,000 takes 0.1 s."""
@@ -69,7 +69,7 @@ class Relay:
         *,
         scan_seconds: float = SCAN_SECONDS,
         settle_seconds: float | None = None,
-        background: Sequence[Callable[[Relay], Awaitable[None]]] = (),
+        background: Sequence[Callable[[Relay], Coroutine[Any, Any, None]]] = (),
     ) -> None:
         self.settings, self.say = settings, say
         self.members = Members(settings.mirrors, settings.lease_seconds)
@@ -122,7 +122,7 @@ class Relay:
                 for _ in range(WORKERS):
                     tasks.create_task(self._work())
                 for run in self._background:
-                    tasks.create_task(_coroutine(run, self))
+                    tasks.create_task(run(self))
                 self.say("started", repositories=str(self.settings.repositories))
                 systemd.notify("READY=1")
         finally:
@@ -280,12 +280,18 @@ class Relay:
 
     # -- sessions --------------------------------------------------------------------------------
 
-    async def respond(self, request: Request | DocumentRequest) -> dict[str, Any]:
+    async def respond(self, request: Asked) -> dict[str, Any]:
         """Publish a change, and wait until the live mirrors show it, for the time of the request.
 
         A session is told at once where waiting cannot help.
         """
-        if isinstance(request, DocumentRequest):
+        if isinstance(request, CopyRequest):
+            answer = await self._waiting.answer(
+                self._copies,
+                lambda found: self._is_settled() or visibility.has_copy(found, request.required),
+                request.wait,
+            )
+        elif isinstance(request, DocumentRequest):
             hint = self.hints.next()
             publishing = asyncio.ensure_future(self._try_hint(request.document, hint))
             self._publishing.add(publishing)
@@ -308,26 +314,29 @@ class Relay:
             )
         return answer.to_json()
 
-    def _is_final(self, answer: visibility.Answer, *, takes: bool) -> bool:
+    def _is_final(self, answer: Answer, *, takes: bool) -> bool:
         takes = takes and self.broker.ready.is_set()
         return visibility.is_final(answer, settled=self._is_settled(), takes=takes)
+
+    def _copies(self, seconds: float) -> Answer:
+        """Return which mirrors a push that begins now can reach, if the broker takes it."""
+        takes = self.broker.ready.is_set() and not self.refused
+        return self._answered(self.members.live(time.monotonic()), takes, seconds)
+
+    def _answered(self, have: Collection[str], published: bool, seconds: float) -> Answer:
+        live, mirrors = self.members.live(time.monotonic()), self.members.mirrors
+        return visibility.answer(have, live, mirrors, published=published, seconds=seconds)
 
     def _is_settled(self) -> bool:
         changed_at = max(self.broker.changed_at, self._refused_at)
         return time.monotonic() - changed_at >= self._settle_seconds
 
-    def _answer(self, request: Request, seconds: float) -> visibility.Answer:
+    def _answer(self, request: Request, seconds: float) -> Answer:
         push = request.repository, request.id, request.hash
         if (position := self.positions.get(request.repository)) is not None:
             # Published by a relay before this one.
             self.shown.published(request.repository, position.tip.id, position.tip.hash)
-        return visibility.answer(
-            self.shown.showing(*push),
-            self.members.live(time.monotonic()),
-            self.members.mirrors,
-            published=self.shown.is_published(*push),
-            seconds=seconds,
-        )
+        return self._answered(self.shown.showing(*push), self.shown.is_published(*push), seconds)
 
     # -- documents -------------------------------------------------------------------------------
 
@@ -352,14 +361,9 @@ class Relay:
             else:
                 return
 
-    def _document_answer(self, document: str, hint: Hint, seconds: float) -> visibility.Answer:
-        return visibility.answer(
-            self.hints.showing(document, hint),
-            self.members.live(time.monotonic()),
-            self.members.mirrors,
-            published=self.hints.is_published(document, hint),
-            seconds=seconds,
-        )
+    def _document_answer(self, document: str, hint: Hint, seconds: float) -> Answer:
+        published = self.hints.is_published(document, hint)
+        return self._answered(self.hints.showing(document, hint), published, seconds)
 
     # -- state -----------------------------------------------------------------------------------
 
@@ -394,7 +398,3 @@ class Relay:
             "mirrors": self.members.report(time.monotonic(), clock),
             "problems": dict(problems),
         }
-
-
-async def _coroutine(run: Callable[[Relay], Awaitable[None]], relay: Relay) -> None:
-    await run(relay)

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from hgfleet.hg import required_copy
 from hgfleet.replication.documents import FIRST
 from hgfleet.replication.messages import Hint
 
@@ -190,6 +191,11 @@ def answer(
         down=tuple(host for host in mirrors if host not in live and host not in showing),
         broker=published,
     )
+
+
+def has_copy(found: Answer, required: str) -> bool:
+    """Whether a push gets the required copy, by the answer to a push that begins."""
+    return required_copy.can_be_had(required, takes=found.broker, live=found.visible)
 
 
 def is_final(found: Answer, *, settled: bool, takes: bool) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core import trace
 from hgfleet.core.identity import is_identity
+from hgfleet.hg import required_copy
 from hgfleet.hg.wake import MAX_LINE
 from hgfleet.pushlog.record import is_hash
 from hgfleet.replication.documents import FIRST
@@ -52,7 +53,18 @@ class DocumentRequest:
     wait: float
 
 
-def parse(line: bytes) -> Request | DocumentRequest:
+@dataclass(frozen=True, slots=True)
+class CopyRequest:
+    """A push that begins: whether it gets the required copy, and how long its session waits."""
+
+    required: str
+    wait: float
+
+
+Asked = Request | DocumentRequest | CopyRequest
+
+
+def parse(line: bytes) -> Asked:
     """Read a request; raises ValueError."""
     data = json.loads(line)
     if not isinstance(data, dict):
@@ -64,6 +76,10 @@ def parse(line: bytes) -> Request | DocumentRequest:
         if data["document"] not in FIRST:
             raise ValueError(f"got the document {data['document']!r:.200}")
         return DocumentRequest(data["document"], float(wait))
+    if "require" in data:
+        if data["require"] not in (required_copy.BROKER, required_copy.MIRROR):
+            raise ValueError(f"got the required copy {data['require']!r:.200}")
+        return CopyRequest(data["require"], float(wait))
     repository, number, hash_ = data.get("repository"), data.get("id"), data.get("hash", "")
     if not isinstance(repository, str) or not is_identity(repository):
         raise ValueError(f"got the repository {repository!r:.200}")
@@ -81,7 +97,7 @@ class WakeServer:
     def __init__(
         self,
         socket: Path,
-        respond: Callable[[Request | DocumentRequest], Awaitable[dict[str, Any]]],
+        respond: Callable[[Asked], Awaitable[dict[str, Any]]],
         say: Callable[..., None],
         most: int = MAX_SESSIONS,
     ) -> None:
