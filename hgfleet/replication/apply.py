@@ -11,7 +11,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from mercurial import changegroup, extensions, obsolete, phases
+from mercurial import extensions, obsolete, phases
 from mercurial import ui as ui_module
 from mercurial.node import bin as to_binary
 from mercurial.node import hex as to_hexadecimal
@@ -21,6 +21,7 @@ from hgfleet.core import identity
 from hgfleet.hg import repository_settings
 from hgfleet.pushlog import log_file, writing
 from hgfleet.pushlog.record import Heads
+from hgfleet.replication import changesets
 from hgfleet.replication.failures import DivergedError, MissingError, RemovalError
 from hgfleet.replication.position import Step, decide
 
@@ -30,10 +31,6 @@ if TYPE_CHECKING:
 
     from hgfleet.pushlog.log_file import Tip
     from hgfleet.pushlog.record import Record
-
-CHANGEGROUP: Final = b"03"
-COMPRESSION: Final = b"GZ"
-"""Mercurial's name of zlib."""
 
 LOCK_WAIT_SECONDS: Final = 10
 
@@ -182,9 +179,7 @@ def _check_origin(repo: Any, record: Record, tip: Tip) -> None:
 def _content(repo: Any, tr: Any, record: Record, data: BinaryIO | None) -> None:
     if data is not None:
         known = len(repo)
-        unpacker = changegroup.getunbundler(CHANGEGROUP, data, COMPRESSION)
-        # "pull": a push would have the repository's own setting decide about phases.
-        unpacker.apply(repo, tr, b"pull", b"replication", targetphase=phases.draft)
+        changesets.add(repo, tr, data)
         unexpected = {
             to_hexadecimal(repo.changelog.node(rev)).decode("ascii")
             for rev in range(known, len(repo))

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from mercurial import changegroup, phases
+from mercurial import phases
 from mercurial.node import bin as to_binary
 
 from hgfleet.core.errors import PushlogError
 from hgfleet.pushlog import chain, log_file, writing
 from hgfleet.pushlog.log_file import Entry
 from hgfleet.pushlog.record import Heads, parse
-from hgfleet.replication import apply
+from hgfleet.replication import apply, changesets
 from hgfleet.replication.failures import DivergedError
 from hgfleet.replication.source_client import RepositoryError
 
@@ -46,8 +46,7 @@ def fill(repo: Any, state: State, lines: Iterable[bytes], data: BinaryIO | None)
         try:
             with repo.transaction(b"replication") as tr:
                 if data is not None:
-                    unpacker = changegroup.getunbundler(apply.CHANGEGROUP, data, apply.COMPRESSION)
-                    unpacker.apply(repo, tr, b"pull", b"replication", targetphase=phases.draft)
+                    changesets.add(repo, tr, data)
                 _set(repo, tr, state)
                 found = {repo.changelog.node(rev).hex() for rev in repo.changelog.headrevs()}
                 if found - {repo.nullid.hex()} != set(state.heads):

@@ -14,15 +14,17 @@ import json
 import os
 import resource
 import sys
-import zlib
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import BinaryIO
+from mercurial import ui as ui_module
+from mercurial.repo import factory
 
-VERSION: Final = b"03"
+from hgfleet.hg import repository_settings
+from hgfleet.replication import changesets
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
 
 MAX_OPEN: Final = 64
 MAX_CHANGESETS: Final = 1_000_000
@@ -30,10 +32,6 @@ MAX_CHANGESETS: Final = 1_000_000
 
 MEMORY_BYTES: Final = 1024**3
 """Data segment of the process (RLIMIT_DATA): a changegroup that needs more is fetched instead."""
-
-
-class TooLargeError(Exception):
-    """The changegroup does not fit into a message."""
 
 
 class Opened:
@@ -45,11 +43,6 @@ class Opened:
 
     def get(self, path: str) -> Any:
         """Return the repository at a path, with all its changesets, as it is on the disk now."""
-        from mercurial import ui as ui_module
-        from mercurial.repo import factory
-
-        from hgfleet.hg import repository_settings
-
         inode = os.stat(f"{path}/.hg/store").st_ino  # noqa: PTH116
         found = self._repositories.pop(path, None)
         if found is None or found[1] != inode:
@@ -77,46 +70,13 @@ class Opened:
         return len(self._repositories)
 
 
-def changegroup(repository: Any, nodes: Sequence[str], limit: int) -> bytes:
-    """Return the changegroup of exactly these changesets. Raises TooLargeError, errors of hg."""
-    from mercurial import changegroup as changegroups
-    from mercurial import discovery
-
-    changelog = repository.changelog
-    chosen = [bytes.fromhex(node) for node in nodes]
-    own = set(chosen)
-    # A parent outside of the push was there before it, so these are all of its other ancestors.
-    common = {parent for node in chosen for parent in changelog.parents(node)} - own
-    outgoing = discovery.outgoing(repository, sorted(common), chosen)
-    if set(outgoing.missing) != own:
-        raise ValueError("the changesets are not all new ancestors of the push")
-    stream = changegroups.makestream(repository, outgoing, VERSION, b"replication")
-    return compressed(stream, limit)
-
-
-def compressed(pieces: Iterable[bytes], limit: int) -> bytes:
-    """Compress pieces; raises TooLargeError as soon as the result exceeds the limit (bytes)."""
-    compressor = zlib.compressobj()
-    made: list[bytes] = []
-    size = 0
-    for piece in pieces:
-        made.append(compressor.compress(piece))
-        size += len(made[-1])
-        if size > limit:
-            raise TooLargeError
-    made.append(compressor.flush())
-    if size + len(made[-1]) > limit:
-        raise TooLargeError
-    return b"".join(made)
-
-
 def answer(opened: Opened, line: bytes) -> tuple[dict[str, Any], bytes]:
     """Answer one request; an error of hg is a reason, and the mirrors fetch the changesets."""
     asked = json.loads(line)
     head: dict[str, Any] = {"request": asked["request"], "size": 0}
     try:
-        made = changegroup(opened.get(asked["repository"]), asked["nodes"], asked["limit"])
-    except TooLargeError:
+        made = changesets.encoded(opened.get(asked["repository"]), asked["nodes"], asked["limit"])
+    except changesets.TooLargeError:
         return head | {"reason": ""}, b""
     except MemoryError:
         return head | {"reason": "it needs too much memory"}, b""

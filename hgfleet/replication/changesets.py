@@ -1,28 +1,33 @@
-"""Changesets of a repository, read in process and encoded as a compressed changegroup."""
+"""Changesets of a repository as a compressed changegroup, which messages and the source have."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import zlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from mercurial import changegroup, error, extensions
+from mercurial import changegroup, error, extensions, phases
 from mercurial import ui as ui_module
 from mercurial.repo import factory
 
 from hgfleet.hg import repository_settings
-from hgfleet.replication.source_requests import RefusedError
+from hgfleet.replication.source_requests import RefusedError, Selection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from hgfleet.replication.source_requests import Selection
-
 VERSION: Final = b"03"
+COMPRESSION: Final = b"GZ"
+"""Mercurial's name of zlib."""
+
 LEVEL: Final = 1
 """Of zlib: hosts are near each other, and higher levels cost more processor time than network."""
+
+MESSAGE_LEVEL: Final = 6
+"""Of messages, which stay on the brokers' disks."""
 
 PIECE: Final = 64 * 1024
 """Bytes of uncompressed data between two answers of the compressor."""
@@ -31,6 +36,10 @@ _KEPT: Final = b"pinned_store"
 """A reader keeps the store that it opened while a storage upgrade exchanges it."""
 
 _opening: Final = threading.Lock()
+
+
+class TooLargeError(Exception):
+    """The changegroup does not fit into a message."""
 
 
 def new_ui(hgrc: Path) -> Any:
@@ -95,31 +104,57 @@ def _known(whole: Any, nodes: Iterable[str]) -> list[int]:
 
 def stream(whole: Any, selection: Selection) -> Iterator[bytes]:
     """Yield the pieces of a compressed changegroup; raises RefusedError before the first."""
+    made = _compressed(_pieces(whole, selection), LEVEL)
+    # Computed before the return, so early errors are told.
+    return itertools.chain((next(made),), made)
+
+
+def encoded(whole: Any, nodes: Iterable[str], limit: int) -> bytes:
+    """Return the compressed changegroup of exactly these changesets, for a message.
+
+    Raises TooLargeError as soon as it exceeds the limit (bytes), and RefusedError.
+    """
+    made: list[bytes] = []
+    size = 0
+    for piece in _compressed(_pieces(whole, Selection(nodes=tuple(nodes))), MESSAGE_LEVEL):
+        made.append(piece)
+        size += len(piece)
+        if size > limit:
+            raise TooLargeError
+    return b"".join(made)
+
+
+def add(repo: Any, tr: Any, data: BinaryIO) -> None:
+    """Add the changesets of a compressed changegroup to a repository; their phase is draft.
+
+    Raises what Mercurial raises.
+    """
+    unpacker = changegroup.getunbundler(VERSION, data, COMPRESSION)
+    # "pull": a push would have the repository's own setting decide about phases.
+    unpacker.apply(repo, tr, b"pull", b"replication", targetphase=phases.draft)
+
+
+def _pieces(whole: Any, selection: Selection) -> Iterator[bytes]:
+    """Encode a selection; every changegroup of replication is made here."""
     numbers, above = revisions(whole, selection)
     log = whole.changelog
-    packer = changegroup.getbundler(VERSION, whole)
     common = log.ancestors(above, inclusive=True) if above else set()
+    if any(number in common for number in numbers):
+        raise RefusedError(
+            404,
+            "the changesets of the push have others between them, which came later; resync the "
+            "repository",
+        )
+    packer = changegroup.getbundler(VERSION, whole)
     # The fast way takes each revision of a file from its file: right for the whole repository only.
-    pieces = packer.generate(
+    made: Iterator[bytes] = packer.generate(
         common, [log.node(number) for number in numbers], len(numbers) == len(log), b"replication"
     )
-    return compressed(pieces)
+    return made
 
 
-def compressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Compress byte strings; the first is computed before the return, so early errors are told."""
-    made = _compressed(pieces)
-    first = next(made)
-
-    def all_of() -> Iterator[bytes]:
-        yield first
-        yield from made
-
-    return all_of()
-
-
-def _compressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    squeeze = zlib.compressobj(LEVEL)
+def _compressed(pieces: Iterable[bytes], level: int) -> Iterator[bytes]:
+    squeeze = zlib.compressobj(level)
     waiting: list[bytes] = []
     size = 0
     try:

@@ -122,6 +122,18 @@ def test_exactly_the_changesets_asked_for_are_sent(
     mirror.hg_in("team/tool", "verify")
 
 
+def test_changesets_with_others_between_them_are_not_those_of_a_push(
+    primary: Primary, source: SourceClient
+) -> None:
+    """A changegroup of them would have no manifests that the others have as well."""
+    one, _two, three = (primary.push("team/tool", name) for name in ("one", "two", "three"))
+    with (
+        pytest.raises(GoneError, match="others between them"),
+        source.changegroup(TOOL, [one, three]),
+    ):
+        pass
+
+
 def test_a_merge_of_known_and_new_changesets_is_sent(
     primary: Primary, mirror: Host, source: SourceClient
 ) -> None:
