@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.backup import in_place, repo_restore, restore
@@ -21,9 +22,9 @@ from hgfleet.hg import unconfigured
 from hgfleet.integrity.check import check
 from hgfleet.pushlog import index, index_step, log_file
 from hgfleet.pushlog.record import hash_of, parse
-from hgfleet.registry import moves, owned_files
+from hgfleet.registry import owned_files
 from hgfleet.replication.settings import Role
-from hgfleet.storage import place
+from hgfleet.storage import place, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,17 +77,10 @@ def _from_backup(path: str, settings: Backup) -> str:
         log = _log(running)
         pushes = complete(copy, running, log)
         _demand(copy)
-        with moves.at_rest(running, path):
-            if identity.of(running) not in ("", identity.of(copy)):
-                raise TemporaryError(
-                    f"{path}: renamed or replaced while it was made anew, and left as it is; the "
-                    f"copy stays at {copy}"
-                )
-            if _log(running) != log:
-                # A push came meanwhile.
-                continue
-            place.sync(copy)
-            place.rename_exchange(running, copy)
+        place.sync(copy)
+        if not replacing.replace(running, copy, path, partial(_has_log, running, log)):
+            # A push came meanwhile.
+            continue
         kept = copy.with_name(f"{copy.name}.corrupt")
         copy.rename(kept)
         return (
@@ -148,6 +142,10 @@ def _broken(number: int) -> PushlogError:
         f"the push log is corrupt after record {number}, where the newest backup ends; where a "
         "mirror is good, promote it (runbook promote), and repair this host as its mirror"
     )
+
+
+def _has_log(repository: Path, log: Sequence[bytes]) -> bool:
+    return _log(repository) == log
 
 
 def _log(repository: Path) -> list[bytes]:

@@ -78,7 +78,7 @@ def make_worker(found: Settings) -> Worker:
     source, paths = SourceClient(found), RegistryPaths(found)
 
     def repair(identity: str) -> None:
-        resync(found, source, identity, lambda text: say("resync", text=text))
+        resync(found, source, identity, lambda text: say("resync", text=text), known=paths)
 
     return Worker(found.repositories, paths, source, repair, Gate(found, source, paths))
 

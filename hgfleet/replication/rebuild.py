@@ -1,6 +1,7 @@
-"""A repository made anew from the source: changesets, phases, bookmarks, markers and push log.
+"""A repository made from the state of the source: changesets, phases, bookmarks, markers, push log.
 
-It is built in a folder where nothing reads it, so its transactions need no order and no hooks.
+It is built in a folder where nothing reads it, so its transactions need no order and no hooks. A
+mirror fills an empty repository, and replaces one that is corrupt, by such a folder (`resync`).
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from hgfleet.core import files
 from hgfleet.core.errors import HgfleetError, PushlogError, UnavailableError
 from hgfleet.hg import bundle_parts
 from hgfleet.pushlog import chain, index, index_step, log_file
+from hgfleet.pushlog.record import Heads
 from hgfleet.registry import owned_files, provision
-from hgfleet.replication import changesets, snapshot
+from hgfleet.replication import apply, changesets, snapshot
 from hgfleet.replication.source_client import GoneError, RepositoryError
 from hgfleet.replication.source_requests import Selection
 
@@ -59,35 +61,32 @@ class Rebuild:
         self._reader = Reader(certificates, BUNDLE_TIMEOUT_S)
         self._ui = changesets.new_ui(settings.hgrc)
 
-    def make(self) -> None:
+    def make(self) -> State:
         """Make the repository, with the newest clone bundle that can be used; else without.
 
-        Raises UnavailableError, GoneError and PushlogError.
+        Returns its state. Raises UnavailableError, GoneError and PushlogError.
         """
         if self._create_from_bundle():
             try:
-                self.bring_up()
+                return self.bring_up()
             except (GoneError, _UnequalError) as error:
                 # The bundle has changesets that left the primary since.
                 self._say(f"the clone bundle does not fit ({error}); the source is read whole")
-            else:
-                return
         self._create()
-        self.bring_up()
+        return self.bring_up()
 
     def bring_up(self) -> State:
         """Bring the repository to the state of the source, and compare both; return it."""
         state = self._source.state(self._identity)
-        repo = self._open()
-        with repo.wlock(), repo.lock():
-            self._changesets(repo, state)
+        self._log(state)
         repo = self._open()
         with repo.wlock(), repo.lock(), repo.transaction(_SOURCE) as tr:
+            self._changesets(repo, tr, state)
             _phases(repo, tr, state)
             _bookmarks(repo, tr, state)
-            _markers(repo, tr, state)
-        self._log(state)
-        here = snapshot.read(self._place, self._open)
+            apply.add_markers(repo, tr, state.markers)
+        # Nothing else writes there, so no moment without a writer is looked for.
+        here = snapshot.of(self._open(), self._place)
         if differences := snapshot.differences(here.digests(), state.digests()):
             raise _UnequalError(f"made anew, it has other {', '.join(differences)} than the source")
         return state
@@ -149,39 +148,42 @@ class Rebuild:
         except (error.Error, error.StorageError, error.BundleValueError) as problem:
             raise UnavailableError(f"cannot be applied: {changesets.text(problem)}") from problem
 
-    def _changesets(self, repo: Any, state: State) -> None:
-        from mercurial import changegroup, phases
-
+    def _changesets(self, repo: Any, tr: Any, state: State) -> None:
         known = repo.changelog.hasnode
         if all(known(bytes.fromhex(head)) for head in state.heads):
             return
         heads = [repo.changelog.node(one).hex() for one in repo.changelog.headrevs() if one >= 0]
         selection = Selection(heads=state.heads, common=tuple(heads))
-        with (
-            self._source.changesets(self._identity, selection) as data,
-            repo.transaction(_SOURCE) as tr,
-        ):
-            unpacker = changegroup.getunbundler(changesets.VERSION, data, b"GZ")
-            # "pull": a push would have the repository's own setting decide about phases.
-            unpacker.apply(repo, tr, b"pull", _SOURCE, targetphase=phases.draft)
+        with self._source.changesets(self._identity, selection) as data:
+            changesets.add(repo, tr, data)
 
     def _log(self, state: State) -> None:
-        """Write the push log up to the record of the state; its chain is checked."""
+        """Write the push log up to the record of the state.
+
+        Its chain is checked, and the heads that its last record names: a primary that lost
+        changesets has other heads.
+        """
         log = self._place / ".hg/store" / log_file.NAME
         if not state.id:
             return
-        if state.repository != self._identity:
-            raise PushlogError(f"the source sent the state of repository {state.repository}")
         lines = itertools.islice(self._source.log_after(self._identity, 0), state.id)
         fresh = log.with_name(f"{log_file.NAME}.new")
         with fresh.open("wb") as file:
             file.writelines(line + b"\n" for line in lines)
-        end = (0, "")
-        for entry in chain.checked(log_file.entries(fresh)):
-            end = (entry.record.id, entry.hash)
-        if end != (state.id, state.hash):
-            raise PushlogError(
+        last = None
+        for last in chain.checked(log_file.entries(fresh)):  # noqa: B007
+            pass
+        if last is None or (last.record.id, last.hash) != (state.id, state.hash):
+            raise RepositoryError(
                 f"the source sent a log that does not end with record {state.id} of its state"
+            )
+        if last.record.repository != self._identity:
+            raise PushlogError(f"the source sent the log of repository {last.record.repository}")
+        digest = last.record.heads.digest
+        if digest and Heads.digest_of(state.heads) != digest:
+            raise RepositoryError(
+                f"the source has other heads ({len(state.heads)}) than its record {state.id} "
+                "names: it lost changesets; `hgfleet pushlog verify` on the primary tells which"
             )
         files.sync(fresh, 0o640)
         fresh.rename(log)
@@ -233,13 +235,3 @@ def _bookmarks(repo: Any, tr: Any, state: State) -> None:
     marks = repo._bookmarks  # noqa: SLF001  (core has no other name for them)
     gone: list[tuple[bytes, bytes | None]] = [(name, None) for name in marks if name not in wanted]
     marks.applychanges(repo, tr, [*gone, *wanted.items()])
-
-
-def _markers(repo: Any, tr: Any, state: State) -> None:
-    from mercurial import obsolete
-
-    if state.markers:
-        header = obsolete.encodeheader(obsolete._fm1version)  # noqa: SLF001
-        data = b"".join(bytes.fromhex(marker) for marker in state.markers)
-        repo.obsstore.mergemarkers(tr, header + data)
-    repo.invalidatevolatilesets()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Set
 
     from hgfleet.registry.effective import Parts
+    from hgfleet.registry.model import Repository
     from hgfleet.replication.settings import Settings
 
 
@@ -60,6 +61,13 @@ class RegistryPaths:
         known = Known(paths, frozenset(declared), frozenset(purged))
         self._last = parts, known
         return known
+
+    def entry(self, path: str) -> Repository:
+        """Return the entry of a repository in service; raises RegistryError and MissingError."""
+        found = self._registry.required().registry.repositories.get(path)
+        if found is None:
+            raise MissingError(f"{path}: no repository in service has this path on this mirror")
+        return found
 
 
 def identity_at(settings: Settings, path: str) -> str:

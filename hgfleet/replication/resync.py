@@ -1,7 +1,7 @@
 """Resync: a mirror's repository made anew beside its place, compared, and exchanged in one step.
 
 A kill at any point leaves the old repository in its place, or the new one that was compared. The
-old one stays for a day below `.replication`, for readers that have it open.
+old one stays for a day below `.replication`, for readers that have it open; an empty one goes.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ import fcntl
 import os
 import shutil
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.core import files, paths
 from hgfleet.core.errors import PushlogError, TemporaryError
 from hgfleet.core.owner import Owner
-from hgfleet.pushlog import identities, log_file
+from hgfleet.pushlog import log_file
 from hgfleet.pushlog.log_file import Tip
-from hgfleet.registry import dynamic_update, moves, owned_files, provision, user_repositories
+from hgfleet.registry import dynamic_update, owned_files, provision
 from hgfleet.replication import places
 from hgfleet.replication.document_files import make_folders
 from hgfleet.replication.follow_plan import AWAY
@@ -27,6 +28,7 @@ from hgfleet.replication.rebuild import Rebuild
 from hgfleet.replication.registry_gate import Gate
 from hgfleet.replication.registry_paths import RegistryPaths
 from hgfleet.storage import place as storage_place
+from hgfleet.storage import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
 KEPT_S: Final = 86_400.0
 """Seconds that the old repository stays for its readers."""
 
+CONTENT: Final = ("00changelog.i", log_file.NAME)
+"""Files of a store; one that was never written to has none of them."""
+
 TRIES: Final = 5
 """Rounds of bringing up the new repository while the old one goes on."""
 
@@ -48,6 +53,7 @@ def resync(
     repository: str,
     say: Callable[[str], None] = lambda _: None,
     certificates: Path = Path(paths.CA_CERTIFICATES),
+    known: RegistryPaths | None = None,
 ) -> State:
     """Replace a repository of this mirror, named by its identity, by one made from the source.
 
@@ -55,7 +61,7 @@ def resync(
     PushlogError, and then the old one stays.
     """
     with owned_files.as_owner(Owner(os.geteuid(), os.getegid())):
-        root, known = settings.repositories, RegistryPaths(settings)
+        root, known = settings.repositories, known or RegistryPaths(settings)
         away = root / AWAY
         away.mkdir(mode=0o700, exist_ok=True)
         new = away / f"new-{repository}"
@@ -64,13 +70,15 @@ def resync(
         with _alone(away, repository):
             remove_old(root)
             build = Rebuild(settings, source, new, repository, say, certificates)
-            build.make()
             gate = Gate(settings, source, known)
             state = _exchange(settings, build, gate, known, repository, new)
-            if new.exists():
+            if any((new / ".hg/store" / name).exists() for name in CONTENT):
                 # The old one from here on.
                 new.touch()
                 new.rename(away / f"old-{repository}-{time.time_ns()}")
+            else:
+                # Thousands of them would stay, where a new mirror fills its repositories.
+                shutil.rmtree(new, ignore_errors=True)
         return state
 
 
@@ -87,15 +95,6 @@ def _alone(away: Path, name: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _configure(settings: Settings, path: str, new: Path) -> None:
-    """Give the new repository the configuration of its entry in the registry."""
-    registry = user_repositories.load_effective(settings.compiled, settings.dynamic)
-    repository = registry.repositories.get(path)
-    if repository is None:
-        raise TemporaryError(f"{path}: no repository in service has this path on this mirror")
-    provision.configure(repository, places.target(settings), new)
-
-
 def _exchange(
     settings: Settings,
     build: Rebuild,
@@ -106,29 +105,28 @@ def _exchange(
 ) -> State:
     """Put the new repository in its place; no reader finds an older one there than before."""
     root = settings.repositories
+    state = build.make()
     for _ in range(TRIES):
-        state = build.bring_up()
         gate.check(known.read().path(repository))
         storage_place.sync(new)
         # The registry stays as it is meanwhile, and so do the places of all repositories.
         with dynamic_update.locked(settings.dynamic):
             path = known.read().path(repository)
             old = root / path
-            _configure(settings, path, new)
+            provision.configure(known.entry(path), places.target(settings), new)
             places.identify(new, repository)
             if not (old / ".hg").is_dir():
                 make_folders(root, path.rpartition("/")[0])
                 new.rename(old)
                 return state
-            if (there := identities.of(old)) not in ("", repository):
-                raise TemporaryError(
-                    f"{path}: repository {there} is still there; documents bring it to its place"
-                )
-            with moves.at_rest(old, path):
-                if not goes_back(state, _tip(old)) or build.is_current(state):
-                    storage_place.rename_exchange(old, new)
-                    return state
+            if replacing.replace(old, new, path, partial(_may_replace, build, state, old)):
+                return state
+        state = build.bring_up()
     raise TemporaryError(f"{repository}: it goes on faster than it can be made anew; try again")
+
+
+def _may_replace(build: Rebuild, state: State, old: Path) -> bool:
+    return not goes_back(state, _tip(old)) or build.is_current(state)
 
 
 def goes_back(state: State, tip: Tip) -> bool:
@@ -150,8 +148,9 @@ def _tip(place: Path) -> Tip:
 def remove_old(root: Path, kept: float = KEPT_S) -> None:
     """Delete repositories that were exchanged long ago, and what killed runs left."""
     before = time.time() - kept
-    for kind in ("old-*", "new-*", "bundle-*"):
-        for folder in (root / AWAY).glob(kind):
-            with contextlib.suppress(FileNotFoundError):
-                if folder.stat().st_mtime < before:
-                    shutil.rmtree(folder, ignore_errors=True)
+    with os.scandir(root / AWAY) as found:
+        for folder in found:
+            if folder.name.startswith(("old-", "new-", "bundle-")):
+                with contextlib.suppress(FileNotFoundError):
+                    if folder.stat().st_mtime < before:
+                        shutil.rmtree(folder, ignore_errors=True)

@@ -169,14 +169,15 @@ def read(repository: Path, opened: Callable[[], Any], tries: int = TRIES) -> Sta
             time.sleep(PAUSE_S)
             is_written = is_written or fingerprint.read_repository(watched) != before
         if not is_written:
-            state = _of(opened(), control / "store" / log_file.NAME)
+            state = of(opened(), repository)
             if fingerprint.read_repository(watched) == before:
                 return state
         time.sleep(PAUSE_S)
     raise TemporaryError(f"{repository}: pushes leave no moment to read its state; try again")
 
 
-def _of(whole: Any, log: Path) -> State:
+def of(whole: Any, repository: Path) -> State:
+    """Return the state of an open repository that nothing writes to meanwhile."""
     from mercurial import bookmarks, encoding, obsolete, phases
 
     changes = whole.changelog
@@ -190,7 +191,7 @@ def _of(whole: Any, log: Path) -> State:
     if heads := changes.headrevs(public) if public else ():
         found["public"] = tuple(sorted(node(one).hex() for one in heads))
     marks = bookmarks.bmstore(whole)
-    tip = log_file.tip(log)
+    tip = log_file.tip(repository / ".hg/store" / log_file.NAME)
     return State(
         tip.repository,
         tip.id,

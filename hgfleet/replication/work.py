@@ -21,7 +21,7 @@ from hgfleet.core.errors import RegistryError, UnavailableError
 from hgfleet.hg.opened_place import OpenedPlace
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.pushlog.record import parse
-from hgfleet.replication import apply, bootstrap
+from hgfleet.replication import apply
 from hgfleet.replication.failures import (
     DivergedError,
     Failure,
@@ -33,7 +33,6 @@ from hgfleet.replication.failures import (
 from hgfleet.replication.jobs import Job, Result, Task
 from hgfleet.replication.position import Step
 from hgfleet.replication.source_client import GoneError, RepositoryError
-from hgfleet.replication.source_requests import Selection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     from hgfleet.pushlog.record import Record
     from hgfleet.replication.registry_gate import Gate
     from hgfleet.replication.registry_paths import RegistryPaths
-    from hgfleet.replication.snapshot import State
 
 OPENED: Final = 32
 """Repositories that a worker keeps open; opening one takes some milliseconds."""
@@ -68,12 +66,6 @@ class Source(Protocol):
 
     def changegroup(self, identity: str, nodes: Sequence[str]) -> AbstractContextManager[BinaryIO]:
         """Open a changegroup (version 03, zlib) of exactly these changesets."""
-
-    def changesets(self, identity: str, selection: Selection) -> AbstractContextManager[BinaryIO]:
-        """Open a changegroup (version 03, zlib) of a selection."""
-
-    def state(self, identity: str) -> State:
-        """Return the state of a repository after its last record."""
 
 
 class Worker:
@@ -110,29 +102,26 @@ class Worker:
 
     def _do(self, job: Job) -> None:
         if job.task is Task.REPAIR:
-            self._opened.pop(job.identity, None)
-            if self._repair is None:
-                raise UnavailableError("this host has no source to repair from")
-            self._repair(job.identity)
+            self._make(job)
             return
         repo = self._open(job.identity)
         if self._gate is not None:
             self._gate.check(self._path(job.identity), job.stamps)
         for line, changegroup in job.messages:
             record = _record(job, line)
-            if record.kind == "adoption" and bootstrap.is_empty(repo):
+            if record.kind == "adoption" and _is_empty(repo):
                 step = Step.GAP
             else:
                 step = self._apply(repo, job, line, record, changegroup)
             if step is Step.GAP:
-                self._catch_up(repo, job)
+                repo = self._caught_up(repo, job)
                 step = self._apply(repo, job, line, record, changegroup)
                 if step is Step.GAP:
                     raise RepositoryError(
                         f"record {record.id} arrived, and the source has none before it"
                     )
         if job.up_to_date:
-            self._catch_up(repo, job)
+            self._caught_up(repo, job)
 
     def _apply(self, repo: Any, job: Job, line: bytes, record: Record, changegroup: bytes) -> Step:
         if not record.changesets:
@@ -158,15 +147,28 @@ class Worker:
             # A later record removes them, and the source has them no more.
             raise RemovalError(str(problem)) from problem
 
-    def _catch_up(self, repo: Any, job: Job) -> None:
-        """Apply what the source has after the mirror's position."""
+    def _make(self, job: Job) -> None:
+        """Have the repository made anew from the source, beside its place, and exchanged."""
+        self._opened.pop(job.identity, None)
+        if self._repair is None:
+            raise UnavailableError("this host has no source to repair from")
+        self._repair(job.identity)
+
+    def _caught_up(self, repo: Any, job: Job) -> Any:
+        """Apply what the source has after the mirror's position; return the repository of now.
+
+        An empty one is made from the source's state: that brings what thousands of records would
+        bring one by one. It is also the only way to a repository that was adopted: the changesets
+        before its first record are in no record.
+        """
         with apply.locked(repo, job.identity):
             tip = apply.tip_of(repo)
-            empty = bootstrap.is_empty(repo)
-        if empty:
-            self._bootstrap(repo, job)
-            tip = apply.tip_of(repo)
+            is_empty = _is_empty(repo)
         lines = self._connected().log_after(job.identity, tip.id)
+        if is_empty and next(lines, None) is not None:
+            # The state has all pushes that the job is about.
+            self._make(job)
+            return self._open(job.identity)
         while some := list(itertools.islice(lines, RECORDS)):
             # The pushes are in the log of the primary, so its readers of now are theirs or newer.
             self._check_readers(job)
@@ -176,27 +178,12 @@ class Worker:
                     self._fetched(repo, job, line, record)
                 else:
                     apply.apply(repo, line, record, None)
+        return repo
 
     def _check_readers(self, job: Job) -> None:
         """Ask the source about the readers of pushes that came from it."""
         if self._gate is not None:
             self._gate.check(self._path(job.identity))
-
-    def _bootstrap(self, repo: Any, job: Job) -> None:
-        """Fill an empty repository; the records after the state come one by one."""
-        source = self._connected()
-        state = source.state(job.identity)
-        if not state.id:
-            return
-        if state.repository != job.identity:
-            raise DivergedError(f"the source sent the state of repository {state.repository}")
-        self._check_readers(job)
-        lines = source.log_after(job.identity, 0)
-        if not state.heads:
-            bootstrap.fill(repo, state, lines, None)
-            return
-        with source.changesets(job.identity, Selection(heads=state.heads)) as data:
-            bootstrap.fill(repo, state, lines, data)
 
     def _connected(self) -> Source:
         if self._source is None:
@@ -223,6 +210,11 @@ class Worker:
         while len(self._opened) > OPENED:
             del self._opened[next(iter(self._opened))]
         return found[0]
+
+
+def _is_empty(repo: Any) -> bool:
+    """Whether a repository has neither changesets nor records."""
+    return not len(repo) and not apply.tip_of(repo).id
 
 
 def _record(job: Job, line: bytes) -> Record:

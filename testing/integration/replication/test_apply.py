@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hgfleet.core import identity as identities
 from hgfleet.pushlog import index_step
 from hgfleet.replication.apply import open_repository
 from hgfleet.replication.failures import Kind
 from hgfleet.replication.jobs import Job
+from hgfleet.replication.rebuild import Rebuild
 from hgfleet.replication.registry_paths import Known
 from hgfleet.replication.source_client import GoneError
 from hgfleet.replication.work import Worker
+from hgfleet.storage import place as storage_place
 from testing.integration.support.primary import InProcessSource, Primary, create, state
 
 if TYPE_CHECKING:
@@ -35,7 +38,18 @@ class Pair:
         create(self.root / "a", self.primary.identity)
         self.known = Known({self.primary.identity: "a"})
         registry: Any = SimpleNamespace(read=lambda: self.known)
-        self.worker = Worker(self.root, registry, self.source)
+        self.folders: Any = SimpleNamespace(
+            hgrc=folder / "hgrc", manifests=folder / "manifests", repositories=self.root
+        )
+        self.worker = Worker(self.root, registry, self.source, self.repair)
+
+    def repair(self, identity: str) -> None:
+        """Replace a repository as a resync does, without the registry of a whole host."""
+        source: Any = self.source
+        new, place = self.root / ".replication/new", self.root / self.known.path(identity)
+        Rebuild(self.folders, source, new, identity, print, self.root).make()
+        (new / identities.FILE).write_text(identities.text(identity))
+        storage_place.rename_exchange(new, place)
 
     def run(self, *messages: tuple[bytes, bytes], up_to_date: bool = False) -> Result:
         return self.worker.run(Job(self.primary.identity, messages, up_to_date=up_to_date))

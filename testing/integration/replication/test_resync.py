@@ -169,6 +169,29 @@ def test_readers_of_the_old_repository_go_on(
     assert not old.exists()
 
 
+def test_an_empty_repository_that_was_filled_is_not_kept(
+    primary: Primary, mirror: Host, said: list[str]
+) -> None:
+    mirror.create(PATH)
+    mirror.identify(PATH)
+    _resync(mirror, said)
+    _assert_equal(primary, mirror)
+    assert list((mirror.repos / ".replication").glob("*-*")) == [
+        mirror.repos / f".replication/lock-{IDENTITY}"
+    ]
+
+
+def test_a_primary_that_lost_changesets_is_not_copied(
+    primary: Primary, mirror: Host, said: list[str]
+) -> None:
+    _resync(mirror, said)
+    before = _digests(mirror)
+    primary.hg_in(PATH, "strip", "--no-backup", "--hidden", "tip")
+    with pytest.raises(UnavailableError, match="it lost changesets"):
+        _resync(mirror, said)
+    assert _digests(mirror) == before
+
+
 class Killed(BaseException):
     """The end of the process."""
 
@@ -366,6 +389,7 @@ def test_a_clone_bundle_brings_no_cache_of_tags(
 ) -> None:
     primary.hg_in(PATH, "tag", "v1")
     primary.hg_in(PATH, "tags")
+    primary.record(PATH)
     _publish(primary, mirror, store)
     _resync(mirror, said)
     assert said == []
@@ -378,6 +402,7 @@ def test_a_clone_bundle_with_changesets_that_were_stripped_is_passed_over(
 ) -> None:
     _publish(primary, mirror, store)
     primary.hg_in(PATH, "strip", "--no-backup", "--hidden", "tip")
+    primary.record(PATH)
     _resync(mirror, said)
     assert "the source is read whole" in said[0]
     _assert_equal(primary, mirror)

@@ -153,7 +153,7 @@ class Host(Site):
         """Append a record to the push log of a repository; return its line."""
         log = self.log(repository)
         tip, given = log_file.tip(log), fields.pop("identity", "")
-        heads = self.hg_in(repository, "heads", "--hidden", "-T", "{node}\n").split()
+        heads = self.hg_in(repository, "log", "--hidden", "-r", "heads(all())", "-T", "{node}\n")
         line = Record(
             id=tip.id + 1,
             repository=tip.repository or given or identities.of(self.path(repository)) or IDENTITY,
@@ -162,7 +162,7 @@ class Host(Site):
             time=1_795_440_000_000 + tip.id,
             previous=tip.hash,
             changesets=nodes,
-            heads=Heads(digest=Heads.digest_of(heads)),
+            heads=Heads(digest=Heads.digest_of(heads.split())),
             **fields,
         ).line()
         with log.open("ab") as file:

@@ -227,7 +227,10 @@ class InProcessSource:
     def changesets(self, identity: str, selection: Selection) -> Iterator[BinaryIO]:
         primary = self._of(identity)
         cl = primary.repo.changelog
-        wanted = cl.findmissing([], [bytes.fromhex(node) for node in selection.heads])
+        common, heads = (
+            [bytes.fromhex(node) for node in some] for some in (selection.common, selection.heads)
+        )
+        wanted = cl.findmissing(common, heads)
         yield io.BytesIO(primary.changegroup([node.hex() for node in wanted]))
 
     def state(self, identity: str) -> snapshot.State:
