@@ -36,11 +36,11 @@ def value(found: Templar, name: str) -> Any:
     return found.template(trust_as_template("{{ " + name + " }}"))
 
 
-def refused(found: Templar, role: str, about: str = "") -> str:
+def refused(found: Templar, role: str, about: str = "", rules: str = "rules") -> str:
     """Return the sentences of the preflight's rules that do not hold; `about` narrows the rules."""
     (task,) = yaml.safe_load((ROLES / role / "tasks/preflight.yml").read_text("utf-8"))
     return " ".join(
         str(found.template(trust_as_template(rule["otherwise"])))
-        for rule in task["vars"][f"__{role}_rules"]
+        for rule in task["vars"][f"__{role}_{rules}"]
         if about in rule["otherwise"] and not found.template(trust_as_template(rule["right"]))
     )
