@@ -23,6 +23,7 @@ from hgfleet.pushlog.log_file import Tip
 from hgfleet.registry import dynamic_update, owned_files, provision
 from hgfleet.replication import places
 from hgfleet.replication.document_files import make_folders
+from hgfleet.replication.failures import MissingError
 from hgfleet.replication.follow_plan import AWAY
 from hgfleet.replication.rebuild import Rebuild
 from hgfleet.replication.registry_gate import Gate
@@ -104,25 +105,41 @@ def _exchange(
     new: Path,
 ) -> State:
     """Put the new repository in its place; no reader finds an older one there than before."""
-    root = settings.repositories
+    target = places.target(settings)
     state = build.make()
     for _ in range(TRIES):
         gate.check(known.read().path(repository))
+        places.identify(new, repository)
         storage_place.sync(new)
-        # The registry stays as it is meanwhile, and so do the places of all repositories.
-        with dynamic_update.locked(settings.dynamic):
-            path = known.read().path(repository)
-            old = root / path
-            provision.configure(known.entry(path), places.target(settings), new)
-            places.identify(new, repository)
-            if not (old / ".hg").is_dir():
-                make_folders(root, path.rpartition("/")[0])
-                new.rename(old)
-                return state
-            if replacing.replace(old, new, path, partial(_may_replace, build, state, old)):
-                return state
+        path = known.read().path(repository)
+        old, entry = settings.repositories / path, known.entry(path)
+        if not (old / ".hg").is_dir():
+            _put(settings, known, repository, new)
+            return state
+        # Without the lock of the registry: the documents hold it while they make all folders of a
+        # new mirror.
+        provision.configure(entry, target, new)
+        if replacing.replace(old, new, path, partial(_may_replace, build, state, old)):
+            # The documents may have written a changed entry to the old folder. They write an entry
+            # that changes after this moment to the new one.
+            with contextlib.suppress(MissingError):
+                if (changed := known.entry(path)) != entry:
+                    provision.configure(changed, target, old)
+            return state
         state = build.bring_up()
     raise TemporaryError(f"{repository}: it goes on faster than it can be made anew; try again")
+
+
+def _put(settings: Settings, known: RegistryPaths, repository: str, new: Path) -> None:
+    """Put a repository where no folder is; the registry stays as it is meanwhile."""
+    with dynamic_update.locked(settings.dynamic):
+        path = known.read().path(repository)
+        provision.configure(known.entry(path), places.target(settings), new)
+        make_folders(settings.repositories, path.rpartition("/")[0])
+        try:
+            new.rename(settings.repositories / path)
+        except OSError as error:
+            raise TemporaryError(f"{path}: another folder is there by now ({error})") from error
 
 
 def _may_replace(build: Rebuild, state: State, old: Path) -> bool:

@@ -6,6 +6,7 @@ the new one was made.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from hgfleet.core.errors import TemporaryError
@@ -25,7 +26,11 @@ def replace(old: Path, new: Path, path: str, may_replace: Callable[[], bool]) ->
     of it. Raises TemporaryError where a push or an upgrade is at work there, or where the old
     folder is another repository by now.
     """
-    with moves.at_rest(old, path):
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(moves.at_rest(old, path))
+        except FileNotFoundError:
+            raise TemporaryError(f"{path}: it has moved meanwhile; try again") from None
         there = identities.of(old)
         if there not in ("", identities.of(new)):
             raise TemporaryError(

@@ -57,6 +57,13 @@ def test_another_repository_stays(tmp_path: Path) -> None:
     assert not is_exchanged(old, new)
 
 
+def test_a_repository_that_moved_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    new = folder(tmp_path / "new", A)
+    with pytest.raises(TemporaryError, match="team/tool: it has moved meanwhile"):
+        replace(tmp_path / "old", new, "team/tool", lambda: True)
+    assert (new / "of").read_text() == "new"
+
+
 def test_a_push_that_is_under_way_ends_first(tmp_path: Path) -> None:
     old, new = folder(tmp_path / "old", A), folder(tmp_path / "new", A)
 

@@ -19,6 +19,7 @@ from hgfleet.core.errors import HgfleetError, PushlogError, TemporaryError, Unav
 from hgfleet.pushlog import index_step
 from hgfleet.pushlog.view import View
 from hgfleet.registry import dynamic_update
+from hgfleet.registry.model import Registry, Repository
 from hgfleet.replication import applier_cli, changesets, rebuild, resync, snapshot
 from hgfleet.replication.jobs import Job, Task
 from testing.integration.support.hosts import (
@@ -406,6 +407,25 @@ def test_a_clone_bundle_with_changesets_that_were_stripped_is_passed_over(
     _resync(mirror, said)
     assert "the source is read whole" in said[0]
     _assert_equal(primary, mirror)
+
+
+def test_readers_that_change_meanwhile_are_those_of_the_new_repository(
+    mirror: Host, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The registry is not locked meanwhile: the documents bring it, and make many folders."""
+    _resync(mirror, said)
+    original = resync.storage_place.rename_exchange
+
+    def exchange(one: Path, other: Path) -> None:
+        # The documents bring new readers, and write them to the folder that is there.
+        declared = Repository(PATH, "", ("staff",), (), publishing=False, bundles=())
+        mirror.register(Registry(repositories={PATH: declared}))
+        original(one, other)
+
+    monkeypatch.setattr(resync.storage_place, "rename_exchange", exchange)
+    with dynamic_update.locked(mirror.dynamic):
+        _resync(mirror, said)
+    assert "read = staff" in (mirror.path(PATH) / ".hg/hgrc").read_text()
 
 
 def test_a_repository_that_is_not_registered_is_not_made(mirror: Host, said: list[str]) -> None:
