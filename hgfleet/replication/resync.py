@@ -7,7 +7,6 @@ old one stays for a day below `.replication`, for readers that have it open; an 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import time
@@ -86,14 +85,26 @@ def resync(
 @contextlib.contextmanager
 def _alone(away: Path, name: str) -> Iterator[None]:
     """Exclude another resync of the same repository; the kernel frees a killed one's lock."""
-    descriptor = os.open(away / f"lock-{name}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    file = away / f"lock-{name}"
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        if not files.try_lock(descriptor):
+        if not files.try_lock(descriptor) or not _is_at(descriptor, file):
             raise TemporaryError("another resync of this repository is at work; wait for its end")
-        yield
+        try:
+            yield
+        finally:
+            # A new mirror resyncs each of its repositories.
+            file.unlink()
     finally:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
+
+
+def _is_at(descriptor: int, file: Path) -> bool:
+    """Whether the file that is open is the one at its path: another resync may have removed it."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), file.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _exchange(

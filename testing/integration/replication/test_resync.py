@@ -177,9 +177,7 @@ def test_an_empty_repository_that_was_filled_is_not_kept(
     mirror.identify(PATH)
     _resync(mirror, said)
     _assert_equal(primary, mirror)
-    assert list((mirror.repos / ".replication").glob("*-*")) == [
-        mirror.repos / f".replication/lock-{IDENTITY}"
-    ]
+    assert list((mirror.repos / ".replication").iterdir()) == []
 
 
 def test_a_primary_that_lost_changesets_is_not_copied(
@@ -305,6 +303,23 @@ def test_two_resyncs_of_a_repository_do_not_run_at_once(
     monkeypatch.setattr(rebuild.Rebuild, "make", again)
     with pytest.raises(Killed):
         _resync(mirror, said)
+
+
+def test_a_lock_that_another_resync_removed_is_none(
+    mirror: Host, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended between the open of the file and its lock; a third one may have a new file."""
+    lock, original = mirror.repos / f".replication/lock-{IDENTITY}", resync.files.try_lock
+
+    def try_lock(descriptor: int) -> bool:
+        lock.unlink()
+        return original(descriptor)
+
+    monkeypatch.setattr(resync.files, "try_lock", try_lock)
+    with pytest.raises(TemporaryError, match="another resync"):
+        _resync(mirror, said)
+    monkeypatch.undo()
+    _resync(mirror, said)
 
 
 # --- from a clone bundle ------------------------------------------------------------------------
