@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.core import files, paths
-from hgfleet.core.errors import PushlogError, TemporaryError
+from hgfleet.core.errors import HgfleetError, PushlogError, TemporaryError
 from hgfleet.core.owner import Owner
 from hgfleet.pushlog import log_file
 from hgfleet.pushlog.log_file import Tip
@@ -71,7 +71,12 @@ def resync(
             remove_old(root)
             build = Rebuild(settings, source, new, repository, say, certificates)
             gate = Gate(settings, source, known)
-            state = _exchange(settings, build, gate, known, repository, new)
+            try:
+                state = _exchange(settings, build, gate, known, repository, new)
+            except HgfleetError:
+                # The next try begins anew, and a repository that was deleted leaves nothing here.
+                shutil.rmtree(new, ignore_errors=True)
+                raise
             if any((new / ".hg/store" / name).exists() for name in CONTENT):
                 # The old one from here on.
                 new.touch()

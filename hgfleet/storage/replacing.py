@@ -34,8 +34,7 @@ def replace(old: Path, new: Path, path: str, may_replace: Callable[[], bool]) ->
         there = identities.of(old)
         if there not in ("", identities.of(new)):
             raise TemporaryError(
-                f"{path}: repository {there} is still there, or came meanwhile; nothing was "
-                f"changed, and the new one stays as {new}"
+                f"{path}: repository {there} is still there, or came meanwhile; nothing was changed"
             )
         if not may_replace():
             return False

@@ -189,6 +189,7 @@ def test_a_primary_that_lost_changesets_is_not_copied(
     with pytest.raises(UnavailableError, match="it lost changesets"):
         _resync(mirror, said)
     assert _digests(mirror) == before
+    assert list((mirror.repos / ".replication").iterdir()) == []
 
 
 class Killed(BaseException):
