@@ -61,7 +61,7 @@ import os
 import syslog
 from typing import Any
 
-from mercurial import encoding, registrar
+from mercurial import encoding, error, registrar
 
 from hgfleet.core import logfmt, trace
 from hgfleet.hg import early_refusal, required_copy
@@ -95,7 +95,12 @@ def refusal(ui: Any) -> early_refusal.Refusal | None:
     if relay and required in required_copy.CHOICES:
         from hgfleet.hg import wake
 
-        answer = wake.ask(os.fsdecode(relay), required_copy.request(required), _wait(ui))
+        try:
+            wait = _wait(ui)
+        except error.ConfigError:
+            # The copy is what the operators want; waiting for it is a courtesy.
+            wait = 0.0
+        answer = wake.ask(os.fsdecode(relay), required_copy.request(required), wait)
     sentence = required_copy.refusal(required, answer)
     return early_refusal.Refusal(sentence, "uncopied") if sentence else None
 
@@ -165,4 +170,4 @@ def _sentence(ui: Any, repository: str, number: int, hash_: str) -> str:
 
 
 def _wait(ui: Any) -> float:
-    return min(MAX_WAIT, max(0.0, float(ui.config(b"hgfleet", b"replication-wait"))))
+    return min(MAX_WAIT, max(0.0, float(ui.configwith(float, b"hgfleet", b"replication-wait"))))

@@ -121,11 +121,16 @@ With a mirror, or with less required, the push goes on.
   three
   four
 
-A value that makes no sense is none of "none".
+Values that make no sense refuse pushes, for the operators want a copy.
 
   $ sed -i 's/^replication-require.*/replication-require = mirrors/' ../server.rc
   $ echo 5 >> file
   $ hg commit -qm five
   $ push
   abort: unexpected remote reply: the setting replication-require is 'mirrors', expected none, broker, mirror; nothing was changed; tell the operators (role `mercurial`)
+  [255]
+  $ sed -i 's/^replication-require.*/replication-require = broker/' ../server.rc
+  $ sed -i 's/^replication-wait.*/replication-wait = soon/' ../server.rc
+  $ push
+  abort: unexpected remote reply: each push needs a copy at the broker here (replication_require), and the relay of this host does not answer: nothing was changed; push again in a minute, or tell the operators
   [255]
