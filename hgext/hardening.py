@@ -206,7 +206,10 @@ def handler_of(original: Any, op: Any, part: Any) -> Any:
     if isinstance(op, bundle2.interruptoperation):
         direction, repo = Direction.INTERRUPTION, None
     else:
-        direction, repo = Direction.PUSH if _state.pushing else Direction.TAKEN, op.repo
+        repo = op.repo
+        # The first transaction of a push completes a removal that was killed, from core's bundle.
+        is_own = getattr(repo, "pushlog_stripping", False)
+        direction = Direction.PUSH if _state.pushing and not is_own else Direction.TAKEN
     name = text(part.type)
     _state.part = bundle_parts.name(name)
     handler = bundle2.parthandlermapping.get(part.type)

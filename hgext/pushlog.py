@@ -32,7 +32,11 @@ that is older than its log      all of its changesets
 the store changed without a     refused, with the way out; a removal of foreign changesets is
 record                          not recorded, and ``debugpushlog --accept`` records the rest
 :hg:`strip`, ``debugstrip``     a record of the kind ``strip`` with the changesets that were
-                                removed, in a transaction after those of the command
+                                removed, in a transaction after those of the command; if the
+                                process is killed between them, the next writer completes the
+                                removal (:hg:`help -e recovery`)
+:hg:`censor`, ``debugobsolete   refused, with the way out: the changesets stay the same, so no
+--delete``                      record can tell mirrors, bundles and backups
 nothing changes                 no record
 the log is damaged              refused: a record could not name the one before
 a repository without ``path``   no log: it is a clone of a person, or a copy for bundles
@@ -54,7 +58,7 @@ The log holds names and addresses of people. It is never part of a clone, bundle
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from mercurial import (
     cmdutil,
@@ -102,8 +106,10 @@ would announce a transaction that a failed append aborts (7.2)."""
 
 
 def extsetup(_ui: Any) -> None:
-    """Wrap the function that removes changesets, in transactions of its own (7.2)."""
+    """Wrap the functions that remove changesets, in transactions of their own (7.2)."""
     extensions.wrapfunction(repair, "strip", _strip)
+    extensions.wrapfunction(repair, "backupbundle", _bundle)
+    extensions.wrapfunction(repair, "deleteobsmarkers", _delete_markers)
 
 
 def reposetup(_ui: Any, repo: Any) -> None:
@@ -113,17 +119,24 @@ def reposetup(_ui: Any, repo: Any) -> None:
         repo.__class__ = _recorded(repo.__class__)
 
 
-def _check(ui: Any, repo: Any, **_more: object) -> None:
-    """Refuse a transaction on a host that takes no changes, or behind unrecorded ones (a hook)."""
-    from hgfleet.pushlog import recording, writable
+def _check(ui: Any, repo: Any, txnname: bytes = b"", **_more: object) -> None:
+    """Refuse a transaction on a host that takes no changes, or behind unrecorded ones (a hook).
+
+    And that of :hg:`censor`, whose changes no record can tell.
+    """
+    from hgfleet.pushlog import recording, unrecorded, writable
 
     writable.check(ui, repo)
     if is_logged(repo):
+        if txnname == b"censor":
+            _refuse_command(repo, unrecorded.CENSOR)
         recording.check(repo.unfiltered())
 
 
 def _recorded(base: Any) -> Any:
     class _RecordedRepository(base):  # type: ignore[misc]  # core has no published types
+        pushlog_class = True
+
         def transaction(self, *arguments: Any, **named: Any) -> Any:
             nested = self.currenttransaction() is not None
             transaction = super().transaction(*arguments, **named)
@@ -182,14 +195,40 @@ def _remember(repo: Any, done: tuple[str, int, int, str]) -> None:
     repo._pushlog_last = done  # noqa: SLF001
 
 
-def _strip(original: Any, ui: Any, repo: Any, *arguments: Any, **named: Any) -> Any:
+def _strip(original: Any, ui: Any, repo: Any, nodelist: Any, *arguments: Any, **named: Any) -> Any:
     """Strip, and record the removal."""
     repo = repo.unfiltered()
-    if not is_logged(repo):
-        return original(ui, repo, *arguments, **named)
-    from hgfleet.pushlog import recording
+    nodes = [nodelist] if isinstance(nodelist, bytes) else nodelist
+    if not is_logged(repo) or not nodes:
+        return original(ui, repo, nodelist, *arguments, **named)
+    from hgfleet.pushlog import removing
 
-    return recording.strip(repo, lambda: original(ui, repo, *arguments, **named))
+    return removing.strip(repo, nodes, lambda: original(ui, repo, nodelist, *arguments, **named))
+
+
+def _bundle(original: Any, repo: Any, *arguments: Any, **named: Any) -> Any:
+    """Write a bundle of core's, and note that of the changesets that a strip adds again."""
+    name = original(repo, *arguments, **named)
+    if getattr(repo, "pushlog_stripping", False) and named.get("tmp_backup"):
+        from hgfleet.pushlog import removing
+
+        removing.bundled(repo, name)
+    return name
+
+
+def _delete_markers(original: Any, obsstore: Any, indices: Any) -> Any:
+    """Delete obsolescence markers within a strip alone: no record can tell of another deletion."""
+    repo = obsstore.repo.unfiltered()
+    if indices and is_logged(repo) and not getattr(repo, "pushlog_stripping", False):
+        from hgfleet.pushlog import unrecorded
+
+        _refuse_command(repo, unrecorded.MARKERS)
+    return original(obsstore, indices)
+
+
+def _refuse_command(repo: Any, sentence: str) -> NoReturn:
+    path = text(repo.ui.config(b"hgfleet", b"path"))
+    refuse(repo.ui, f"{path}: nothing was changed: {sentence}", reason="policies")
 
 
 @command(

@@ -1,4 +1,4 @@
-"""roll back the transaction of a process that was killed.
+"""roll back the transaction, or complete the removal, of a process that was killed.
 
 A process that is killed in a transaction (out of memory, SIGKILL, a crash of the host) leaves its
 journal. Core refuses every later push until an operator runs :hg:`recover`, and shows the
@@ -10,6 +10,11 @@ repository: when it opens the repository, before it says what the repository has
 begins a transaction. A journal whose transaction has a living process is left alone, because that
 process has the lock.
 
+:hg:`strip` has several transactions, and one more for its record. A killed strip leaves an intent
+in the store (``pushlog-removal``). The next process that may write withdraws it if nothing was
+removed, else it completes the removal and its record in the name of the user who began it. Load
+``pushlog`` before this extension, so that this happens before clients are told what there is.
+
 ==============================  ==============================================================
 state                           result
 ==============================  ==============================================================
@@ -17,6 +22,9 @@ no journal                      nothing; one look at a file
 a journal, the lock is held     nothing: a transaction is under way
 a journal without a process     the transaction is rolled back
 a rollback fails                the journal stays, and core refuses to write as ever
+an intent of a removal          the removal is completed and recorded, or the intent withdrawn
+an intent that cannot be        it stays; a push is refused if the log does not explain the store
+completed, a mirror
 ==============================  ==============================================================
 
 A lock that was taken before this host started, in another PID namespace, is broken too: containers
@@ -31,6 +39,7 @@ write on the server::
 
 from __future__ import annotations
 
+import io
 import syslog
 from typing import Any
 
@@ -38,6 +47,7 @@ from mercurial import encoding, error, extensions, localrepo, transaction
 from mercurial import lock as lockmod
 
 from hgfleet.core import logfmt
+from hgfleet.core.errors import HgfleetError
 from hgfleet.hg import stale_lock
 from hgfleet.hg.hooks import text, writer
 
@@ -47,10 +57,32 @@ minimumhgversion = b"7.2"
 JOURNAL = b"journal"
 """File of an open transaction in the store; closing it begins with its rename to `undo` (7.2)."""
 
+REMOVAL = b"pushlog-removal"
+"""File of a removal under way, in the store (`hgfleet.pushlog.removal.NAME`)."""
+
+_NO_WAIT = {(b"hgfleet", b"replication-wait"): b"0"}
+
 
 def extsetup(_ui: Any) -> None:
-    """Wrap the decision of core on locks whose process is gone (7.2)."""
+    """Wrap what core decides on locks whose process is gone, and the journal of a strip (7.2)."""
     extensions.wrapfunction(lockmod.lock, "_lockshouldbebroken", _is_stale)
+    extensions.wrapfunction(transaction.transaction, "endgroup", _end_group)
+
+
+def _end_group(original: Any, opened: Any) -> Any:
+    """Write the entries of a strip to the journal at once.
+
+    Core writes one file after the other, each with the size that it is going to be cut to. After a
+    kill between them a rollback would cut a part of the files.
+    """
+    journal = opened._file  # noqa: SLF001
+    opened._file = io.BytesIO()  # noqa: SLF001
+    try:
+        return original(opened)
+    finally:
+        entries, opened._file = opened._file.getvalue(), journal  # noqa: SLF001
+        journal.write(entries)
+        journal.flush()
 
 
 def _is_stale(original: Any, lock: Any, locker: bytes | None) -> bool:
@@ -72,15 +104,17 @@ def reposetup(_ui: Any, repo: Any) -> None:
         return
     repo.__class__ = _recovering(repo.__class__)
     # Web workers have no name and no right to write.
-    if writer().name and repo.svfs.exists(JOURNAL):
+    if writer().name and (repo.svfs.exists(JOURNAL) or repo.svfs.exists(REMOVAL)):
         try:
             lock = repo.lock(wait=False)
         except (OSError, error.LockError):
             return
-        try:
-            recover(repo.unfiltered())
-        finally:
-            lock.release()
+        # The end of this transaction, after the lock, is no business of this session's client.
+        with repo.ui.silent(), repo.ui.configoverride(_NO_WAIT, b"recovery"):
+            try:
+                recover(repo.unfiltered())
+            finally:
+                lock.release()
 
 
 def _recovering(base: Any) -> Any:
@@ -94,16 +128,40 @@ def _recovering(base: Any) -> Any:
 
 
 def recover(repo: Any) -> None:
-    """Roll back an interrupted transaction of a locked repository, if there is one."""
-    if not repo.svfs.exists(JOURNAL):
+    """Roll back an interrupted transaction of a locked repository, and complete a removal."""
+    if repo.svfs.exists(JOURNAL):
+        said: list[bytes] = []
+        transaction.rollback(
+            repo.svfs, repo.vfs_map, JOURNAL, said.append, checkambigfiles=localrepo.cachedfiles
+        )
+        repo.invalidate(clearfilecache=True)
+        _tell(repo, text(b"".join(said)).strip())
+    if repo.svfs.exists(REMOVAL):
+        _settle(repo)
+
+
+def _settle(repo: Any) -> None:
+    # Without the class of the extension `pushlog` a transaction leaves no record: the next one has.
+    if not hasattr(repo, "pushlog_class"):
         return
-    said: list[bytes] = []
-    transaction.rollback(
-        repo.svfs, repo.vfs_map, JOURNAL, said.append, checkambigfiles=localrepo.cachedfiles
-    )
-    repo.invalidate(clearfilecache=True)
+    from hgfleet.pushlog import removing
+
+    try:
+        done = removing.settle(repo)
+    except (OSError, HgfleetError, error.Error) as problem:
+        done = f"a removal that was killed cannot be completed: {_sentence(problem)}"
+    if done:
+        _tell(repo, done)
+
+
+def _sentence(problem: BaseException) -> str:
+    return text(problem.message) if isinstance(problem, error.Abort) else str(problem)
+
+
+def _tell(repo: Any, detail: str) -> None:
     path = text(repo.ui.config(b"hgfleet", b"path") or repo.root)
-    detail = text(b"".join(said)).strip() or None
-    line = logfmt.line("recovery", repository=path, user=writer().name or None, detail=detail)
+    line = logfmt.line(
+        "recovery", repository=path, user=writer().name or None, detail=detail or None
+    )
     repo.ui.log(b"recovery", b"%s\n", encoding.strtolocal(line))
     syslog.syslog(syslog.LOG_AUTHPRIV | syslog.LOG_WARNING, line)

@@ -60,12 +60,18 @@ def heads(log: Any) -> set[str]:
     return {log.node(number).hex() for number in log.headrevs() if number >= 0}
 
 
+def marks(bookmarks: Mapping[bytes, bytes]) -> dict[str, Node]:
+    """Return all bookmarks in the form of a record."""
+    return {_stored(name): node.hex() for name, node in bookmarks.items()}
+
+
 def moved(
-    before: Mapping[bytes, bytes], after: Mapping[bytes, bytes]
+    before: Mapping[str, Node], after: Mapping[str, Node]
 ) -> tuple[tuple[str, Node | None, Node | None], ...]:
     """Compare two states of all bookmarks."""
-    names = before.keys() | after.keys()
-    return tuple(_bookmarks({name: (before.get(name), after.get(name)) for name in names}))
+    names = sorted(before.keys() | after.keys())
+    found = ((name, before.get(name), after.get(name)) for name in names)
+    return tuple(one for one in found if one[1] != one[2])
 
 
 def _sorted(nodes: Iterable[bytes]) -> tuple[Node, ...]:
@@ -83,9 +89,12 @@ def _phases(log: Any, changes: Any) -> Iterable[tuple[Node, str | None, str]]:
 def _bookmarks(changes: Any) -> Iterable[tuple[str, Node | None, Node | None]]:
     for name, (old, new) in sorted(changes.items()):
         if old != new:
-            # Bytes that are not UTF-8 are lone surrogates, so that each name comes back as it was.
-            stored = encoding.fromlocal(name).decode("utf-8", "surrogateescape")
-            yield stored, old.hex() if old else None, new.hex() if new else None
+            yield _stored(name), old.hex() if old else None, new.hex() if new else None
+
+
+def _stored(bookmark: bytes) -> str:
+    """Return a name, with lone surrogates for bytes that are not UTF-8, so that it comes back."""
+    return encoding.fromlocal(bookmark).decode("utf-8", "surrogateescape")  # type: ignore[no-any-return]
 
 
 def _markers(changes: Any) -> Iterable[str]:

@@ -11,7 +11,7 @@ from mercurial import dagop, error
 from mercurial.utils import dateutil, stringutil
 
 from hgfleet.core.errors import HgfleetError, UsageError
-from hgfleet.pushlog import coverage, log_file, query
+from hgfleet.pushlog import coverage, log_file, query, removal
 from hgfleet.pushlog.record import Heads
 
 if TYPE_CHECKING:
@@ -75,6 +75,8 @@ def problems(repo: Any) -> Iterator[str]:
     except HgfleetError as problem:
         yield str(problem)
         return
+    if repo.svfs.exists(removal.NAME.encode("ascii")):
+        yield "a removal of changesets was interrupted and is not complete (journal: recovery)"
     if size > end:
         yield f"{size - end} bytes of an incomplete record follow; the next push replaces them"
 

@@ -1,9 +1,9 @@
-"""Records of the changes of a transaction, and of an operator's removals and adoptions.
+"""Records of the changes of a transaction, and of an operator's adoptions.
 
 Only the extension `pushlog` imports this module; it needs Mercurial. It talks to its parts by
 attributes of the repository: `pushlog_stripping` (transactions inside of a removal leave no
-record), `pushlog_given` (kinds and facts to record instead of the transaction's own) and
-`pushlog_adopts`.
+record), `pushlog_given` (kinds and facts to record instead of the transaction's own), `pushlog_by`
+(their origin, instead of the session) and `pushlog_adopts`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from mercurial import encoding, error, phases
 
 from hgfleet.core.errors import PushlogError
 from hgfleet.hg import opened_identity
-from hgfleet.hg.hooks import OPERATOR, refuse, text, writer
-from hgfleet.pushlog import facts, log_file, reading, unrecorded, writing
+from hgfleet.hg.hooks import OPERATOR, refuse, text
+from hgfleet.pushlog import facts, log_file, reading, removal, unrecorded, writing
 from hgfleet.pushlog.record import Heads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from hgfleet.pushlog.facts import Facts
     from hgfleet.pushlog.log_file import Tip
@@ -31,7 +31,9 @@ def lines(
     repo: Any, transaction: Any, tip: Tip, found: Sequence[tuple[str, Facts]]
 ) -> tuple[list[bytes], Tip]:
     """Return the lines that a transaction of the primary appends, and the tip after them."""
-    by = writing.origin({text(name): text(encoding.environ[name]) for name in encoding.environ})
+    by = getattr(repo, "pushlog_by", None) or writing.origin(
+        {text(name): text(encoding.environ[name]) for name in encoding.environ}
+    )
     made: list[bytes] = []
     last, now = tip, round(time.time() * 1000)
     if not tip.id:
@@ -41,7 +43,7 @@ def lines(
             digest = getattr(repo, "pushlog_digest_before", None)
             digest = digest or facts.digest(repo.changelog, before)
             # A person's push adopts a repository by chance; an operator adopts it by intent.
-            user = by.user if OPERATOR.fullmatch(writer().name) else ""
+            user = by.user if OPERATOR.fullmatch(by.user) else ""
             record = writing.adoption(last, digest, user, now)
             made.append(record.line())
             last = writing.after(last, record, made[-1])
@@ -68,9 +70,11 @@ def check(repo: Any) -> None:
     ):
         # The replication compares the heads itself; the others are an operator's repair.
         return
-    if (told := _problem(repo)) is None:
+    if (told := foreign(repo)) is None:
         return
     path = text(repo.ui.config(b"hgfleet", b"path"))
+    if repo.svfs.exists(removal.NAME.encode("ascii")):
+        told += ", and a removal of changesets was interrupted"
     refuse(
         repo.ui,
         f"{path} takes no changes, and nothing was changed: {told}; tell the operators",
@@ -79,7 +83,8 @@ def check(repo: Any) -> None:
     )
 
 
-def _problem(repo: Any) -> str | None:
+def foreign(repo: Any) -> str | None:
+    """Return how the store left its log, None if the log goes on."""
     log = repo.changelog
     try:
         last = log_file.last(reading.file(repo))
@@ -90,52 +95,16 @@ def _problem(repo: Any) -> str | None:
     return unrecorded.problem(last, facts.digest(log), changesets=len(log), from_start=from_start)
 
 
-def strip(repo: Any, original: Callable[[], Any]) -> Any:
-    """Strip, and then record the removal, while the caller holds the lock.
-
-    Core removes all changesets from the first one on and adds those again that stay, each in a
-    transaction: records of these would tell of removals and pushes that no reader saw.
-    """
-    log = repo.changelog
-    foreign = _problem(repo)
-    nodes = [log.node(number).hex() for number in log]
-    before, digest = facts.heads(log), facts.digest(log)
-    bookmarks = dict(repo._bookmarks)  # noqa: SLF001  (core has no other name)
-    repo.pushlog_stripping = True
-    try:
-        result = original()
-    finally:
-        repo.pushlog_stripping = False
-    if foreign is not None:
-        # A record would have the digest of the foreign changesets that stay, and cover them.
-        if left := _problem(repo):
-            repo.ui.warn(encoding.strtolocal(f"the removal is not recorded: still, {left}\n"))
-        return result
-    log = repo.changelog
-    left_heads, now = facts.heads(log), dict(repo._bookmarks)  # noqa: SLF001
-    moved = tuple(sorted(before - left_heads)), tuple(sorted(left_heads - before))
-    gone = facts.Facts(
-        tuple(node for node in nodes if not log.hasnode(bytes.fromhex(node))),
-        Heads(*moved, facts.digest(log)),
-        bookmarks=facts.moved(bookmarks, now),
-    )
-    repo.pushlog_digest_before = digest
-    try:
-        with _given(repo, [("strip", gone)]), repo.transaction(b"pushlog"):
-            pass
-    finally:
-        repo.pushlog_digest_before = None
-    return result
-
-
 @contextlib.contextmanager
-def _given(repo: Any, found: Sequence[tuple[str, Facts]]) -> Iterator[None]:
-    """Have the next transaction record this."""
-    repo.pushlog_given = found
+def given(
+    repo: Any, found: Sequence[tuple[str, Facts]], by: writing.Origin | None = None
+) -> Iterator[None]:
+    """Have the next transaction record this, of this origin; the default is the session's."""
+    repo.pushlog_given, repo.pushlog_by = found, by
     try:
         yield
     finally:
-        repo.pushlog_given = None
+        repo.pushlog_given = repo.pushlog_by = None
 
 
 def adopt(repo: Any) -> None:
@@ -170,7 +139,7 @@ def accept(repo: Any) -> None:
         if not log_file.tip(path).id:
             _adopt(repo)
             return
-        if _problem(repo) is None:
+        if foreign(repo) is None:
             return
         log = repo.changelog
         history = {
@@ -183,8 +152,10 @@ def accept(repo: Any) -> None:
             found = unrecorded.difference((one.record for one in log_file.entries(path)), history)
         except PushlogError as problem:
             raise error.Abort(encoding.strtolocal(str(problem))) from problem
-        with _given(repo, list(_accepted(repo, history, found))), repo.transaction(b"pushlog"):
+        with given(repo, list(_accepted(repo, history, found))), repo.transaction(b"pushlog"):
             pass
+        # A removal that could not be completed is answered for, too.
+        repo.svfs.tryunlink(removal.NAME.encode("ascii"))
 
 
 def _accepted(

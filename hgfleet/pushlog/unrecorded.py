@@ -23,6 +23,17 @@ HOW_TO: Final = (
 )
 """For operators."""
 
+CENSOR: Final = (
+    "`hg censor` replaces the content of a file behind unchanged changesets, so mirrors, bundles "
+    "and backups would keep it; remove the changesets with `hg debugstrip`, and push new ones "
+    "without the content (page removing-a-secret)"
+)
+MARKERS: Final = (
+    "mirrors would keep obsolescence markers that are deleted here; markers of removed changesets "
+    "go with them (`hg debugstrip`), others can be answered by new markers (`hg debugobsolete`)"
+)
+"""Of commands whose changes no record can tell."""
+
 
 def problem(last: Record | None, digest: str, *, changesets: int, from_start: bool) -> str | None:
     """Return how the store left the log, None if the log goes on.

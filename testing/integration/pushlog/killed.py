@@ -2,10 +2,10 @@
 
     python killed.py FOLDER BASE BUNDLE KIND
 
-BASE is a repository. Each round copies it, makes a push of the kind in a process that is killed
-before its n-th file operation, opens the repository as a session does, pushes again, and compares.
-The rounds end with the one that nothing kills. A process forks for each step, because hg takes
-longer to start than to push.
+BASE is a repository. Each round copies it, and makes a push of the kind, or strips the changeset 1,
+in a process that is killed before its n-th file operation or entry of its journal. Then it opens
+the repository as a session does, makes the change again, and compares. The rounds end with the one
+that nothing kills. A process forks for each step, because hg takes longer to start than to push.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import os
 import shutil
 import signal
 import sys
+import traceback
 from pathlib import Path
 
-from mercurial import bundle2, exchange, extensions, phases
+from mercurial import bundle2, exchange, extensions, hg, phases, repair
+from mercurial import transaction as transaction_module
 from mercurial import ui as ui_module
 from mercurial.repo import factory
 
@@ -35,7 +37,10 @@ def forked(step, *arguments) -> int:
         try:
             step(*arguments)
             code = 0
+        except Exception:
+            traceback.print_exc()
         finally:
+            sys.stderr.flush()
             sys.stdout.flush()
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -54,20 +59,31 @@ def push(place: Path, bundle: Path, kind: str, last: int = 0) -> None:
     count, store = 0, os.fsencode(place / ".hg")
     pinned = b"/proc/self/fd/"
 
-    def die_in_time(event: str, arguments: tuple) -> None:
+    def step(*_: object) -> None:
         nonlocal count
+        count += 1
+        if count == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def die_in_time(event: str, arguments: tuple) -> None:
         if event not in EVENTS:
             return
         name = arguments[0]
         name = name.encode() if isinstance(name, str) else name
         if isinstance(name, bytes) and name.startswith((store, pinned)):
-            count += 1
-            if count == last:
-                os.kill(os.getpid(), signal.SIGKILL)
+            step()
+
+    def entered(original, *arguments):
+        original(*arguments)
+        step()
 
     with repo.wlock(), repo.lock():
         if last:
             sys.addaudithook(die_in_time)
+            extensions.wrapfunction(transaction_module.transaction, "_addentry", entered)
+        if kind == "strip":
+            repair.strip(repo.ui, repo, [repo[1].node()], backup=False)
+            return
         with repo.transaction(b"push") as transaction:
             if kind == "changesets":
                 with bundle.open("rb") as file:
@@ -79,48 +95,55 @@ def push(place: Path, bundle: Path, kind: str, last: int = 0) -> None:
             repo._bookmarks.applychanges(repo, transaction, moved)
 
 
-def state(place: Path) -> tuple:
+def state(place: Path, kind: str) -> tuple:
     """Return all that a push changes, as the next session finds it."""
     repo = opened(place)
     assert not repo.svfs.exists(b"journal")
+    if kind == "strip":
+        assert not repo.svfs.exists(b"pushlog-removal")
+        assert not list(place.glob(".hg/strip-backup/*"))
+        repo.ui.quiet = True
+        assert not hg.verify(repo)
     entries = list(chain.checked(log_file.entries(place / ".hg/store/pushlog")))
     assert entries[-1].record.heads.digest == digest(repo.changelog)
     assert entries[-1].end == (place / ".hg/store/pushlog").stat().st_size
-    changesets = [(repo[number].hex(), repo[number].phase()) for number in repo]
+    # A strip adds changesets again, in another order.
+    changesets = sorted((repo[number].hex(), repo[number].phase()) for number in repo)
     bookmarks = sorted((name, node.hex()) for name, node in repo._bookmarks.items())
-    return changesets, bookmarks, len(entries)
+    return changesets, bookmarks, len(entries), entries[-1].record.kind
 
 
-def report(place: Path, file: Path) -> None:
-    file.write_text(repr(state(place)))
+def report(place: Path, kind: str, file: Path) -> None:
+    file.write_text(repr(state(place, kind)))
 
 
-def found(place: Path, file: Path) -> str:
+def found(place: Path, kind: str, file: Path) -> str:
     file.unlink(missing_ok=True)
-    code = forked(report, place, file)
-    assert code == 0, f"the repository cannot be opened after the kill ({code})"
+    code = forked(report, place, kind, file)
+    assert code == 0, f"the repository cannot be opened, or has a problem, after the kill ({code})"
     return file.read_text()
 
 
 def main(folder: Path, base: Path, bundle: Path, kind: str) -> None:
     file = folder / "state"
     opened(base)  # each process finds the extensions loaded
-    before, after, kept = found(base, file), "", 0
+    before, after, kept = found(base, kind, file), "", 0
     place = folder / "repository"
     shutil.copytree(base, place, symlinks=True)
     assert forked(push, place, bundle, kind) == 0
-    after = found(place, file)
+    after = found(place, kind, file)
     assert before != after
     for last in range(1, 1000):
         shutil.rmtree(place)
         shutil.copytree(base, place, symlinks=True)
         ended = forked(push, place, bundle, kind, last)
-        now = found(place, file)
+        print(f"killed at {last}")
+        now = found(place, kind, file)
         assert now in (before, after), f"killed at {last}: {now}"
         if now == before:
             assert ended == -signal.SIGKILL
             assert forked(push, place, bundle, kind) == 0, f"killed at {last}: the next push fails"
-            now = found(place, file)
+            now = found(place, kind, file)
         else:
             kept += 1
         assert now == after, f"killed at {last}, then pushed: {now}"

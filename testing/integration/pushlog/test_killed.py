@@ -27,6 +27,25 @@ def test_a_push_killed_at_any_file_operation_is_whole_or_gone(site: PushlogSite,
     site.push()
     site.change("other", "two\n")
     site.at_work("bundle", "--all", site.root / "all.hg")
+    kills(site, kind)
+
+
+def test_a_removal_killed_at_any_file_operation_is_whole_or_gone(site: PushlogSite) -> None:
+    # The changeset 1 goes, and core takes 2 away for a moment.
+    site.hgrc.write_text(f"{site.hgrc.read_text()}recovery = {HGEXT}/recovery.py\n")
+    site.configure("server", publishing=False)
+    site.change()
+    site.change("secret", "a password\n")
+    site.at_work("bookmark", "-r", "1", "secret")
+    site.at_work("update", "-q", "0", "--cwd", site.work)
+    site.change("other", "two\n")
+    site.at_work("bookmark", "-r", "2", "other")
+    site.push("--force", "-B", "secret", "-B", "other")
+    kills(site, "strip")
+
+
+def kills(site: PushlogSite, kind: str) -> None:
+    """Kill a change of the server at any of its steps (`killed.py`)."""
     folder = site.root / "rounds"
     folder.mkdir()
     script = Path(__file__).with_name("killed.py")

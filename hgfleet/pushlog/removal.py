@@ -1,0 +1,135 @@
+"""The intent of a removal: what a killed `hg strip` was about to do, and what is left of it. Pure.
+
+Core removes changesets in several transactions, and the record of the removal has one of its own
+after them. A process that is killed between them leaves a store that its push log does not explain.
+So a removal begins with a file in the store, the intent, which the next writer completes or
+withdraws under the lock (`removing.py`).
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import re
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from hgfleet.core.errors import PushlogError
+from hgfleet.core.identity import is_identity
+from hgfleet.pushlog.record import Heads, is_hash
+
+if TYPE_CHECKING:
+    from hgfleet.pushlog.log_file import Tip
+    from hgfleet.pushlog.record import Node
+
+NAME: Final = "pushlog-removal"
+"""Of the file, in the store of a repository."""
+
+VERSION: Final = 1
+
+_NODE: Final = re.compile(r"[0-9a-f]{40}")
+_PRINTABLE: Final = re.compile(r"[\x20-\x7e]{0,256}")
+_BUNDLE: Final = re.compile(r"(?:[0-9a-f]{12}-[0-9a-f]{8}-temp\.hg)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A removal that is about to begin, and the state of the repository before it."""
+
+    repository: str
+    """Identity; "" where neither store nor log has one yet."""
+    last: int
+    hash: str
+    """Number and hash of the last record, 0 and `record.FIRST` without one."""
+    heads: tuple[Node, ...]
+    bookmarks: tuple[tuple[str, Node], ...]
+    gone: tuple[Node, ...]
+    """The changesets that are removed, in the order of the store."""
+    after: str
+    """Digest of the heads that are left."""
+    moves: tuple[tuple[str, Node], ...]
+    """The bookmarks of removed changesets, and where they go."""
+    is_recorded: bool
+    """Not if the store had changed without a record before: such a removal has none either."""
+    user: str
+    key: str
+    client: str
+    kept: str = ""
+    """The bundle in `strip-backup` with the changesets that core adds again; "" without any."""
+
+    @property
+    def before(self) -> str:
+        """Return the digest of the heads before the removal."""
+        return Heads.digest_of(self.heads)
+
+    def text(self) -> bytes:
+        """Return the content of the file."""
+        return json.dumps({"v": VERSION, **asdict(self)}, sort_keys=True).encode("ascii") + b"\n"
+
+
+def parse(text: bytes) -> Intent:
+    """Read the content of the file; raises PushlogError."""
+    try:
+        data = json.loads(text)
+        version = data.pop("v")
+        if version != VERSION:
+            raise PushlogError(
+                f"{NAME} has version {version!r:.20}, expected {VERSION}; deploy the newer release "
+                "that wrote it"
+            )
+        return _intent(data)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise PushlogError(
+            f"{NAME} is no intent of a removal ({type(error).__name__}: {error!s:.80})"
+        ) from error
+
+
+def _intent(data: dict[str, Any]) -> Intent:
+    found = Intent(
+        **data
+        | {name: tuple(data[name]) for name in ("heads", "gone")}
+        | {name: tuple((mark, node) for mark, node in data[name]) for name in _MARKS}
+    )
+    nodes = (*found.heads, *found.gone, *(node for _, node in (*found.bookmarks, *found.moves)))
+    is_right = (
+        (found.repository == "" or is_identity(found.repository))
+        and type(found.last) is int
+        and is_hash(found.hash)
+        and is_hash(found.after)
+        and all(_NODE.fullmatch(node) for node in nodes)
+        and all(_PRINTABLE.fullmatch(value) for value in (found.user, found.key, found.client))
+        and _BUNDLE.fullmatch(found.kept)
+        and type(found.is_recorded) is bool
+        and found.gone
+    )
+    if not is_right:
+        raise ValueError("a value has another form")
+    return found
+
+
+_MARKS: Final = ("bookmarks", "moves")
+
+
+class Step(enum.Enum):
+    """What the next writer does about an intent."""
+
+    STALE = "is of another state of the repository"
+    WITHDRAW = "had not begun"
+    RECORD = "was complete"
+    RESTORE = "had removed changesets that stay"
+
+
+def decide(intent: Intent, identity: str, tip: Tip, digest: str) -> Step:
+    """Decide about an intent that was found in a store without an open transaction.
+
+    `identity` is of the store, `tip` of its push log, `digest` of its heads now. An intent that
+    came with a copy of another repository, or with a backup, tells nothing about this state.
+    """
+    own = identity or tip.repository
+    if own and intent.repository and own != intent.repository:
+        return Step.STALE
+    if (tip.id, tip.hash) != (intent.last, intent.hash):
+        return Step.STALE
+    if digest == intent.before:
+        return Step.WITHDRAW
+    return Step.RECORD if digest == intent.after else Step.RESTORE
