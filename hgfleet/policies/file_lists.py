@@ -24,7 +24,18 @@ if TYPE_CHECKING:
 UNKNOWN = "lists {path}, which it neither has nor removes"
 OMITTED = "changes {path} and does not list it"
 UNREADABLE = "has a revision of {path} that cannot be read back"
+CENSORED = "has a revision of {path} whose content was removed with hg censor"
 ELSEWHERE = "has a revision of {path} that belongs to another changeset"
+
+_COMMON_WAY_OUT = (
+    "write the changeset again with hg commit --amend, or ask an operator to bring the history in"
+)
+_WAY_OUT = {
+    CENSORED: (
+        "expected complete revisions; push from a clone that is not censored, or a history without "
+        "the file (hg help convert, --filemap)"
+    )
+}
 
 
 class FileLists(Policy):
@@ -39,10 +50,7 @@ class FileLists(Policy):
         for changeset in push.added:
             for what, path in push.untrue_files(changeset):
                 problem = what.format(path=shown(path) or "its manifest")
-                yield (
-                    f"{changeset} {problem}: write the changeset again with hg commit --amend, or "
-                    "ask an operator to bring the history in"
-                )
+                yield f"{changeset} {problem}: {_WAY_OUT.get(what, _COMMON_WAY_OUT)}"
 
 
 def untrue(

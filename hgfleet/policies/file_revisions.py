@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mercurial import error
 
-from hgfleet.policies.file_lists import ELSEWHERE, UNREADABLE, arrivals, untrue
+from hgfleet.policies.file_lists import CENSORED, ELSEWHERE, UNREADABLE, arrivals, untrue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ class FileRevisions:
         self._file = functools.lru_cache(_FILES)(repo.file)
         self._last = b""
         self._ahead = range(0)
-        self._links: dict[bytes, Mapping[bytes, int]] = {}
+        self._links: dict[bytes, Mapping[bytes, int | str]] = {}
 
     def untrue(self, rev: int) -> Iterator[tuple[str, bytes]]:
         """Yield what is untrue about a path or the manifest (no path) of a changeset."""
@@ -73,9 +73,9 @@ class FileRevisions:
         )
 
     def _problem(self, rev: int, path: bytes, node: bytes) -> str | None:
-        link = self._links[path].get(node)
-        if link is None:
-            return UNREADABLE
+        link = self._links[path].get(node, UNREADABLE)
+        if isinstance(link, str):
+            return link
         # One revision may come in several changesets; it belongs to the first.
         if link != rev and self._repo[link].manifest().get(path) != node:
             return ELSEWHERE
@@ -95,11 +95,11 @@ class FileRevisions:
         self._ahead = range(first, end)
         self._links = {path: self._readable(path, those) for path, those in nodes.items()}
 
-    def _readable(self, path: bytes, nodes: Collection[bytes]) -> Mapping[bytes, int]:
-        """Return the changeset that each revision says it belongs to, of those that can be read."""
+    def _readable(self, path: bytes, nodes: Collection[bytes]) -> Mapping[bytes, int | str]:
+        """Return the changeset that each revision says it belongs to, or why it cannot be read."""
         # Not kept open: no other changeset of these needs it.
         log = self._repo.file(path)
-        links: dict[bytes, int] = {}
+        links: dict[bytes, int | str] = {}
         known = [node for node in nodes if log.hasnode(node)]
         for node in sorted(known, key=log.rev):
             try:
@@ -108,8 +108,10 @@ class FileRevisions:
                 if copied and copied[1] != self._repo.nullid:
                     self._file(copied[0]).rev(copied[1])
                 links[node] = int(log.linkrev(log.rev(node)))
-            except _UNREADABLE as error:
-                _raise_memory(error)
+            except error.CensoredNodeError:
+                links[node] = CENSORED
+            except _UNREADABLE as problem:
+                _raise_memory(problem)
         # It is in cycles of references, and so its last text may stay in memory for a while.
         _STORED(log).clearcaches()
         return links

@@ -215,22 +215,3 @@ def test_a_removal_past_the_log_brings_back_what_stays(pushed: PushlogSite) -> N
     assert not intent(pushed).exists()
     assert pushed.server("log", "-T", "{desc},") == "change foreign,change other,change file,"
     assert len(pushed.log().read_bytes().splitlines()) == 1
-
-
-def test_core_commands_that_no_record_can_tell_are_refused(pushed: PushlogSite) -> None:
-    content = pushed.log().read_bytes()
-    for words, told in (
-        (
-            ("censor", "-r", "1", "secret", "--no-check-heads", "--config", "extensions.censor="),
-            "`hg censor` replaces the content of a file behind unchanged changesets",
-        ),
-        (("debugobsolete", "--delete", "0"), "mirrors would keep obsolescence markers"),
-    ):
-        done = pushed.start(
-            "-R", pushed.path("server"), "--cwd", pushed.path("server"), *words, **OPERATOR
-        )
-        assert done.returncode == 255
-        assert "server: nothing was changed: " in done.stderr
-        assert told in done.stderr
-    assert pushed.log().read_bytes() == content
-    assert pushed.server("verify", "-q") == ""
