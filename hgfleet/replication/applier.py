@@ -325,11 +325,19 @@ class Applier:
                 await self._read_registry()
                 self._scheduler.brought(began, time.monotonic())
                 self._poke.set()
-                if changed:
+                if changed or await self._is_emptied():
                     # Repositories may have come, moved or gone.
                     self._compare.set()
             await asyncio.sleep(DOCUMENTS_PAUSE_SECONDS)
             await tasks.until(self._documents, DOCUMENTS_SECONDS)
+
+    async def _is_emptied(self) -> bool:
+        """Whether another process emptied a repository; the source has all of it."""
+        paths = self._scheduler.with_records(self._known.paths)
+        found = await asyncio.to_thread(places.emptied, self._settings.repositories, paths)
+        if found:
+            self._say("repository-emptied", repository=found[0], repositories=len(found))
+        return bool(found)
 
     async def _beat(self) -> None:
         """Send heartbeats, and write the state."""

@@ -8,6 +8,7 @@ deleted.
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from dataclasses import dataclass
@@ -61,6 +62,8 @@ class Follow:
         """When all of the disk was looked at, and the inventory's registry of then."""
         self._known: set[str] = set()
         """Places with repositories, since that."""
+        self._placed: frozenset[str] = frozenset()
+        """Paths whose repository has been in its place, with its identity."""
         self._configured: dict[str, Any] = {}
         """Entries whose configuration was written, by path."""
 
@@ -73,7 +76,8 @@ class Follow:
         with dynamic_update.locked(settings.dynamic):
             stamps = (stamp_of(settings.compiled), stamp_of(settings.dynamic))
             is_whole = self._is_walk_due(stamps[0])
-            if not stamps[1] or (stamps == self._done and not is_whole):
+            is_done = stamps == self._done and not is_whole and not self._is_emptied()
+            if not stamps[1] or is_done:
                 # Without the registry, nothing is known to be anyone's.
                 return []
             self._done = ()
@@ -86,6 +90,9 @@ class Follow:
                 self._walked = time.monotonic(), stamps[0]
             if not problems:
                 self._done = stamps
+                self._placed = frozenset(
+                    path for path, wanted in registry.wanted.items() if self._is_at(path, wanted)
+                )
                 self._forget_former_notes()
         self._empty_away(plan)
         return problems
@@ -100,6 +107,14 @@ class Follow:
     def _is_walk_due(self, compiled: Stamp) -> bool:
         at, then = self._walked
         return time.monotonic() - at >= WHOLE_S or then != compiled
+
+    def _is_emptied(self) -> bool:
+        """Whether another process took a repository, or its identity, out of its place."""
+        root = self._root
+        return not all(os.path.lexists(f"{root}/{path}/{identity.FILE}") for path in self._placed)
+
+    def _is_at(self, path: str, wanted: str) -> bool:
+        return bool(wanted) and identity.of(self._root / path) == wanted
 
     def _look(self, wanted: Iterable[str], *, is_whole: bool) -> list[Folder]:
         """Look at all repositories, or where they were the last time and are to be."""

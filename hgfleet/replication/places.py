@@ -15,7 +15,7 @@ from hgfleet.replication.follow_plan import AWAY, Folder, is_kept
 from hgfleet.replication.jobs import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from hgfleet.replication.settings import Settings
@@ -100,6 +100,20 @@ def find(root: Path) -> dict[str, Place]:
         named = identity.of(root / path) or tip.repository
         if named and tip.repository in ("", named):
             found[named] = Place(path, tip, (store / "journal").exists())
+    return found
+
+
+def emptied(root: Path, paths: Iterable[str]) -> list[str]:
+    """Return the paths of those repositories, which had records, whose push log has none."""
+    found = []
+    for path in paths:
+        try:
+            # pathlib would take most of the time of 10,000 looks.
+            is_empty = not os.stat(f"{root}/{path}/{STORE}/{log_file.NAME}").st_size  # noqa: PTH116
+        except OSError:
+            is_empty = True
+        if is_empty:
+            found.append(path)
     return found
 
 

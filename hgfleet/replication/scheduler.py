@@ -374,6 +374,11 @@ class Scheduler:
         """How many repositories are known."""
         return len(self._entries)
 
+    def with_records(self, paths: Mapping[str, str]) -> list[str]:
+        """Return the paths of repositories at rest of which the mirror has shown a push."""
+        resting = (one.identity for one in self._entries.values() if one.tip and not one.busy)
+        return [paths[identity] for identity in resting if identity in paths]
+
     def shown(self, identity: str) -> tuple[int, str]:
         """Return number and hash of the last push of a repository that the mirror shows."""
         entry = self._entries.get(identity)

@@ -499,3 +499,15 @@ def test_a_folder_that_went_back_is_brought_up_again() -> None:
     scheduler.finished(job, Result(Tip(3, HASH, identity())), 70.0)
     scheduler.compare([Listed(identity(), 3, HASH)], {}, 65.0, 75.0)
     assert scheduler.next_job(75.0) is None
+
+
+def test_repositories_with_records_are_named_where_they_lie() -> None:
+    scheduler = Scheduler()
+    paths = {identity(number): f"r{number}" for number in range(3)}
+    # 1 is empty, 3 is in no registry, 2 is at work.
+    here = {identity(number): place(7, number) for number in (0, 2, 3)}
+    compare(scheduler, Listed(identity(1)), here=here)
+    scheduler.offer(push(8, 2), "handle", 0.0)
+    assert scheduler.with_records(paths) == ["r0", "r2"]
+    take(scheduler)
+    assert scheduler.with_records(paths) == ["r0"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import time
 from dataclasses import replace
@@ -34,6 +35,7 @@ from testing.integration.support.applier_process import (
     ApplierProcess,
     messages_of,
     publish,
+    publish_hint,
     wait_for,
 )
 from testing.integration.support.primary import Primary, create, state
@@ -179,6 +181,28 @@ def test_a_repository_older_than_its_log_reaches_an_empty_mirror(site: Site) -> 
     site.applier.start()
     site.wait("a")
     assert site.is_equal("a")
+
+
+def test_repositories_that_another_process_emptied_are_fetched_again(site: Site) -> None:
+    for name in NAMES:
+        site.primaries[name].push_commits()
+        site.publish(name)
+    publish_hint(site.broker)
+    site.applier.start()
+    site.wait()
+    site.applier.wait_for(lambda: site.applier.state()["caught_up"])
+    # No push follows, and neither the registry nor the connection changes.
+    shutil.rmtree(site.mirror.path("a"))
+    for file in (site.mirror.path("b") / ".hg/store").iterdir():
+        if file.is_file() and file.name not in (identity.NAME, "requires"):
+            file.unlink()
+    shutil.rmtree(site.mirror.path("team/c"))
+    create(site.mirror.path("team/c"))
+    # In place of the time between two looks.
+    publish_hint(site.broker)
+    site.wait()
+    assert site.is_equal()
+    assert "event=repository-emptied" in site.applier.log.read_text()
 
 
 def test_a_repository_that_cannot_go_on_is_parked_and_the_others_go_on(site: Site) -> None:

@@ -115,6 +115,21 @@ async def _publish(broker: Broker, pushes: Iterable[PushMessage], again: bool) -
     await client.close()
 
 
+def publish_hint(broker: Broker) -> None:
+    """Tell mirrors to look at the documents now; those that are connected know the stream."""
+
+    async def tell() -> None:
+        client = await nats.connect(broker.url)
+        api = client.jetstream(timeout=60)
+        await api.add_stream(
+            StreamConfig(name=messages.DOCUMENTS, subjects=["hgfleet.documents.*"])
+        )
+        await api.publish(messages.documents("registry"), b"")
+        await client.close()
+
+    asyncio.run(tell())
+
+
 def publish(broker: Broker, pushes: Iterable[PushMessage] = (), *, again: bool = False) -> None:
     """Create the stream unless it is there, and publish; `again` with ids that are new."""
     asyncio.run(_publish(broker, list(pushes), again))
