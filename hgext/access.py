@@ -47,8 +47,8 @@ no ``HGFLEET_USER``             refused (a web worker, a forgotten job, a plain 
 ``operator:NAME``               may write, logged; NAME has to be a name
 no ``path`` or ``read``         refused except for operators: ``registry apply`` has not seen
                                 this repository
-another repository has taken    refused: the session was let into the one that it opened
-the place meanwhile
+another repository has taken    refused: the session was let into the one that it opened; a copy
+the place meanwhile             (``HGFLEET_SOURCE_IDENTITY``) of another one ends
 ==============================  ==============================================================
 
 Every decision is logged with the event ``access`` (see :hg:`help -e blackbox`).
@@ -68,7 +68,7 @@ from mercurial import encoding, error, registrar
 
 from hgfleet.core.errors import RegistryError
 from hgfleet.core.paths import DYNAMIC
-from hgfleet.hg import early_refusal
+from hgfleet.hg import early_refusal, opened_identity
 from hgfleet.hg.hooks import OPERATOR, refuse, text, writer
 from hgfleet.hg.opened_place import OpenedPlace
 from hgfleet.registry import user_repositories
@@ -80,6 +80,8 @@ if TYPE_CHECKING:
 
 testedwith = b"7.2"
 minimumhgversion = b"7.2"
+
+_SOURCE = opened_identity.SOURCE.encode("ascii")
 
 configtable: dict[bytes, Any] = {}
 configitem = registrar.configitem(configtable)
@@ -164,11 +166,25 @@ def owner_id(ui: Any, path: str, owner: str) -> str:
 def reposetup(_ui: Any, repo: Any) -> None:
     """Put the check in front of every transaction of a repository on this host's disk."""
     if repo.local():
+        _refuse_another_source(repo)
         # The overlay wins over every hgrc, so no configuration file can take the hook out.
         repo.ui.setconfig(b"hooks", b"pretxnopen.access", check, b"access")
         # Sessions without a name (web workers) never write, and keep many repositories open.
         if writer().name:
             repo.__class__ = _refusing_another(repo.__class__, OpenedPlace(repo.path))
+
+
+def _refuse_another_source(repo: Any) -> None:
+    """End a copy of a repository if another one has come to the path of its source.
+
+    The copy itself has no identity yet.
+    """
+    expected = text(encoding.environ.get(_SOURCE, b""))
+    if expected and opened_identity.of(repo) not in ("", expected):
+        raise error.Abort(
+            b"another repository is at this path than the one to copy: it was renamed or replaced",
+            hint=b"nothing was copied; try again",
+        )
 
 
 def _refusing_another(base: Any, opened: OpenedPlace) -> Any:

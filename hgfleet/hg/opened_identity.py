@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 VARIABLE: Final = "HGFLEET_IDENTITY"
 """In the environment of hg: the identity of the repository that it was started for."""
 
+SOURCE: Final = "HGFLEET_SOURCE_IDENTITY"
+"""In the environment of an hg that copies: the identity of the repository that it is to copy."""
+
 _NAME: Final = identity.NAME.encode("ascii")
 
 

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Final
 from hgfleet.core import identity, names
 from hgfleet.core.errors import HostError, TemporaryError
 from hgfleet.core.files import sync
+from hgfleet.hg import opened_identity
 from hgfleet.pushlog import log_file
 from hgfleet.registry import dynamic_update, repository_sizes, user_repositories
 from hgfleet.registry.compiled import load_compiled
@@ -176,11 +177,14 @@ def clear(place: Path, path: str) -> None:
         raise rules.not_available(path)
 
 
-def _start(context: Context, claim: int, *argv: str) -> subprocess.Popen[str]:
-    """Start hg. It holds the claim, slot and reservation too, so none is free while hg lives."""
+def _start(context: Context, claim: int, *argv: str, source: str = "") -> subprocess.Popen[str]:
+    """Start hg. It holds the claim, slot and reservation too, so none is free while hg lives.
+
+    `source` is the identity of the repository that it copies.
+    """
     return subprocess.Popen(
         [repositories.program(), "--noninteractive", *argv],
-        env=repositories.environment(context),
+        env=repositories.environment(context) | {opened_identity.SOURCE: source},
         cwd="/",
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -207,7 +211,9 @@ def _copy(context: Context, claim: int, source: Source, new: Path) -> None:
     """
     place = context.place(source.repository.path)
     argv = ("clone", "--quiet", "--pull", "--noupdate", "--", str(place), str(new))
-    process = _start(context, claim, *argv)
+    # Another repository may come to the path before hg opens it, or has opened all of it.
+    expected = source.repository.identity
+    process = _start(context, claim, *argv, source=expected)
     try:
         while True:
             try:
@@ -224,5 +230,10 @@ def _copy(context: Context, claim: int, source: Source, new: Path) -> None:
         process.communicate()
         raise
     if process.returncode:
+        if identity.problem(place, expected):
+            raise TemporaryError(
+                f"{source.repository.path} was renamed or replaced meanwhile; nothing was copied, "
+                "try again."
+            )
         raise HostError(f"hg clone of {place} failed: {said.strip()[-1000:]}")
     repository_sizes.remember(new, source.size.check(new))

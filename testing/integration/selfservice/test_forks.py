@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hgfleet.core import identity
 from hgfleet.core.errors import TemporaryError
 from hgfleet.pushlog import log_file
 from testing.integration.selfservice.site import slow_hg
@@ -67,6 +68,19 @@ def test_a_fork_of_a_private_repository_is_as_private(site: SelfserviceSite) -> 
     assert site.ssh_command("carol", "repo fork people/bob/r people/carol/r").stderr.startswith(
         "There is no repository 'people/bob/r' here for carol."
     )
+
+
+def test_another_repository_that_comes_to_the_path_is_not_copied(site: SelfserviceSite) -> None:
+    site.ok("bob", "repo create people/bob/a")
+    place = site.repos / "people/bob/a"
+    assert identity.of(place) == site.entries["people/bob/a"].identity
+    # As after a rename and a creation, between the look at the registry and the start of hg.
+    (place / identity.FILE).write_text(identity.text("5" * identity.LENGTH))
+    refused = site.ssh_command("bob", "repo fork people/bob/a people/bob/b")
+    assert refused.returncode == 75
+    assert refused.stderr.startswith("people/bob/a was renamed or replaced meanwhile; nothing")
+    assert not (site.repos / "people/bob/b").exists()
+    assert "people/bob/b" not in site.entries
 
 
 def test_a_source_may_be_pushed_to_meanwhile(site: SelfserviceSite) -> None:
