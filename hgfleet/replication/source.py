@@ -12,11 +12,12 @@ import json
 import threading
 import traceback
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from hgfleet.core.errors import HgfleetError, PushlogError, RegistryError, TemporaryError
 from hgfleet.core.names import path_problem
-from hgfleet.pushlog import log_file
+from hgfleet.pushlog import identities, log_file
 from hgfleet.pushlog.record import FIRST
 from hgfleet.registry import user_repositories
 from hgfleet.replication import document_files, documents, registry_gate, snapshot
@@ -97,23 +98,29 @@ class Source:
     def _of_repository(self, request: Request, path: str, body: bytes) -> Answer:
         """Answer from one repository; what is wrong with it is told as its own problem."""
         place = self._settings.repositories / path
+
+        def problem() -> str | None:
+            if (wrong := self._served.problem(path)) or not request.identity:
+                return wrong
+            # The path may be that of another repository by now, also in the registry.
+            if (found := identities.of(place)) != request.identity:
+                return (
+                    f"{path}: got repository {found or '-'}, expected {request.identity}; ask again"
+                )
+            return None
+
         if request.what == "log":
-            return Answer(
-                BYTES,
-                _Checked(
-                    lambda: _in_pieces(lines_after(_log(place), request.after)),
-                    lambda: self._served.problem(path),
-                    path,
-                ),
-            )
+            lines = partial(lines_after, _log(place), request.after)
+            return Answer(BYTES, _Checked(lambda: _in_pieces(lines()), problem, path))
         if request.what == "state":
-            return Answer(JSON, self._in_turn(path, lambda: self._state(request, place)))
+            return Answer(JSON, self._in_turn(path, lambda: self._state(request, place), problem))
         selection = parse_selection(body)
         from hgfleet.replication import changesets
 
-        return Answer(
-            BYTES, self._in_turn(path, lambda: changesets.stream(self._open(place), selection))
-        )
+        def stream() -> Iterator[bytes]:
+            return changesets.stream(self._open(place), selection)
+
+        return Answer(BYTES, self._in_turn(path, stream, problem))
 
     def _registry_now(self) -> bytes:
         stamp = self._registry_stamp.read()
@@ -196,13 +203,15 @@ class Source:
             sentence = f"{place}: Mercurial says: {changesets.text(problem)}"
             raise RefusedError(500, sentence) from problem
 
-    def _in_turn(self, path: str, make: Callable[[], Iterator[bytes]]) -> Pieces:
+    def _in_turn(
+        self, path: str, make: Callable[[], Iterator[bytes]], problem: Callable[[], str | None]
+    ) -> Pieces:
         """Begin a request that takes processor time when it is its turn; errors come before."""
         if not self._heavy.acquire(timeout=PATIENCE_S):
             raise RefusedError(
                 503, f"{HEAVY} other requests have been at work for {PATIENCE_S:.0f} s; try again"
             )
-        return _Checked(make, lambda: self._served.problem(path), path, self._end_turn)
+        return _Checked(make, problem, path, self._end_turn)
 
     def _end_turn(self) -> None:
         self._heavy.release()

@@ -14,6 +14,7 @@ import json
 import re
 import ssl
 import tempfile
+import time
 from dataclasses import dataclass
 from http import HTTPStatus
 from types import MappingProxyType
@@ -46,6 +47,9 @@ MOST_STATE: Final = 256 * 2**20
 MOST_DOCUMENT: Final = 16 * 2**30
 MOST_LISTED: Final = 1_000_000
 """Repositories, or documents."""
+
+FORMER_S: Final = 60.0
+"""Seconds for which a source of the release before is asked by the paths that it has listed."""
 
 IN_MEMORY: Final = 8 * 2**20
 """Bytes of a changegroup up to which it is kept in memory, and not in a file."""
@@ -98,8 +102,9 @@ class SourceClient:
         self._host, self._port = parts.hostname, parts.port or 443
         self._certificates = (settings.ca, settings.certificate, settings.key)
         self._read: tuple[object, ssl.SSLContext] | None = None
-        # Paths by identity on a source of the release before; empty for others.
+        # Paths by identity on a source of the release before, and until when they are used.
         self._former: dict[str, str] = {}
+        self._former_until = 0.0
 
     def repositories(self) -> Iterator[Position]:
         """Yield the positions of all repositories in service."""
@@ -191,7 +196,7 @@ class SourceClient:
         """Send a request about a repository; a source of the release before is asked by path."""
         if not is_identity(identity):
             raise RepositoryError(f"got {identity!r:.80}, expected the identity of a repository")
-        former = self._former
+        former = self._former if time.monotonic() < self._former_until else {}
         if not former:
             try:
                 with self._answer(method, target, {"repository": identity, **more}, body) as answer:
@@ -201,14 +206,15 @@ class SourceClient:
                 pass
         if identity not in former:
             self._former = former = {one.identity: one.path for one in self.repositories()}
+            self._former_until = time.monotonic() + FORMER_S
         if identity not in former:
             raise GoneError(f"{identity}: the source lists no such repository")
         try:
             with self._answer(method, target, {"path": former[identity], **more}, body) as answer:
                 yield answer
-        except GoneError:
+        except HgfleetError:
             # Another repository may have this path now, and the primary another release.
-            self._former = {}
+            self._former_until = 0.0
             raise
 
     @contextlib.contextmanager

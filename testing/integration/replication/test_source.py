@@ -9,7 +9,7 @@ import socket
 import ssl
 import zlib
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from mercurial import changegroup, phases
@@ -22,7 +22,13 @@ from hgfleet.registry import dynamic_update
 from hgfleet.registry.entry import Entry
 from hgfleet.replication import changesets, registry_gate, source_requests
 from hgfleet.replication.source import HEAVY, Source, lines_after
-from hgfleet.replication.source_client import GoneError, Position, RepositoryError, SourceClient
+from hgfleet.replication.source_client import (
+    FORMER_S,
+    GoneError,
+    Position,
+    RepositoryError,
+    SourceClient,
+)
 from hgfleet.replication.source_requests import Selection
 from hgfleet.storage import place
 from testing.integration.support.hosts import IDENTITY, Authority, Host, Primary, client
@@ -264,6 +270,31 @@ def test_a_folder_that_comes_to_the_path_during_an_answer_is_not_served(
         list(source.log_after(TOOL, 0))
 
 
+def test_a_repository_that_comes_to_the_path_and_its_entry_is_not_taken_for_the_one_asked_for(
+    primary: Primary, source: SourceClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Renamed, and another one made at its path, after the request was given its path."""
+    primary.push("team/tool", "one")
+    primary.create("team/other")
+    primary.record("team/other", primary.commit("team/other", "two", "two"), identity=OTHER)
+    find = Source._path
+
+    def path(self: Source, request: source_requests.Request) -> str:
+        found = find(self, request)
+        primary.path("team/tool").rename(primary.path("team/moved"))
+        primary.path("team/other").rename(primary.path("team/tool"))
+        primary.identify("team/moved", TOOL)
+        primary.identify("team/tool", OTHER)
+        primary.declare("team/tool", "team/moved", "empty")
+        return found
+
+    monkeypatch.setattr(Source, "_path", path)
+    with pytest.raises(RepositoryError, match=f"got repository {OTHER}, expected {TOOL}"):
+        list(source.log_after(TOOL, 0))
+    monkeypatch.undo()
+    assert len(list(source.log_after(TOOL, 0))) == 1
+
+
 def test_a_push_log_of_another_repository_is_a_problem_of_its_own(
     primary: Primary, source: SourceClient
 ) -> None:
@@ -352,11 +383,33 @@ def test_a_source_of_the_release_before_is_asked_by_path(
     assert len(list(source.log_after(TOOL, 0))) == 1
     with source.changegroup(TOOL, [node]) as data:
         assert data.read()
-    with pytest.raises(GoneError):
-        source.state(OTHER)
-    # The primary gets this release.
+    # The primary gets this release. Its paths are used for a while, and not after an error.
     monkeypatch.undo()
+    asked: list[str] = []
+    parse_request = source_requests.parse
+
+    def noted(method: str, target: str) -> source_requests.Request:
+        asked.append(target)
+        return parse_request(method, target)
+
+    def failed(*_words: object) -> NoReturn:
+        raise source_requests.RefusedError(500, "its log is damaged")
+
+    monkeypatch.setattr("hgfleet.replication.source_server.parse", noted)
+    clock = "hgfleet.replication.source_client.time.monotonic"
+    monkeypatch.setattr(clock, lambda: 1e9)
+    source._former_until = 1e9 + FORMER_S
     assert source.state(TOOL).heads == (node,)
+    with monkeypatch.context() as damaged:
+        damaged.setattr(Source, "_of_repository", failed)
+        with pytest.raises(RepositoryError):
+            source.state(TOOL)
+    assert source.state(TOOL).heads == (node,)
+    source._former_until = 1e9 + FORMER_S
+    monkeypatch.setattr(clock, lambda: 1e9 + FORMER_S)
+    assert source.state(TOOL).heads == (node,)
+    by = [target.partition("?")[2].partition("=")[0] for target in asked]
+    assert by == ["path", "path", "repository", "repository"]
 
 
 def test_a_mirror_of_the_release_before_is_answered_by_path(
