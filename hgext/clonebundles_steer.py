@@ -96,6 +96,7 @@ def extsetup(_ui: Any) -> None:
 def _steered(original: Any) -> Any:
     def answer(repo: Any, proto: Any, *arguments: Any) -> Any:
         response = original(repo, proto, *arguments)
+        from hgfleet.bundles import advertised
         from hgfleet.steering import client_version
 
         lines = _own(repo, [line for line in response.data.split(b"\n") if line])
@@ -104,6 +105,7 @@ def _steered(original: Any) -> Any:
         if loaded is not None:
             kept = _choose(repo.ui, loaded, kept, client_of(proto))
         response.data = b"".join(line + b"\n" for line in kept)
+        setattr(response, advertised.CHOSEN, True)
         return response
 
     return answer

@@ -85,7 +85,9 @@ class Signed:
         signer, problem = _signer(repo.ui.configpath(b"hgfleet", b"signing"))
         path = (repo.ui.config(b"hgfleet", b"path") or b"").decode("utf-8", "replace")
         own = identity.of(os.fsdecode(repo.root))
-        own_lines, left_out = advertised.choose_for(repo, lines)
+        own_lines, left_out = lines, set[str]()
+        if not getattr(response, advertised.CHOSEN, False):
+            own_lines, left_out = advertised.choose_for(repo, lines)
         now, kept = datetime.now(UTC), []
         for line in own_lines:
             try:

@@ -27,6 +27,9 @@ PRIVATE: Final = b"private=yes"
 _IDENTITY: Final = b"identity="
 _KEY: Final = re.compile(rb"/([0-9a-f]{32})/[0-9a-f]{40}\.[^/]*$")
 
+CHOSEN: Final = "hgfleet_chosen"
+"""Attribute of an answer of hg whose lines have been chosen: two extensions do."""
+
 GONE: Final = "the registry has no such repository"
 FOREIGN: Final = "a bundle of another repository"
 FOR_OTHERS: Final = "a bundle for other readers than the repository has now"

@@ -140,6 +140,27 @@ def test_steering_sees_plain_urls_in_either_order_of_loading(
     assert "X-Amz" not in log
 
 
+@pytest.mark.parametrize("extensions", [EXTENSIONS, EXTENSIONS[::-1], EXTENSIONS[1:]])
+def test_lines_are_compared_with_the_registry_once(
+    site: SignedSite, extensions: tuple[str, ...]
+) -> None:
+    site.load(*extensions)
+    count = site.root / "count.py"
+    count.write_text(
+        "from hgfleet.bundles import advertised\n"
+        "def counted(*words, plain=advertised.choose):\n"
+        f"    open({str(site.root / 'counted')!r}, 'a').write('once ')\n"
+        "    return plain(*words)\n"
+        "advertised.choose = counted\n"
+    )
+    hgrc = site.hgrc.read_text()
+    site.hgrc.write_text(hgrc.replace("[extensions]\n", f"[extensions]\ncount = {count}\n"))
+    entry = site.entry()
+    site.publish(entry)
+    assert site.told() == [entry.url]
+    assert (site.root / "counted").read_text() == "once "
+
+
 def test_without_a_key_lines_of_private_stores_are_left_out(site: SignedSite) -> None:
     entry, far = site.entry(), site.far()
     site.publish(entry, far)
