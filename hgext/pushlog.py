@@ -35,8 +35,8 @@ record                          not recorded, and ``debugpushlog --accept`` reco
                                 removed, in a transaction after those of the command; if the
                                 process is killed between them, the next writer completes the
                                 removal (:hg:`help -e recovery`)
-:hg:`censor`, ``debugobsolete   refused, with the way out: the changesets stay the same, so no
---delete``                      record can tell mirrors, bundles and backups
+:hg:`censor`, :hg:`rollback`,   refused, with the way out: no record can tell mirrors, bundles
+``debugobsolete --delete``      and backups
 nothing changes                 no record
 the log is damaged              refused: a record could not name the one before
 a repository without ``path``   no log: it is a clone of a person, or a copy for bundles
@@ -144,6 +144,13 @@ def _recorded(base: Any) -> Any:
                 unfiltered = self.unfiltered()
                 transaction.addfinalize(_CATEGORY, lambda tr: _record(unfiltered, tr))
             return transaction
+
+        def rollback(self, *arguments: Any, **named: Any) -> Any:
+            from hgfleet.pushlog import unrecorded
+
+            if is_logged(self):
+                _refuse_command(self, unrecorded.ROLLBACK)
+            return super().rollback(*arguments, **named)
 
     return _RecordedRepository
 

@@ -32,6 +32,10 @@ MARKERS: Final = (
     "mirrors would keep obsolescence markers that are deleted here; markers of removed changesets "
     "go with them (`hg debugstrip`), others can be answered by new markers (`hg debugobsolete`)"
 )
+ROLLBACK: Final = (
+    "mirrors have, or will have, the push that `hg rollback` would take back with its record; "
+    "remove its changesets with `hg debugstrip`"
+)
 """Of commands whose changes no record can tell."""
 
 

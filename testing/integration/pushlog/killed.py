@@ -110,7 +110,9 @@ def state(place: Path, kind: str) -> tuple:
     # A strip adds changesets again, in another order.
     changesets = sorted((repo[number].hex(), repo[number].phase()) for number in repo)
     bookmarks = sorted((name, node.hex()) for name, node in repo._bookmarks.items())
-    return changesets, bookmarks, len(entries), entries[-1].record.kind
+    last = entries[-1].record
+    recorded = len(entries), last.kind, last.user, last.changesets, last.heads, last.bookmarks
+    return changesets, bookmarks, recorded
 
 
 def report(place: Path, kind: str, file: Path) -> None:

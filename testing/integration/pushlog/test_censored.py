@@ -19,6 +19,7 @@ COMMANDS = {
         *CENSOR,
     ),
     "mirrors would keep obsolescence markers": ("debugobsolete", "--delete", "0"),
+    "mirrors have, or will have, the push": ("rollback", "--config", "ui.rollback=yes"),
 }
 
 
