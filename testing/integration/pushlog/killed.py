@@ -26,6 +26,7 @@ from hgfleet.pushlog import chain, log_file
 from hgfleet.pushlog.facts import digest
 
 EVENTS = ("open", "os.remove", "os.rename", "os.link", "os.truncate", "shutil.copyfile")
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 def forked(step, *arguments) -> int:
@@ -66,7 +67,8 @@ def push(place: Path, bundle: Path, kind: str, last: int = 0) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def die_in_time(event: str, arguments: tuple) -> None:
-        if event not in EVENTS:
+        # A kill before a read finds the same files as one before the next write.
+        if event not in EVENTS or (event == "open" and not arguments[2] & WRITES):
             return
         name = arguments[0]
         name = name.encode() if isinstance(name, str) else name
