@@ -13,7 +13,8 @@ process has the lock.
 :hg:`strip` has several transactions, and one more for its record. A killed strip leaves an intent
 in the store (``pushlog-removal``). The next process that may write withdraws it if nothing was
 removed, else it completes the removal and its record in the name of the user who began it. Load
-``pushlog`` before this extension, so that this happens before clients are told what there is.
+``pushlog`` and ``replicated`` before this extension, so that this happens, and mirrors hear of it,
+before clients are told what there is.
 
 ==============================  ==============================================================
 state                           result

@@ -87,7 +87,9 @@ def settle(repo: Any) -> str | None:
 
 
 def _takes_changes(ui: Any) -> bool:
-    return not (
+    """Whether a transaction of this process is one of a recorded repository's primary."""
+    is_logged = ui.configbool(b"hgfleet", b"pushlog") and ui.config(b"hgfleet", b"path")
+    return bool(is_logged) and not (
         ui.config(b"hgfleet", b"applied-record")
         or ui.config(b"hgfleet", b"replica-of")
         or writable.fence(ui, 0.0)
@@ -152,6 +154,8 @@ def _restore(repo: Any, intent: Intent) -> None:
                 f".hg/{text(name)} leads to heads with the digest {found[:12]}, expected "
                 f"{intent.after[:12]}"
             )
+    # Bookmarks were read without these changesets.
+    repo.invalidate()
 
 
 def _record(repo: Any, intent: Intent, moves: Sequence[tuple[str, Node]] = ()) -> None:

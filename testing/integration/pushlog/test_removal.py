@@ -71,7 +71,8 @@ def pushed(site: PushlogSite) -> PushlogSite:
 
 def recovering(site: PushlogSite) -> None:
     """Have all processes of the host recover."""
-    site.hgrc.write_text(f"{site.hgrc.read_text()}recovery = {HGEXT}/recovery.py\n")
+    loaded = "".join(f"{name} = {HGEXT}/{name}.py\n" for name in ("replicated", "recovery"))
+    site.hgrc.write_text(site.hgrc.read_text() + loaded)
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -177,12 +178,14 @@ def test_changesets_whose_bundle_is_missing_are_not_recorded_as_removed(
     assert not intent(pushed).exists()
 
 
-def test_a_mirror_leaves_it_alone(pushed: PushlogSite) -> None:
+@pytest.mark.parametrize("setting", ["replica-of=hg1", "pushlog=no", "path="])
+def test_a_mirror_and_a_process_without_the_log_leave_it_alone(
+    pushed: PushlogSite, setting: str
+) -> None:
     killed(pushed, "unrecorded")
     recovering(pushed)
     before = pushed.log().read_bytes()
-    mirror = ("--config", "hgfleet.replica-of=hg1")
-    pushed.server("debugpushlog", "--verify", *mirror, code=1)
+    pushed.server("debugpushlog", "--verify", "--config", f"hgfleet.{setting}", code=1)
     assert intent(pushed).exists()
     assert pushed.log().read_bytes() == before
 
