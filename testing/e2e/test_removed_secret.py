@@ -25,6 +25,18 @@ STRIP: Final = (
     " debugstrip --no-backup {node}"
 )
 
+KILLED: Final = "/run/e2e-killed-strip.py"
+KILLS: Final = """\
+import os, signal
+from mercurial import extensions, repair
+def uisetup(ui):
+    def strip(original, *words, **named):
+        original(*words, **named)
+        os.kill(os.getpid(), signal.SIGKILL)
+    extensions.wrapfunction(repair, "strip", strip)
+"""
+"""An extension that kills a removal after core's transactions, before its record."""
+
 
 def offered(cluster: Cluster) -> list[str]:
     """Return the URLs that clients are told of, once caches are among them."""
@@ -81,3 +93,37 @@ def test_a_removed_secret_is_gone_from_the_last_cache(
     assert "applying clone bundle from" in clone.made.output
     assert clone.hg("log", "-r", secret).code != 0
     clone.hg("verify").ok()
+
+
+def test_a_removal_that_was_killed_reaches_mirrors_with_the_next_session(
+    cluster: Cluster, alice: Person, tmp_path: Path
+) -> None:
+    work = alice.clone(alice.ssh_url(REPOSITORY), tmp_path / "work")
+    before = work.commit("before.txt", uuid.uuid4().bytes, "before the secret")
+    secret = work.commit("secret.txt", uuid.uuid4().bytes, "a password")
+    work.hg("push").ok()
+    host = cluster.first("ssh")
+    store = f"/srv/hg/repos/{REPOSITORY}/.hg/store"
+    strip = STRIP.format(repository=REPOSITORY, node=secret)
+    host.write(KILLED, KILLS)
+    try:
+        killed = host.run("sh", "-c", f"{strip} --config extensions.killed={KILLED}")
+    finally:
+        host.shell(f"rm {KILLED}")
+    assert killed.code != 0
+    assert host.run("test", "-e", f"{store}/pushlog-removal").code == 0
+
+    alice.hg("identify", alice.ssh_url(REPOSITORY)).ok()
+
+    assert host.run("test", "-e", f"{store}/pushlog-removal").code != 0
+    record = host.shell(f"tail -n 1 {store}/pushlog")
+    assert '"kind":"strip"' in record
+    assert '"user":"operator:root"' in record
+    host.shell(f"hgfleet pushlog verify {REPOSITORY}")
+    # The session wakes the relay, and waits for no mirror.
+    wait_until("mirrors follow", lambda: secret not in cluster.remote_heads(REPOSITORY))
+    # Pushes go on.
+    work.hg("update", "-q", before).ok()
+    after = work.commit("after.txt", uuid.uuid4().bytes, "after the secret")
+    work.hg("push", "-r", after).ok()
+    assert after in cluster.remote_heads(REPOSITORY)
