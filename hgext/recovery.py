@@ -48,7 +48,6 @@ from mercurial import encoding, error, extensions, localrepo, transaction
 from mercurial import lock as lockmod
 
 from hgfleet.core import logfmt
-from hgfleet.core.errors import HgfleetError
 from hgfleet.hg import stale_lock
 from hgfleet.hg.hooks import text, writer
 
@@ -149,7 +148,8 @@ def _settle(repo: Any) -> None:
 
     try:
         done = removing.settle(repo)
-    except (OSError, HgfleetError, error.Error) as problem:
+    except Exception as problem:
+        # Core's errors about a damaged store or bundle are of any class, and readers go on.
         done = f"a removal that was killed cannot be completed: {_sentence(problem)}"
     if done:
         _tell(repo, done)

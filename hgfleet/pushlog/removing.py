@@ -10,7 +10,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from mercurial import bundle2, dagop, encoding, exchange, repair
+from mercurial import bundle2, dagop, encoding, error, exchange, repair
 
 from hgfleet.core import files
 from hgfleet.core.errors import PushlogError
@@ -40,6 +40,10 @@ def strip(repo: Any, nodes: Sequence[bytes], original: Callable[[], Any]) -> Any
     Core removes all changesets from the first one on and adds those again that stay, each in a
     transaction: records of these would tell of removals and pushes that no reader saw.
     """
+    _settle_before(repo)
+    if repo.svfs.exists(_NAME):
+        # A host that takes no changes refuses this one, too.
+        return original()
     foreign = recording.foreign(repo)
     intent = _intent(repo, nodes, is_recorded=foreign is None)
     with _own(repo):
@@ -59,6 +63,18 @@ def strip(repo: Any, nodes: Sequence[bytes], original: Callable[[], Any]) -> Any
             repo.ui.warn(encoding.strtolocal(f"the removal is not recorded: still, {left}\n"))
         _forget(repo, intent)
     return result
+
+
+def _settle_before(repo: Any) -> None:
+    """Complete an earlier removal; raises Abort if that is impossible, and its intent stays."""
+    try:
+        if repo.svfs.exists(_NAME):
+            settle(repo)
+    except PushlogError as problem:
+        raise error.Abort(
+            encoding.strtolocal(f"an earlier removal was interrupted: {problem}"),
+            hint=b"runbook pushlog, A killed removal",
+        ) from problem
 
 
 def bundled(repo: Any, name: bytes) -> None:

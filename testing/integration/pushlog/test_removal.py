@@ -178,6 +178,37 @@ def test_changesets_whose_bundle_is_missing_are_not_recorded_as_removed(
     assert not intent(pushed).exists()
 
 
+def test_a_removal_completes_the_one_before_it(pushed: PushlogSite) -> None:
+    gone = killed(pushed, "taken")
+    later = pushed.at_work("log", "-r", "desc('change other')", "-T", "{node}")
+    # By a process without the extension `recovery`: the changeset is back before it is named.
+    pushed.server("debugpushlog", "--verify", code=1)
+    pushed.server("debugstrip", "--no-backup", "0")
+    first, second = pushed.records()[1:]
+    assert (first.changesets, first.user) == ((gone,), "operator:eve")
+    assert later in second.changesets
+    assert second.user == "operator:root"
+
+
+def test_a_removal_is_refused_after_one_that_cannot_be_completed(pushed: PushlogSite) -> None:
+    killed(pushed, "taken")
+    (kept,) = (pushed.path("server") / ".hg/strip-backup").iterdir()
+    kept.write_bytes(kept.read_bytes()[:-30])
+    recovering(pushed)
+    before = intent(pushed).read_bytes()
+    words = ("debugstrip", "--no-backup", "0")
+    done = pushed.start("-R", pushed.path("server"), *words, **OPERATOR)
+    assert done.returncode == 255
+    assert intent(pushed).read_bytes() == before
+    # Readers go on.
+    assert pushed.client("id", "-r", "0", pushed.url("server"), *pushed.ssh())
+    kept.unlink()
+    done = pushed.start("-R", pushed.path("server"), *words, **OPERATOR)
+    assert "an earlier removal was interrupted: .hg/strip-backup/" in done.stderr
+    assert "runbook pushlog" in done.stderr
+    assert intent(pushed).read_bytes() == before
+
+
 @pytest.mark.parametrize("setting", ["replica-of=hg1", "pushlog=no", "path="])
 def test_a_mirror_and_a_process_without_the_log_leave_it_alone(
     pushed: PushlogSite, setting: str
