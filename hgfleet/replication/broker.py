@@ -16,25 +16,14 @@ A former primary has the rights of a mirror: it reads the last term before anyth
 
 from __future__ import annotations
 
-import asyncio
-import time
 from typing import TYPE_CHECKING, Final
 
-import nats
-import nats.errors
 import nats.js.errors
 
 from hgfleet.core.errors import HgfleetError, UnavailableError
-from hgfleet.replication import connection, epochs, messages, streams
+from hgfleet.replication import epochs, messages, streams
 from hgfleet.replication.broker_errors import sentence
-from hgfleet.replication.connection import (
-    CONNECT_SECONDS,
-    FAILURES,
-    FIRST_PAUSE,
-    LONGEST_PAUSE,
-    connect,
-    ending,
-)
+from hgfleet.replication.connection import CONNECT_SECONDS, FAILURES, Connection
 from hgfleet.replication.guard import Guard
 from hgfleet.replication.messages import hash_in
 
@@ -55,8 +44,8 @@ class BrokerError(UnavailableError):
     """The broker is away, or does not take a message; the sentence says why, and the way out."""
 
 
-class Broker:
-    """One connection after the other. `ready` is set while there is one and the streams are fine.
+class Broker(Connection):
+    """The connection. `ready` is set while there is one and the streams are fine.
 
     `subscriptions` are functions by subject, `prepare` is awaited with each new connection, before
     `ready`.
@@ -69,84 +58,18 @@ class Broker:
         subscriptions: Mapping[str, Callable[[Msg], Awaitable[None]]],
         prepare: Callable[[Broker], Awaitable[None]],
     ) -> None:
-        self.ready = asyncio.Event()
-        self.changed_at = time.monotonic()
-        """When the connection last came or went."""
-        self.problem = "the broker has not answered yet"
+        super().__init__(
+            *(settings, "hgfleet-relay", say, self._serve),
+            *(HgfleetError, ValueError),
+        )
         self.warnings: tuple[str, ...] = ()
         """Differences of the streams that do not keep pushes from them."""
         self.max_payload = 0
         self.stream: streams.Found | None = None
         self.guard = Guard(settings, say)
-        self._settings, self._say = settings, say
         self._subscriptions, self._prepare = subscriptions, prepare
-        self._client: Client | None = None
-        self._lost = asyncio.Event()
 
-    async def run(self) -> None:
-        """Connect, again and again, until cancelled."""
-        pause = FIRST_PAUSE
-        try:
-            while True:
-                self._lost.clear()
-                try:
-                    await ending(self._connect())
-                except (*FAILURES, HgfleetError, ValueError) as error:
-                    self._fail(error)
-                    await self._close()
-                    await asyncio.sleep(pause)
-                    pause = min(pause * 2, LONGEST_PAUSE)
-                    continue
-                pause = FIRST_PAUSE
-                self.problem = ""
-                self.ready.set()
-                self.changed_at = time.monotonic()
-                self._say("broker-connected", broker=self._address())
-                await self._lost.wait()
-                ended = ConnectionError("the connection ended")
-                is_end = self._cause is None or isinstance(self._cause, nats.errors.UnexpectedEOF)
-                self._fail(ended if is_end else self._cause or ended)
-                await self._close()
-        finally:
-            self.ready.clear()
-            await self._close()
-
-    _cause: BaseException | None = None
-
-    def _fail(self, error: BaseException) -> None:
-        self._is_away()
-        self._cause = None
-        problem = sentence(error, self._settings.brokers)
-        if problem != self.problem:
-            self._say("broker-away", reason=problem)
-        self.problem = problem
-
-    def lose(self, error: BaseException) -> None:
-        """Give the connection up, because of an answer that did not come."""
-        self._is_away()
-        self._cause = error
-        self._lost.set()
-
-    def _is_away(self) -> None:
-        if self.ready.is_set():
-            self.ready.clear()
-            self.changed_at = time.monotonic()
-
-    async def _connect(self) -> None:
-        async def closed() -> None:
-            self._lost.set()
-
-        async def failed(error: Exception) -> None:
-            self._cause = error
-
-        client = await connect(
-            self._settings,
-            "hgfleet-relay",
-            closed_cb=closed,
-            disconnected_cb=closed,
-            error_cb=failed,
-        )
-        self._client = client
+    async def _serve(self, client: Client) -> None:
         self.max_payload = client.max_payload
         await self.guard.listen(client, self.lose)
         await client.flush(CONNECT_SECONDS)
@@ -162,15 +85,12 @@ class Broker:
             await client.subscribe(subject, cb=receive)
         await client.flush(CONNECT_SECONDS)
         await self._prepare(self)
+        self.established()
 
     def _stream_api(self) -> JetStreamContext:
-        if self._client is None:
+        if self.client is None:
             raise BrokerError(self.problem or "the broker is away")
-        return self._client.jetstream(timeout=ACK_SECONDS)
-
-    def _address(self) -> str:
-        url = self._client.connected_url if self._client else None
-        return url.netloc if url else ""
+        return self.client.jetstream(timeout=ACK_SECONDS)
 
     async def publish(
         self, stream: str, subject: str, body: bytes, headers: dict[str, str]
@@ -209,11 +129,3 @@ class Broker:
         if not number:
             return None
         return streams.Streamed(number, streams.epoch_of(found.headers), hash_in(found.headers))
-
-    async def tell(self, subject: str, body: bytes) -> None:
-        """Publish without an answer; a lost connection loses the message."""
-        await connection.tell(self._client, subject, body)
-
-    async def _close(self) -> None:
-        client, self._client = self._client, None
-        await connection.close(client)

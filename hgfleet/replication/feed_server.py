@@ -21,6 +21,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from hgfleet.core import service, systemd
 from hgfleet.core.errors import HgfleetError
 from hgfleet.replication import events, feed, messages, pulling
+from hgfleet.replication.connection import Connection
 from hgfleet.replication.feed import Listeners, Newest, RefusedError
 from hgfleet.replication.served import Served
 
@@ -57,6 +58,7 @@ class FeedServer:
         self._newest, self._listeners = Newest(), Listeners()
         self._news, self._loaded = asyncio.Event(), asyncio.Event()
         self._registry_problem = ""
+        self._connection = Connection(settings, "hgfleet-events", say, self._receive_all)
 
     async def run(self) -> None:
         """Receive and serve until cancelled."""
@@ -67,9 +69,7 @@ class FeedServer:
         self._socket.chmod(0o666)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(
-                    pulling.for_ever(self._settings, "hgfleet-events", self._receive_all, self._say)
-                )
+                tasks.create_task(self._connection.run())
                 tasks.create_task(service.watchdog())
                 self._say("started", socket=self._socket)
                 systemd.notify("READY=1")
@@ -78,9 +78,9 @@ class FeedServer:
 
     # -- events ----------------------------------------------------------------------------------
 
-    async def _receive_all(self, client: Client, receives: Callable[[], None]) -> None:
+    async def _receive_all(self, client: Client) -> None:
         last = await self._begin(client)
-        receives()
+        self._connection.established()
         if self._newest.end >= last:
             self._loaded.set()
         async for message in pulling.messages_of(client, messages.EVENTS, self._name):

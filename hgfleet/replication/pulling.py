@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import nats.errors
 import nats.js.errors
 from nats.js.api import AckPolicy, ConsumerConfig
 
-from hgfleet.core.errors import UnavailableError
-from hgfleet.replication import connection
-from hgfleet.replication.connection import FAILURES, FIRST_PAUSE, LONGEST_PAUSE
+from hgfleet.replication.connection import FAILURES, LostError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator
 
     from nats.aio.client import Client
     from nats.aio.msg import Msg
     from nats.js.api import DeliverPolicy
-
-    from hgfleet.replication.settings import Settings
 
 ANSWER_SECONDS: Final = 5.0
 BATCH: Final = 64
@@ -30,46 +26,6 @@ PULL_SECONDS: Final = 20.0
 
 ACK_SECONDS: Final = 30.0
 """After which the broker delivers a message again that was not acknowledged."""
-
-
-class LostError(UnavailableError):
-    """The broker does not answer, or does not deliver."""
-
-
-async def for_ever(
-    settings: Settings,
-    program: str,
-    receive: Callable[[Client, Callable[[], None]], Awaitable[None]],
-    say: Callable[..., None],
-    *failures: type[Exception],
-) -> None:
-    """Connect and run `receive` with the connection, again and again, until cancelled.
-
-    `receive` calls its second argument when messages come from then on. `failures` are errors of
-    its own after which it is run again, as after those of the connection.
-    """
-    known: tuple[type[Exception], ...] = (*FAILURES, LostError, *failures)
-    problem, pause = "", FIRST_PAUSE
-
-    def receives() -> None:
-        nonlocal problem, pause
-        problem, pause = "", FIRST_PAUSE
-        say("broker-connected")
-
-    while True:
-        client: Client | None = None
-        try:
-            client = await connection.connect(settings, program)
-            await receive(client, receives)
-        except known as error:
-            sentence = str(error) or type(error).__name__
-            if sentence != problem:
-                say("events-away", reason=sentence)
-            problem = sentence
-        finally:
-            await connection.close(client)
-        await asyncio.sleep(pause)
-        pause = min(pause * 2, LONGEST_PAUSE)
 
 
 async def ensure_consumer(
@@ -111,34 +67,21 @@ async def messages_of(client: Client, stream: str, consumer: str) -> AsyncIterat
     pulled = await client.subscribe(inbox)
     subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
     request = {"batch": BATCH, "expires": int(PULL_SECONDS * 1e9)}
-    while True:
-        await client.publish(subject, json.dumps(request).encode("ascii"), reply=inbox)
-        for _number in range(BATCH):
-            message = await _next(client, pulled)
-            if message is None:
-                break
-            status = (message.headers or {}).get("Status")
-            if status is None:
-                yield message
-            elif status in ("404", "408"):
-                break
-            elif status != "100":
-                description = (message.headers or {}).get("Description", "")
-                raise LostError(f"the broker ends the delivery ({status} {description})")
-
-
-async def _next(client: Client, pulled: Any) -> Msg | None:
-    """Wait for a message, or for the end of the request.
-
-    nats-server 2.9 says that a request ended when the next message comes, and not before; a broker
-    that is gone is noticed by its pings.
-    """
-    for _second in range(int(PULL_SECONDS) + 1):
-        try:
-            message: Msg = await pulled.next_msg(timeout=1.0)
-        except nats.errors.TimeoutError:
-            if client.is_closed:
-                raise LostError("the connection ended") from None
-            continue
-        return message
-    return None
+    try:
+        while True:
+            await client.publish(subject, json.dumps(request).encode("ascii"), reply=inbox)
+            # nats-server 2.9 says that a request ended when the next message comes, not before.
+            with contextlib.suppress(nats.errors.TimeoutError):
+                for _number in range(BATCH):
+                    message = await pulled.next_msg(timeout=PULL_SECONDS + 1)
+                    status = (message.headers or {}).get("Status")
+                    if status is None:
+                        yield message
+                    elif status in ("404", "408"):
+                        break
+                    elif status != "100":
+                        description = (message.headers or {}).get("Description", "")
+                        raise LostError(f"the broker ends the delivery ({status} {description})")
+    finally:
+        with contextlib.suppress(*FAILURES):
+            await pulled.unsubscribe()

@@ -19,15 +19,8 @@ from typing import TYPE_CHECKING, Final
 
 from nats.js.api import DeliverPolicy
 
-from hgfleet.replication import connection, messages, pulling
-from hgfleet.replication.connection import (
-    FAILURES,
-    FIRST_PAUSE,
-    LONGEST_PAUSE,
-    connect,
-    ending,
-)
-from hgfleet.replication.pulling import LostError
+from hgfleet.replication import messages, pulling
+from hgfleet.replication.connection import FAILURES, Connection, LostError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -41,8 +34,8 @@ MOST_UNACKNOWLEDGED: Final = 512
 """Messages that a mirror has at a time: some 260 MB with the largest changegroups."""
 
 
-class Subscription:
-    """One connection after the other, each with the mirror's durable consumer.
+class Subscription(Connection):
+    """The connection, with the mirror's durable consumer.
 
     `receive` gets each message of the stream, `confirmed` the body of each confirmed heartbeat,
     `asked` that of each question which pushes the mirror shows; `connected` is called with each new
@@ -59,48 +52,23 @@ class Subscription:
         documents: Callable[[str, bytes], None],
         say: Callable[..., None],
     ) -> None:
-        self.problem = "the broker has not answered yet"
-        self._settings = settings
-        self._receive, self._confirmed, self._connected = receive, confirmed, connected
-        self._asked, self._documents, self._say = asked, documents, say
-        self._client: Client | None = None
+        super().__init__(settings, "hgfleet-applier", say, self._serve)
+        self._receive, self._confirmed, self._on_connection = receive, confirmed, connected
+        self._asked, self._documents = asked, documents
         self._name = messages.token(settings.host)
 
-    async def run(self) -> None:
-        """Connect and receive, again and again, until cancelled."""
-        pause = FIRST_PAUSE
-        while True:
-            try:
-                client = await ending(self._connect())
-                pause = FIRST_PAUSE
-                hints = asyncio.ensure_future(self._hints(client))
-                try:
-                    async for message in pulling.messages_of(client, messages.PUSHES, self._name):
-                        await self._receive(message)
-                finally:
-                    hints.cancel()
-            except (*FAILURES, LostError) as error:
-                problem = (
-                    f"{', '.join(self._settings.brokers)}: {str(error) or type(error).__name__}"
-                )
-                if problem != self.problem:
-                    self._say("broker-away", reason=problem)
-                self.problem = problem
-            finally:
-                await self._close()
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE)
-
-    async def _connect(self) -> Client:
-        client = await connect(self._settings, "hgfleet-applier")
-        self._client = client
+    async def _serve(self, client: Client) -> None:
         await client.subscribe(messages.confirmed(self._settings.host), cb=self._on_confirmed)
         await client.subscribe(messages.asked(self._settings.host), cb=self._on_asked)
         await self._ensure_consumer(client, messages.PUSHES, DeliverPolicy.ALL)
-        self.problem = ""
-        self._say("broker-connected")
-        self._connected()
-        return client
+        self.established()
+        self._on_connection()
+        hints = asyncio.ensure_future(self._hints(client))
+        try:
+            async for message in pulling.messages_of(client, messages.PUSHES, self._name):
+                await self._receive(message)
+        finally:
+            hints.cancel()
 
     async def _hints(self, client: Client) -> None:
         """Tell of documents that changed; without it they are looked at now and then."""
@@ -121,7 +89,7 @@ class Subscription:
 
     async def answers(self) -> bool:
         """Whether the stream of pushes answers this mirror, which so misses nothing of it."""
-        client = self._client
+        client = self.client
         if client is None or client.is_closed:
             return False
         try:
@@ -130,11 +98,3 @@ class Subscription:
         except FAILURES:
             return False
         return True
-
-    async def tell(self, subject: str, body: bytes, headers: dict[str, str] | None = None) -> None:
-        """Publish without an answer; a lost connection loses the message."""
-        await connection.tell(self._client, subject, body, headers)
-
-    async def _close(self) -> None:
-        client, self._client = self._client, None
-        await connection.close(client)

@@ -18,6 +18,7 @@ from nats.js.api import DeliverPolicy
 
 from hgfleet.core import service, systemd
 from hgfleet.replication import events, messages, pulling
+from hgfleet.replication.connection import Connection
 from hgfleet.webhooks import attempts
 from hgfleet.webhooks.attempts import Verdict
 from hgfleet.webhooks.request import RequestError, post
@@ -56,7 +57,10 @@ class Daemon:
         spool: Spool,
         say: Callable[..., None],
     ) -> None:
-        self._settings, self._replication = settings, replication
+        self._settings = settings
+        self._connection = Connection(
+            replication, "hgfleet-webhooks", say, self._receive_all, sqlite3.OperationalError
+        )
         self._secrets, self._spool, self._say = secrets, spool, say
         self._news = {receiver.name: asyncio.Event() for receiver in settings.receivers}
         self._tls = ssl.create_default_context(cafile=str(settings.ca))
@@ -67,12 +71,7 @@ class Daemon:
         if removed := self._spool.keep(list(self._news)):
             self._say("removed", deliveries=removed, reason="their receivers are not set any more")
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(
-                pulling.for_ever(
-                    *(self._replication, "hgfleet-webhooks", self._receive_all, self._say),
-                    sqlite3.OperationalError,
-                )
-            )
+            tasks.create_task(self._connection.run())
             for receiver in self._settings.receivers:
                 tasks.create_task(self._serve(receiver))
             tasks.create_task(service.watchdog())
@@ -81,11 +80,11 @@ class Daemon:
 
     # -- arrival ---------------------------------------------------------------------------------
 
-    async def _receive_all(self, client: Client, receives: Callable[[], None]) -> None:
+    async def _receive_all(self, client: Client) -> None:
         # A broker that lost the consumer sends all events again; the spool knows its own.
         policy = DeliverPolicy.NEW if self._spool.is_new() else DeliverPolicy.ALL
         await pulling.ensure_consumer(client, messages.EVENTS, CONSUMER, policy, 1, ACK_SECONDS)
-        receives()
+        self._connection.established()
         async for message in pulling.messages_of(client, messages.EVENTS, CONSUMER):
             await self._receive(message)
 

@@ -24,8 +24,16 @@ MODULES: Final = [
     *(
         TOP / "hgfleet/replication" / f"{name}.py"
         for name in (
-            *("announcer", "applier", "applier_cli", "broker", "changegroups", "document_watch"),
-            *("first_documents", "guard", "publisher", "relay", "relay_cli", "streams"),
+            *("announcer", "applier", "applier_cli", "broker", "changegroups", "connection"),
+            *(
+                "document_watch",
+                "first_documents",
+                "guard",
+                "publisher",
+                "relay",
+                "relay_cli",
+                "streams",
+            ),
             *("subscription", "wake_server"),
         )
     ),

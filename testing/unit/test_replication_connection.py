@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import nats
 import pytest
 
-from hgfleet.replication import pulling
+from hgfleet.replication import connection
 from hgfleet.replication.broker import Broker
+from hgfleet.replication.connection import Connection
 from hgfleet.replication.settings import Role, Settings
 from hgfleet.replication.subscription import Subscription
 
@@ -39,7 +40,7 @@ def applier() -> Awaitable[None]:
 
 
 def webhooks() -> Awaitable[None]:
-    return pulling.for_ever(SETTINGS, "webhooks", nothing, ignore)
+    return Connection(SETTINGS, "webhooks", ignore, nothing).run()
 
 
 @pytest.mark.parametrize("daemon", [relay, applier, webhooks])
@@ -63,3 +64,96 @@ def test_a_daemon_ends_though_its_client_swallows_the_cancellation(
         assert task.cancelled()
 
     asyncio.run(story())
+
+
+class Client:
+    """A connection of nats-py, as far as one life of a connection knows it."""
+
+    is_closed = False
+    connected_url = None
+
+    def __init__(self, callbacks: dict[str, Any]) -> None:
+        self.callbacks = callbacks
+
+    async def close(self) -> None:
+        """End, as nats-py does."""
+        self.is_closed = True
+        await self.callbacks["closed_cb"]()
+
+
+class Lives:
+    """Connections that are made, and what is told of them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.clients: list[Client] = []
+        self.said: list[tuple[str, dict[str, object]]] = []
+        monkeypatch.setattr(nats, "connect", self._connect)
+        monkeypatch.setattr(connection, "FIRST_PAUSE", 0.01)
+
+    async def _connect(self, *_: Any, **options: Any) -> Client:
+        self.clients.append(Client(options))
+        return self.clients[-1]
+
+    def say(self, event: str, **fields: object) -> None:
+        self.said.append((event, fields))
+
+
+def test_a_connection_that_ends_ends_what_lives_of_it_and_the_reason_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lives, ended = Lives(monkeypatch), []
+
+    async def live(_client: Any) -> None:
+        made.established()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(1)
+
+    made = Connection(SETTINGS, "test", lives.say, live)
+
+    async def story() -> None:
+        task = asyncio.ensure_future(made.run())
+        for number in (1, 2, 3):
+            async with asyncio.timeout(30):
+                while not made.ready.is_set():
+                    await asyncio.sleep(0.005)
+            assert (len(lives.clients), len(ended), made.problem) == (number, number - 1, "")
+            client = lives.clients[-1]
+            if number == 1:
+                await client.close()
+            elif number == 2:
+                await client.callbacks["error_cb"](OSError("no permission"))
+                await client.close()
+            else:
+                made.lose(TimeoutError("no answer"))
+            assert not made.ready.is_set()
+        async with asyncio.timeout(30):
+            while len(lives.clients) < 4:
+                await asyncio.sleep(0.005)
+        assert all(client.is_closed for client in lives.clients[:3])
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
+
+    asyncio.run(story())
+    told = [fields["reason"] for event, fields in lives.said if event == "broker-away"]
+    for reason, expected in zip(told, ("ended", "no permission", "no answer"), strict=True):
+        assert expected in str(reason)
+    assert ended == [1] * 4
+
+
+def test_an_error_that_is_not_of_the_connection_ends_the_daemon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lives = Lives(monkeypatch)
+
+    async def live(_client: Any) -> None:
+        if len(lives.clients) == 1:
+            raise TimeoutError("not yet")
+        raise KeyError("a defect")
+
+    with pytest.raises(KeyError):
+        asyncio.run(Connection(SETTINGS, "test", lives.say, live).run())
+    assert len(lives.clients) == 2
+    assert lives.clients[-1].is_closed

@@ -228,7 +228,7 @@ def test_events_come_when_the_broker_returns_and_another_stream_is_a_new_beginni
             await host.announce(("core", 1))
             await until("an event", lambda: client.pushes == [("core", 1)])
             host.broker.kill()
-            await until("the loss is noticed", lambda: "events-away" in host.said)
+            await until("the loss is noticed", lambda: "broker-away" in host.said)
             await asyncio.to_thread(host.broker.start)
             await host.announce(("core", 2))
             await until("the next", lambda: client.pushes == [("core", 1), ("core", 2)])

@@ -511,7 +511,7 @@ def test_a_broker_that_refuses_the_host_is_named_and_pushes_go_on(tmp_path: Path
 def test_the_relay_ends_while_it_closes_a_connection(primary: Primary) -> None:
     async def story() -> None:
         async with relaying(primary) as relay:
-            client = relay.broker._client
+            client = relay.broker.client
             assert client is not None
             is_closing, close = asyncio.Event(), client.close
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from hgfleet.replication import messages
-from hgfleet.replication.connection import FAILURES, close, connect
+from hgfleet.replication.connection import FAILURES, connect
 from testing.integration.replication.primary import Primary
 from testing.integration.replication.relaying import SECONDS, events, relaying, until
 from testing.integration.replication.secured import (
@@ -98,7 +98,7 @@ async def stream(primary: Primary) -> Any:
     try:
         return await client.jetstream(timeout=SECONDS).stream_info(messages.PUSHES)
     finally:
-        await close(client)
+        await client.close()
 
 
 async def settled(primary: Primary) -> None:

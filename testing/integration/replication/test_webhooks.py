@@ -265,7 +265,7 @@ def test_events_wait_while_the_daemon_or_the_broker_is_away(
         async with host.delivering() as spool:
             await until("all", lambda: servers[0].numbers[-1:] == [3])
             host.broker.kill()
-            await until("the loss is noticed", lambda: host.has_said("events-away"))
+            await until("the loss is noticed", lambda: host.has_said("broker-away"))
             await asyncio.to_thread(host.broker.start)
             await host.announce(4)
             await until("the fourth", lambda: servers[0].numbers[-1:] == [4])
