@@ -61,7 +61,8 @@ class Connection:
         self.problem = "the broker has not answered yet"
         self.client: Client | None = None
         self._settings, self._program, self._say = settings, program, say
-        self._live, self._failures = live, (*FAILURES, LostError, *failures)
+        self._live = live
+        self._failures: tuple[type[Exception], ...] = (*FAILURES, LostError, *failures)
         self._lost: asyncio.Future[BaseException] | None = None
         self._cause: BaseException | None = None
         self._pause = FIRST_PAUSE

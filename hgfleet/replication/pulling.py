@@ -34,12 +34,8 @@ async def ensure_consumer(
     name: str,
     policy: DeliverPolicy,
     most_unacknowledged: int,
-    ack_seconds: float = ACK_SECONDS,
 ) -> None:
-    """Create a durable consumer unless it is there. Raises the errors of nats-py.
-
-    With one unacknowledged message at most, messages come in their order, also after a failure.
-    """
+    """Create a durable consumer unless it is there. Raises the errors of nats-py."""
     api = client.jetstream(timeout=ANSWER_SECONDS)
     try:
         await api.consumer_info(stream, name)
@@ -52,7 +48,7 @@ async def ensure_consumer(
                 durable_name=name,
                 deliver_policy=policy,
                 ack_policy=AckPolicy.EXPLICIT,
-                ack_wait=ack_seconds,
+                ack_wait=ACK_SECONDS,
                 max_ack_pending=most_unacknowledged,
             ),
         )

@@ -58,11 +58,6 @@ def next_attempt(
     return due if due <= received + retry_seconds else None
 
 
-def is_due(due: float, now: float) -> bool:
-    """Whether an attempt is due; one that lies too far ahead is due to a clock that was set."""
-    return not now < due <= now + 2 * LONGEST_PAUSE
-
-
 def headers(event: Event, secret: bytes, now: float) -> dict[str, str]:
     """Return the headers of a request, except for those of HTTP itself."""
     timestamp = str(int(now))

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import json
 import time
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core import logfmt, service
-from hgfleet.core.errors import HostError, UsageError
+from hgfleet.core.errors import UnavailableError, UsageError
 from hgfleet.registry.owned_files import become
 from hgfleet.replication import settings as replication_settings
 from hgfleet.webhooks import settings as webhook_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable
 
+    from nats.aio.client import Client
+
+    from hgfleet.webhooks.letters import Letter, Letters
     from hgfleet.webhooks.settings import Settings
-    from hgfleet.webhooks.spool import Delivery, Spool
+
+USER: Final = "hgwebhooks"
+"""The user of the daemon."""
 
 _EPILOG: Final = """\
 examples:
@@ -44,15 +53,15 @@ def add_parser(subparsers: Any) -> None:
         metavar="FILE",
         help="settings (default: %(default)s)",
     )
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    run = commands.add_parser("run", help="deliver events until stopped")
-    run.add_argument(
+    parser.add_argument(
         "--replication",
         type=Path,
         default=replication_settings.DEFAULT_PATH,
         metavar="FILE",
         help="settings of replication (default: %(default)s)",
     )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    run = commands.add_parser("run", help="deliver events until stopped")
     run.set_defaults(run=_run)
     commands.add_parser("check", help="check the settings").set_defaults(run=_check)
     commands.add_parser("status", help="show what waits").set_defaults(run=_status)
@@ -80,18 +89,14 @@ def say(event: str, **fields: object) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from hgfleet.webhooks import former_spool
     from hgfleet.webhooks.daemon import Daemon
-    from hgfleet.webhooks.spool import Spool
 
     found = webhook_settings.load(options.config)
     replication = replication_settings.load(options.replication)
     secrets = {one.name: webhook_settings.secret(one.name) for one in found.receivers}
-
-    spool = Spool(found.spool)
-    try:
-        service.run(Daemon(found, replication, secrets, spool, say).run(), say)
-    finally:
-        spool.close()
+    former = list(former_spool.read(found.spool))
+    service.run(Daemon(found, replication, secrets, say, former).run(), say)
     return 0
 
 
@@ -100,78 +105,131 @@ def _check(options: argparse.Namespace) -> int:
     return 0
 
 
-def _opened(options: argparse.Namespace) -> tuple[Settings, Spool]:
-    """Open the spool with the rights of the daemon. Raises HostError."""
-    from hgfleet.webhooks.spool import Spool
+def _asked(options: argparse.Namespace, ask: Callable[[Settings, Client], Awaitable[None]]) -> int:
+    """Ask the brokers, with the rights of the daemon. Raises UnavailableError."""
+    from hgfleet.replication import connection
+    from hgfleet.replication.broker_errors import sentence
 
     found = webhook_settings.load(options.config)
+    replication = replication_settings.load(options.replication)
+
+    async def run() -> None:
+        # root alone reads the key.
+        tls = connection.tls(replication)
+        become(USER)
+        client = await connection.connect(replication, "hgfleet webhooks", tls=tls)
+        try:
+            await ask(found, client)
+        finally:
+            await client.close()
+
     try:
-        user = found.spool.owner()
-    except (OSError, KeyError) as error:
-        raise HostError(
-            f"{found.spool}: {error}; hgfleet-webhooks.service makes it at its first start"
-        ) from error
-    become(user)
-    return found, Spool(found.spool)
+        asyncio.run(run())
+    except connection.FAILURES as error:
+        raise UnavailableError(sentence(error, replication.brokers)) from error
+    return 0
+
+
+def _letters(client: Client) -> Letters:
+    from hgfleet.replication.pulling import ANSWER_SECONDS
+    from hgfleet.webhooks.letters import Letters
+
+    return Letters(client.jetstream(timeout=ANSWER_SECONDS))
+
+
+async def _dead(client: Client, receiver: str, *, former: bool = True) -> list[Letter]:
+    """Return the dead events of receivers of a name, `former` ones too; of all without a name."""
+    from hgfleet.webhooks import consumers, letters
+
+    names = {one.identity: one.name for one in await consumers.receivers(client)}
+    found = [
+        replace(one, receiver=names.get(one.identity, one.receiver))
+        async for one in _letters(client).read(letters.DEAD)
+        if former or one.identity in names
+    ]
+    return [one for one in found if receiver in ("", one.receiver)]
 
 
 def _status(options: argparse.Namespace) -> int:
-    found, spool = _opened(options)
-    counts, now = spool.counts(), time.time()
-    for name in sorted({one.name for one in found.receivers} | counts.keys()):
-        count = counts.get(name)
-        text = "nothing waits"
-        if count is not None and count.waiting:
-            text = f"{count.waiting} wait, the oldest for {now - count.oldest:.0f} s"
-            text += f" ({count.reason})" if count.reason else ""
-        if count is not None and count.dead:
-            text += f"; {count.dead} dead: `hgfleet webhooks dead list {name}`"
+    return _asked(options, _show_status)
+
+
+async def _show_status(found: Settings, client: Client) -> None:
+    from hgfleet.webhooks import consumers, letters
+
+    try:
+        told = json.loads((found.state / webhook_settings.STATE_FILE).read_bytes())
+    except (OSError, ValueError):
+        told = {}
+    dead = Counter(one.receiver for one in await _dead(client, ""))
+    again = Counter([one.receiver async for one in _letters(client).read(letters.AGAIN)])
+    waiting = Counter(again)
+    for one, info in (await consumers.receivers(client)).items():
+        waiting[one.name] += (info.num_pending or 0) + (info.num_ack_pending or 0)
+    now = time.time()
+    for name in sorted({one.name for one in found.receivers} | dead.keys() | waiting.keys()):
+        text, state = "nothing waits", told.get(name, {})
+        if waiting[name]:
+            text = f"{waiting[name]} wait"
+            text += f", the oldest for {now - state['oldest']:.0f} s" if state.get("oldest") else ""
+            text += f" ({state['reason']})" if state.get("reason") else ""
+        if dead[name]:
+            text += f"; {dead[name]} dead: `hgfleet webhooks dead list {name}`"
         print(
             f"{name}: {text}{'' if found.receiver(name) else '; no receiver of this name is set'}"
         )
-    return 0
 
 
 def _list(options: argparse.Namespace) -> int:
-    _found, spool = _opened(options)
-    for one in spool.dead(options.receiver):
-        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(one.received))
-        tries = "1 attempt" if one.attempts == 1 else f"{one.attempts} attempts"
-        print(
-            f"{one.receiver} {one.event.id} {one.event.path} push {one.event.number}, {when}, "
-            f"{tries}: {one.reason}"
-        )
-    return 0
+    async def show(_found: Settings, client: Client) -> None:
+        for one in await _dead(client, options.receiver):
+            when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(one.received))
+            tries = "1 attempt" if one.attempts == 1 else f"{one.attempts} attempts"
+            print(
+                f"{one.receiver} {one.event.id} {one.event.path} push {one.event.number}, {when}, "
+                f"{tries}: {one.reason}"
+            )
+
+    return _asked(options, show)
 
 
 def _retry(options: argparse.Namespace) -> int:
-    found, spool = _opened(options)
+    return _asked(options, lambda found, client: _try_again(options, found, client))
+
+
+async def _try_again(options: argparse.Namespace, found: Settings, client: Client) -> None:
+    from hgfleet.webhooks import letters
+
     if found.receiver(options.receiver) is None:
         names = ", ".join(one.name for one in found.receivers)
         raise UsageError(f"receiver {options.receiver}: none of the receivers {names}")
-    return _change(options, spool, lambda chosen: spool.retry(chosen, time.time()), "tried again")
+    chosen = _chosen(options, await _dead(client, options.receiver, former=False))
+    for one in chosen:
+        again = replace(one, received=time.time(), attempts=0)
+        await _letters(client).add(letters.AGAIN, again)
+        await _letters(client).remove(one.number)
+    print(f"{options.receiver}: {len(chosen)} tried again")
 
 
 def _drop(options: argparse.Namespace) -> int:
-    _found, spool = _opened(options)
-    return _change(options, spool, spool.drop, "removed")
+    async def drop(_found: Settings, client: Client) -> None:
+        chosen = _chosen(options, await _dead(client, options.receiver))
+        for one in chosen:
+            await _letters(client).remove(one.number)
+        print(f"{options.receiver}: {len(chosen)} removed")
+
+    return _asked(options, drop)
 
 
-def _change(
-    options: argparse.Namespace,
-    spool: Spool,
-    change: Callable[[Sequence[Delivery]], None],
-    done: str,
-) -> int:
-    chosen = spool.dead(options.receiver)
-    if options.deliveries:
-        known = {one.event.id for one in chosen}
-        if unknown := [one for one in options.deliveries if one not in known]:
-            raise UsageError(
-                f"{options.receiver}: no dead delivery {', '.join(unknown)}; "
-                f"`hgfleet webhooks dead list {options.receiver}` shows them"
-            )
-        chosen = [one for one in chosen if one.event.id in options.deliveries]
-    change(chosen)
-    print(f"{options.receiver}: {len(chosen)} {done}")
-    return 0
+def _chosen(options: argparse.Namespace, dead: list[Letter]) -> list[Letter]:
+    """Return the dead events that a command names. Raises UsageError."""
+    if not options.deliveries:
+        return dead
+    known = {one.event.id for one in dead}
+    if unknown := [one for one in options.deliveries if one not in known]:
+        raise UsageError(
+            f"{options.receiver}: no dead delivery {', '.join(unknown)} of this receiver; "
+            f"`hgfleet webhooks dead list {options.receiver}` shows them, and those of a former "
+            "receiver of this name, which are not tried again"
+        )
+    return [one for one in dead if one.event.id in options.deliveries]

@@ -1,49 +1,46 @@
-"""The daemon of webhooks: events from the broker to the spool, and from the spool to receivers.
+"""The daemon of webhooks: each receiver has a consumer at the brokers, and tasks of its own.
 
-Each receiver has tasks of its own, so a slow one delays no other. A repository has one request to
-a receiver at a time, and its next event only when the one before is delivered or dead.
+So a slow or dead receiver delays no other. A repository has one request to a receiver at a time,
+and its next event only when the one before is delivered or dead. The host has nothing that another
+primary needs.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import random
-import sqlite3
+import json
 import ssl
 import time
 from typing import TYPE_CHECKING, Final
 
-from nats.js.api import DeliverPolicy
-
-from hgfleet.core import service, systemd
-from hgfleet.replication import events, messages, pulling
-from hgfleet.replication.connection import Connection
-from hgfleet.webhooks import attempts
-from hgfleet.webhooks.attempts import Verdict
-from hgfleet.webhooks.request import RequestError, post
+from hgfleet.core import files, service, systemd
+from hgfleet.replication import pulling
+from hgfleet.replication.broker_errors import sentence
+from hgfleet.replication.connection import (
+    FAILURES,
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    Connection,
+    LostError,
+)
+from hgfleet.webhooks import consumers, former_spool, identities, letters
+from hgfleet.webhooks.deliveries import Deliveries
+from hgfleet.webhooks.letters import Letter, Letters
+from hgfleet.webhooks.settings import STATE_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from nats.aio.client import Client
     from nats.aio.msg import Msg
+    from nats.js import JetStreamContext
 
     from hgfleet.replication.settings import Settings as Replication
-    from hgfleet.webhooks.settings import Receiver, Settings
-    from hgfleet.webhooks.spool import Delivery, Line, Spool
+    from hgfleet.webhooks.former_spool import Former
+    from hgfleet.webhooks.settings import Settings
 
-CONSUMER: Final = "webhooks"
-"""The durable consumer of the stream of events; the broker's configuration names it."""
-
-ACK_SECONDS: Final = 5.0
-"""After which the broker sends an event again; a lost acknowledgement holds all events for that."""
-
-PARALLEL: Final = 4
-"""Requests to one receiver at a time."""
-
-LOOK_SECONDS: Final = 5.0
-"""Between looks at the spool, which commands change too."""
+STATE_SECONDS: Final = 5.0
+"""Between looks whether the state has changed that `hgfleet webhooks status` reads."""
 
 
 class Daemon:
@@ -54,107 +51,116 @@ class Daemon:
         settings: Settings,
         replication: Replication,
         secrets: Mapping[str, bytes],
-        spool: Spool,
         say: Callable[..., None],
+        former: Sequence[Former] = (),
     ) -> None:
-        self._settings = settings
-        self._connection = Connection(
-            replication, "hgfleet-webhooks", say, self._receive_all, sqlite3.OperationalError
-        )
-        self._secrets, self._spool, self._say = secrets, spool, say
-        self._news = {receiver.name: asyncio.Event() for receiver in settings.receivers}
-        self._tls = ssl.create_default_context(cafile=str(settings.ca))
-        self._tls.minimum_version = ssl.TLSVersion.TLSv1_2
+        tls = ssl.create_default_context(cafile=str(settings.ca))
+        tls.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._settings, self._replication, self._say = settings, replication, say
+        self._deliveries = {
+            one.name: Deliveries(one, secrets[one.name], settings, tls, say)
+            for one in settings.receivers
+        }
+        self._connection = Connection(replication, "hgfleet-webhooks", say, self._live)
+        self._is_assigned, self._former = False, former
 
     async def run(self) -> None:
         """Receive and deliver until cancelled."""
-        if removed := self._spool.keep(list(self._news)):
-            self._say("removed", deliveries=removed, reason="their receivers are not set any more")
         async with asyncio.TaskGroup() as tasks:
+            for deliveries in self._deliveries.values():
+                tasks.create_task(deliveries.run())
             tasks.create_task(self._connection.run())
-            for receiver in self._settings.receivers:
-                tasks.create_task(self._serve(receiver))
+            tasks.create_task(self._tell_state())
             tasks.create_task(service.watchdog())
-            self._say("started", receivers=len(self._settings.receivers))
+            self._say("started", receivers=len(self._deliveries))
             systemd.notify("READY=1")
 
-    # -- arrival ---------------------------------------------------------------------------------
-
-    async def _receive_all(self, client: Client) -> None:
-        # A broker that lost the consumer sends all events again; the spool knows its own.
-        policy = DeliverPolicy.NEW if self._spool.is_new() else DeliverPolicy.ALL
-        await pulling.ensure_consumer(client, messages.EVENTS, CONSUMER, policy, 1, ACK_SECONDS)
+    async def _live(self, client: Client) -> None:
+        api = client.jetstream(timeout=pulling.ANSWER_SECONDS)
+        stored = Letters(api)
+        await stored.ensure(self._replication.replicas)
+        if not self._is_assigned:
+            await self._assign(client, api, stored)
+            self._is_assigned = True
+        await client.subscribe(letters.subject(letters.AGAIN), cb=self._on_letter)
         self._connection.established()
-        async for message in pulling.messages_of(client, messages.EVENTS, CONSUMER):
-            await self._receive(message)
-
-    async def _receive(self, message: Msg) -> None:
-        """Store an event for its receivers, and acknowledge it."""
-        try:
-            event = events.decode(message.data)
-        except ValueError as error:
-            self._say("event-unreadable", subject=message.subject, reason=error)
-        else:
-            takers = [one.name for one in self._settings.receivers if one.takes(event)]
-            if self._spool.receive(event, takers, time.time()):
-                for name in takers:
-                    self._news[name].set()
-        await message.ack()
-
-    # -- delivery --------------------------------------------------------------------------------
-
-    async def _serve(self, receiver: Receiver) -> None:
-        """Deliver to one receiver."""
-        news = self._news[receiver.name]
-        active: set[str] = set()
         async with asyncio.TaskGroup() as tasks:
-            while True:
-                news.clear()
-                now, wait = time.time(), LOOK_SECONDS
-                for line in self._spool.lines(receiver.name):
-                    if len(active) >= PARALLEL:
-                        break
-                    if line.repository in active:
-                        continue
-                    if not attempts.is_due(line.due, now):
-                        wait = min(wait, max(line.due - now, 0.01))
-                        continue
-                    active.add(line.repository)
-                    tasks.create_task(self._attempt(receiver, line, active))
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(wait):
-                        await news.wait()
+            for deliveries in self._deliveries.values():
+                tasks.create_task(self._receive(client, deliveries))
 
-    async def _attempt(self, receiver: Receiver, line: Line, active: set[str]) -> None:
-        try:
-            delivery = self._spool.begin(receiver.name, line)
-            if delivery is not None:
-                await self._deliver(receiver, delivery)
-        finally:
-            active.discard(line.repository)
-            self._news[receiver.name].set()
+    async def _receive(self, client: Client, deliveries: Deliveries) -> None:
+        """Receive for one receiver; its trouble is that of no other."""
+        problem, pause = "", FIRST_PAUSE
+        while not client.is_closed:
+            try:
+                await deliveries.receive(client)
+            except (*FAILURES, LostError) as error:
+                reason = sentence(error, self._replication.brokers)
+                if reason != problem and not client.is_closed:
+                    self._say("receiver-away", receiver=deliveries.receiver.name, reason=reason)
+                problem = reason
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
 
-    async def _deliver(self, receiver: Receiver, delivery: Delivery) -> None:
-        """Send a request, and note its result."""
-        event = delivery.event
-        made = attempts.headers(event, self._secrets[receiver.name], time.time())
-        began = time.monotonic()
-        try:
-            seconds = self._settings.timeout_seconds
-            status = await post(receiver.url, made, event.body, seconds, self._tls)
-            verdict, reason = attempts.verdict(status), f"status {status}"
-        except RequestError as error:
-            verdict, reason = Verdict.RETRY, str(error)
-        told = {"receiver": receiver.name, "delivery": event.id, "repository": event.path}
-        if verdict is Verdict.DELIVERED:
-            self._spool.delivered(delivery)
-            self._say("delivered", **told, seconds=time.monotonic() - began)
-            return
-        due = None
-        if verdict is Verdict.RETRY:
-            due = attempts.next_attempt(
-                *(delivery.received, time.time(), delivery.attempts, random.random()),  # noqa: S311
-                self._settings.retry_seconds,
+    async def _on_letter(self, message: Msg) -> None:
+        identity = message.subject.rpartition(".")[2]
+        for deliveries in self._deliveries.values():
+            if deliveries.known is not None and deliveries.known.identity == identity:
+                deliveries.look()
+
+    # -- receivers -------------------------------------------------------------------------------
+
+    async def _assign(self, client: Client, api: JetStreamContext, stored: Letters) -> None:
+        """Give each receiver its consumer, and remove those of receivers that are not set."""
+        there = list(await consumers.receivers(client))
+        found = identities.assign(
+            {name: (one.receiver.url, one.secret) for name, one in self._deliveries.items()}, there
+        )
+        start = await consumers.after_former(api)
+        for name, deliveries in self._deliveries.items():
+            deliveries.known = found[name]
+            await consumers.ensure(api, found[name], start)
+        kept = {one.identity for one in found.values()}
+        for one in there:
+            if one.identity not in kept:
+                await stored.forget(one.identity)
+                await consumers.remove(api, one.consumer)
+                self._say("removed", receiver=one.name, reason="the receiver is not set any more")
+        await self._import(stored)
+        if start:
+            await consumers.remove(api, consumers.FORMER)
+
+    async def _import(self, stored: Letters) -> None:
+        """Have the brokers keep what the release before left in its spool."""
+        for former in self._former:
+            deliveries = self._deliveries.get(former.receiver)
+            known = deliveries.known if deliveries else None
+            is_late = former.received + self._settings.retry_seconds < time.time()
+            if known is None and not former.is_dead:
+                continue
+            letter = Letter(
+                *(known.identity if known else identities.NONE, former.receiver, former.event),
+                *(former.received, former.attempts, former.reason or "it waited for too long"),
             )
-        self._spool.failed(delivery, due, reason)
-        self._say("dead" if due is None else "failed", **told, reason=reason)
+            # A run that was killed has moved some of them.
+            kind = letters.DEAD if former.is_dead or is_late else letters.AGAIN
+            await stored.add(kind, letter, f"former.{former.receiver}.{former.event.id}")
+        former_spool.remove(self._settings.spool)
+        if self._former:
+            self._say("former-spool", deliveries=len(self._former))
+
+    # -- state -----------------------------------------------------------------------------------
+
+    async def _tell_state(self) -> None:
+        """Write what waits, for `hgfleet webhooks status`."""
+        written = ""
+        while True:
+            state = {name: one.lines.state() for name, one in self._deliveries.items()}
+            text = json.dumps(state, indent=1) + "\n"
+            if text != written:
+                try:
+                    files.replace(self._settings.state / STATE_FILE, text, durable=False)
+                except OSError as error:
+                    self._say("state", reason=error)
+                written = text
+            await asyncio.sleep(STATE_SECONDS)

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 DEFAULT_PATH: Final = Path("/etc/hgfleet/webhooks.toml")
 SPOOL: Final = Path("/var/lib/hgfleet-webhooks")
+STATE: Final = Path("/run/hgfleet-webhooks")
+STATE_FILE: Final = "state.json"
+"""What waits, as the daemon knows it."""
 
 MOST_RECEIVERS: Final = 100
 LEAST_SECRET: Final = 16
@@ -59,13 +62,18 @@ class Receiver:
 
 @dataclass(frozen=True)
 class Settings:
-    """Receivers, and times in seconds. `spool` is the folder of events that wait or are dead."""
+    """Receivers, and times in seconds.
+
+    `state` is a folder in RAM for `hgfleet webhooks status`, `spool` the one where the release
+    before had events that wait or are dead.
+    """
 
     receivers: tuple[Receiver, ...]
     retry_seconds: float = 6 * 3600.0
     timeout_seconds: float = 10.0
     ca: Path = Path(paths.CA_CERTIFICATES)
     spool: Path = SPOOL
+    state: Path = STATE
 
     def receiver(self, name: str) -> Receiver | None:
         """Return the receiver of a name, None without one."""
@@ -92,6 +100,7 @@ def parse(table: Table) -> Settings:
         timeout_seconds=table.seconds("timeout_seconds", 10.0, least=0.1, most=120),
         ca=table.file("ca", paths.CA_CERTIFICATES),
         spool=table.file("spool", SPOOL),
+        state=table.file("state", STATE),
     )
 
 

@@ -208,8 +208,8 @@ def test_webhooks_hear_events_and_secrets_are_known_to_systemd_alone(
     )
     told = host.check_output("/opt/hgfleet/current/bin/hgfleet webhooks status").splitlines()
     assert {line.partition(":")[0] for line in told} >= set(names)
-    folder = host.file("/var/lib/hgfleet-webhooks")
-    assert (folder.user, folder.mode) == ("hgwebhooks", 0o700)
+    state = host.file("/run/hgfleet-webhooks/state.json")
+    assert (state.user, state.mode) == ("hgwebhooks", 0o644)
 
 
 def test_a_mirror_refuses_changes_and_the_primary_waits_for_mirrors(

@@ -101,7 +101,8 @@ class Lives:
 def test_a_connection_that_ends_ends_what_lives_of_it_and_the_reason_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lives, ended = Lives(monkeypatch), []
+    lives = Lives(monkeypatch)
+    ended: list[int] = []
 
     async def live(_client: Any) -> None:
         made.established()

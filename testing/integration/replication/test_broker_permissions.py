@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,13 +13,14 @@ import nats
 import nats.errors
 import nats.js.errors
 import pytest
-from nats.js.api import ConsumerConfig, DeliverPolicy, StreamConfig
+from nats.js.api import ConsumerConfig, StreamConfig
 
-from hgfleet.replication import messages
+from hgfleet.replication import events, messages
 from hgfleet.replication.feed_server import FeedServer
-from hgfleet.replication.pulling import ensure_consumer, messages_of
+from hgfleet.replication.pulling import messages_of
 from hgfleet.replication.settings import Role, Settings
-from hgfleet.webhooks.daemon import CONSUMER
+from hgfleet.webhooks import consumers, identities, letters
+from hgfleet.webhooks.letters import Letter, Letters
 from testing.integration.replication.secured import (
     BROKER,
     MIRRORS,
@@ -148,32 +150,47 @@ def test_the_primary_publishes_and_a_mirror_reads_through_its_own_consumer(
     told(secured, authority, story)
 
 
-def test_webhooks_of_the_primary_read_events_through_their_consumer_alone(
+def test_webhooks_of_the_primary_deliver_through_consumers_and_letters_of_receivers(
     secured: Broker, authority: Authority
 ) -> None:
+    ci = identities.known("0" * 16, "ci", "https://ci.example.org/", b"secret")
+    letter = Letter(ci.identity, "ci", events.Event("team/tool", "7d" * 16, 1, True, b"{}"), 0.0)
+
     async def story(primary: Host, mirror: Host) -> None:
-        stream = primary.client.jetstream()
-        await stream.publish(messages.events("7d" * 16), b"event")
-        await ensure_consumer(
-            primary.client, messages.EVENTS, CONSUMER, DeliverPolicy.ALL, most_unacknowledged=1
-        )
-        async for message in messages_of(primary.client, messages.EVENTS, CONSUMER):
+        api = primary.client.jetstream()
+        await api.publish(messages.events("7d" * 16), b"event")
+        await consumers.ensure(api, ci, 1)
+        assert [*await consumers.receivers(primary.client)] == [ci]
+        async for message in messages_of(primary.client, messages.EVENTS, ci.consumer):
             assert message.data == b"event"
             await message.ack_sync(timeout=int(ANSWER))
             break
+        await consumers.ensure(api, replace(ci, name="renamed"))
+        await consumers.remove(api, ci.consumer)
+        stored = Letters(api)
+        await stored.ensure(1)
+        await stored.add(letters.AGAIN, letter)
+        await stored.forget(ci.identity)
+        await stored.add(letters.DEAD, letter)
+        await stored.remove(2)
+        assert [one async for one in stored.read(letters.DEAD)] == []
+        assert await primary.may_subscribe(letters.subject(letters.AGAIN))
         assert not primary.refused
         for subject in (
-            f"$JS.API.CONSUMER.DURABLE.CREATE.{messages.EVENTS}.other",
-            f"$JS.API.CONSUMER.DELETE.{messages.EVENTS}.{CONSUMER}",
-            f"$JS.API.CONSUMER.DURABLE.CREATE.{messages.PUSHES}.{CONSUMER}",
+            f"$JS.API.CONSUMER.CREATE.{messages.PUSHES}.{ci.consumer}",
+            f"$JS.API.STREAM.DELETE.{letters.STREAM}",
         ):
             assert not await primary.may_publish(subject), subject
         for subject in (
-            f"$JS.API.CONSUMER.DURABLE.CREATE.{messages.EVENTS}.{CONSUMER}",
-            f"$JS.API.CONSUMER.MSG.NEXT.{messages.EVENTS}.{CONSUMER}",
-            f"$JS.ACK.{messages.EVENTS}.{CONSUMER}.1.1.1.1.0",
+            f"$JS.API.CONSUMER.CREATE.{messages.EVENTS}.{ci.consumer}",
+            f"$JS.API.CONSUMER.DELETE.{messages.EVENTS}.{ci.consumer}",
+            f"$JS.API.CONSUMER.MSG.NEXT.{messages.EVENTS}.{ci.consumer}",
+            f"$JS.ACK.{messages.EVENTS}.{ci.consumer}.1.1.1.1.0",
+            f"$JS.API.STREAM.MSG.GET.{letters.STREAM}",
+            letters.subject(letters.DEAD, ci.identity),
         ):
             assert not await mirror.may_publish(subject), subject
+        assert not await mirror.may_subscribe(letters.subject(letters.AGAIN))
 
     told(secured, authority, story)
 

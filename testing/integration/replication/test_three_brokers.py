@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from testing.integration.replication.webhook_host import Host, Server
+
 NAMES: Final = ("broker1.example.org", "broker2.example.org", "broker3.example.org")
 REFUSED_ROUTE: Final = "Router connection closed: Authentication Failure"
 """Of the log of a broker."""
@@ -134,6 +136,35 @@ def test_pushes_go_on_without_the_broker_that_leads_the_others(
             assert (await stream(primary)).state.messages == 2
 
     asyncio.run(story())
+
+
+def test_webhooks_go_on_without_the_broker_that_leads_the_others(
+    primary: Primary, brokers: list[Broker], host: Host, servers: list[Server]
+) -> None:
+    """What a receiver holds, and what it has, is known to the other two."""
+    host.replication = primary.settings
+    servers[0].is_open.clear()
+
+    async def story() -> None:
+        async with host.delivering():
+            await host.announce(1, 2)
+            await until("a request", lambda: servers[0].numbers == [1])
+            await until("the other", lambda: servers[1].numbers == [1, 2])
+            async with host.asking() as api:
+                found = await api.stream_info(messages.EVENTS)
+            leader = brokers[NAMES.index(found.cluster.leader)]
+            leader.kill()
+            await host.announce(3)
+            servers[0].is_open.set()
+            await until("the third", lambda: servers[0].numbers[-1:] == [3])
+            await until("the third of the other", lambda: servers[1].numbers[-1:] == [3])
+            await host.is_quiet()
+            leader.start()
+
+    asyncio.run(story())
+    # The first was on its way when the connection ended.
+    assert servers[0].numbers in ([1, 2, 3], [1, 1, 2, 3])
+    assert servers[1].numbers == [1, 2, 3]
 
 
 def test_a_certificate_of_another_host_opens_no_route(

@@ -1,0 +1,107 @@
+"""The durable consumers of the receivers, in the stream of events."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import TYPE_CHECKING, Final
+
+import nats.errors
+import nats.js.errors
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+
+from hgfleet.replication import messages
+from hgfleet.replication.pulling import ANSWER_SECONDS
+from hgfleet.webhooks import identities
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.js import JetStreamContext
+    from nats.js.api import ConsumerInfo
+
+    from hgfleet.webhooks.identities import Known
+
+FORMER: Final = "webhooks"
+"""The consumer of the release before, which had one for all receivers."""
+
+ACK_SECONDS: Final = 15.0
+"""After which the broker sends an event again that is neither acknowledged nor extended: events
+that a daemon held which was killed, or whose host is gone."""
+
+MOST_HELD: Final = 512
+"""Events that a receiver holds unacknowledged; the others stay in the stream."""
+
+FORGOTTEN_SECONDS: Final = 30 * 24 * 3600.0
+"""After which the broker deletes a consumer that no daemon asks: none runs without receivers."""
+
+
+async def receivers(client: Client) -> dict[Known, ConsumerInfo]:
+    """Return the receivers that the brokers know. Raises the errors of nats-py.
+
+    A list with their descriptions leaves out those that no broker answers for at the moment.
+    """
+    api = client.jetstream(timeout=ANSWER_SECONDS)
+    names: list[str] = []
+    while True:
+        answer = await client.request(
+            f"$JS.API.CONSUMER.NAMES.{messages.EVENTS}",
+            json.dumps({"offset": len(names)}).encode("ascii"),
+            timeout=ANSWER_SECONDS,
+        )
+        page = json.loads(answer.data)
+        if "error" in page:
+            raise nats.errors.Error(f"no list of consumers: {page['error']}")
+        if not page.get("consumers"):
+            break
+        names += page["consumers"]
+    found: dict[Known, ConsumerInfo] = {}
+    for name in names:
+        if identities.parse(name, None) is not None:
+            info = await api.consumer_info(messages.EVENTS, name)
+            if (one := identities.parse(name, info.config.description)) is not None:
+                found[one] = info
+    return found
+
+
+async def ensure(api: JetStreamContext, receiver: Known, start: int = 0) -> None:
+    """Make a receiver's consumer, or change its description. Raises the errors of nats-py.
+
+    A new one gets the events from the number `start` on, those that come from now on without.
+    """
+    try:
+        info = await api.consumer_info(messages.EVENTS, receiver.consumer)
+    except nats.js.errors.NotFoundError:
+        last = (await api.stream_info(messages.EVENTS)).state.last_seq
+        await api.add_consumer(
+            messages.EVENTS,
+            ConsumerConfig(
+                name=receiver.consumer,
+                durable_name=receiver.consumer,
+                description=receiver.description,
+                deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+                opt_start_seq=start or last + 1,
+                ack_policy=AckPolicy.EXPLICIT,
+                ack_wait=ACK_SECONDS,
+                max_ack_pending=MOST_HELD,
+                inactive_threshold=FORGOTTEN_SECONDS,
+            ),
+        )
+        return
+    if info.config.description != receiver.description:
+        changed = info.config.evolve(name=receiver.consumer, description=receiver.description)
+        await api.add_consumer(messages.EVENTS, changed)
+
+
+async def after_former(api: JetStreamContext) -> int:
+    """Return the first event that the daemon of the release before had not taken; 0 without one."""
+    try:
+        info = await api.consumer_info(messages.EVENTS, FORMER)
+    except nats.js.errors.NotFoundError:
+        return 0
+    return info.ack_floor.stream_seq + 1 if info.ack_floor else 1
+
+
+async def remove(api: JetStreamContext, name: str) -> None:
+    """Delete a consumer, unless that was done. Raises the errors of nats-py."""
+    with contextlib.suppress(nats.js.errors.NotFoundError):
+        await api.delete_consumer(messages.EVENTS, name)

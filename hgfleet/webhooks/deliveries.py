@@ -1,0 +1,251 @@
+"""Deliveries to one receiver: events from its consumer at the brokers, posted in their order.
+
+An event is acknowledged when the receiver has it, or when its dead letter is stored. So neither a
+broker nor the host loses one. Only requests that were under way when the daemon was killed come
+twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.replication import events, messages, pulling
+from hgfleet.replication.connection import FAILURES, LONGEST_PAUSE
+from hgfleet.replication.tasks import until
+from hgfleet.webhooks import attempts, consumers, letters
+from hgfleet.webhooks.attempts import Verdict
+from hgfleet.webhooks.letters import Letter, Letters
+from hgfleet.webhooks.lines import Lines, Place, Waiting
+from hgfleet.webhooks.request import RequestError, post
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+
+    from hgfleet.webhooks.identities import Known
+    from hgfleet.webhooks.settings import Receiver, Settings
+
+PARALLEL: Final = 4
+"""Requests to one receiver at a time."""
+
+LOOK_SECONDS: Final = 0.25
+"""Between looks whether all is here that the broker has handed out."""
+
+
+class Deliveries:
+    """Delivers to one receiver, over all connections. `known` is its identity, once it is known."""
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        secret: bytes,
+        settings: Settings,
+        tls: ssl.SSLContext,
+        say: Callable[..., None],
+    ) -> None:
+        self.receiver, self.secret = receiver, secret
+        self.known: Known | None = None
+        self.lines = Lines()
+        self._settings, self._tls, self._say = settings, tls, say
+        self._slots = asyncio.Semaphore(PARALLEL)
+        self._client: Client | None = None
+        self._stream = ""
+        """When the stream of events was made; numbers begin again in another one."""
+        self._online, self._settled = asyncio.Event(), asyncio.Event()
+        self._letters_came, self._last_letter = asyncio.Event(), 0
+        self._tasks: asyncio.TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Deliver what is received, until cancelled."""
+        async with asyncio.TaskGroup() as self._tasks:
+            await asyncio.Event().wait()
+
+    def look(self) -> None:
+        """Look for letters that are to be tried again."""
+        self._letters_came.set()
+
+    # -- arrival ---------------------------------------------------------------------------------
+
+    async def receive(self, client: Client) -> None:
+        """Take events and letters from a connection, until it ends. Raises FAILURES, LostError."""
+        assert self.known is not None
+        assert self._tasks is not None
+        api = client.jetstream(timeout=pulling.ANSWER_SECONDS)
+        stream = str((await api.stream_info(messages.EVENTS)).created)
+        if self._stream not in ("", stream):
+            self.lines.begin_era()
+        self._stream = stream
+        await consumers.ensure(api, self.known, self.lines.next_event)
+        self._client = client
+        self._online.set()
+        self._last_letter, beat = 0, None
+        try:
+            # Before the first event: letters are before it in their lines.
+            await self._read_letters(client)
+            beat = self._tasks.create_task(self._beat(client))
+            async for message in pulling.messages_of(client, messages.EVENTS, self.known.consumer):
+                await self._receive(message)
+        finally:
+            self._online.clear()
+            self._settled.clear()
+            if beat is not None:
+                beat.cancel()
+            # The next daemon need not wait until they count as lost.
+            for reply in self.lines.replies():
+                with contextlib.suppress(*FAILURES):
+                    await client.publish(reply, b"-NAK")
+
+    async def _receive(self, message: Msg) -> None:
+        try:
+            event = events.decode(message.data)
+        except ValueError as error:
+            self._say("event-unreadable", subject=message.subject, reason=error)
+            await message.ack()
+            return
+        found = message.metadata
+        number = found.sequence.stream
+        if not self.receiver.takes(event) or self.lines.was_done(event.repository, number):
+            await message.ack()
+            return
+        place = Place(self.lines.era, is_event=True, number=number)
+        self._add(Waiting(event, place, found.timestamp.timestamp(), message.reply))
+
+    def _add(self, waiting: Waiting) -> None:
+        assert self._tasks is not None
+        # By a clock that was ahead it would be tried for longer.
+        waiting.received = min(waiting.received, time.time())
+        if self.lines.add(waiting):
+            self._tasks.create_task(self._serve(waiting.event.repository))
+
+    async def _read_letters(self, client: Client) -> None:
+        assert self.known is not None
+        self._letters_came.clear()
+        stored = Letters(client.jetstream(timeout=pulling.ANSWER_SECONDS))
+        async for letter in stored.read(letters.AGAIN, self.known.identity, self._last_letter):
+            self._last_letter = letter.number
+            if self.receiver.takes(letter.event):
+                place = Place(self.lines.era, is_event=False, number=letter.number)
+                self._add(Waiting(letter.event, place, letter.received))
+            else:
+                await stored.remove(letter.number)
+
+    async def _beat(self, client: Client) -> None:
+        """Begin deliveries when all is here that may be the first of its line, and hold events.
+
+        The broker sends new events before those that a former daemon, or connection, did not
+        acknowledge; these come after ACK_SECONDS at the latest.
+        """
+        assert self.known is not None
+        api = client.jetstream(timeout=pulling.ANSWER_SECONDS)
+        while not client.is_closed:
+            try:
+                if not self._settled.is_set():
+                    info = await api.consumer_info(messages.EVENTS, self.known.consumer)
+                    if (info.num_ack_pending or 0) <= len(self.lines.replies()):
+                        self._settled.set()
+                        continue
+                else:
+                    for reply in self.lines.replies():
+                        await client.publish(reply, b"+WPI")
+                    await until(self._letters_came, consumers.ACK_SECONDS / 3)
+                    if self._letters_came.is_set():
+                        await self._read_letters(client)
+                    continue
+            except FAILURES:
+                self._letters_came.set()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    # -- delivery --------------------------------------------------------------------------------
+
+    async def _serve(self, repository: str) -> None:
+        """Deliver the events of a repository, one after the other, until none waits."""
+        while True:
+            await self._settled.wait()
+            waiting = self.lines.take(repository)
+            if waiting is None:
+                return
+            reason = await self._deliver(waiting)
+            waiting.is_over = True
+            await self._finish(waiting, reason)
+            self.lines.done(waiting)
+            if reason:
+                self._tell("dead", waiting, reason=reason)
+
+    async def _deliver(self, waiting: Waiting) -> str:
+        """Send requests until one delivers the event; return why it is given up, else ""."""
+        while True:
+            async with self._slots:
+                # Without the brokers, another host may be the primary and deliver.
+                await self._online.wait()
+                waiting.attempts += 1
+                began = time.monotonic()
+                verdict, waiting.reason = await self._attempt(waiting)
+            if verdict is Verdict.DELIVERED:
+                self._tell("delivered", waiting, seconds=time.monotonic() - began)
+                return ""
+            now, due = time.time(), None
+            if verdict is Verdict.RETRY:
+                due = attempts.next_attempt(
+                    *(waiting.received, now, waiting.attempts, random.random()),  # noqa: S311
+                    self._settings.retry_seconds,
+                )
+            if due is None:
+                return waiting.reason
+            self._tell("failed", waiting, reason=waiting.reason)
+            await asyncio.sleep(due - now)
+
+    async def _attempt(self, waiting: Waiting) -> tuple[Verdict, str]:
+        event = waiting.event
+        made = attempts.headers(event, self.secret, time.time())
+        seconds = self._settings.timeout_seconds
+        try:
+            status = await post(self.receiver.url, made, event.body, seconds, self._tls)
+        except RequestError as error:
+            return Verdict.RETRY, str(error)
+        return attempts.verdict(status), f"status {status}"
+
+    async def _finish(self, waiting: Waiting, reason: str) -> None:
+        """Have the broker know that an event was delivered, or is dead for a reason."""
+        problem, pause = "", LOOK_SECONDS
+        while True:
+            await self._online.wait()
+            assert self._client is not None
+            try:
+                await self._note(self._client, waiting, reason)
+            except FAILURES as error:
+                if str(error) != problem:
+                    self._tell("not-noted", waiting, reason=error)
+                problem = str(error)
+            else:
+                return
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def _note(self, client: Client, waiting: Waiting, reason: str) -> None:
+        assert self.known is not None
+        stored = Letters(client.jetstream(timeout=pulling.ANSWER_SECONDS))
+        if reason:
+            letter = Letter(
+                *(self.known.identity, self.receiver.name, waiting.event),
+                *(waiting.received, waiting.attempts, reason),
+            )
+            once = f"{waiting.event.id}.{waiting.place.is_event:d}.{waiting.place.number}"
+            await stored.add(letters.DEAD, letter, once)
+        if waiting.place.era != self.lines.era:
+            return
+        if waiting.place.is_event:
+            await client.request(waiting.reply, b"+ACK", timeout=pulling.ANSWER_SECONDS)
+        else:
+            await stored.remove(waiting.place.number)
+
+    def _tell(self, said: str, waiting: Waiting, **more: object) -> None:
+        event = waiting.event
+        told = {"delivery": event.id, "repository": event.path}
+        self._say(said, receiver=self.receiver.name, **told, **more)

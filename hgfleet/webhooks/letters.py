@@ -1,0 +1,132 @@
+"""The stream of letters: dead events of each receiver, and those that are to be tried again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import nats.js.errors
+from nats.js.api import DiscardPolicy, StreamConfig
+
+from hgfleet.replication import events, messages
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from nats.js import JetStreamContext
+
+    from hgfleet.replication.events import Event
+
+STREAM: Final = "hgfleet-webhooks"
+_SUBJECT: Final = "hgfleet.webhooks"
+
+DEAD: Final = "dead"
+AGAIN: Final = "again"
+
+MOST: Final = 10_000
+"""Letters of a kind and a receiver; beyond that the oldest are dropped."""
+
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""Of all letters: a receiver that is away fills no disk of the brokers."""
+
+_RECEIVER: Final = "Hgfleet-Receiver"
+_RECEIVED: Final = "Hgfleet-Received"
+_ATTEMPTS: Final = "Hgfleet-Attempts"
+_REASON: Final = "Hgfleet-Reason"
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """An event of a receiver. `received` is in seconds since 1970."""
+
+    identity: str
+    """Of the receiver, whose name was `receiver` then."""
+    receiver: str
+    event: Event
+    received: float
+    attempts: int = 0
+    reason: str = ""
+    number: int = 0
+    """In the stream."""
+
+
+def subject(kind: str, identity: str = "*") -> str:
+    """Return the subject of a receiver's letters of a kind."""
+    return f"{_SUBJECT}.{kind}.{identity}"
+
+
+class Letters:
+    """The stream, by one connection. All methods raise the errors of nats-py."""
+
+    def __init__(self, api: JetStreamContext) -> None:
+        self._api = api
+
+    async def ensure(self, replicas: int) -> None:
+        """Make the stream unless it is there."""
+        try:
+            await self._api.stream_info(STREAM)
+        except nats.js.errors.NotFoundError:
+            await self._api.add_stream(
+                StreamConfig(
+                    name=STREAM,
+                    subjects=[subject("*")],
+                    discard=DiscardPolicy.OLD,
+                    max_msgs_per_subject=MOST,
+                    max_bytes=MOST_BYTES,
+                    duplicate_window=3600.0,
+                    num_replicas=replicas,
+                )
+            )
+
+    async def add(self, kind: str, letter: Letter, once: str = "") -> None:
+        """Store a letter. A second one with the same `once` is dropped for an hour."""
+        headers = {
+            _RECEIVER: letter.receiver,
+            _RECEIVED: f"{letter.received:.3f}",
+            _ATTEMPTS: str(letter.attempts),
+            # A header is one line; reasons may quote a certificate.
+            _REASON: letter.reason.encode("ascii", "replace").decode().translate(_LINES),
+        }
+        if once:
+            headers[messages.MESSAGE_ID] = f"{kind}.{letter.identity}.{once}"
+        await self._api.publish(
+            subject(kind, letter.identity), letter.event.body, stream=STREAM, headers=headers
+        )
+
+    async def read(self, kind: str, identity: str = "*", after: int = 0) -> AsyncIterator[Letter]:
+        """Yield the letters of a kind, of one receiver or of all, in their order."""
+        while True:
+            try:
+                found = await self._api.get_msg(
+                    STREAM, seq=after + 1, subject=subject(kind, identity), next=True
+                )
+            except nats.js.errors.NotFoundError:
+                return
+            after, headers = found.seq or 0, found.headers or {}
+            try:
+                event = events.decode(found.data or b"")
+                received, attempts = float(headers[_RECEIVED]), int(headers[_ATTEMPTS])
+            except (ValueError, KeyError):
+                continue
+            yield Letter(
+                (found.subject or "").rpartition(".")[2],
+                *(headers.get(_RECEIVER, ""), event, received, attempts),
+                *(headers.get(_REASON, ""), after),
+            )
+
+    async def remove(self, number: int) -> None:
+        """Remove a letter, unless that was done."""
+        try:
+            await self._api.delete_msg(STREAM, number)
+        except nats.js.errors.APIError as error:
+            if error.err_code not in _GONE:
+                raise
+
+    async def forget(self, identity: str) -> None:
+        """Remove what is to be tried again for a receiver."""
+        await self._api.purge_stream(STREAM, subject=subject(AGAIN, identity))
+
+
+_LINES: Final = dict.fromkeys(range(32), " ")
+_GONE: Final = frozenset({10037, 10057})
+"""Codes of the broker for a message that is not there (nats-server's errors.json)."""

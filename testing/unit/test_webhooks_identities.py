@@ -1,0 +1,72 @@
+"""Identities of receivers: those that stay, those that end, and marks that tell nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from hgfleet.webhooks import identities
+from hgfleet.webhooks.identities import Known, assign, known, parse
+
+URL, OTHER_URL = "https://ci.example.org/hook?token=secret", "https://chat.example.org/"
+SECRET, OTHER_SECRET = b"0123456789abcdef", b"fedcba9876543210"
+CI, CHAT = "c1" * 8, "c4" * 8
+
+THERE = (known(CI, "ci", URL, SECRET), known(CHAT, "chat", OTHER_URL, OTHER_SECRET))
+
+
+def assigned(**receivers: tuple[str, bytes]) -> dict[str, str]:
+    return {name: one.identity for name, one in assign(receivers, THERE).items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "secret", "expected"),
+    [
+        ("ci", URL, SECRET, CI),
+        ("ci", OTHER_URL, SECRET, CI),
+        ("ci", URL, OTHER_SECRET, CI),
+        ("renamed", URL, SECRET, CI),
+        # Another receiver: the name alone, or a part of it under another name, is no evidence.
+        ("ci", "https://new.example.org/", b"another secret", None),
+        ("renamed", URL, OTHER_SECRET, None),
+        ("renamed", OTHER_URL, SECRET, None),
+    ],
+)
+def test_a_receiver_stays_through_one_change_at_a_time(
+    name: str, url: str, secret: bytes, expected: str | None
+) -> None:
+    found = assigned(**{name: (url, secret)})[name]
+    assert found == expected if expected else found not in (CI, CHAT)
+
+
+def test_two_receivers_exchange_their_names() -> None:
+    found = assigned(ci=(OTHER_URL, OTHER_SECRET), chat=(URL, SECRET))
+    assert found == {"ci": CHAT, "chat": CI}
+
+
+def test_an_identity_is_that_of_one_receiver_and_a_name_comes_first() -> None:
+    found = assigned(copy=(URL, SECRET), ci=(URL, SECRET), twin=(URL, SECRET))
+    assert found["ci"] == CI
+    assert len({*found.values(), CI, CHAT}) == 4
+
+
+def test_an_identity_is_found_again_in_its_consumer() -> None:
+    one = THERE[0]
+    assert parse(one.consumer, one.description) == one
+    assert URL not in one.description
+    assert SECRET.decode() not in one.description
+    assert known(CHAT, "ci", URL, SECRET).url != one.url
+    renamed = assign({"renamed": (URL, SECRET)}, THERE)["renamed"]
+    assert parse(renamed.consumer, renamed.description) == renamed
+
+
+@pytest.mark.parametrize("name", ["webhooks", "hgweb1", "webhook=", "webhook=xyz", CI])
+def test_consumers_of_others_are_no_receivers(name: str) -> None:
+    assert parse(name, THERE[0].description) is None
+
+
+@pytest.mark.parametrize("description", [None, "", "[]", "{}", "{"])
+def test_a_description_that_was_changed_is_of_no_receiver(description: str | None) -> None:
+    """It matches no receiver, so it is removed."""
+    found = parse(f"{identities.PREFIX}{CI}", description)
+    assert found == Known(CI, "", "", "")
+    assert assign({"ci": (URL, SECRET)}, [found])["ci"].identity != CI
