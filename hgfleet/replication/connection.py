@@ -73,7 +73,9 @@ class Connection:
             try:
                 await self._life()
             except self._failures as error:
-                problem = sentence(error, self._settings.brokers)
+                # The broker answers nothing to what it does not permit, and says so beside.
+                is_silent = isinstance(error, TimeoutError) and self._cause is not None
+                problem = sentence((self._cause if is_silent else error), self._settings.brokers)
                 if problem != self.problem:
                     self._say("broker-away", reason=problem)
                 self.problem = problem

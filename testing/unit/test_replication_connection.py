@@ -7,6 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 import nats
+import nats.errors
 import pytest
 
 from hgfleet.replication import connection
@@ -142,6 +143,26 @@ def test_a_connection_that_ends_ends_what_lives_of_it_and_the_reason_is_told(
     for reason, expected in zip(told, ("ended", "no permission", "no answer"), strict=True):
         assert expected in str(reason)
     assert ended == [1] * 4
+
+
+def test_a_request_that_the_broker_does_not_permit_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its user may not use the subject: no answer comes, and an error beside."""
+    lives = Lives(monkeypatch)
+
+    async def live(client: Any) -> None:
+        if len(lives.clients) == 1:
+            refused = nats.errors.Error("nats: permissions violation for publish to x")
+            await client.callbacks["error_cb"](refused)
+            raise nats.errors.TimeoutError
+        raise KeyError("the end")
+
+    with pytest.raises(KeyError):
+        asyncio.run(Connection(SETTINGS, "test", lives.say, live).run())
+    ((event, fields),) = lives.said
+    assert event == "broker-away"
+    assert "does not permit" in str(fields["reason"])
 
 
 def test_an_error_that_is_not_of_the_connection_ends_the_daemon(
