@@ -16,7 +16,7 @@ from hgfleet.replication import tasks
 from hgfleet.replication.broker_errors import sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from nats.aio.client import Client
 
@@ -74,8 +74,8 @@ class Connection:
                 await self._life()
             except self._failures as error:
                 # The broker answers nothing to what it does not permit, and says so beside.
-                is_silent = isinstance(error, TimeoutError) and self._cause is not None
-                problem = sentence((self._cause if is_silent else error), self._settings.brokers)
+                cause = self._cause if isinstance(error, TimeoutError) else None
+                problem = sentence(cause or error, self._settings.brokers)
                 if problem != self.problem:
                     self._say("broker-away", reason=problem)
                 self.problem = problem
@@ -168,6 +168,21 @@ async def connect(settings: Settings, program: str, **options: Any) -> Client:
         max_outstanding_pings=2,
         **options,
     )
+
+
+@contextlib.asynccontextmanager
+async def asking(
+    settings: Settings, program: str, tls: ssl.SSLContext | None
+) -> AsyncIterator[Client]:
+    """Connect for one command. Raises UnavailableError, for the block's FAILURES too."""
+    try:
+        client = await connect(settings, program, tls=tls)
+        try:
+            yield client
+        finally:
+            await _close(client)
+    except FAILURES as error:
+        raise UnavailableError(sentence(error, settings.brokers)) from error
 
 
 async def _ignore(_error: Exception) -> None:

@@ -10,9 +10,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-import nats
-
-from hgfleet.core.errors import HgfleetError, PushlogError, RegistryError, UnavailableError
+from hgfleet.core.errors import HgfleetError, PushlogError, RegistryError
 from hgfleet.pushlog.record import hash_of, parse
 from hgfleet.replication import (
     document_files,
@@ -25,8 +23,7 @@ from hgfleet.replication import (
     promotion,
     streams,
 )
-from hgfleet.replication.broker_errors import sentence
-from hgfleet.replication.connection import FAILURES
+from hgfleet.replication.connection import FAILURES, asking
 from hgfleet.replication.promotion import Known, Loss
 from hgfleet.replication.served import Served
 
@@ -113,18 +110,8 @@ class Promotion:
         A run that was killed is finished by the next one. Raises PromotionRefusedError,
         ClaimedError, MalformedError and UnavailableError.
         """
-        brokers = list(self._settings.brokers)
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                client = await nats.connect(brokers, tls=tls, allow_reconnect=False)
-        except FAILURES as error:
-            raise UnavailableError(sentence(error, brokers)) from error
-        try:
+        async with asking(self._settings, "hgfleet replication", tls) as client:
             return await self._run(client.jetstream(timeout=ANSWER_SECONDS), dry_run=dry_run)
-        except FAILURES as error:
-            raise UnavailableError(sentence(error, brokers)) from error
-        finally:
-            await client.close()
 
     async def _run(self, api: JetStreamContext, *, dry_run: bool) -> Term:
         host = self._settings.host

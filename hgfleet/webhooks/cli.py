@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core import logfmt, service
-from hgfleet.core.errors import UnavailableError, UsageError
+from hgfleet.core.errors import UsageError
 from hgfleet.registry.owned_files import become
 from hgfleet.replication import settings as replication_settings
 from hgfleet.webhooks import settings as webhook_settings
@@ -108,7 +108,6 @@ def _check(options: argparse.Namespace) -> int:
 def _asked(options: argparse.Namespace, ask: Callable[[Settings, Client], Awaitable[None]]) -> int:
     """Ask the brokers, with the rights of the daemon. Raises UnavailableError."""
     from hgfleet.replication import connection
-    from hgfleet.replication.broker_errors import sentence
 
     found = webhook_settings.load(options.config)
     replication = replication_settings.load(options.replication)
@@ -117,16 +116,10 @@ def _asked(options: argparse.Namespace, ask: Callable[[Settings, Client], Awaita
         # root alone reads the key.
         tls = connection.tls(replication)
         become(USER)
-        client = await connection.connect(replication, "hgfleet webhooks", tls=tls)
-        try:
+        async with connection.asking(replication, "hgfleet webhooks", tls) as client:
             await ask(found, client)
-        finally:
-            await client.close()
 
-    try:
-        asyncio.run(run())
-    except connection.FAILURES as error:
-        raise UnavailableError(sentence(error, replication.brokers)) from error
+    asyncio.run(run())
     return 0
 
 
