@@ -1,0 +1,33 @@
+"""Times that were stored and are read back: a time from the future counts as never. Pure.
+
+A clock that ran ahead and was set back, a damaged file, or a host that was taken over leaves such
+times. Taken as they are, they are the newest of all: a check of 2099 is never due again, and the
+alert about its age never fires.
+
+Hot paths import this module, so it imports nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SLACK_SECONDS: Final = 60.0
+"""How far ahead of the reader's clock a time may be: clocks are corrected by seconds, and the
+writer may be another host, whose clock differs by as much."""
+
+NEVER: Final = 0.0
+
+
+def is_future(stored: float, now: float, slack: float = SLACK_SECONDS) -> bool:
+    """Whether a time is later than the clock of the reader says, or is no number at all."""
+    return not stored <= now + slack
+
+
+def past(stored: float, now: float, slack: float = SLACK_SECONDS) -> float:
+    """Return a stored time in seconds since 1970; `NEVER` for a time from the future."""
+    return NEVER if is_future(stored, now, slack) else stored
+
+
+def age(stored: float, now: float, slack: float = SLACK_SECONDS) -> float:
+    """Return how long ago a stored time was, in seconds; infinite for a time from the future."""
+    return float("inf") if is_future(stored, now, slack) else max(0.0, now - stored)
