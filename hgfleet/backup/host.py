@@ -1,21 +1,29 @@
-"""Restore of a whole host that has lost its disk: files first, then every repository."""
+"""Restore of a whole host that has lost its disk: files first, then every repository.
+
+Everything is restored beside its place, and takes it when it is complete: a restore that fails
+leaves what was there.
+"""
 
 from __future__ import annotations
 
+import os
 import pwd
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.backup import point, restore, states
 from hgfleet.core.errors import HgfleetError, HostError
+from hgfleet.core.exchange import rename_exchange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hgfleet.backup.point import Point
     from hgfleet.backup.restic import Restic, Snapshot
+    from hgfleet.backup.restore import Restored
     from hgfleet.backup.settings import Settings
     from hgfleet.backup.states import State
     from hgfleet.core.report import Report
@@ -28,8 +36,8 @@ def restore_host(
 ) -> list[str]:
     """Restore files and repositories to their places; return what could not be restored.
 
-    A repository with changesets is left alone: this host has not lost it. Raises HgfleetError if
-    there is no backup.
+    A repository with changesets is left alone: this host has not lost it. One that cannot be
+    restored stays as it is. Raises HgfleetError if there is no backup.
     """
     points = (
         (one, _points(settings, restic, one))
@@ -46,20 +54,46 @@ def restore_host(
             if has_changesets(place):
                 report.step("kept", path, "has changesets, left as it is")
                 continue
-            shutil.rmtree(place, ignore_errors=True)
-            found = restore.restore(settings, restic, restore.Wanted(path), place, at)
-        except HgfleetError as error:
+            found = restore_repository(settings, restic, path, at)
+        except (HgfleetError, OSError) as error:
             report.step("failed", path, str(error), error=str(error))
             failed.append(path)
         else:
             report.step(
                 "restored",
                 path,
-                f"{found.point.changesets} changesets up to push {found.point.push_id}, verified",
+                f"{found.point.changesets} changesets up to push {found.point.push_id}, verified"
+                + "".join(f"; passed over: the backup of {one}" for one in found.passed_over),
                 changesets=found.point.changesets,
                 push=found.point.push_id,
+                passed_over=len(found.passed_over),
             )
     return failed
+
+
+def restore_repository(
+    settings: Settings, restic: Restic, path: str, at: float | None = None
+) -> Restored:
+    """Restore a repository beside its place, and exchange it with the one without changesets there.
+
+    Raises HgfleetError or OSError, with the place as it was.
+    """
+    place = settings.repositories / path
+    # Neither a run of the backup nor the service takes a hidden folder for a repository.
+    beside = place.with_name(f".restored.{place.name}")
+    # Of a run that was killed.
+    shutil.rmtree(beside, ignore_errors=True)
+    found = restore.restore(settings, restic, restore.Wanted(path), beside, at)
+    try:
+        if not os.path.lexists(place):
+            beside.rename(place)
+        elif has_changesets(place):
+            raise HostError(f"{place} got changesets while it was restored; it stays as it is")
+        else:
+            rename_exchange(beside, place)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return replace(found, folder=place)
 
 
 def choose(
@@ -112,14 +146,58 @@ def _restore_files(
             if path not in snapshot.paths:
                 continue
             try:
-                restic.restore(snapshot.id, path, Path("/"))
-                restore.give(Path(path), *receiver(state, settings.owner))
-            except HgfleetError as error:
+                restore_files(restic, snapshot, Path(path), *receiver(state, settings.owner))
+            except (HgfleetError, OSError) as error:
                 report.step("failed", path, str(error), error=str(error))
                 failed.append(path)
             else:
                 report.step("restored", path, f"{state.name}, of {snapshot.time[:19]}")
     return failed
+
+
+def restore_files(
+    restic: Restic, snapshot: Snapshot, place: Path, owner: str, group: str = "-"
+) -> None:
+    """Restore a file or folder to its place, each file by a rename once all of them are restored.
+
+    Files that the backup does not have stay. Raises HgfleetError or OSError.
+    """
+    # In the file system of the place, so that each file is moved there in one step.
+    folder = place if place.is_mount() else place.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".restore.", dir=folder) as name:
+        restic.restore(snapshot.id, str(place), Path(name))
+        restored = Path(f"{name}{place}")
+        if not os.path.lexists(restored):
+            raise HostError(f"{place}: the backup of {snapshot.time[:19]} does not have it")
+        restore.give(restored, owner, group)
+        if problem := obstacle(restored, place):
+            raise HostError(problem)
+        move(restored, place)
+
+
+def obstacle(restored: Path, place: Path) -> str | None:
+    """Return why restored files cannot take their places; None if they can."""
+    is_folder = restored.is_dir() and not restored.is_symlink()
+    if not os.path.lexists(place) or (not is_folder and not place.is_dir()):
+        return None
+    if not is_folder or not place.is_dir():
+        kind, other = ("a folder", "a file") if is_folder else ("a file", "a folder")
+        return f"{place}: got {other}, expected {kind}, as in the backup; move it away"
+    found = (obstacle(one, place / one.name) for one in sorted(restored.iterdir()))
+    return next((one for one in found if one), None)
+
+
+def move(restored: Path, place: Path) -> None:
+    """Move a restored file or folder to its place; a folder that is there gets what it misses."""
+    if not place.is_dir() or not restored.is_dir() or restored.is_symlink():
+        restored.replace(place)
+        return
+    for one in sorted(restored.iterdir()):
+        move(one, place / one.name)
+    status = restored.stat()
+    os.chown(place, status.st_uid, status.st_gid)
+    shutil.copystat(restored, place)
 
 
 def receiver(state: State, first: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.core import files
+from hgfleet.core import exchange, files
 from hgfleet.core.errors import HostError, TemporaryError
 from hgfleet.storage import formats
 
@@ -39,23 +39,9 @@ KEPT: Final = "kept"
 FORGOTTEN_SECONDS: Final = 86_400
 """The time after which a reader no longer keeps an old store from its deletion."""
 
-_AT_FDCWD: Final = -100
-_EXCHANGE: Final = 2
+rename_exchange: Final = exchange.rename_exchange
 
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-def rename_exchange(one: Path, other: Path) -> None:
-    """Exchange two folders in one step: at no moment is either of them missing (Linux 3.15).
-
-    Raises OSError, having changed nothing.
-    """
-    done = _libc.renameat2(
-        _AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), ctypes.c_uint(_EXCHANGE)
-    )
-    if done:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), str(one))
 
 
 def sync(folder: Path) -> None:

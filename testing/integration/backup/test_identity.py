@@ -5,88 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from hgfleet.backup import record, restore
 from hgfleet.backup.drill import drill
-from hgfleet.backup.restic import Result, Snapshot
 from hgfleet.backup.restore import Wanted
-from hgfleet.backup.run import Run
-from hgfleet.backup.settings import Settings
 from hgfleet.core import identity
 from hgfleet.core.errors import HostError
-from hgfleet.core.report import Report
+from testing.integration.backup.copies import Host
 from testing.integration.backup.pushes import described
-from testing.integration.support import site
-from testing.integration.support.primary import Primary
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 FIRST, SECOND = "a" * 32, "b" * 32
-
-
-class Copies:
-    """Backups as copies of folders, instead of restic's."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._snapshots: list[Snapshot] = []
-
-    def snapshots(self) -> list[Snapshot]:
-        return self._snapshots[::-1]
-
-    def backup(self, paths: Sequence[str], _excludes: Path, tags: Sequence[str]) -> Result:
-        number = len(self._snapshots)
-        for path in paths:
-            shutil.copytree(path, self._place(str(number), path), dirs_exist_ok=True)
-        when = f"2026-11-24T{10 + number:02}:00:00+00:00"
-        self._snapshots.append(Snapshot(str(number), when, tuple(paths), tuple(tags)))
-        return Result(str(number), 0, 0, ())
-
-    def dump(self, snapshot: str, path: str) -> str | None:
-        file = self._place(snapshot, path)
-        return file.read_text() if file.exists() else None
-
-    def restore(self, snapshot: str, path: str, target: Path) -> None:
-        shutil.copytree(self._place(snapshot, path), Path(f"{target}{path}"))
-
-    def _place(self, snapshot: str, path: str) -> Path:
-        return Path(f"{self._folder}/{snapshot}{path}")
-
-
-class Host:
-    """A host with repositories, and its backups."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.settings = Settings(
-            *("hg1", "s3:https://s3/backup/hg1", frozenset({"ssh"})),
-            repositories=folder / "repos",
-            state=folder / "state",
-            hg=site.HG,
-        )
-        self.settings.repositories.mkdir()
-        self.settings.state.mkdir()
-        self.restic = Copies(folder / "copies")
-        self.report = Report("events", part="backup")
-
-    def create(self, path: str, own: str, content: bytes, *, named: bool = True) -> Primary:
-        made = Primary(self.settings.repositories / path, own)
-        file = made.path / identity.FILE
-        file.write_text(identity.text(own)) if named else file.unlink(missing_ok=True)
-        with made.push():
-            made.commit(content)
-        return made
-
-    def run(self) -> None:
-        assert Run(self.settings, self.restic, self.report).run().failed == {}  # type: ignore[arg-type]
-
-    def restore(self, wanted: Wanted, name: str = "copy") -> restore.Restored:
-        shutil.rmtree(self.folder / name, ignore_errors=True)
-        return restore.restore(self.settings, self.restic, wanted, self.folder / name)  # type: ignore[arg-type]
 
 
 @pytest.fixture
