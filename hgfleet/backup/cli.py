@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.backup.settings import DEFAULT_PATH, load
-from hgfleet.core import identity
+from hgfleet.core import identity, stored_time
 from hgfleet.core.errors import UsageError
 from hgfleet.core.report import Report
 from hgfleet.core.subcommands import add_command, add_format
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hgfleet.backup.restic import Snapshot
     from hgfleet.backup.settings import Settings
 
 FAILED: Final = 71
@@ -35,6 +38,7 @@ examples:
   hgfleet backup restore-host                everything to its place on a blank host
   hgfleet backup prune                       remove old backups, on the host that prunes, and read
                                              a part of the others
+  hgfleet backup forget hg1 0123abcd         remove a snapshot that a prune refused, there
   hgfleet backup repair hg1                  remove corrupt packs of hg1 there
 
 exit codes: 0 all is well, 69 the store of backups does not answer, 71 a repository has no backup
@@ -68,8 +72,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     verify.add_argument("repositories", nargs="*", metavar="REPO", help="these (default: a sample)")
     verify.add_argument("--all", action="store_true", help="every repository")
     add_format(verify)
-    add_format(
-        add_command(commands, "prune", "remove old backups of all hosts, read a part", _prune)
+    prune = add_command(commands, "prune", "remove old backups of all hosts, read a part", _prune)
+    prune.add_argument(
+        "--accept",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="take snapshots of HOST that were dated back for genuine: you have looked at them",
+    )
+    add_format(prune)
+    forget = add_command(commands, "forget", "remove named snapshots of a host, and locks", _forget)
+    forget.add_argument("host", metavar="HOST", help="no backup of it may be under way")
+    forget.add_argument(
+        "snapshots", nargs="*", metavar="SNAPSHOT", help="begin of an id (default: locks only)"
     )
     repair = add_command(commands, "repair", "remove corrupt packs of hosts", _repair)
     repair.add_argument("hosts", nargs="*", metavar="HOST", help="of these hosts (default: all)")
@@ -154,7 +169,7 @@ def _verify(options: argparse.Namespace) -> int:
     known = record.load(settings.state, record.RUNS).get("repositories", {})
     drills = record.load(settings.state, record.DRILLS)
     size = len(known) if options.all else settings.sample
-    chosen = options.repositories or drill.sample(known, drills, size)
+    chosen = options.repositories or drill.sample(known, drills, size, time.time())
     failed = drill.drill(settings, Restic(settings), report, chosen)
     report.summary(
         f"{len(chosen)} repositories restored, {len(failed)} of them failed",
@@ -167,13 +182,13 @@ def _verify(options: argparse.Namespace) -> int:
 def _prune(options: argparse.Namespace) -> int:
     from hgfleet.backup import packs
     from hgfleet.backup.prune import prune
-    from hgfleet.core.errors import UsageError
 
     settings = load(options.config)
     if not settings.pruned:
         raise UsageError("this host prunes no backups: backup_prunes is not set for it")
+    _demand_pruned(settings, options.accept)
     report = Report(options.format, part="backup")
-    failed = prune(settings, report, settings.pruned)
+    failed = prune(settings, report, settings.pruned, accepted=options.accept)
     corrupt = packs.check(settings, report, settings.pruned)
     report.summary(
         f"{len(failed)} hosts failed, {len(corrupt)} have errors in their backups",
@@ -183,16 +198,32 @@ def _prune(options: argparse.Namespace) -> int:
     return FAILED if failed or corrupt else 0
 
 
-def _repair(options: argparse.Namespace) -> int:
-    from hgfleet.backup import packs
-    from hgfleet.core.errors import UsageError
-
-    settings = load(options.config)
-    if unknown := [host for host in options.hosts if host not in settings.pruned]:
+def _demand_pruned(settings: Settings, hosts: Sequence[str]) -> None:
+    if unknown := [host for host in hosts if host not in settings.pruned]:
         raise UsageError(
             f"{', '.join(unknown)}: this host prunes no backups of it, expected some of "
             f"{', '.join(settings.pruned) or 'none'}"
         )
+
+
+def _forget(options: argparse.Namespace) -> int:
+    from hgfleet.backup.prune import forget
+
+    settings = load(options.config)
+    _demand_pruned(settings, [options.host])
+    found = forget(settings, options.host, options.snapshots)
+    print(
+        f"{options.host}: removed {', '.join(one[:8] for one in found) or 'no snapshot'}, and the "
+        "locks that backups left; to look again: systemctl start hgfleet-backup-prune"
+    )
+    return 0
+
+
+def _repair(options: argparse.Namespace) -> int:
+    from hgfleet.backup import packs
+
+    settings = load(options.config)
+    _demand_pruned(settings, options.hosts)
     report = Report(options.format, part="backup")
     failed = packs.repair(settings, report, options.hosts or settings.pruned)
     report.summary(f"{len(failed)} hosts failed", failed=len(failed))
@@ -202,9 +233,16 @@ def _repair(options: argparse.Namespace) -> int:
 def _list(options: argparse.Namespace) -> int:
     from hgfleet.backup.restic import Restic
 
-    for one in Restic(load(options.config)).snapshots():
-        print(f"{one.id[:8]}  {one.time[:19]}  {','.join(one.tags)}  {' '.join(one.paths)}")
+    restic = Restic(load(options.config))
+    for one in restic.from_future():
+        print(f"{_line(one)}; LATER THAN THE CLOCK OF THIS HOST, counts as never made")
+    for one in restic.snapshots():
+        print(_line(one))
     return 0
+
+
+def _line(one: Snapshot) -> str:
+    return f"{one.id[:8]}  {one.time[:19]}  {','.join(one.tags)}  {' '.join(one.paths)}"
 
 
 def _status(options: argparse.Namespace) -> int:
@@ -232,7 +270,7 @@ def _status(options: argparse.Namespace) -> int:
         from dataclasses import asdict
 
         found = {row.path: asdict(row) for row in rows}
-        ended = runs.get("ended")
+        ended = stored_time.past(float(runs.get("ended") or 0), time.time()) or None
         print(json.dumps({"format": 1, "mirrors": mirrors, "last_run": ended, "lost": found}))
     else:
         _table(settings, runs, mirrors, rows)
@@ -242,7 +280,7 @@ def _status(options: argparse.Namespace) -> int:
 def _table(settings: Settings, runs: dict[str, Any], mirrors: list[str], rows: Any) -> None:
     from hgfleet.backup.exposure import sentence
 
-    ended = runs.get("ended")
+    ended = stored_time.past(float(runs.get("ended") or 0), time.time())
     when = (
         datetime.fromtimestamp(ended, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if ended else "never"
     )
@@ -251,6 +289,8 @@ def _table(settings: Settings, runs: dict[str, Any], mirrors: list[str], rows: A
     print("pushes that would be lost if this host died, and if the whole site died:")
     for row in rows:
         text = f"{row.path}: host {sentence(row.host)}, site {sentence(row.site)} of {row.pushes}"
+        if row.undrilled:
+            text += f"; {row.undrilled} of them are in backups since the last drill"
         print(f"  {text}{row.reason and f'; {row.reason}'}")
     for path, reason in sorted(runs.get("failed", {}).items()):
         print(f"  {path}: not in the last run: {reason}")

@@ -10,6 +10,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from hgfleet.backup.snapshot_times import is_from_future, latest, seconds
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -29,14 +31,27 @@ def running(
     """Return the times of the locks whose backup may still run, given all snapshots of the host.
 
     A host has one run at a time. So a lock from before the end of a backup is of that backup, or of
-    one before it.
+    one before it. A snapshot from the future ends no backup: it would hide every lock. A lock from
+    the future is of none, or of a host whose clock is wrong; see `wrong`.
     """
-    ended = max((_end(one) for one in snapshots), default=None)
+    past = (one for one in snapshots if not is_from_future(latest(one), now.timestamp()))
+    ended = max((_end(one) for one in past), default=None)
     return sorted(
         str(lock["time"])
         for lock in locks
+        if not is_from_future(seconds(lock["time"]), now.timestamp())
         if (taken := moment(lock["time"])) + STALE > now and (ended is None or taken > ended)
     )
+
+
+def wrong(locks: Iterable[Mapping[str, Any]], now: datetime) -> list[str]:
+    """Return the times of the locks that are later than the clock.
+
+    Such a lock would count as fresh for ever, so it neither delays a prune nor is it taken for left
+    over: the prune of its host is refused.
+    """
+    times = (str(lock["time"]) for lock in locks)
+    return sorted(one for one in times if is_from_future(seconds(one), now.timestamp()))
 
 
 def _end(snapshot: Mapping[str, Any]) -> datetime:

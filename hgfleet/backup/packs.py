@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.backup import prune, record
-from hgfleet.core.errors import HgfleetError
+from hgfleet.core.errors import HgfleetError, HostError
+from hgfleet.core.stored_time import past
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -38,14 +39,15 @@ class Checked:
     """Errors that the last check found, in packs or beside them."""
 
 
-def checked(known: Data) -> Checked:
+def checked(known: Data, now: float) -> Checked:
     """Return the figures of a host's record. Pure. Raises ValueError for a damaged one."""
     try:
-        last = float(known.get("time", 0))
-        since, read = float(known.get("since", last)), known.get("read", {})
+        last = past(float(known.get("time", 0)), now)
+        since, read = past(float(known.get("since", last)), now), known.get("read", {})
+        times = (float(read.get(str(part), since)) for part in range(1, PARTS + 1))
         return Checked(
             time=last,
-            oldest=min(float(read.get(str(part), since)) for part in range(1, PARTS + 1)),
+            oldest=min(past(one, now) for one in times),
             broken=len(known.get("broken", ())),
             errors=int(known.get("errors", 0)),
         )
@@ -91,7 +93,9 @@ def check(settings: Settings, report: Report, hosts: Iterable[str]) -> list[str]
         started = time.monotonic()
         try:
             if not restic.exists():
-                continue
+                if host not in checks:
+                    continue
+                raise HostError("no restic repository where the last check found one")
             found = restic.check(part, PARTS)
         except HgfleetError as error:
             report.step("check-failed", host, str(error), error=str(error))
@@ -146,6 +150,7 @@ def repair(settings: Settings, report: Report, hosts: Sequence[str]) -> list[str
                     )
                 else:
                     restic.repair_snapshots()
+                    prune.relearn(settings, host)
                     text = "what is lost was taken out of old backups"
             except HgfleetError as error:
                 report.step("repair-failed", host, str(error), error=str(error))

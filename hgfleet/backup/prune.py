@@ -1,4 +1,9 @@
-"""Prune: old backups of every host are removed, from a host and with an account of its own."""
+"""Prune: old backups of every host are removed, from a host and with an account of its own.
+
+A host that was taken over chooses the times of the snapshots and locks that it adds. So the host
+that prunes removes nothing of a host where a time cannot be right, and says so until a person has
+looked: `snapshot_times.py` has the reasons.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +13,18 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.backup import address, lock_removal
+from hgfleet.backup import address, lock_removal, record, snapshot_times
 from hgfleet.backup.bucket_lock import Bucket
 from hgfleet.backup.restic import Restic
 from hgfleet.backup.settings import CREDENTIALS
 from hgfleet.core import systemd
-from hgfleet.core.errors import HgfleetError, TemporaryError
+from hgfleet.core.errors import HgfleetError, HostError, TemporaryError, UsageError
+from hgfleet.core.stored_time import past
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+    from hgfleet.backup.record import Data
     from hgfleet.backup.settings import Retention, Settings
     from hgfleet.core.report import Report
 
@@ -25,6 +32,13 @@ PATIENCE_SECONDS: Final = 1800.0
 """For the end of the backups under way; the lock of a killed one is stale after that time."""
 
 _PAUSE_SECONDS: Final = 20.0
+
+_LEAST_DIGITS: Final = 8
+"""Of the id of a snapshot, as messages name it."""
+
+
+class RefusedError(HostError):
+    """Nothing of a host was removed: a time of its snapshots or locks cannot be right."""
 
 
 def of_host(settings: Settings, host: str) -> Restic:
@@ -52,27 +66,143 @@ def prune(
     report: Report,
     hosts: Sequence[str],
     *,
+    accepted: Collection[str] = (),
     patience: float = PATIENCE_SECONDS,
     sleep: Callable[[float], object] = time.sleep,
 ) -> list[str]:
-    """Prune the backups of these hosts; return the hosts whose prune failed.
+    """Prune the backups of these hosts; return the hosts whose prune failed or was refused.
 
-    Raises TemporaryError if a backup is under way all the time, UnavailableError for the store.
+    Of the hosts in `accepted`, snapshots that were dated back count as genuine: a person has looked
+    at them. Raises TemporaryError if a backup is under way all the time, UnavailableError for the
+    store.
     """
     failed = []
+    looks = record.load(settings.state, record.PRUNES)
     with at_rest(settings, hosts, patience=patience, sleep=sleep) as stores:
-        for host, restic in stores.items():
+        for host in hosts:
             started = time.monotonic()
+            known = {} if host in accepted else looks.get(host, {})
             try:
-                removed = restic.prune(options(settings.retention))
+                if host not in stores:
+                    _demand_never(looks.get(host, {}))
+                    continue
+                removed, look = _prune(stores[host], host, known, settings.retention)
             except HgfleetError as error:
-                report.step("prune-failed", host, str(error), error=str(error))
+                refusal = str(error) if isinstance(error, RefusedError) else ""
+                event = "prune-refused" if refusal else "prune-failed"
+                report.step(event, host, str(error), error=str(error))
                 failed.append(host)
+                # A prune that failed otherwise has not found the times right.
+                look = {**looks.get(host, {}), **({"refused": refusal} if refusal else {})}
             else:
                 seconds = time.monotonic() - started
                 text = f"{removed} old backups removed in {seconds:.1f} s"
                 report.step("pruned", host, text, removed=removed, seconds=seconds)
+            looks[host] = look
+            record.save(settings.state, record.PRUNES, looks)
     return failed
+
+
+def _prune(restic: Restic, host: str, known: Data, retention: Retention) -> tuple[int, Data]:
+    """Remove what the retention does not keep; return how many, and the record of this look.
+
+    Raises RefusedError, having changed nothing.
+    """
+    now = time.time()
+    snapshots = restic.all_snapshots()
+    _demand_right_locks(restic, host, now)
+    if future := snapshot_times.from_future(snapshots, now):
+        raise RefusedError(
+            f"got {len(future)} snapshots later than the clock of this host "
+            f"({snapshot_times.named(future)}), expected none: they would push out genuine ones; "
+            f"nothing was removed. If the clock here is right, look who made them on {host}, then: "
+            f"hgfleet backup forget {host} {_ids(future)}"
+        )
+    looked = past(float(known.get("time", 0)), now)
+    if old := snapshot_times.backdated(snapshots, known.get("snapshots", ()), looked):
+        raise RefusedError(
+            f"got {len(old)} snapshots that came since the last prune and are dated before it "
+            f"({snapshot_times.named(old)}), expected none; nothing was removed. Look who made "
+            f"them on {host}, then: hgfleet backup forget {host} {_ids(old)}, or, if they are "
+            f"yours: hgfleet backup prune --accept {host}"
+        )
+    groups = restic.plan(options(retention))
+    if needed := snapshot_times.needed(groups, retention, now):
+        raise RefusedError(
+            f"restic would remove {len(needed)} snapshots that the retention needs by the clock "
+            f"({snapshot_times.named(needed)}); nothing was removed. Other snapshots take their "
+            f"places: look at their times (hgfleet backup list on {host}), then: hgfleet backup "
+            f"forget {host} SNAPSHOT..."
+        )
+    removed = [str(one["id"]) for group in groups for one in group.remove]
+    # By their ids: a snapshot that a host adds now does not change what is removed.
+    restic.forget(removed)
+    kept = sorted({str(one["id"]) for one in snapshots} - set(removed))
+    return len(removed), {"time": now, "snapshots": kept, "refused": ""}
+
+
+def _demand_never(known: Data) -> None:
+    """Raise HostError for a host without a repository where an earlier prune found one."""
+    if known.get("snapshots"):
+        raise HostError(
+            f"no restic repository, expected the one with {len(known['snapshots'])} snapshots of "
+            "the last prune: the bucket or the folder of the host was deleted; find out who did it"
+        )
+
+
+def _demand_right_locks(restic: Restic, host: str, now: float) -> None:
+    if wrong := lock_removal.wrong(restic.locks(), datetime.fromtimestamp(now, UTC)):
+        raise RefusedError(
+            f"got {len(wrong)} locks later than the clock of this host ({wrong[0][:19]}), expected "
+            f"none; nothing was removed. Correct the clock of {host}, see that no backup of it is "
+            f"under way, then remove its locks: hgfleet backup forget {host}"
+        )
+
+
+def _ids(snapshots: Iterable[Data]) -> str:
+    return " ".join(str(one["id"])[:_LEAST_DIGITS] for one in snapshots)
+
+
+def forget(settings: Settings, host: str, names: Sequence[str]) -> list[str]:
+    """Remove the locks and the named snapshots of a host; return the ids that were removed.
+
+    Each name is the begin of the id of one snapshot. Raises UsageError, having removed nothing, and
+    as `at_rest` does.
+    """
+    with at_rest(settings, [host]) as stores:
+        if host not in stores:
+            raise HostError(f"{host}: no restic repository in the store")
+        found = chosen([str(one["id"]) for one in stores[host].all_snapshots()], names)
+        stores[host].forget(found)
+    looks = record.load(settings.state, record.PRUNES)
+    if host in looks:
+        # The next prune looks again; until then the refusal stays.
+        looks[host]["snapshots"] = [
+            one for one in looks[host].get("snapshots", ()) if one not in found
+        ]
+        record.save(settings.state, record.PRUNES, looks)
+    return found
+
+
+def relearn(settings: Settings, host: str) -> None:
+    """Forget the snapshots of a host: a repair makes new ones of the same times."""
+    looks = record.load(settings.state, record.PRUNES)
+    if looks.pop(host, None) is not None:
+        record.save(settings.state, record.PRUNES, looks)
+
+
+def chosen(ids: Collection[str], names: Sequence[str]) -> list[str]:
+    """Return the ids that begin as the names do, one for each name. Pure. Raises UsageError."""
+    found = []
+    for name in names:
+        matching = [one for one in ids if one.startswith(name)]
+        if len(name) < _LEAST_DIGITS or len(matching) != 1:
+            raise UsageError(
+                f"got {name!r}, expected {_LEAST_DIGITS} or more digits of the id of one snapshot; "
+                f"{len(matching)} begin so"
+            )
+        found += matching
+    return found
 
 
 @contextlib.contextmanager

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 RUNS: Final = "runs.json"
 DRILLS: Final = "drills.json"
 PACKS: Final = "packs.json"
-"""On the host that prunes: checks of the packs of each host."""
+PRUNES: Final = "prunes.json"
+"""On the host that prunes: checks of the packs of each host; what the last prune of each host found
+in the store, and why it was refused."""
 
 Data = dict[str, Any]
 

@@ -16,13 +16,14 @@ import json
 import os
 import subprocess
 import tempfile
+import time
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet.backup import address, store
+from hgfleet.backup import address, snapshot_times, store
 from hgfleet.backup.settings import CREDENTIALS, PASSWORD, SSH_KEY
+from hgfleet.backup.snapshot_times import Group
 from hgfleet.core import systemd
 from hgfleet.core.errors import HostError, UnavailableError
 
@@ -40,13 +41,17 @@ INCOMPLETE: Final = 3
 MISSING: Final = 10
 """Exit code where there is no repository (restic 0.17 and later)."""
 
+NOT_IN_SNAPSHOT: Final = "not found in snapshot"
+"""restic's words for a path that a snapshot does not have; its exit code is that of any failure.
+With other words in a later release, a missing file is a failure too, which is heard."""
+
 MAX_ERROR: Final = 1000
 """Characters of an error of restic that are repeated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One backup. `time` is as restic writes it, which sorts; `paths` are those that it was of."""
+    """One backup. `time` is as restic writes it, with a zone; `paths` are those that it was of."""
 
     id: str
     time: str
@@ -56,7 +61,7 @@ class Snapshot:
     @property
     def seconds(self) -> float:
         """The time in seconds since 1970."""
-        return datetime.fromisoformat(self.time).timestamp()
+        return snapshot_times.seconds(self.time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,18 +132,30 @@ class Restic:
         text: Iterable[str] = (),
         folder: Path | str = "/",
     ) -> tuple[int, str]:
-        """Run restic in a folder with `text` as its input; return exit code and output."""
+        """Run restic in a folder with `text` as its input; return exit code and output.
+
+        Raises UnavailableError for an exit code that is not accepted.
+        """
+        code, out, said = self._said(arguments, text, folder)
+        if code not in accepted:
+            raise self._failed(arguments, code, said)
+        return code, out
+
+    def _said(
+        self, arguments: Sequence[str], text: Iterable[str] = (), folder: Path | str = "/"
+    ) -> tuple[int, str, str]:
+        """Run restic; return exit code, output, and its errors with those of ssh."""
         with tempfile.TemporaryDirectory(prefix="hgfleet-restic-") as made:
             log = Path(made) / "ssh"
             done = self._run(self.command(*arguments, log=log), text, folder)
             more = log.read_text("utf-8", "surrogateescape") if log.exists() else ""
-        if done.returncode not in accepted:
-            said = " ".join(f"{done.stderr} {more}".split())[-MAX_ERROR:]
-            raise UnavailableError(
-                f"restic {_command(arguments)} ended with {done.returncode}: {said}; "
-                f"the repository is {self._settings.repository}"
-            )
-        return done.returncode, done.stdout
+        return done.returncode, done.stdout, " ".join(f"{done.stderr} {more}".split())
+
+    def _failed(self, arguments: Sequence[str], code: int, said: str) -> UnavailableError:
+        return UnavailableError(
+            f"restic {_command(arguments)} ended with {code}: {said[-MAX_ERROR:]}; "
+            f"the repository is {self._settings.repository}"
+        )
 
     def _run(
         self, command: Sequence[str], text: Iterable[str], folder: Path | str
@@ -161,13 +178,18 @@ class Restic:
             ) from error
 
     def exists(self) -> bool:
-        """Whether the repository is there."""
-        # 1 is also a failed connection, after which nothing may pass for an empty store.
-        accepted = (0, 1, MISSING) if self.keeps_locks else (0, MISSING)
-        return self.run("--no-lock", "cat", "config", accepted=accepted)[0] == 0
+        """Whether the repository is there. Raises UnavailableError where that cannot be asked.
+
+        A store that does not answer, a wrong password and a damaged repository are no answer:
+        nothing of them may pass for an empty store.
+        """
+        return self.run("--no-lock", "cat", "config", accepted=(0, MISSING))[0] == 0
 
     def create(self) -> bool:
-        """Create the repository unless it is there; say whether it was created."""
+        """Create the repository unless it is there; say whether it was created.
+
+        Raises UnavailableError where it cannot be asked whether it is there.
+        """
         if self.exists():
             return False
         self.run("init")
@@ -184,16 +206,27 @@ class Restic:
         return result_of(out.splitlines())
 
     def snapshots(self) -> list[Snapshot]:
-        """Return the backups of this host, the newest first."""
-        found = [
-            Snapshot(one["id"], one["time"], tuple(one["paths"]), tuple(one.get("tags") or ()))
-            for one in self.raw_snapshots()
-        ]
-        return sorted(found, key=lambda one: one.time, reverse=True)
+        """Return the backups of this host, the newest first.
+
+        Those that are later than the clock of this host count as never made: see `from_future`.
+        """
+        now = time.time()
+        raw = self.raw_snapshots()
+        future = {one["id"] for one in snapshot_times.from_future(raw, now)}
+        return [one for one in _newest_first(raw) if one.id not in future]
+
+    def from_future(self) -> list[Snapshot]:
+        """Return the backups that are later than the clock of this host, the latest first."""
+        return _newest_first(snapshot_times.from_future(self.raw_snapshots(), time.time()))
 
     def raw_snapshots(self) -> list[dict[str, Any]]:
         """Return the backups of this host as restic describes them."""
         _, out = self.run("--no-lock", "snapshots", f"--host={self._settings.host}", "--json")
+        return json.loads(out) or []
+
+    def all_snapshots(self) -> list[dict[str, Any]]:
+        """Return every snapshot of the repository, whatever host it says that it is of."""
+        _, out = self.run("--no-lock", "snapshots", "--json")
         return json.loads(out) or []
 
     def locks(self) -> list[dict[str, Any]]:
@@ -206,15 +239,23 @@ class Restic:
         )
         return [json.loads(text) for code, text in found if code == 0]
 
-    def prune(self, options: Sequence[str]) -> int:
-        """Remove the locks, and the backups that the options do not keep; return how many.
+    def plan(self, options: Sequence[str]) -> list[Group]:
+        """Return what a removal with these options would keep and remove; nothing is changed."""
+        _, out = self.run("--no-lock", "forget", "--dry-run", "--json", *options)
+        return [
+            Group(tuple(one.get("keep") or ()), tuple(one.get("remove") or ()))
+            # Without any snapshot restic prints nothing.
+            for one in json.loads(out or "[]") or []
+        ]
+
+    def forget(self, snapshots: Sequence[str]) -> None:
+        """Remove the locks and these snapshots, with the data that no other snapshot needs.
 
         The caller has made sure that no backup is under way.
         """
-        before = len(self.raw_snapshots())
         self._unlock()
-        self.run("forget", "--prune", *self._patience(), *options)
-        return before - len(self.raw_snapshots())
+        if snapshots:
+            self.run("forget", "--prune", *self._patience(), *snapshots)
 
     def check(self, part: int, parts: int) -> Check:
         """Check indexes and trees, and read one of so many parts of all packs."""
@@ -248,13 +289,31 @@ class Restic:
         return [] if self.keeps_locks else [f"--retry-lock={LOCK_MINUTES}m"]
 
     def dump(self, snapshot: str, path: str) -> str | None:
-        """Return the content of a file of a backup; None if the backup has no such file."""
-        code, out = self.run("--no-lock", "dump", snapshot, path, accepted=(0, 1))
-        return out if code == 0 else None
+        """Return the content of a file of a backup; None if the backup has no such file.
+
+        Raises UnavailableError where the backup cannot be read: it is damaged, or the store does
+        not answer.
+        """
+        arguments = ("--no-lock", "dump", snapshot, path)
+        code, out, said = self._said(arguments)
+        if code == 0:
+            return out
+        if NOT_IN_SNAPSHOT in said:
+            return None
+        raise self._failed(arguments, code, said)
 
     def restore(self, snapshot: str, path: str, target: Path) -> None:
         """Restore a file or folder below a target, with its whole path."""
         self.run("--no-lock", "restore", snapshot, f"--target={target}", f"--include={path}")
+
+
+def _newest_first(raw: Iterable[dict[str, Any]]) -> list[Snapshot]:
+    found = [
+        Snapshot(one["id"], one["time"], tuple(one["paths"]), tuple(one.get("tags") or ()))
+        for one in raw
+    ]
+    # By the moment: the texts have the zone of the host, which changes with the season.
+    return sorted(found, key=lambda one: (one.seconds, one.time), reverse=True)
 
 
 def _command(arguments: Sequence[str]) -> str:

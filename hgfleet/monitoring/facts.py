@@ -75,6 +75,8 @@ class Facts:
     backup: Backup | None = None
     packs: Mapping[str, packs.Checked] = field(default_factory=dict)
     """By the host whose backups this host prunes: the checks of their packs."""
+    refused_prunes: Mapping[str, bool] = field(default_factory=dict)
+    """By the same hosts: whether the last prune was refused."""
     bundles: bundle_record.Record | None = None
     corrupt_bundles: Mapping[str, float] = field(default_factory=dict)
     """By the place that returned it: the time of the last corrupt bundle."""
@@ -164,7 +166,13 @@ def _backup(root: Path, facts: Facts) -> None:
     if settings.pruned:
         # It has no state of its own.
         checks = record.load(folder, record.PACKS)
-        facts.packs = {host: packs.checked(checks.get(host, {})) for host in settings.pruned}
+        facts.packs = {
+            host: packs.checked(checks.get(host, {}), facts.now) for host in settings.pruned
+        }
+        looks = record.load(folder, record.PRUNES)
+        facts.refused_prunes = {
+            host: bool(looks.get(host, {}).get("refused")) for host in settings.pruned
+        }
         return
     runs, drills = record.load(folder, record.RUNS), record.load(folder, record.DRILLS)
     facts.backup = Backup(runs, drills, settings.drill_days)

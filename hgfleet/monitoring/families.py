@@ -7,12 +7,14 @@ this code, never a user; the one for repositories has the busiest public ones.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.backup import exposure
+from hgfleet.core import stored_time
 from hgfleet.directory.sync_check import EXIT_CODES
 from hgfleet.monitoring import probe_families, traffic_families
-from hgfleet.monitoring.exposition import Family, labelled, single
+from hgfleet.monitoring.exposition import Family, Histogram, labelled, single
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from hgfleet.backup.packs import Checked
     from hgfleet.bundles.record import Record
     from hgfleet.integrity.state import Figures
-    from hgfleet.monitoring.exposition import Histogram
     from hgfleet.monitoring.facts import Backup, Facts
     from hgfleet.steering.health import Health
 
@@ -37,13 +38,40 @@ PROBES: Final = "hgfleet-probes.service"
 
 DAY_SECONDS: Final = 86_400
 
+ENDS: Final = frozenset(
+    {
+        "hgfleet_certificate_expiry_timestamp_seconds",
+        "hgfleet_web_drain_end_timestamp_seconds",
+        "hgfleet_replication_lease_end_timestamp_seconds",
+        # Its alert is about a recent time, so a time from the future has it fire.
+        "hgfleet_bundles_last_corrupt_timestamp_seconds",
+    }
+)
+"""Times that lie in the future as a rule, and those for which never would be no alarm."""
+
 
 def of(facts: Facts) -> list[Family | Histogram]:
-    """Return every metric that the facts have a value for."""
+    """Return every metric that the facts have a value for; times from the future are 0, never."""
+    return [_past(one, facts.now) for one in _of(facts)]
+
+
+def _past(family: Family | Histogram, now: float) -> Family | Histogram:
+    """Return a family with `NEVER` for each time of something that is later than the clock.
+
+    An alert asks how long ago such a time is, and would stay silent up to that time.
+    """
+    is_end = family.name in ENDS
+    if isinstance(family, Histogram) or is_end or not family.name.endswith("_timestamp_seconds"):
+        return family
+    samples = tuple((labels, stored_time.past(value, now)) for labels, value in family.samples)
+    return replace(family, samples=samples)
+
+
+def _of(facts: Facts) -> list[Family | Histogram]:
     return [
         *_host(facts),
         *(_backup(facts.backup, facts.now) if facts.backup is not None else ()),
-        *(_packs(facts.packs) if facts.packs else ()),
+        *(_packs(facts.packs, facts.refused_prunes) if facts.packs else ()),
         *(_bundles(facts.bundles, facts.corrupt_bundles) if BUNDLES in facts.enabled else ()),
         *(_integrity(facts.integrity) if INTEGRITY in facts.enabled else ()),
         *traffic_families.of(
@@ -125,7 +153,7 @@ def _backup(backup: Backup, now: float) -> Iterator[Family]:
     repositories = runs.get("repositories", {})
     yield single("hgfleet_backup_repositories", "Repositories with a backup.", len(repositories))
     if repositories or drills:
-        times = [float(one.get("time", 0)) for one in drills.values()]
+        times = [stored_time.past(float(one.get("time", 0)), now) for one in drills.values()]
         yield single(
             "hgfleet_backup_last_drill_timestamp_seconds",
             "Start of the last restore of a drill; 0 before the first.",
@@ -153,9 +181,15 @@ def _backup(backup: Backup, now: float) -> Iterator[Family]:
     )
 
 
-def _packs(found: Mapping[str, Checked]) -> Iterator[Family]:
+def _packs(found: Mapping[str, Checked], refused: Mapping[str, bool]) -> Iterator[Family]:
     """Of the backups of other hosts, which this host prunes."""
     label = "backed_up_host"
+    yield labelled(
+        "hgfleet_backup_prune_refused",
+        "Whether the last prune removed nothing of a host, because a time there cannot be right.",
+        label,
+        refused,
+    )
     yield labelled(
         "hgfleet_backup_last_check_timestamp_seconds",
         "Time of the last check of a host's packs in the store; 0 before the first.",

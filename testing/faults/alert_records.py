@@ -80,6 +80,11 @@ def late_checks(found: Data, now: float) -> Data:
     return {host: one | late for host, one in found.items()}
 
 
+def refused_prune(found: Data, _now: float) -> Data:
+    """Prunes that were refused: snapshots of each host are later than the clock."""
+    return {host: one | {"refused": "got 48 snapshots later"} for host, one in found.items()}
+
+
 def late_probe(found: Data, now: float) -> Data:
     """Probes of which the last one was minutes ago."""
     last = max(time for time, _ in found["results"])

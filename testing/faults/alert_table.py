@@ -317,6 +317,13 @@ _RECORDS: Final = (
     Provocation(
         Kind.RECORD,
         1,
+        Place.SECOND_STORE,
+        faults.record(f"{BACKUP}/prunes.json", document(records.refused_prune)),
+        _on(Place.SECOND_STORE, "PruneRefused"),
+    ),
+    Provocation(
+        Kind.RECORD,
+        1,
         Place.MIRROR,
         faults.ended_daemon(
             "hgfleet-steering.service",

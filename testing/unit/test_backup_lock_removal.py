@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hgfleet.backup.lock_removal import running
+from hgfleet.backup.lock_removal import running, wrong
 
 NOW = datetime(2026, 11, 24, 12, 0, tzinfo=UTC)
 
@@ -15,7 +15,8 @@ def lock(time: str) -> dict[str, Any]:
 
 
 def snapshot(begin: str, end: str | None) -> dict[str, Any]:
-    summary = {"backup_start": begin, "backup_end": f"2026-11-24T{end}.5Z"} if end else None
+    start = f"2026-11-24T{begin}.5Z"
+    summary = {"backup_start": start, "backup_end": f"2026-11-24T{end}.5Z"} if end else None
     return {"time": f"2026-11-24T{begin}.5Z", "summary": summary}
 
 
@@ -48,3 +49,17 @@ def test_times_of_another_zone_are_compared_as_moments() -> None:
     taken = {"time": "2026-11-24T13:50:00+02:00"}
     assert running([taken], [snapshot("11:40:01", "11:46:00")], NOW) == [taken["time"]]
     assert running([taken], [snapshot("11:40:01", "11:51:00")], NOW) == []
+
+
+@pytest.mark.parametrize("planted", [("12:30:00", None), ("11:00:00", "13:00:00")])
+def test_a_snapshot_from_the_future_hides_no_backup_under_way(
+    planted: tuple[str, str | None],
+) -> None:
+    snapshots = [snapshot(*planted), snapshot("11:40:01", "11:46:00")]
+    assert running([lock("11:50:00")], snapshots, NOW) == [lock("11:50:00")["time"]]
+
+
+def test_a_lock_from_the_future_delays_nothing_and_is_wrong() -> None:
+    locks = [lock("11:50:00"), lock("12:05:00"), lock("12:30:00")]
+    assert wrong(locks, NOW) == [locks[2]["time"]]
+    assert running(locks, [], NOW) == [one["time"] for one in locks[:2]]

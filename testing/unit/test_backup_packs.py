@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PACK = "ed" * 32
+NOW = 1e9
 
 
 def test_each_pack_is_read_within_the_parts() -> None:
@@ -51,25 +52,32 @@ def test_a_part_that_was_not_read_waits_since_the_first_check() -> None:
     known = None
     for day in range(PARTS):
         known = after(known, day + 1, Check((), 0), 100.0 + day)
-    assert checked(known or {}) == Checked(127.0, 100.0, 0, 0)
+    assert checked(known or {}, NOW) == Checked(127.0, 100.0, 0, 0)
     # The second part has the earliest time now.
     known = after(known, 1, Check((PACK,), 2), 200.0)
-    assert checked(known) == Checked(200.0, 101.0, 1, 2)
-    assert checked(after(None, 9, Check((), 0), 50.0)) == Checked(50.0, 50.0, 0, 0)
+    assert checked(known, NOW) == Checked(200.0, 101.0, 1, 2)
+    assert checked(after(None, 9, Check((), 0), 50.0), NOW) == Checked(50.0, 50.0, 0, 0)
 
 
 def test_a_host_without_checks_and_a_record_of_an_older_release_have_figures() -> None:
-    assert checked({}) == Checked(0, 0, 0, 0)
+    assert checked({}, NOW) == Checked(0, 0, 0, 0)
     older = {"part": 3, "time": 5.0, "broken": [PACK], "errors": 1}
-    assert checked(older) == Checked(5.0, 5.0, 1, 1)
+    assert checked(older, NOW) == Checked(5.0, 5.0, 1, 1)
     later = after(older, 4, Check((), 0), 9.0)
-    assert checked(later) == Checked(9.0, 9.0, 1, 0)
+    assert checked(later, NOW) == Checked(9.0, 9.0, 1, 0)
 
 
 @pytest.mark.parametrize("known", [{"time": []}, {"read": []}, {"broken": 3}])
 def test_a_damaged_record_has_no_figures(known: record.Data) -> None:
     with pytest.raises(ValueError, match="not the record of a check of packs"):
-        checked(known)
+        checked(known, NOW)
+
+
+def test_checks_of_the_future_are_none() -> None:
+    for part in ("time", "since"):
+        known = {"part": 1, "time": 5.0, "since": 5.0} | {part: 4e9}
+        assert 0.0 in (checked(known, NOW).time, checked(known, NOW).oldest)
+    assert checked({"time": 5.0, "read": {"3": 4e9}}, NOW).oldest == 0.0
 
 
 def test_the_summary_of_a_check_is_read() -> None:

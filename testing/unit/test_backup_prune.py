@@ -1,21 +1,29 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hgfleet.backup import prune as module
-from hgfleet.backup.prune import of_host, options, prune
+from hgfleet.backup.prune import chosen, of_host, options, prune
 from hgfleet.backup.settings import CREDENTIALS, Retention, Settings
-from hgfleet.core.errors import TemporaryError
+from hgfleet.backup.snapshot_times import Group
+from hgfleet.core.errors import TemporaryError, UsageError
 from hgfleet.core.report import Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SETTINGS = Settings("store", "s3:https://s3/backup/store", frozenset(), pruned=("hg1", "hg2"))
-RUNNING = [{"time": "2099-01-01T00:00:00Z"}]
+SETTINGS = Settings(
+    *("store", "s3:https://s3/backup/store", frozenset()),
+    state=Path("/nonexistent"),
+    pruned=("hg1", "hg2"),
+    retention=Retention(0, 1, 0),
+)
+NOW = datetime.now(UTC)
+RUNNING = [{"time": NOW.isoformat()}]
 
 
 class Store:
@@ -38,10 +46,16 @@ class Store:
     def raw_snapshots(self) -> list[dict[str, Any]]:
         return self.snapshots
 
-    def prune(self, words: list[str]) -> int:
+    def all_snapshots(self) -> list[dict[str, Any]]:
+        return self.snapshots
+
+    def plan(self, options: list[str]) -> list[Group]:
+        self.options = options
+        return [Group((), tuple(self.snapshots))] if self.snapshots else []
+
+    def forget(self, snapshots: list[str]) -> None:
         assert self.is_unlocked
-        self.pruned.append(words)
-        return 1
+        self.pruned.append(snapshots)
 
     def unlocked(self) -> Iterator[None]:
         self.is_unlocked = True
@@ -60,6 +74,7 @@ def prepare(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
 
     monkeypatch.setattr(module, "Bucket", Bucket)
     monkeypatch.setattr(module, "of_host", lambda _settings, _host: store)
+    monkeypatch.setattr(module.record, "save", lambda *_: None)
 
 
 def test_the_backups_of_each_host_are_pruned_once_none_is_under_way(
@@ -86,7 +101,7 @@ def test_nothing_is_pruned_beside_a_backup(
 ) -> None:
     store = Store(*looks)
     prepare(monkeypatch, store)
-    with pytest.raises(TemporaryError, match="under way since 2099"):
+    with pytest.raises(TemporaryError, match="under way since 20"):
         prune(SETTINGS, Report(part="backup"), SETTINGS.pruned, patience=0)
     assert store.pruned == []
 
@@ -97,13 +112,13 @@ def test_a_lock_from_before_the_last_end_is_left_over_only_where_backups_leave_t
 ) -> None:
     """Over SSH a backup removes its locks: one that is there is of a backup under way."""
     store = Store(*[RUNNING] * 9, keeps_locks=keeps_locks)
-    store.snapshots = [{"time": "2099-01-01T00:00:00Z", "summary": None}]
+    store.snapshots = [{"id": "ab", "time": NOW.isoformat(), "summary": None}]
     prepare(monkeypatch, store)
     if keeps_locks:
         assert prune(SETTINGS, Report(part="backup"), ["hg1"], patience=0) == []
         assert len(store.pruned) == 1
     else:
-        with pytest.raises(TemporaryError, match="under way since 2099"):
+        with pytest.raises(TemporaryError, match="under way since 20"):
             prune(SETTINGS, Report(part="backup"), ["hg1"], patience=0)
 
 
@@ -134,3 +149,11 @@ def test_backups_of_a_part_are_counted_apart_and_the_last_one_of_each_is_kept() 
     """Without the group, the backups of one repository replace those of the whole host."""
     found = options(Retention(hours=0, days=0, months=0))
     assert {"--group-by=host,tags", "--keep-last=1"} <= set(found)
+
+
+def test_a_snapshot_is_named_by_enough_digits_of_its_id() -> None:
+    ids = ["abcdef0123", "abcdef0199", "ffffffff00"]
+    assert chosen(ids, ["abcdef012", "ffffffff"]) == ["abcdef0123", "ffffffff00"]
+    for name in ("abcdef01", "ffff", "00000000"):
+        with pytest.raises(UsageError, match=f"got '{name}', expected 8 or more digits"):
+            chosen(ids, [name])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hgfleet.backup import packs
+from hgfleet.backup import record as backup
 from hgfleet.backup.restic import Check
 from hgfleet.bundles import corruption, record
 from hgfleet.core import counters
@@ -19,6 +21,9 @@ from hgfleet.steering import health
 from testing.faults import alert_records as records
 from testing.faults.alert_records import DAY, HOUR, document
 from testing.unit import pushlog_records
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NOW = 1_795_440_000.0
 
@@ -82,7 +87,8 @@ def test_backups_and_drills_are_late_and_failed() -> None:
 
 def test_packs_are_corrupt_and_unread() -> None:
     known = packs.after(None, 1, Check(packs=(), errors=0), NOW)
-    (found,) = map(packs.checked, records.late_checks({"hg1": known}, NOW).values())
+    (late,) = records.late_checks({"hg1": known}, NOW).values()
+    found = packs.checked(late, NOW)
     assert found.broken == 1
     assert NOW - found.time > 50 * HOUR
     assert NOW - found.oldest > 30 * DAY
@@ -124,3 +130,9 @@ def test_a_push_log_ends_with_another_push_of_the_same_number() -> None:
     assert first == lines[0]
     assert parse(last).id == 2
     assert hash_of(last) != hash_of(lines[1])
+
+
+def test_a_prune_was_refused(tmp_path: Path) -> None:
+    known = {"hg1": {"time": NOW - DAY, "snapshots": [], "refused": ""}}
+    backup.save(tmp_path, backup.PRUNES, records.refused_prune(known, NOW))
+    assert backup.load(tmp_path, backup.PRUNES)["hg1"]["refused"]

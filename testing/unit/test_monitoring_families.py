@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -54,6 +55,7 @@ def families_of_all_parts() -> list[Family]:
         probes={"clone": add(History(), Result(NOW, 0.8))},
         shows_page=True,
         packs={"hg1": Checked(NOW, NOW, 0, 0)},
+        refused_prunes={"hg1": False},
         bundles=RUN,
         integrity=Figures(30, NOW, 2, 0, NOW),
         certificates={"ca.pem": NOW},
@@ -131,7 +133,7 @@ def test_backups_that_no_recent_drill_restored_are_unproven() -> None:
     found = backup(
         {"started": NOW - 9, "ended": NOW - 4, "repositories": repositories, "failed": {"x": "y"}},
         {
-            "good": {"time": NOW - DAY},
+            "good": {"time": NOW - DAY, "push_id": 1},
             "old": {"time": NOW - 36 * DAY},
             "broken": {"time": NOW - DAY / 2, "error": "no"},
             "removed": {"time": NOW - DAY, "error": "no"},
@@ -216,8 +218,11 @@ def test_one_state_of_the_replica_is_1() -> None:
 
 def test_the_host_that_prunes_tells_of_the_packs_of_others() -> None:
     checks = {"hg1": Checked(NOW - 9, NOW - 2 * DAY, 1, 3), "ldap1": Checked(0, 0, 0, 0)}
-    found = values(Facts(NOW, packs=checks))
+    refused = {"hg1": True, "ldap1": False}
+    found = values(Facts(NOW, packs=checks, refused_prunes=refused))
     assert {name: value for name, value in found.items() if "hgfleet_backup" in name} == {
+        "hgfleet_backup_prune_refused{backed_up_host=hg1}": 1,
+        "hgfleet_backup_prune_refused{backed_up_host=ldap1}": 0,
         "hgfleet_backup_last_check_timestamp_seconds{backed_up_host=hg1}": NOW - 9,
         "hgfleet_backup_last_check_timestamp_seconds{backed_up_host=ldap1}": 0,
         "hgfleet_backup_packs_oldest_read_timestamp_seconds{backed_up_host=hg1}": NOW - 2 * DAY,
@@ -226,6 +231,40 @@ def test_the_host_that_prunes_tells_of_the_packs_of_others() -> None:
         "hgfleet_backup_check_errors{backed_up_host=hg1}": 3,
         "hgfleet_backup_check_errors{backed_up_host=ldap1}": 0,
     }
+
+
+def test_a_time_from_the_future_is_never() -> None:
+    """The clock ran ahead, and was set back: each alert about an age stays silent otherwise."""
+    later = NOW + 40 * DAY
+    found = values(
+        Facts(
+            NOW,
+            enabled=frozenset({families.BUNDLES, families.INTEGRITY, families.WEB}),
+            packs={"hg1": Checked(later, later, 0, 0)},
+            bundles=replace(RUN, ended=later),
+            corrupt_bundles={"s3-1": later},
+            integrity=Figures(30, later, 2, 0, later),
+            certificates={"ca.pem": later},
+            drain=f"until={int(later)}",
+            backup=Backup(
+                {"started": later, "ended": later},
+                {"a": {"time": later}, "b": {"time": NOW - DAY}},
+                35,
+            ),
+            steering=Health(later, {}),
+            replication={"role": "mirror", "lease_until": later},
+        )
+    )
+    assert {name.partition("{")[0] for name, value in found.items() if value >= NOW} == {
+        # Ends, and one whose alert is about a recent time.
+        "hgfleet_certificate_expiry_timestamp_seconds",
+        "hgfleet_web_drain_end_timestamp_seconds",
+        "hgfleet_replication_lease_end_timestamp_seconds",
+        "hgfleet_bundles_last_corrupt_timestamp_seconds",
+    }
+    # One drill of the future does not hide that another one is recent.
+    assert found["hgfleet_backup_last_drill_timestamp_seconds"] == NOW - DAY
+    assert found["hgfleet_backup_last_run_timestamp_seconds"] == 0
 
 
 def test_the_bundle_jobs_tell_of_their_last_run() -> None:
