@@ -1,13 +1,15 @@
 """Exposure of each repository: the pushes that would be lost if a host, site or bucket died. Pure.
 
-A backup counts once a drill has restored one of its repository, and for as long as that drill is
-recent. A mirror counts if it has every push of this host.
+The backup that a drill has restored counts, for as long as that drill is recent: a later backup may
+fail to restore. A mirror counts if it has every push of this host.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from hgfleet.core import stored_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +26,9 @@ class Exposure:
     host: int | None
     site: int | None
     reason: str
-    """Why no backup counts; empty if one does."""
+    """Why the last backup does not count; empty if it does."""
+    undrilled: int = 0
+    """Those of `site` that the last backup has, and that no drill has restored."""
 
 
 def of(
@@ -38,11 +42,15 @@ def of(
     drill_days: int,
 ) -> Exposure:
     """Return what a repository with so many pushes would lose."""
-    reason = _reason(backup, drill_of(backup, drill), now, drill_days)
-    site = None
-    if not reason and backup is not None:
-        site = max(0, pushes - int(backup.get("push_id", 0)))
-    return Exposure(path, pushes, 0 if mirrors else site, site, reason)
+    drill = drill_of(backup, drill)
+    reason = _reason(backup, drill, now, drill_days)
+    site, undrilled = None, 0
+    if drill and backup and (not reason or "error" in drill) and "push_id" in drill:
+        # After a drill that failed, of the older backup that it could restore.
+        site = max(0, pushes - int(drill["push_id"]))
+    if site is not None and not reason and backup is not None:
+        undrilled = min(site, max(0, int(backup.get("push_id", 0)) - (pushes - site)))
+    return Exposure(path, pushes, 0 if mirrors else site, site, reason, undrilled)
 
 
 def drill_of(
@@ -62,10 +70,14 @@ def _reason(
     if not drill:
         return "no backup of it was restored yet"
     if error := drill.get("error"):
-        return f"its backup cannot be restored: {error}"
-    days = (now - float(drill.get("time", 0))) / DAY_SECONDS
-    if days > drill_days:
-        return f"its last drill was {days:.0f} days ago"
+        return f"its newest backup cannot be restored: {error}"
+    age = stored_time.age(float(drill.get("time", 0)), now)
+    if age == float("inf"):
+        return "its last drill is later than the clock of this host, and counts as none"
+    if age > drill_days * DAY_SECONDS:
+        return f"its last drill was {age / DAY_SECONDS:.0f} days ago"
+    if "push_id" not in drill:
+        return "its last drill does not say up to which push it restored"
     return ""
 
 

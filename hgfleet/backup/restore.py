@@ -86,7 +86,7 @@ def restore(
 
     A backup that does not verify is passed over for the one before. Raises HgfleetError.
     """
-    attempts = _Attempts(settings, restic, wanted, target)
+    attempts = Attempts(settings, restic, wanted, target)
     found = [one for one in restic.snapshots() if upto is None or one.seconds <= upto]
     return attempts.first(attempts.points(found)) or attempts.end()
 
@@ -99,7 +99,7 @@ def restore_at(
     A backup after that time has the pushes up to it. Where none leads back to it, the newest backup
     up to it is restored.
     """
-    attempts = _Attempts(settings, restic, wanted, target)
+    attempts = Attempts(settings, restic, wanted, target)
     found = restic.snapshots()
     attempts.choose(found)
     later = [one for one in reversed(found) if one.seconds > at]
@@ -125,8 +125,12 @@ def surest(later: Iterable[tuple[Snapshot, Point]], at: float) -> Iterator[tuple
     yield from begun_before
 
 
-class _Attempts:
-    """Attempts to restore a repository; `reasons` has the failure of each backup that was tried."""
+class Attempts:
+    """Attempts to restore a repository; `reasons` has the failure of each backup that was tried.
+
+    A backup that cannot be read is such a failure as long as the store answers; UnavailableError is
+    raised where it does not.
+    """
 
     def __init__(self, settings: Settings, restic: Restic, wanted: Wanted, target: Path) -> None:
         if target.exists():
@@ -141,19 +145,26 @@ class _Attempts:
         for snapshot in snapshots:
             if self._identity:
                 return
-            text = self._restic.dump(snapshot.id, str(self._settings.points / PATHS))
+            try:
+                text = self._restic.dump(snapshot.id, str(self._settings.points / PATHS))
+            except UnavailableError as error:
+                self._demand_answer(error)
+                continue
             self._identity = identity_at(self._path, text or "")
 
     def points(self, snapshots: Iterable[Snapshot]) -> Iterator[tuple[Snapshot, Point]]:
         """Yield the backups that have the repository, with its recovery point, read when due."""
         for snapshot in snapshots:
-            self.choose([snapshot])
-            text = self._text(snapshot, self._identity) if self._identity else None
-            text = text or self._text(snapshot, "")
-            if text is None:
-                continue
             try:
+                self.choose([snapshot])
+                text = self._text(snapshot, self._identity) if self._identity else None
+                text = text or self._text(snapshot, "")
+                if text is None:
+                    continue
                 found = points.parse(text)
+            except UnavailableError as error:
+                self._pass_over(snapshot, error)
+                continue
             except HostError as error:
                 self.reasons.append(f"{snapshot.time}: {error}")
                 continue
@@ -162,6 +173,15 @@ class _Attempts:
                 self.reasons.append(f"{snapshot.time}: {problem}")
             elif ALL in snapshot.tags or control in snapshot.paths:
                 yield snapshot, found
+
+    def _pass_over(self, snapshot: Snapshot, error: UnavailableError) -> None:
+        """Note that a backup cannot be read; raises UnavailableError if the store is away."""
+        self._demand_answer(error)
+        self.reasons.append(f"{snapshot.time}: {error}")
+
+    def _demand_answer(self, error: UnavailableError) -> None:
+        if not self._restic.exists():
+            raise error
 
     def _text(self, snapshot: Snapshot, identity: str) -> str | None:
         file = self._settings.points / point_name(self._path, identity)
@@ -176,8 +196,8 @@ class _Attempts:
                 # Of a release before: its push log says which repository it is.
                 wanted = replace(point, identity=point.identity or self._identity)
                 found = _restore(self._settings, self._restic, snapshot, wanted, self._target, at)
-            except UnavailableError:
-                raise
+            except UnavailableError as error:
+                self._pass_over(snapshot, error)
             except rewind.UnreachableError as error:
                 # The logs of all later backups are the same up to there.
                 self.reasons.append(f"{snapshot.time}: {error}")

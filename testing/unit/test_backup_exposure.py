@@ -8,7 +8,7 @@ from hgfleet.backup import exposure
 from hgfleet.backup.exposure import DAY_SECONDS
 
 NOW = 100 * DAY_SECONDS
-DRILLED = {"time": NOW - DAY_SECONDS, "push_id": 5}
+DRILLED = {"time": NOW - DAY_SECONDS, "push_id": 7}
 
 
 def lost(backup: Any, drill: Any, mirrors: int = 0) -> tuple[int | None, int | None, str]:
@@ -26,7 +26,21 @@ def test_pushes_since_the_backup_are_lost_with_the_site() -> None:
     [
         (None, DRILLED, "no backup"),
         ({"push_id": 10}, None, "no backup of it was restored yet"),
-        ({"push_id": 10}, DRILLED | {"error": "bad"}, "its backup cannot be restored: bad"),
+        (
+            {"push_id": 10},
+            {"time": NOW, "error": "bad"},
+            "its newest backup cannot be restored: bad",
+        ),
+        (
+            {"push_id": 10},
+            DRILLED | {"time": NOW + DAY_SECONDS},
+            "its last drill is later than the clock of this host, and counts as none",
+        ),
+        (
+            {"push_id": 10},
+            {"time": NOW},
+            "its last drill does not say up to which push it restored",
+        ),
         (
             {"push_id": 10},
             {"time": NOW - 36 * DAY_SECONDS},
@@ -39,6 +53,16 @@ def test_a_backup_that_was_not_restored_counts_as_none(
 ) -> None:
     assert lost(backup, drill) == (None, None, reason)
     assert lost(backup, drill, mirrors=2) == (0, None, reason)
+
+
+def test_backups_since_the_drill_are_no_proof() -> None:
+    found = exposure.of("x", 10, {"push_id": 9}, DRILLED, mirrors=0, now=NOW, drill_days=35)
+    assert (found.site, found.undrilled, found.reason) == (3, 2, "")
+
+
+def test_after_a_failed_drill_the_older_backup_that_it_restored_counts() -> None:
+    failed = DRILLED | {"push_id": 4, "error": "bad"}
+    assert lost({"push_id": 10}, failed) == (6, 6, "its newest backup cannot be restored: bad")
 
 
 MIRROR = {"live": True, "caught_up": True, "waiting": 0, "parked": 0}
