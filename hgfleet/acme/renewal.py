@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from hgfleet.core import stored_time
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -35,6 +37,8 @@ def reason(settings: Settings, issued: Issued | None, now: float) -> str:
         return f"the one in use is of {issued.directory}"
     if issued.names != frozenset(settings.names):
         return f"the one in use has the names {', '.join(sorted(issued.names))}"
+    if stored_time.is_future(issued.not_before, now):
+        return "the one in use is not valid yet by the clock of this host"
     left = issued.not_after - now
     validity = issued.not_after - issued.not_before
     if left < min(settings.renew_days * DAY_SECONDS, validity / 2):

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.core import files
 from hgfleet.core.errors import HgfleetError
+from hgfleet.core.stored_time import age
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -256,7 +257,8 @@ def _tickets(folder: Path) -> list[Ticket]:
             if files.try_lock(descriptor):
                 path.unlink(missing_ok=True)
                 continue
-            is_fresh = now - os.fstat(descriptor).st_mtime < FRESH_SECONDS
+            asked_at = os.fstat(descriptor).st_mtime
+            is_fresh = age(asked_at, now, FRESH_SECONDS) < FRESH_SECONDS
         finally:
             os.close(descriptor)
         found.append(Ticket(int(name["number"]), name["state"] == "served", is_fresh))

@@ -81,14 +81,14 @@ def state_of(owner: Owner, found: PersonState) -> str:
     return found.state
 
 
-def to_bind(tokens: Tokens, found: Mapping[str, PersonState]) -> dict[str, str]:
+def to_bind(tokens: Tokens, found: Mapping[str, PersonState], now: float) -> dict[str, str]:
     """Return the person id for each token that has none and is surely of that person. Pure."""
     bound = {}
     for name, token in tokens.items():
         person = found.get(token.owner)
         if token.owner_id or person is None or not person.person_id:
             continue
-        if not person_id.is_older(token.created, person.person_id):
+        if not person_id.is_older(token.created, person.person_id, now):
             bound[name] = person.person_id
     return bound
 
@@ -146,7 +146,7 @@ class Sweeper:
         self.may_change()
         seen = token_file.load(self.path)
         found, problem = ask_about({token.owner for token in seen.values()}, self.ask)
-        bound = to_bind(seen, found)
+        bound = to_bind(seen, found, time.time())
         owners = {(token.owner, bound.get(n, token.owner_id)) for n, token in seen.items()}
         states = {owner: state_of(owner, found[owner[0]]) for owner in owners if owner[0] in found}
         sweep = decide(states, self._missing, self.clock())

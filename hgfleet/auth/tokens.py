@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.core.errors import AccessDeniedError, UsageError
+from hgfleet.core.stored_time import is_future
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,6 +39,9 @@ MOST_TOKENS: Final = 50
 """Of one person."""
 MOST_DESCRIPTION: Final = 100
 
+CLOCKS_APART_SECONDS: Final = 3600.0
+"""A mirror reads tokens that the primary made; their clocks are never that far apart."""
+
 # Base32 in lower case: no letter looks like a digit, and a double click selects all of it.
 _TOKEN = re.compile(r"hgt_[a-z2-7]{40}")
 
@@ -56,7 +60,19 @@ class Token:
     """Person id of the owner; "" in a token of a release before, until the sweep knows it."""
 
     def is_valid(self, now: datetime) -> bool:
-        """Whether it has not expired, and this release knows its scope."""
+        """Whether it was made, has not expired, and this release knows its scope.
+
+        One that was made in the future has an end that is too late as well, so it counts as never
+        made.
+        """
+        made = moment(self.created).timestamp()
+        return self.is_kept(now) and not is_future(made, now.timestamp(), CLOCKS_APART_SECONDS)
+
+    def is_kept(self, now: datetime) -> bool:
+        """Whether it stays in the file: it has not expired, and this release knows its scope.
+
+        A clock that is behind for a while removes no token.
+        """
         return self.scope == READ and now < moment(self.expires)
 
 
@@ -98,7 +114,7 @@ def create(
         raise UsageError(
             f"The description should be one line of at most {MOST_DESCRIPTION} characters."
         )
-    kept = {name: token for name, token in tokens.items() if token.is_valid(now)}
+    kept = {name: token for name, token in tokens.items() if token.is_kept(now)}
     if sum(owner.owns(token) for token in kept.values()) >= MOST_TOKENS:
         raise AccessDeniedError(
             f"You have {MOST_TOKENS} tokens, and more are not given: "
@@ -128,8 +144,8 @@ def revoke(tokens: Mapping[str, Token], owner: Principal, identity: str) -> Toke
 
 
 def of_owner(tokens: Mapping[str, Token], owner: Principal, now: datetime) -> Tokens:
-    """Return the valid tokens of a person."""
-    return {n: t for n, t in tokens.items() if owner.owns(t) and t.is_valid(now)}
+    """Return the tokens of a person that have not expired, so that each can be revoked."""
+    return {n: t for n, t in tokens.items() if owner.owns(t) and t.is_kept(now)}
 
 
 def _stamp(when: datetime) -> str:

@@ -23,6 +23,7 @@ from hgfleet.bundles.manifest import locate
 from hgfleet.bundles.scratch import remove
 from hgfleet.core import files
 from hgfleet.core.identity import is_identity
+from hgfleet.core.stored_time import past_moment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,6 +39,7 @@ def adoptable(
     repository: Repository,
     since: datetime | None,
     urls: Mapping[str, str],
+    now: datetime,
 ) -> list[Entry]:
     """Return the entries of a former manifest that the repository at its path takes over. Pure.
 
@@ -50,7 +52,8 @@ def adoptable(
     for entry in entries:
         place = locate(entry, urls)
         is_ours = place is not None and place[1].repository == repository.path
-        if is_ours and not entry.private and (since is None or entry.made > since):
+        is_later = since is None or past_moment(entry.made, now) > since
+        if is_ours and not entry.private and is_later:
             kept.append(replace(entry, identity=repository.identity))
     return kept
 
@@ -103,7 +106,9 @@ def _adopt_manifest(job: Job, repository: Repository) -> None:
     entries = manifests.read(path)
     if entries and not manifests.read(repository.identity):
         since = arrival(path, job.access.read()[1])
-        kept = adoptable(entries, repository, since, job.stores.of(repository).urls)
+        kept = adoptable(
+            entries, repository, since, job.stores.of(repository).urls, datetime.now(UTC)
+        )
         job.publisher.publish(repository, kept)
         job.report.step(
             "adopted",

@@ -13,11 +13,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from hgfleet.core import stored_time
+
 if TYPE_CHECKING:
     from pathlib import Path
 
 RUNS: Final = 24
 """Runs over which due reads are spread: a day of the hourly timer."""
+
+RUN_SECONDS: Final = 86_400.0
+"""A run lasts for less than a day, so what is later than its begin by more is from the future."""
 
 _REQUESTED: Final = datetime.fromtimestamp(0, UTC)
 _TAKING: Final = threading.Lock()
@@ -52,13 +57,13 @@ class CheckTimes:
     age: timedelta
 
     def due(self, name: str, now: datetime) -> bool:
-        """Whether the check of a repository is due."""
+        """Whether the check of a repository is due; a time from the future is none."""
         last = self.last(name)
         if last == _REQUESTED:
             return True
         if not self.age:
             return False
-        if last is None:
+        if last is None or stored_time.is_future(last.timestamp(), now.timestamp(), RUN_SECONDS):
             last = first_mark(name, self.age, now)
             self._mark(name, last)
         return now >= last + self.age

@@ -17,6 +17,7 @@ from hgfleet.bundles.kinds import parse_key
 from hgfleet.bundles.manifest import Manifests, locate, object_url
 from hgfleet.bundles.scratch import Scratch
 from hgfleet.bundles.stores import SiteStores, StoreListing, joined
+from hgfleet.core import stored_time
 from hgfleet.core.errors import HgfleetError, HostError
 from hgfleet.hg.command_server import Hg
 
@@ -228,7 +229,10 @@ class Job:
         A removal before all of its published bundles does not count.
         """
         name = names.of(repository)
-        times = [one.made for one in (*self.manifests.read(name), *self.manifests.recent(name))]
+        entries = (*self.manifests.read(name), *self.manifests.recent(name))
+        # Not the begin of the run, which may have made some of them.
+        now = datetime.now(UTC)
+        times = [stored_time.past_moment(one.made, now) for one in entries]
         return recent_pushes.removal(self.source(repository), min(times)) if times else None
 
     def note_corrupt(self, place: str) -> None:

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from hgfleet.bundles.check_times import RUN_SECONDS
 from hgfleet.bundles.manifest import locate
+from hgfleet.core import stored_time
 from hgfleet.core.text import binary_size
 
 if TYPE_CHECKING:
@@ -293,7 +295,8 @@ def _stale(
             f"{newer:,} of {state.changesets:,} changesets ({share:.1%}) are newer than the bundle"
             f" (limit {refresh.share:.1%})"
         )
-    age = now - newest.entry.made
+    made = stored_time.past_moment(newest.entry.made, now, RUN_SECONDS)
+    age = now - made
     if newer and demand and demand.seconds > refresh.seconds and age >= REST:
         return (
             f"{newer:,} changesets are newer than the bundle, and {demand.clones:,} clones and"

@@ -15,6 +15,7 @@ from hgfleet.bundles.prune import prunable
 from hgfleet.bundles.reader import VerificationError, WrongContentError
 from hgfleet.core.errors import HgfleetError, UnavailableError
 from hgfleet.core.files import file_name
+from hgfleet.core.stored_time import past_moment
 from hgfleet.core.text import size
 
 if TYPE_CHECKING:
@@ -188,9 +189,13 @@ class PublishedBundles:
         """
         job, name = self._job, names.of(repository)
         before = job.options.now - job.config.retention
+        # Not the begin of the run, which may have made some of the bundles.
+        now = datetime.now(UTC)
         published, recent = job.manifests.read(name), job.manifests.recent(name, before)
         removal = job.removal(repository) or NEVER
-        unsafe = [one for one in job.manifests.recent(name) if one.made <= removal]
+        unsafe = [
+            one for one in job.manifests.recent(name) if past_moment(one.made, now) <= removal
+        ]
         is_gone = name in job.orphans.gone
         others = () if repository.is_public or is_gone else job.stores.of(repository).others
         purged = name in job.orphans.purged or (is_gone and names.is_former(name))
@@ -198,7 +203,9 @@ class PublishedBundles:
             # A client with the URL could still read it, and no run may be about to publish it.
             at_once = purged or store in others
             entries = published if at_once else published + recent
-            named = self._keys(store, [entry for entry in entries if entry.made > removal])
+            named = self._keys(
+                store, [entry for entry in entries if past_moment(entry.made, now) > removal]
+            )
             limit = ALWAYS if at_once else max(removal, NEVER if urgent else before)
             self._prune_store(
                 repository, store, one, Limits(named, limit, self._keys(store, unsafe))

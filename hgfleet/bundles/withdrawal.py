@@ -12,6 +12,7 @@ the deleted bundles any more, so no run is about to publish them:
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from hgfleet.bundles import names
@@ -21,10 +22,10 @@ from hgfleet.bundles.scratch import remove
 from hgfleet.bundles.stores import StoreListing
 from hgfleet.core import files
 from hgfleet.core.errors import TemporaryError
+from hgfleet.core.stored_time import past_moment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import datetime
 
     from hgfleet.bundles.job import Job, Outcome
     from hgfleet.bundles.manifest import Entry
@@ -40,10 +41,12 @@ def due(
     repository: Repository,
     stores: Stores,
     removal: datetime | None,
+    now: datetime,
 ) -> dict[str, str]:
     """Return the URLs of entries that clients of a repository must not get, and why. Pure.
 
-    `removal` is the time at which changesets were removed last.
+    `removal` is the time at which changesets were removed last. A bundle whose time is later than
+    `now` may have been made before it.
     """
     if repository.bundles and not repository.identity:
         # The registry does not name it yet, and its state has the names of the release before.
@@ -54,7 +57,7 @@ def due(
             found.setdefault(entry.url, "the repository has no bundles")
         elif not is_publishable(entry, repository):
             found.setdefault(entry.url, "it is for other readers, or of another repository")
-        elif removal is not None and entry.made <= removal:
+        elif removal is not None and past_moment(entry.made, now) <= removal:
             found.setdefault(entry.url, REMOVED)
     return found
 
@@ -106,7 +109,8 @@ class FirstPass:
     def _due(self, repository: Repository) -> dict[str, str]:
         published = self._job.manifests.read(names.of(repository))
         removal = self._job.removal(repository)
-        return due(published, repository, self._job.stores.of(repository), removal)
+        stores = self._job.stores.of(repository)
+        return due(published, repository, stores, removal, datetime.now(UTC))
 
 
 class Forgetter:

@@ -4,12 +4,15 @@ A clock that ran ahead and was set back, a damaged file, or a host that was take
 times. Taken as they are, they are the newest of all: a check of 2099 is never due again, and the
 alert about its age never fires.
 
-Hot paths import this module, so it imports nothing.
+Hot paths import this module, so it imports nothing at run time.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 SLACK_SECONDS: Final = 60.0
 """How far ahead of the reader's clock a time may be: clocks are corrected by seconds, and the
@@ -31,3 +34,10 @@ def past(stored: float, now: float, slack: float = SLACK_SECONDS) -> float:
 def age(stored: float, now: float, slack: float = SLACK_SECONDS) -> float:
     """Return how long ago a stored time was, in seconds; infinite for a time from the future."""
     return float("inf") if is_future(stored, now, slack) else max(0.0, now - stored)
+
+
+def past_moment(stored: datetime, now: datetime, slack: float = SLACK_SECONDS) -> datetime:
+    """Return a stored moment; the begin of 1970 for one from the future."""
+    if not is_future(stored.timestamp(), now.timestamp(), slack):
+        return stored
+    return stored.fromtimestamp(NEVER, stored.tzinfo)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
+from hgfleet.core.stored_time import past
+
 SLACK_S: Final = 3600.0
 """Clocks of the directory's host and of the primary are never that far apart."""
 
@@ -39,10 +41,13 @@ def made(person_id: str) -> float | None:
     return None
 
 
-def is_older(created: str, person_id: str) -> bool:
-    """Whether a thing was made before the person's entry; `created` is RFC 3339 in UTC."""
+def is_older(created: str, person_id: str, now: float) -> bool:
+    """Whether a thing was made before the person's entry; `created` is RFC 3339 in UTC.
+
+    A time from the future tells nothing, so the thing may be of a former person.
+    """
     since = made(person_id)
     if since is None:
         return False
     when = datetime.strptime(created, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    return when.timestamp() + SLACK_S < since
+    return past(when.timestamp(), now, SLACK_S) + SLACK_S < since

@@ -21,6 +21,7 @@ A session may start so often that this module imports nothing slow.
 from __future__ import annotations
 
 from hgfleet.core.errors import UnavailableError
+from hgfleet.core.stored_time import age
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,9 +48,7 @@ def login_age(login: str, now: float) -> float:
     Infinite for a text that is no time, and for a time from the future.
     """
     seconds = int(login) if login.isascii() and login.isdigit() and len(login) <= 12 else None
-    if seconds is None or seconds > now + 1:
-        return float("inf")
-    return max(0.0, now - seconds)
+    return float("inf") if seconds is None else age(seconds, now, 1.0)
 
 
 def objection(principal: Principal, key: str, found: PersonState) -> str | None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.core import files
+from hgfleet.core.stored_time import past
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -77,8 +78,8 @@ def due(
     """
     turns = {}
     for repository in marked:
-        last = tried.get(repository, 0.0)
-        turns[repository] = 0.0 if last > now else max(0.0, last + every - now)
+        last = past(tried.get(repository, 0.0), now, 0.0)
+        turns[repository] = max(0.0, last + every - now)
     ready = [repository for repository, wait in turns.items() if wait == 0]
     return ready, min((wait for wait in turns.values() if wait), default=0.0)
 

@@ -12,6 +12,8 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from hgfleet.core import stored_time
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -37,10 +39,9 @@ class Checked:
     identity: str = ""
     """Of the repository; empty in a result of a release before."""
 
-    @property
-    def since(self) -> float:
-        """The time that its days are counted from."""
-        return self.time or self.seen
+    def since(self, now: float) -> float:
+        """The time that its days are counted from; 0 where all it has is from the future."""
+        return stored_time.past(self.time, now) or stored_time.past(self.seen, now)
 
 
 def carried(known: Mapping[str, Checked], identities: Mapping[str, str]) -> dict[str, Checked]:
@@ -66,7 +67,7 @@ def tonight(known: Mapping[str, Checked], *, days: int, now: float) -> list[str]
     share = sum(costs.values()) / days
     taken = 0
     chosen = []
-    for path in sorted(costs, key=lambda one: (known[one].time, one)):
+    for path in sorted(costs, key=lambda one: (stored_time.past(known[one].time, now), one)):
         found = known[path]
         if taken < share or found.error or is_due(found, days, now):
             chosen.append(path)
@@ -76,7 +77,7 @@ def tonight(known: Mapping[str, Checked], *, days: int, now: float) -> list[str]
 
 def is_due(found: Checked, days: int, now: float) -> bool:
     """Whether the days of a repository end before the next night."""
-    return now + DAY_SECONDS > found.since + days * DAY_SECONDS
+    return now + DAY_SECONDS > found.since(now) + days * DAY_SECONDS
 
 
 def overdue(known: Mapping[str, Checked], *, days: int, now: float) -> list[str]:
@@ -84,8 +85,8 @@ def overdue(known: Mapping[str, Checked], *, days: int, now: float) -> list[str]
 
     A night begins at a random time of some hours, so a day more is allowed.
     """
-    late = [path for path, one in known.items() if now - one.since > (days + 1) * DAY_SECONDS]
-    return sorted(late, key=lambda path: (known[path].since, path))
+    late = [path for path, one in known.items() if now - one.since(now) > (days + 1) * DAY_SECONDS]
+    return sorted(late, key=lambda path: (known[path].since(now), path))
 
 
 def corrupt(known: Mapping[str, Checked]) -> dict[str, str]:
@@ -103,7 +104,7 @@ def sentences(
         for path, text in corrupt(known).items()
     ]
     found += [
-        f"{path}: not verified for {(now - known[path].since) / DAY_SECONDS:.0f} days"
+        f"{path}: not verified for {_days(known[path].since(now), now)}"
         for path in overdue(known, days=days, now=now)
     ]
     verified = [one for one in known.values() if one.time]
@@ -114,6 +115,12 @@ def sentences(
     if verified:
         found.append(f"oldest result: {_when(min(one.time for one in verified))}")
     return found
+
+
+def _days(since: float, now: float) -> str:
+    if not since:
+        return "a known time: its last verification is later than the clock of this host"
+    return f"{(now - since) / DAY_SECONDS:.0f} days"
 
 
 def _when(moment: float) -> str:

@@ -16,6 +16,7 @@ repositories and is closed.
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -75,14 +76,14 @@ class Figures:
     """The earliest time that the days of a repository are counted from; 0 without repositories."""
 
 
-def figures(state: State) -> Figures:
+def figures(state: State, now: float) -> Figures:
     """Return the figures of a state. Pure."""
     return Figures(
         days=state.days,
         ended=state.ended,
         repositories=len(state.repositories),
         corrupt=len(plan.corrupt(state.repositories)),
-        oldest=min((one.since for one in state.repositories.values()), default=0.0),
+        oldest=min((one.since(now) for one in state.repositories.values()), default=0.0),
     )
 
 
@@ -120,5 +121,7 @@ def save(state: State, folder: Path = FOLDER) -> None:
     """Replace both files. The state names private repositories."""
     text = json.dumps(state.data(), sort_keys=True) + "\n"
     files.replace(folder / NAME, text, mode=0o640)
-    text = json.dumps({"format": FORMAT, **asdict(figures(state))}, sort_keys=True) + "\n"
+    text = (
+        json.dumps({"format": FORMAT, **asdict(figures(state, time.time()))}, sort_keys=True) + "\n"
+    )
     files.replace(folder / FIGURES, text, durable=False)

@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.core import files
+from hgfleet.core.stored_time import age
 from hgfleet.hg import store_size
 from hgfleet.registry import user_repositories
 
@@ -95,7 +96,7 @@ def noted(place: Path) -> int | None:
     """Return the size that was noted lately."""
     note = place / ".hg" / NAME
     try:
-        if time.time() - note.stat().st_mtime >= RECOUNT_S:
+        if age(note.stat().st_mtime, time.time()) >= RECOUNT_S:
             return None
         return int(note.read_text("ascii"))
     except (OSError, ValueError):

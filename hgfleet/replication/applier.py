@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core import systemd
 from hgfleet.core.errors import HgfleetError, PushlogError
+from hgfleet.core.stored_time import SLACK_SECONDS, past
 from hgfleet.replication import messages, places, state_file, tasks
 from hgfleet.replication.connection import FAILURES
 from hgfleet.replication.failures import Kind
@@ -171,7 +172,10 @@ class Applier:
             self._write()
 
     def _extend(self, sent: float) -> None:
-        self._lease_until = max(self._lease_until, sent + self._settings.lease_seconds)
+        # A lease that ends later than any that is given now is of a clock that was set back since.
+        seconds = self._settings.lease_seconds
+        known = past(self._lease_until, time.time(), seconds + SLACK_SECONDS)
+        self._lease_until = max(known, sent + seconds)
 
     def _connected(self) -> None:
         """Compare again: the stream may have forgotten pushes since the last connection."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core.errors import UnavailableError
+from hgfleet.core.stored_time import is_future
 from hgfleet.pushlog import log_file
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.pushlog.record import parse
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 FILE: Final = "state.json"
 MAX_SIZE: Final = 16 * 1024 * 1024
+
+LEASE_MOST_SECONDS: Final = 600.0
+"""No lease is given for longer (`settings.lease_seconds` is at most 300)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,9 @@ def sentences(state: Mapping[str, Any], now: float) -> list[str]:
     ]
     lease = state.get("lease_until")
     if isinstance(lease, int | float):
-        if lease < now:
+        if is_future(lease, now, LEASE_MOST_SECONDS):
+            found.append("the lease ends in the far future: the clock was set back since")
+        elif lease < now:
             found.append(
                 f"the lease ended {now - lease:.0f} s ago: the primary does not hear this mirror, "
                 "and it takes no clients"
@@ -93,6 +99,7 @@ def is_well(state: Mapping[str, Any], now: float) -> bool:
         state.get("caught_up") is True
         and isinstance(lease, int | float)
         and lease >= now
+        and not is_future(lease, now, LEASE_MOST_SECONDS)
         and not state.get("parked")
     )
 

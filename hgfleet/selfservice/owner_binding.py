@@ -16,6 +16,7 @@ Until then the name decides. `hgfleet owners` shows the others, and binds them b
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -75,17 +76,17 @@ def unbound(dynamic: Dynamic) -> set[str]:
     return {entry.owner for _, entry in entries} | {note.owner for _, note in notes}
 
 
-def to_bind(dynamic: Dynamic, found: Mapping[str, PersonState]) -> Bound:
+def to_bind(dynamic: Dynamic, found: Mapping[str, PersonState], now: float) -> Bound:
     """Return the person ids of owners who are surely known. Pure."""
     entries, notes, older = {}, {}, []
     for path, entry in _entries(dynamic):
         if own := _id_of(entry.owner, found):
-            if person_id.is_older(entry.created, own):
+            if person_id.is_older(entry.created, own, now):
                 older.append(path)
             else:
                 entries[path] = own
     for old, note in _notes(dynamic):
-        if (own := _id_of(note.owner, found)) and not person_id.is_older(note.since, own):
+        if (own := _id_of(note.owner, found)) and not person_id.is_older(note.since, own, now):
             notes[old] = own
     return Bound(entries, notes, tuple(older))
 
@@ -145,7 +146,7 @@ class Binder:
             return problem
         while True:
             with dynamic_update.update(self.path) as entries:
-                bound = to_bind(entries.dynamic, found)
+                bound = to_bind(entries.dynamic, found, time.time())
                 part = dict(list(bound.entries.items())[:MOST_AT_A_TIME])
                 apply(entries, replace(bound, entries=part))
             if part or bound.notes:

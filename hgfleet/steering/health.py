@@ -20,6 +20,8 @@ import mmap
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from hgfleet.core import stored_time
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
@@ -71,7 +73,7 @@ class Health:
 
     def is_current(self, now: float) -> bool:
         """Whether the state counts; a time in the future is as wrong as an old one."""
-        return abs(now - self.written) <= MAX_AGE_SECONDS
+        return stored_time.age(self.written, now, MAX_AGE_SECONDS) <= MAX_AGE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.core import exchange, files
 from hgfleet.core.errors import HostError, TemporaryError
+from hgfleet.core.stored_time import is_future
 from hgfleet.storage import formats
 
 if TYPE_CHECKING:
@@ -165,7 +166,8 @@ def remove_old(control: Path, keep: float | None, *, prune: bool = False) -> boo
     old = folder / ".hg/store"
     if old.is_dir():
         since = folder / SINCE
-        if not since.exists():
+        if not since.exists() or is_future(since.stat().st_mtime, time.time()):
+            # Its days begin now: a time from the future would keep it up to then.
             since.touch()
         age = time.time() - since.stat().st_mtime
         kept = max(keep or 0, _kept_seconds(folder))

@@ -13,6 +13,7 @@ import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from hgfleet.core.stored_time import is_future
 from hgfleet.web.journal import report
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def mirror_problem(state: bytes | None, *, now: float) -> str:
         return "replication has not caught up"
     if lease_until <= now + LEASE_MARGIN_S:
         return "neither the primary nor the broker has confirmed this mirror's lease"
-    if lease_until > now + LEASE_MOST_S:
+    if is_future(lease_until, now, LEASE_MOST_S):
         return "the lease of this mirror ends in the far future"
     return ""
 

@@ -69,3 +69,11 @@ def test_lego_listens_on_the_loopback_interface_and_has_each_value_as_one_argume
         "--domains=b.example.org",
     ]
     assert all(one.startswith("--") for one in found[:-1])
+
+
+def test_a_certificate_of_the_future_is_renewed() -> None:
+    """Clients refuse it until then."""
+    ahead = replace(issued(90, 89), not_before=NOW + DAY_SECONDS)
+    assert renewal.reason(SETTINGS, ahead, NOW) == (
+        "the one in use is not valid yet by the clock of this host"
+    )

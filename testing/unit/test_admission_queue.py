@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -277,3 +278,12 @@ def test_a_stopped_process_keeps_its_slot(tmp_path: Path, stranger: subprocess.P
     limits = Limits(slots=1, waiting=3, patience=60, hold=60)
     mine = queue.enter(tmp_path, limits, "")
     assert mine.ask() == Position(1, 0)
+
+
+def test_a_ticket_of_the_future_is_passed_over(tmp_path: Path) -> None:
+    """The clock was set back: its process may have stopped since."""
+    with (tmp_path / "000000000007.waiting").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert [one.is_fresh for one in queue._tickets(tmp_path)] == [True]
+        os.utime(tmp_path / "000000000007.waiting", (4e9, 4e9))
+        assert [one.is_fresh for one in queue._tickets(tmp_path)] == [False]

@@ -56,3 +56,15 @@ def test_a_later_person_of_the_name_has_no_tokens_of_the_former_one() -> None:
     # Nor do they count for the limit.
     kept, identity, _ = tokens.create(kept, today, "CI", 1, NOW)
     assert list(tokens.of_owner(kept, today, NOW)) == [identity]
+
+
+def test_a_token_that_was_made_in_the_future_is_not_valid_and_stays() -> None:
+    """The clock ran ahead when it was made: its end is too late as well."""
+    ahead = replace(TOKEN, created="2027-01-01T00:00:00Z")
+    assert TOKEN.is_valid(NOW)
+    assert not ahead.is_valid(NOW)
+    # A mirror whose clock is a little behind.
+    assert replace(TOKEN, created="2026-11-21T12:30:00Z").is_valid(NOW)
+    # A clock that is behind for a while removes no token of others.
+    kept, _, _ = tokens.create({"aaaaaaaa": ahead}, Principal("bob"), "CI", 1, NOW)
+    assert kept["aaaaaaaa"] == ahead

@@ -26,13 +26,13 @@ def entry(path: str = "people/bob/x", at: str = URLS["main"]) -> Entry:
 
 def test_entries_of_the_path_get_the_identity_of_its_repository() -> None:
     taken = [replace(entry(), identity=MINE)]
-    assert adoptable([entry()], PROJECT, None, URLS) == taken
-    assert adoptable([entry()], PROJECT, NOW - timedelta(seconds=1), URLS) == taken
+    assert adoptable([entry()], PROJECT, None, URLS, NOW) == taken
+    assert adoptable([entry()], PROJECT, NOW - timedelta(seconds=1), URLS, NOW) == taken
 
 
 def test_entries_that_may_be_of_another_repository_are_withdrawn() -> None:
     def kept(one: Entry, repository: Repository = PROJECT, since: datetime | None = None) -> bool:
-        return bool(adoptable([one], repository, since, URLS))
+        return bool(adoptable([one], repository, since, URLS, NOW))
 
     # Made before the repository came to its path.
     assert not kept(entry(), since=NOW)
@@ -57,3 +57,8 @@ def test_a_repository_comes_to_its_path_by_creation_or_rename() -> None:
     assert arrival("people/bob/x", found) == datetime(2026, 11, 20, 9, tzinfo=UTC)
     assert arrival("people/bob/z", found) == datetime(2026, 11, 18, tzinfo=UTC)
     assert arrival("team/tool", found) is None
+
+
+def test_a_bundle_of_the_future_is_not_taken_over_from_a_former_repository() -> None:
+    ahead = replace(entry(), made=NOW + timedelta(days=3))
+    assert adoptable([ahead], PROJECT, NOW, URLS, NOW) == []

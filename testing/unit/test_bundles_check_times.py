@@ -62,3 +62,12 @@ def test_all_get_a_turn_within_a_day_of_runs(repositories: int) -> None:
     share = reads_per_run(repositories)
     assert share * RUNS >= repositories
     assert (share - 1) * RUNS < max(1, repositories)
+
+
+def test_a_check_of_the_future_is_none(tmp_path: Path) -> None:
+    checks = CheckTimes(tmp_path / "checked", MONTH)
+    checks.done("project", NOW + timedelta(days=900))
+    assert any(checks.due("project", NOW + timedelta(days=days)) for days in range(32))
+    # A run makes its checks later than it began.
+    checks.done("project", NOW + timedelta(hours=9))
+    assert not checks.due("project", NOW)

@@ -26,28 +26,37 @@ def entry(at: str = OPEN, of: str = MINE) -> Entry:
 
 
 def test_bundles_for_the_readers_of_a_repository_stay() -> None:
-    assert due([entry()], PROJECT, PUBLIC_STORES, None) == {}
-    assert due([entry(CLOSED)], TEAM, PRIVATE_STORES, None) == {}
+    assert due([entry()], PROJECT, PUBLIC_STORES, None, NOW) == {}
+    assert due([entry(CLOSED)], TEAM, PRIVATE_STORES, None, NOW) == {}
 
 
 def test_bundles_for_others_go() -> None:
-    assert [*due([entry()], TEAM, PRIVATE_STORES, None).values()] == ["open is no store for it"]
-    assert due([entry(CLOSED)], PROJECT, PUBLIC_STORES, None)
-    assert due([replace(entry(), private=True)], PROJECT, PUBLIC_STORES, None)
-    assert due([entry(of=OTHER)], PROJECT, PUBLIC_STORES, None)
-    assert due([entry()], replace(PROJECT, bundles=()), PUBLIC_STORES, None)
+    assert [*due([entry()], TEAM, PRIVATE_STORES, None, NOW).values()] == [
+        "open is no store for it"
+    ]
+    assert due([entry(CLOSED)], PROJECT, PUBLIC_STORES, None, NOW)
+    assert due([replace(entry(), private=True)], PROJECT, PUBLIC_STORES, None, NOW)
+    assert due([entry(of=OTHER)], PROJECT, PUBLIC_STORES, None, NOW)
+    assert due([entry()], replace(PROJECT, bundles=()), PUBLIC_STORES, None, NOW)
 
 
 def test_bundles_made_before_a_removal_go() -> None:
     second = timedelta(seconds=1)
-    assert due([entry()], PROJECT, PUBLIC_STORES, NOW - second) == {}
+    assert due([entry()], PROJECT, PUBLIC_STORES, NOW - second, NOW) == {}
     for removal in (NOW, NOW + second):
-        assert [*due([entry()], PROJECT, PUBLIC_STORES, removal).values()] == [REMOVED]
+        assert [*due([entry()], PROJECT, PUBLIC_STORES, removal, NOW).values()] == [REMOVED]
 
 
 def test_state_of_the_release_before_waits_for_the_identity() -> None:
     former = replace(entry(of="team/project"), identity="")
-    assert due([former], replace(PROJECT, identity=""), PUBLIC_STORES, None) == {}
+    assert due([former], replace(PROJECT, identity=""), PUBLIC_STORES, None, NOW) == {}
     # No repository has the path any more.
     gone = replace(PROJECT, identity="", read=(), bundles=())
-    assert due([former], gone, PRIVATE_STORES, None)
+    assert due([former], gone, PRIVATE_STORES, None, NOW)
+
+
+def test_a_bundle_of_the_future_may_have_been_made_before_a_removal() -> None:
+    """The clock of its host ran ahead when it was made: it would keep what was removed."""
+    ahead = replace(entry(), made=NOW + timedelta(days=3))
+    assert [*due([ahead], PROJECT, PUBLIC_STORES, NOW, NOW).values()] == [REMOVED]
+    assert due([ahead], PROJECT, PUBLIC_STORES, None, NOW) == {}

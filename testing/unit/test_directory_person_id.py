@@ -25,13 +25,16 @@ def test_an_id_tells_when_it_was_made(person_id: str, created: datetime) -> None
     assert 0 <= found - created.timestamp() < 1
 
 
+NOW = datetime(2026, 11, 24, tzinfo=UTC).timestamp()
+
+
 @pytest.mark.parametrize(
     "person_id",
     ["48571d94-b774-499c-a17f-9eb9f10678f9", "00000000-0000-1000-8000-000000000000"],
 )
 def test_an_id_that_tells_no_time_makes_nothing_older(person_id: str) -> None:
     assert made(person_id) is None
-    assert not is_older("2001-01-01T00:00:00Z", person_id)
+    assert not is_older("2001-01-01T00:00:00Z", person_id, NOW)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +44,9 @@ def test_an_id_that_tells_no_time_makes_nothing_older(person_id: str) -> None:
         # Clocks differ.
         ("2022-05-10T13:30:00Z", False),
         ("2022-05-10T15:00:00Z", False),
+        # From the future, which tells nothing.
+        ("2031-01-01T00:00:00Z", True),
     ],
 )
 def test_what_was_made_before_the_person_is_older(created: str, expected: bool) -> None:
-    assert is_older(created, "3096cde2-64b5-103c-836e-1d0b0995a781") is expected
+    assert is_older(created, "3096cde2-64b5-103c-836e-1d0b0995a781", NOW) is expected

@@ -122,3 +122,18 @@ def test_a_result_of_a_release_before_is_of_the_repository_at_its_path() -> None
     assert carried({"team/a": before}, {"team/b": ONE}) == {}
     # A repository that lost its identity is not the one of the result.
     assert carried({"team/a": Checked(1.0, identity=ONE)}, {"team/a": ""}) == {}
+
+
+def test_a_verification_of_the_future_is_none() -> None:
+    """The clock ran ahead, and was set back: the repository would not be verified for years."""
+    later = BEGIN + 900 * DAY_SECONDS
+    known = {f"r{n}": of(10**6, verified=BEGIN) for n in range(30)}
+    known["ahead"] = replace(of(1), time=later, seen=BEGIN)
+    now = BEGIN + 40 * DAY_SECONDS
+    assert is_due(known["ahead"], 30, now)
+    assert tonight(known, days=30, now=BEGIN + 1)[0] == "ahead"
+    assert "ahead" in overdue(known, days=30, now=now)
+    # Also where nothing is left to count from.
+    known = {"r": replace(known["ahead"], seen=later)}
+    assert overdue(known, days=30, now=now) == ["r"]
+    assert "later than the clock of this host" in sentences(known, now, days=30, now=now)[0]

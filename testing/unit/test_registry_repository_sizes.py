@@ -124,3 +124,11 @@ def test_repositories_of_a_former_person_of_the_name_do_not_count(tmp_path: Path
     )
     owner = Principal("bob", person_id=TODAY)
     assert repository_sizes.owned(file, owner) == ["people/bob/y", "people/bob/z"]
+
+
+def test_a_size_of_the_future_is_measured_again(tmp_path: Path) -> None:
+    (tmp_path / ".hg").mkdir()
+    repository_sizes.remember(tmp_path, 5)
+    assert repository_sizes.noted(tmp_path) == 5
+    os.utime(tmp_path / ".hg" / repository_sizes.NAME, (4e9, 4e9))
+    assert repository_sizes.noted(tmp_path) is None

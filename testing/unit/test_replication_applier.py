@@ -86,3 +86,18 @@ def test_parked_repositories_are_in_the_state_by_identity(one: Applier, tmp_path
 def test_a_state_of_the_release_before_names_paths() -> None:
     assert state_file.named({"parked": {"a/b": "poison"}}, "parked") == {"a/b": ("a/b", "poison")}
     assert state_file.named({"parked": {"x": ["one"], "y": 5}}, "parked") == {}
+
+
+def test_a_lease_of_a_clock_that_was_set_back_does_not_last(
+    one: Applier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1e9
+    monkeypatch.setattr(applier.time, "time", lambda: now)
+    one._extend(now)
+    ahead = one._lease_until
+    now -= 3600
+    one._extend(now)
+    assert one._lease_until == ahead - 3600
+    # Another answer about an older heartbeat does not shorten it.
+    one._extend(now - 2)
+    assert one._lease_until == ahead - 3600

@@ -74,3 +74,10 @@ def test_a_state_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         (tmp_path / status.FILE).write_text(text)
         with pytest.raises(UnavailableError, match="not a state of replication"):
             status.load(tmp_path)
+
+
+def test_a_lease_of_the_future_is_none() -> None:
+    """The clock ran ahead, and was set back since."""
+    state = WELL | {"lease_until": 1000.0 + 3600}
+    assert not status.is_well(state, 1000.0)
+    assert "the lease ends in the far future" in "\n".join(status.sentences(state, 1000.0))

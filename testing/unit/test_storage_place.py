@@ -1,10 +1,15 @@
 from __future__ import annotations
 
 import math
+import os
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hgfleet.storage import place
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 HOUR, DAY = 3600.0, 86_400.0
 
@@ -26,3 +31,13 @@ def test_an_old_store_stays_for_its_days_and_its_readers(
     age: float, kept: float, is_read: bool, prune: bool, expected: bool
 ) -> None:
     assert place.stays(age, kept, is_read=is_read, prune=prune) is expected
+
+
+def test_the_days_of_an_old_store_of_the_future_begin_now(tmp_path: Path) -> None:
+    work = tmp_path / place.WORK
+    (work / ".hg/store").mkdir(parents=True)
+    (since := work / place.SINCE).touch()
+    os.utime(since, (4e9, 4e9))
+    assert not place.remove_old(tmp_path, 60.0)
+    assert since.stat().st_mtime < 4e9
+    assert (work / ".hg/store").is_dir()
