@@ -72,23 +72,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     verify.add_argument("repositories", nargs="*", metavar="REPO", help="these (default: a sample)")
     verify.add_argument("--all", action="store_true", help="every repository")
     add_format(verify)
-    prune = add_command(commands, "prune", "remove old backups of all hosts, read a part", _prune)
-    prune.add_argument(
-        "--accept",
-        action="append",
-        default=[],
-        metavar="HOST",
-        help="take snapshots of HOST that were dated back for genuine: you have looked at them",
-    )
-    add_format(prune)
-    forget = add_command(commands, "forget", "remove named snapshots of a host, and locks", _forget)
-    forget.add_argument("host", metavar="HOST", help="no backup of it may be under way")
-    forget.add_argument(
-        "snapshots", nargs="*", metavar="SNAPSHOT", help="begin of an id (default: locks only)"
-    )
-    repair = add_command(commands, "repair", "remove corrupt packs of hosts", _repair)
-    repair.add_argument("hosts", nargs="*", metavar="HOST", help="of these hosts (default: all)")
-    add_format(repair)
+    _add_prunes(commands)
     add_command(commands, "list", "list the backups of this host", _list)
     status = add_command(commands, "status", "show what would be lost now", _status)
     status.add_argument("--json", action="store_true", help="for programs")
@@ -115,6 +99,27 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     files.add_argument("path", help="a file or folder, such as /etc/hgfleet/ssh")
     files.add_argument("--to", type=Path, metavar="FOLDER", required=True)
+
+
+def _add_prunes(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the commands of the host that prunes."""
+    prune = add_command(commands, "prune", "remove old backups of all hosts, read a part", _prune)
+    prune.add_argument(
+        "--accept",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="take snapshots of HOST that were dated back for genuine: you have looked at them",
+    )
+    add_format(prune)
+    forget = add_command(commands, "forget", "remove named snapshots of a host, and locks", _forget)
+    forget.add_argument("host", metavar="HOST", help="no backup of it may be under way")
+    forget.add_argument(
+        "snapshots", nargs="*", metavar="SNAPSHOT", help="begin of an id (default: locks only)"
+    )
+    repair = add_command(commands, "repair", "remove corrupt packs of hosts", _repair)
+    repair.add_argument("hosts", nargs="*", metavar="HOST", help="of these hosts (default: all)")
+    add_format(repair)
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -35,6 +35,34 @@ _PAUSE_SECONDS: Final = 20.0
 
 _LEAST_DIGITS: Final = 8
 """Of the id of a snapshot, as messages name it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the last prune of a host that was not refused found, and why the last one was."""
+
+    time: float = 0.0
+    """By the clock of this host; 0 before the first."""
+    snapshots: frozenset[str] = frozenset()
+    """The ids of all snapshots that it left."""
+    refused: str = ""
+    removed: int = 0
+    """How many it removed; not in the record."""
+
+    def data(self) -> Data:
+        """Return the record."""
+        return {"time": self.time, "snapshots": sorted(self.snapshots), "refused": self.refused}
+
+
+def parse_look(data: object) -> Look:
+    """Read the record of a host; a missing or damaged one is that of a host without a prune."""
+    if not isinstance(data, dict):
+        return Look()
+    try:
+        snapshots = frozenset(str(one) for one in data["snapshots"])
+        return Look(float(data["time"]), snapshots, str(data["refused"]))
+    except (KeyError, TypeError, ValueError):
+        return Look()
 
 
 class RefusedError(HostError):
@@ -81,30 +109,35 @@ def prune(
     with at_rest(settings, hosts, patience=patience, sleep=sleep) as stores:
         for host in hosts:
             started = time.monotonic()
-            known = {} if host in accepted else looks.get(host, {})
+            known = parse_look(looks.get(host))
             try:
                 if host not in stores:
-                    _demand_never(looks.get(host, {}))
+                    _demand_never(known)
                     continue
-                removed, look = _prune(stores[host], host, known, settings.retention)
-            except HgfleetError as error:
-                refusal = str(error) if isinstance(error, RefusedError) else ""
-                event = "prune-refused" if refusal else "prune-failed"
-                report.step(event, host, str(error), error=str(error))
+                look = _prune(
+                    stores[host], host, Look() if host in accepted else known, settings.retention
+                )
+            except RefusedError as error:
+                report.step("prune-refused", host, str(error), error=str(error))
                 failed.append(host)
-                # A prune that failed otherwise has not found the times right.
-                look = {**looks.get(host, {}), **({"refused": refusal} if refusal else {})}
+                look = replace(known, refused=str(error))
+            except HgfleetError as error:
+                # It has not found the times right: a refusal stays.
+                report.step("prune-failed", host, str(error), error=str(error))
+                failed.append(host)
+                continue
             else:
                 seconds = time.monotonic() - started
+                removed = look.removed
                 text = f"{removed} old backups removed in {seconds:.1f} s"
                 report.step("pruned", host, text, removed=removed, seconds=seconds)
-            looks[host] = look
+            looks[host] = look.data()
             record.save(settings.state, record.PRUNES, looks)
     return failed
 
 
-def _prune(restic: Restic, host: str, known: Data, retention: Retention) -> tuple[int, Data]:
-    """Remove what the retention does not keep; return how many, and the record of this look.
+def _prune(restic: Restic, host: str, known: Look, retention: Retention) -> Look:
+    """Remove what the retention does not keep; return what is left.
 
     Raises RefusedError, having changed nothing.
     """
@@ -118,8 +151,7 @@ def _prune(restic: Restic, host: str, known: Data, retention: Retention) -> tupl
             f"nothing was removed. If the clock here is right, look who made them on {host}, then: "
             f"hgfleet backup forget {host} {_ids(future)}"
         )
-    looked = past(float(known.get("time", 0)), now)
-    if old := snapshot_times.backdated(snapshots, known.get("snapshots", ()), looked):
+    if old := snapshot_times.backdated(snapshots, known.snapshots, past(known.time, now)):
         raise RefusedError(
             f"got {len(old)} snapshots that came since the last prune and are dated before it "
             f"({snapshot_times.named(old)}), expected none; nothing was removed. Look who made "
@@ -137,15 +169,15 @@ def _prune(restic: Restic, host: str, known: Data, retention: Retention) -> tupl
     removed = [str(one["id"]) for group in groups for one in group.remove]
     # By their ids: a snapshot that a host adds now does not change what is removed.
     restic.forget(removed)
-    kept = sorted({str(one["id"]) for one in snapshots} - set(removed))
-    return len(removed), {"time": now, "snapshots": kept, "refused": ""}
+    kept = frozenset(str(one["id"]) for one in snapshots) - set(removed)
+    return Look(now, kept, removed=len(removed))
 
 
-def _demand_never(known: Data) -> None:
+def _demand_never(known: Look) -> None:
     """Raise HostError for a host without a repository where an earlier prune found one."""
-    if known.get("snapshots"):
+    if known.snapshots:
         raise HostError(
-            f"no restic repository, expected the one with {len(known['snapshots'])} snapshots of "
+            f"no restic repository, expected the one with {len(known.snapshots)} snapshots of "
             "the last prune: the bucket or the folder of the host was deleted; find out who did it"
         )
 
@@ -174,13 +206,6 @@ def forget(settings: Settings, host: str, names: Sequence[str]) -> list[str]:
             raise HostError(f"{host}: no restic repository in the store")
         found = chosen([str(one["id"]) for one in stores[host].all_snapshots()], names)
         stores[host].forget(found)
-    looks = record.load(settings.state, record.PRUNES)
-    if host in looks:
-        # The next prune looks again; until then the refusal stays.
-        looks[host]["snapshots"] = [
-            one for one in looks[host].get("snapshots", ()) if one not in found
-        ]
-        record.save(settings.state, record.PRUNES, looks)
     return found
 
 

@@ -225,7 +225,7 @@ class Restic:
         return json.loads(out) or []
 
     def all_snapshots(self) -> list[dict[str, Any]]:
-        """Return every snapshot of the repository, whatever host it says that it is of."""
+        """Return every snapshot of the repository, of this host or said to be of another."""
         _, out = self.run("--no-lock", "snapshots", "--json")
         return json.loads(out) or []
 

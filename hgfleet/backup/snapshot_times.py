@@ -1,14 +1,14 @@
 """Times of snapshots and locks, and how far the host that prunes believes them. Pure.
 
 The host that makes a backup writes its time, so a host that was taken over adds any. restic keeps
-the newest snapshots of a number of hours, days and months, whatever the clock says, so snapshots
-with chosen times push out genuine ones. The host that prunes believes its own clock and memory:
+the newest snapshots of a number of hours, days and months, and looks at no clock, so snapshots with
+chosen times push out genuine ones. The host that prunes believes its own clock and memory:
 
 - A snapshot or a lock that is later than the clock of the host that prunes is not genuine.
 - A snapshot that is new since the last look, and dated before it, was dated back.
-- Whatever restic would remove, the newest snapshot of each hour, day and month of the retention
-  stays, counted from the clock. (restic counts hours in the zone of each snapshot, so snapshots of
-  one minute, with different zones, count as many hours.)
+- The newest snapshot of each hour, day and month of the retention, counted from the clock, stays,
+  also where restic would remove it. (restic counts hours in the zone of each snapshot, so snapshots
+  of one minute, with different zones, count as many hours.)
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Group:
 
 
 def seconds(text: str) -> float:
-    """Read a time as restic writes it, in seconds since 1970; NaN for a time that Python lacks.
+    """Read a time as restic writes it, in seconds since 1970; NaN for a text that is no time.
 
-    NaN is in the future for `stored_time`: the year 0 is no time of a genuine backup.
+    NaN is in the future for `stored_time`. Python has no year 0, nor has a genuine backup.
     """
     try:
         return datetime.fromisoformat(text).timestamp()

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet.backup import packs, record
+from hgfleet.backup import packs, prune, record
 from hgfleet.backup.settings import load as load_backup
 from hgfleet.bundles import corruption
 from hgfleet.bundles import record as bundle_record
@@ -171,7 +171,7 @@ def _backup(root: Path, facts: Facts) -> None:
         }
         looks = record.load(folder, record.PRUNES)
         facts.refused_prunes = {
-            host: bool(looks.get(host, {}).get("refused")) for host in settings.pruned
+            host: bool(prune.parse_look(looks.get(host)).refused) for host in settings.pruned
         }
         return
     runs, drills = record.load(folder, record.RUNS), record.load(folder, record.DRILLS)

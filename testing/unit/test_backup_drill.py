@@ -11,7 +11,7 @@ def test_those_restored_longest_ago_come_first() -> None:
 
 def test_each_repository_has_its_turn_in_four_weeks() -> None:
     names = [f"r{number}" for number in range(1000)]
-    drills = {}
+    drills: dict[str, dict[str, float]] = {}
     for day in range(28):
         drills |= {name: {"time": day + 1.0} for name in sample(names, drills, 5, 99.0)}
     assert set(drills) == set(names)

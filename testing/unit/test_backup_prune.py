@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hgfleet.backup import prune as module
-from hgfleet.backup.prune import chosen, of_host, options, prune
+from hgfleet.backup.prune import Look, chosen, of_host, options, parse_look, prune
 from hgfleet.backup.settings import CREDENTIALS, Retention, Settings
 from hgfleet.backup.snapshot_times import Group
 from hgfleet.core.errors import TemporaryError, UsageError
@@ -157,3 +157,9 @@ def test_a_snapshot_is_named_by_enough_digits_of_its_id() -> None:
     for name in ("abcdef01", "ffff", "00000000"):
         with pytest.raises(UsageError, match=f"got '{name}', expected 8 or more digits"):
             chosen(ids, [name])
+
+
+@pytest.mark.parametrize("data", [None, 7, {}, {"time": [], "snapshots": [], "refused": ""}])
+def test_a_damaged_record_is_that_of_a_host_without_a_prune(data: object) -> None:
+    assert parse_look(data) == Look()
+    assert parse_look(Look(5.0, frozenset({"ab"}), "x").data()) == Look(5.0, frozenset({"ab"}), "x")

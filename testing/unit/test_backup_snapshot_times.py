@@ -91,7 +91,7 @@ def test_the_removals_of_restic_are_those_of_the_retention(retention: Retention)
 
 def test_what_the_retention_needs_by_the_clock_stays() -> None:
     genuine = hourly(3)
-    # Others took the places of all of them: restic keeps so many hours, whatever they are.
+    # Others took the places of all of them: restic keeps so many hours, with any times.
     forged = tuple(snapshot(f"forged {number}", NOW + number) for number in range(48))
     found = needed([Group(forged, tuple(genuine))], RETENTION, NOW)
     # A snapshot of the same hour, or two hours later where the zone changes, stands in for three.

@@ -298,3 +298,13 @@ def test_demand_alone_replaces_nothing_that_is_fresh_or_complete() -> None:
     assert decide(fresh, state(1000, old=995), demand=busy).action is Action.KEEP
     complete = [entry(kind, days=400) for kind in ("stream", "zstd", "gzip")]
     assert decide(complete, state(tip=1000), demand=busy).action is Action.KEEP
+
+
+def test_a_bundle_of_the_future_is_old() -> None:
+    """The clock ran ahead when it was made: its days would not end for as long."""
+    published = [entry(kind, tip=OLD_TIP, days=-30) for kind in ("stream", "zstd", "gzip")]
+    decision = decide(published, state(1000, old=999))
+    assert decision.build == ("stream", "zstd", "gzip")
+    # A run that began before it was made.
+    published = [entry(kind, tip=OLD_TIP, days=-0.5) for kind in ("stream", "zstd", "gzip")]
+    assert decide(published, state(1000, old=999)).action is Action.KEEP
