@@ -168,6 +168,18 @@ def _read(control: Path, name: str) -> bytes | None:
         return file.read()
 
 
+def has_record(control: Path, end: int, record_hash: str) -> bool:
+    """Whether a repository's push log has the record of this hash, which ended at that byte.
+
+    A restored repository has other records of the same numbers. Raises HostError and OSError.
+    """
+    try:
+        line = _last_line(control, end)
+    except (_ChangingError, FileNotFoundError):
+        return False
+    return hash_of(line) == record_hash if line else not record_hash
+
+
 def _last_line(control: Path, size: int) -> bytes:
     """Return the last line of the push log within its first `size` bytes, empty if there is none.
 

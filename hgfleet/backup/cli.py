@@ -251,7 +251,7 @@ def _line(one: Snapshot) -> str:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from hgfleet.backup import exposure, record, repository
+    from hgfleet.backup import capture, exposure, record, repository
     from hgfleet.pushlog import log_file
 
     settings = load(options.config)
@@ -268,6 +268,9 @@ def _status(options: argparse.Namespace) -> int:
             mirrors=len(mirrors),
             now=time.time(),
             drill_days=settings.drill_days,
+            has_record=lambda drill, control=control: capture.has_record(  # type: ignore[misc]
+                control, int(drill.get("log_end", 0)), str(drill["push_hash"])
+            ),
         )
         for path, control in sorted(repository.find(settings.repositories))
     ]

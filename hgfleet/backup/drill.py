@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.backup import record, restore
+from hgfleet.backup.capture import PUSHLOG
 from hgfleet.core import stored_time
 from hgfleet.core.errors import HgfleetError, HostError, UnavailableError
 
@@ -97,6 +98,7 @@ def _proven(restored: Restored) -> Data:
     return {
         "push_id": restored.point.push_id,
         "push_hash": restored.point.push_hash,
+        "log_end": restored.point.sizes.get(PUSHLOG, 0),
         "changesets": restored.point.changesets,
         "snapshot": restored.snapshot.id,
     }

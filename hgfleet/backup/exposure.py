@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hgfleet.core import stored_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 DAY_SECONDS: Final = 86_400
 
@@ -40,10 +40,17 @@ def of(
     mirrors: int,
     now: float,
     drill_days: int,
+    has_record: Callable[[Mapping[str, Any]], bool] = lambda _: True,
 ) -> Exposure:
-    """Return what a repository with so many pushes would lose."""
+    """Return what a repository with so many pushes would lose.
+
+    `has_record` says whether its push log has the record that a drill restored up to.
+    """
     drill = drill_of(backup, drill)
     reason = _reason(backup, drill, now, drill_days)
+    if drill and "push_hash" in drill and not has_record(drill):
+        # Numbers of pushes are compared below, and those of another log have other pushes.
+        reason, drill = "its push log does not have the push that its last drill restored", None
     site, undrilled = None, 0
     if drill and backup and (not reason or "error" in drill) and "push_id" in drill:
         # After a drill that failed, of the older backup that it could restore.

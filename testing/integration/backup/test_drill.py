@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.backup import exposure, record, restore
+from hgfleet.backup import capture, exposure, record, restore
 from hgfleet.backup.drill import sample
 from hgfleet.core.errors import UnavailableError
 from hgfleet.pushlog import log_file
@@ -53,6 +53,9 @@ def status(host: Host, made: Primary) -> exposure.Exposure:
         mirrors=0,
         now=time.time(),
         drill_days=35,
+        has_record=lambda drill: capture.has_record(
+            made.path / ".hg", drill["log_end"], drill["push_hash"]
+        ),
     )
 
 
@@ -126,3 +129,19 @@ def test_pushes_since_the_drilled_backup_count_as_lost(host: Host, made: Primary
     found = status(host, made)
     # Two of them are in a backup that no drill has restored.
     assert (found.site, found.undrilled, found.reason) == (3, 2, "")
+
+
+def test_pushes_of_another_log_are_not_those_that_were_drilled(host: Host, made: Primary) -> None:
+    """The repository was restored, and got as many pushes again."""
+    assert host.drilled("team/a")[0] == []
+    assert status(host, made).site == 0
+    again = host.create("again/a", OWN, b"other")
+    for content in (b"others", b"and more"):
+        with again.push():
+            again.commit(content)
+    found = status(host, again)
+    assert (found.pushes, found.site) == (3, None)
+    assert found.reason == "its push log does not have the push that its last drill restored"
+    # One that is shorter does not have it either.
+    shorter = host.create("shorter/a", OWN, b"other")
+    assert status(host, shorter).site is None
