@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.bundles.check_times import RUN_SECONDS
 from hgfleet.bundles.manifest import locate
 from hgfleet.core import stored_time
 from hgfleet.core.text import binary_size
@@ -34,6 +33,8 @@ class State:
     `covered` gives, for those tips of published bundles that the repository still has, the number
     of changesets up to them. `exists` is False where the registry is ahead of the disk. `is_small`:
     the store is below the size from which on the registry gives the repository clone bundles.
+    `clock` is the time at which the state was read, if it is known: a run that began earlier may
+    have made a bundle since, and a bundle that is later is from the future.
     """
 
     exists: bool = True
@@ -42,6 +43,7 @@ class State:
     changesets: int = 0
     covered: Mapping[str, int] = field(default_factory=dict)
     is_small: bool = False
+    clock: datetime | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,8 +297,7 @@ def _stale(
             f"{newer:,} of {state.changesets:,} changesets ({share:.1%}) are newer than the bundle"
             f" (limit {refresh.share:.1%})"
         )
-    made = stored_time.past_moment(newest.entry.made, now, RUN_SECONDS)
-    age = now - made
+    age = now - stored_time.past_moment(newest.entry.made, state.clock or now)
     if newer and demand and demand.seconds > refresh.seconds and age >= REST:
         return (
             f"{newer:,} changesets are newer than the bundle, and {demand.clones:,} clones and"

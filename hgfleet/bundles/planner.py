@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from hgfleet.bundles import names, scratch
@@ -46,7 +47,7 @@ class Planner:
             repository
         ):
             state = self._look(repository, self._tips(repository), remember)
-        state = replace(state, is_small=is_small)
+        state = replace(state, is_small=is_small, clock=datetime.now(UTC))
         decision = plan(
             repository,
             state,
