@@ -64,6 +64,17 @@ with pack.open("r+b") as file:
 print(pack.name)
 """
 
+# Runs on a host with state, as one that was taken over could: a snapshot of the year 2099.
+PLANT: Final = """
+from hgfleet.backup.restic import Restic
+from hgfleet.backup.settings import DEFAULT_PATH, load
+settings = load(DEFAULT_PATH)
+options = (f"--host={settings.host}", "--tag=all", "--time=2099-01-01 00:00:00")
+Restic(settings).run("backup", *options, "/etc/hostname", accepted=(0, 3))
+(planted,) = Restic(settings).from_future()
+print(planted.id)
+"""
+
 # Has the part of a pack be the next one that is read: its turn would come within 28 days.
 DUE: Final = """
 import sys
@@ -251,6 +262,41 @@ def test_a_prune_removes_old_backups_from_another_host(primary: Host, pruner: Ho
     primary.systemctl("start", UNIT).ok()
     found = json.loads(pruner.run(PYTHON, "-c", LOCKED).ok().stdout)
     assert found == {"retention": "GOVERNANCE", "statements": ["WritersCreate", "WritersList"]}
+
+
+@pytest.mark.whole
+def test_a_snapshot_of_the_future_ends_the_prune_of_its_host_until_a_person_has_looked(
+    primary: Host, pruner: Host
+) -> None:
+    def refused() -> float:
+        series = metrics.written([pruner])
+        return metrics.total(series, "hgfleet_backup_prune_refused")
+
+    for _ in range(3):
+        primary.systemctl("start", UNIT).ok()
+    before = primary.run("hgfleet", "backup", "list").ok().stdout.splitlines()
+    planted = primary.run(PYTHON, "-c", PLANT).ok().stdout.strip()
+    cursor = pruner.journal_cursor()
+
+    assert pruner.systemctl("start", PRUNE).code != 0
+
+    said = "\n".join(pruner.journal_after(cursor, f"--unit={PRUNE}"))
+    assert f"event=backup.prune-refused repository={primary.name} " in said
+    assert f"hgfleet backup forget {primary.name} {planted[:8]}" in said
+    assert refused() == 1
+    after = primary.run("hgfleet", "backup", "list").ok().stdout.splitlines()
+    assert after[0].startswith(planted[:8])
+    assert "LATER THAN THE CLOCK OF THIS HOST" in after[0]
+    assert after[1:] == before
+    # No restore takes it.
+    primary.run("hgfleet", "backup", "verify", REPOSITORY).ok()
+
+    pruner.run("hgfleet", "backup", "forget", primary.name, planted[:8]).ok()
+    pruner.systemctl("start", PRUNE).ok()
+    assert refused() == 0
+    kept = primary.run("hgfleet", "backup", "list").ok().stdout.splitlines()
+    assert kept[0] == before[0]
+    assert set(kept) < set(before)
 
 
 def test_a_corrupt_pack_is_found_named_and_repaired(primary: Host, pruner: Host) -> None:

@@ -82,7 +82,7 @@ def test_figures_are_for_every_user_and_name_no_repository(tmp_path: Path) -> No
     assert "secret" not in file.read_text()
     # The days of a new repository begin when it is there.
     assert state.parse_figures(file.read_bytes()) == state.Figures(7, 3.5, 2, 1, 1.5)
-    assert state.figures(State()) == state.Figures(state.DAYS, 0, 0, 0, 0)
+    assert state.figures(State(), 0.0) == state.Figures(state.DAYS, 0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1}', '{"format": 2}'])
