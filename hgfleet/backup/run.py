@@ -44,8 +44,11 @@ EXCLUDES: Final = (
     ".hg/store/.*~",
     ".sessions",
     ".restore",
+    ".restore.*",
+    ".restored.*",
 )
-"""Caches, locks, and files of transactions: none belongs to the state of a repository."""
+"""Caches, locks, files of transactions, and copies that restores make: none belongs to the state of
+a repository."""
 
 
 @dataclass(slots=True)
