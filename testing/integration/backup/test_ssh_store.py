@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hgfleet.backup.prune import forget, prune
 from hgfleet.backup.restic import Restic
 from hgfleet.core.errors import UnavailableError
+from hgfleet.core.report import Report
 from testing.integration.support.ssh_store import PRUNER, Store, make_key
 from testing.tools import pace
 
@@ -58,6 +60,28 @@ def test_a_backup_comes_back(store: Store, tmp_path: Path) -> None:
     assert (tmp_path / newest.paths[0].lstrip("/") / "file").read_text() == "only of hg1"
     # Nothing is left that a prune would have to wait for.
     assert restic.locks() == []
+
+
+def test_a_host_cannot_have_its_backups_pruned_by_a_snapshot_of_the_future(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Debian 12's restic does not wait for locks.
+    monkeypatch.setattr(Restic, "_patience", lambda _: [])
+    own = Restic(store.settings("hg1"))
+    (genuine,) = own.snapshots()
+    source = str(store.folder / "source-hg1")
+    own.run("backup", source, "--host=hg1", "--time=2099-01-01 00:00:00")
+    pruner = store.settings("hg1", "hg1")
+    pruner.state.mkdir(exist_ok=True)
+    report = Report("events", part="backup")
+    assert prune(pruner, report, ["hg1"]) == ["hg1"]
+    assert own.snapshots() == [genuine]
+    (planted,) = own.from_future()
+    # A person removes it, with the key that prunes.
+    assert forget(pruner, "hg1", [planted.id[:8]]) == [planted.id]
+    assert prune(pruner, report, ["hg1"]) == []
+    assert own.snapshots() == [genuine]
+    assert own.from_future() == []
 
 
 def test_restic_cannot_delete_with_the_key_of_a_host(store: Store) -> None:
