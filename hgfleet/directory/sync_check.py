@@ -10,6 +10,8 @@ which compares the newest change of each server, `contextCSN`. A failed service 
 | provider-unreachable | no answer; the content of the replica stays in use | 75 | as before |
 | lagging | a change has not arrived within `patience` | 71 | the provider first |
 | never-synchronised | the replica is still empty | 71 | the provider first |
+| ahead | the replica has a change that the provider does not have | 71 | the provider first |
+| other-entries | the same newest change, and other entries | 71 | the provider first |
 | refused | the provider answers, and refuses this account | 77 | the provider first |
 | clock | the newest change is from the future | 71 | the provider first |
 | replica-unreachable | this host's slapd does not answer | 69 | the provider first |
@@ -18,25 +20,40 @@ which compares the newest change of each server, `contextCSN`. A failed service 
 host last. CSNs are compared with CSNs, both made by the provider's clock. The lag of a replica is
 measured by this host's clock since boot, from the first check that found the missing change.
 
+A provider that was restored from a backup is older than its replicas. They keep what came after the
+backup, and `contextCSN` is the same again once the provider has a later change. So the entries are
+compared too: their number, and a digest of `entryUUID` and `entryCSN` of each (`Content`). That is
+due after each change, at most once in COMPARE_SECONDS, every RECOMPARE_SECONDS, and in each check
+until a difference has gone.
+
 A change from the future means that the provider's clock went wrong. Once the clock is right again,
 a replica takes new changes for old ones and ignores them, while both show the same `contextCSN`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 CLOCK_TOLERANCE: Final = timedelta(seconds=60)
 """How far the newest change may be ahead of this host's clock: more than NTP ever leaves apart."""
 
+COMPARE_SECONDS: Final = 60.0
+"""Between two comparisons of the entries while changes come."""
+
+RECOMPARE_SECONDS: Final = 600.0
+"""Between two while none come."""
+
 IN_SYNC: Final = "in-sync"
 LAGGING: Final = "lagging"
+AHEAD: Final = "ahead"
+OTHER: Final = "other-entries"
 NEVER: Final = "never-synchronised"
 CLOCK: Final = "clock"
 REFUSED: Final = "refused"
@@ -47,6 +64,8 @@ EXIT_CODES: Final[Mapping[str, int]] = {
     IN_SYNC: 0,
     LAGGING: 71,
     NEVER: 71,
+    AHEAD: 71,
+    OTHER: 71,
     CLOCK: 71,
     REFUSED: 77,
     PROVIDER_AWAY: 75,
@@ -54,6 +73,7 @@ EXIT_CODES: Final[Mapping[str, int]] = {
 }
 
 # As OpenLDAP writes it: time, number within it, server, number within an operation.
+_DIGITS: Final = 16
 _CSN: Final = re.compile(r"(\d{14}\.\d{6}Z)#([0-9a-f]{6})#([0-9a-f]{3})#([0-9a-f]{6})")
 
 
@@ -66,12 +86,36 @@ class RefusedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Content:
+    """The entries of a server: their number, and a digest that their order does not change."""
+
+    entries: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The entries of both servers at the change `csn`, read at `boot` (seconds since the boot)."""
+
+    replica: Content
+    provider: Content
+    csn: str
+    boot: float
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
-    """State that one check keeps for the next: the missing changes, and since when they are."""
+    """State that one check keeps for the next.
+
+    The missing changes, since when they are, the newest change when the entries were compared last,
+    and when that was.
+    """
 
     state: str = ""
     missing: Mapping[str, str] | None = None
     since: float = 0.0
+    compared: str = ""
+    compared_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +152,23 @@ def missing(replica: Mapping[str, str], provider: Mapping[str, str]) -> dict[str
     return {server: csn for server, csn in provider.items() if replica.get(server, "") < csn}
 
 
+def content(entries: Iterable[tuple[bytes, bytes]]) -> Content:
+    """Return the content of a server; `entries` has the `entryUUID` and `entryCSN` of each."""
+    number = total = 0
+    for uuid, csn in entries:
+        number += 1
+        total += int.from_bytes(hashlib.sha256(uuid + b"\0" + csn).digest())
+    return Content(number, f"{total % 2**256:064x}"[:_DIGITS])
+
+
+def is_due(before: Memory, csn: str, boot: float) -> bool:
+    """Whether the entries are to be compared, now that both servers have the newest change."""
+    waited = boot - before.compared_at
+    if before.state != IN_SYNC or not before.compared or waited < 0:
+        return True
+    return waited >= (COMPARE_SECONDS if csn != before.compared else RECOMPARE_SECONDS)
+
+
 def moment(csn: str) -> datetime:
     """Return when a change was made, by the clock of the server that took it."""
     return datetime.strptime(csn.partition("#")[0], "%Y%m%d%H%M%S.%fZ").replace(tzinfo=UTC)
@@ -120,26 +181,37 @@ def decide(
     *,
     wall: datetime,
     boot: float,
+    contents: Contents | None = None,
 ) -> tuple[Verdict, Memory]:
-    """Compare the answers of both servers. `boot` is in seconds since this host's boot."""
-    verdict, absent = _verdict(replica, provider, wall)
+    """Compare the answers of both servers. `boot` is in seconds since this host's boot.
+
+    `contents` are the entries, where they were read in this check. A replica that is ahead may have
+    got a change after the provider was asked: ask it again.
+    """
+    verdict, absent = _verdict(replica, provider, wall, contents, before.state)
+    if contents is not None:
+        before = replace(before, compared=contents.csn, compared_at=contents.boot)
     if verdict.state == PROVIDER_AWAY:
         # Without the provider, the missing changes cannot be known to have arrived.
         return verdict, replace(before, state=verdict.state)
     if not absent:
-        return verdict, Memory(verdict.state)
+        fresh = Memory(verdict.state, compared=before.compared, compared_at=before.compared_at)
+        return verdict, fresh
     # The same change is still missing: the lag began then. Another one: the replica has moved.
     held = replica if isinstance(replica, dict) else {}
     stuck = bool(before.missing and missing(held, before.missing))
     since = before.since if stuck else boot
     kept = before.missing if stuck else absent
-    return replace(verdict, behind=boot - since), Memory(verdict.state, kept, since)
+    memory = Memory(verdict.state, kept, since, before.compared, before.compared_at)
+    return replace(verdict, behind=boot - since), memory
 
 
 def _verdict(
     replica: Mapping[str, str] | Exception,
     provider: Mapping[str, str] | Exception,
     wall: datetime,
+    contents: Contents | None,
+    before: str,
 ) -> tuple[Verdict, dict[str, str]]:
     if isinstance(replica, Exception):
         return Verdict(REPLICA_AWAY, stale=True, detail=str(replica)), {}
@@ -155,9 +227,22 @@ def _verdict(
         return Verdict(NEVER, stale=True), absent
     if absent:
         return Verdict(LAGGING, stale=True, detail=f"lacks {max(absent.values())}"), absent
+    if extra := missing(provider, replica):
+        detail = f"has {max(extra.values())}, which the provider does not have"
+        return Verdict(AHEAD, stale=True, detail=detail), {}
     newest = max(provider.values())
     ahead = moment(newest) - wall
     if ahead > CLOCK_TOLERANCE:
         seconds = int(ahead.total_seconds())
         return Verdict(CLOCK, stale=True, detail=f"{newest} is {seconds} s ahead"), {}
+    if contents is not None and contents.replica != contents.provider:
+        here, there = contents.replica, contents.provider
+        detail = (
+            f"{here.entries} entries with the digest {here.digest}, the provider has "
+            f"{there.entries} with {there.digest}"
+        )
+        return Verdict(OTHER, stale=True, detail=detail), {}
+    if contents is None and before in (AHEAD, OTHER):
+        detail = "not compared again: changes came meanwhile"
+        return Verdict(OTHER, stale=True, detail=detail), {}
     return Verdict(IN_SYNC, stale=False, detail=newest), {}

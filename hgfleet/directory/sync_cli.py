@@ -1,42 +1,49 @@
 """`hgfleet replica`: compare this host's copy of the directory with the provider.
 
-Reads `contextCSN` at both servers, has `sync_check` decide, logs, and creates or removes the file
-that sends key lookups to the provider.
+Reads `contextCSN` at both servers, and after changes `entryCSN` of all entries, has `sync_check`
+decide, logs, and creates or removes the file that sends key lookups to the provider.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import json
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hgfleet.core import config, files, logfmt, systemd
 from hgfleet.directory import connection
 from hgfleet.directory.sync_check import (
+    AHEAD,
     CLOCK,
     EXIT_CODES,
     IN_SYNC,
     LAGGING,
     NEVER,
+    OTHER,
     PROVIDER_AWAY,
     REFUSED,
     REPLICA_AWAY,
+    Content,
+    Contents,
     Memory,
     RefusedError,
     UnreachableError,
     Verdict,
+    content,
     decide,
+    is_due,
     parse_csns,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from hgfleet.core.config import Table
 
@@ -44,6 +51,14 @@ CONFIG: Final = "/etc/hgfleet/replica.toml"
 
 EVERY: Final = 0.2
 """Seconds between two looks at a replica that is behind."""
+
+CONTENT_SECONDS: Final = 20.0
+"""For the entries of one server: 10,000 users take a second."""
+
+TRIES: Final = 3
+"""Comparisons of the entries in one check, while changes come."""
+
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,22 +108,40 @@ def read_replica(settings: Config) -> dict[str, str]:
 
     The socket tells slapd which user asks, so no password is needed.
     """
-    return _read(settings, settings.replica, lambda connection: connection.sasl_external_bind_s())
+    with _opened(settings, settings.replica, settings.timeout) as asked:
+        return _csns(asked, settings, settings.replica)
 
 
 def read_provider(settings: Config) -> dict[str, str]:
     """Return the provider's CSNs; raise UnreachableError or RefusedError."""
-    password = _password(settings)
-    found = _read(
-        settings,
-        settings.provider,
-        lambda connection: connection.simple_bind_s(settings.bind_dn, password),
-    )
+    with _opened(settings, settings.provider, settings.timeout) as asked:
+        found = _csns(asked, settings, settings.provider)
     if not found:
         raise RefusedError(
             f"{settings.provider} shows {settings.bind_dn} no contextCSN of {settings.suffix}"
         )
     return found
+
+
+def read_content(settings: Config, uri: str) -> Content:
+    """Return the content of a server; raise UnreachableError or RefusedError."""
+    with _opened(settings, uri, CONTENT_SECONDS) as asked:
+        return content(_entries(asked, settings.suffix))
+
+
+def _entries(asked: Any, suffix: str) -> Iterator[tuple[bytes, bytes]]:
+    """Yield `entryUUID` and `entryCSN` of all entries as they come; python-ldap keeps none."""
+    ldap: Any = importlib.import_module("ldap")
+    names = ["entryUUID", "entryCSN"]
+    number = asked.search_ext(suffix, ldap.SCOPE_SUBTREE, "(entryUUID=*)", names)
+    while True:
+        kind, found = asked.result(number, all=0, timeout=CONTENT_SECONDS)
+        if kind == ldap.RES_SEARCH_RESULT:
+            return
+        if kind == ldap.RES_SEARCH_ENTRY:
+            for _, entry in found:
+                uuid, csn = (b"".join(entry.get(name, ())) for name in names)
+                yield uuid, csn
 
 
 def _password(settings: Config) -> str:
@@ -117,13 +150,31 @@ def _password(settings: Config) -> str:
     return connection.read_password(str(path))
 
 
-def _read(settings: Config, uri: str, bind: Callable[[Any], object]) -> dict[str, str]:
+@contextlib.contextmanager
+def _opened(settings: Config, uri: str, timeout: float) -> Iterator[Any]:
+    """Connect and bind; what goes wrong until the end is UnreachableError or RefusedError."""
+    password = "" if uri == settings.replica else _password(settings)
     connection.isolate()
     ldap: Any = importlib.import_module("ldap")
-    opened = connection.connect(ldap, uri, ca_file=settings.ca_file, timeout=settings.timeout)
+    opened = connection.connect(ldap, uri, ca_file=settings.ca_file, timeout=timeout)
     try:
-        bind(opened)
-        entries = opened.search_ext_s(
+        if uri == settings.replica:
+            opened.sasl_external_bind_s()
+        else:
+            opened.simple_bind_s(settings.bind_dn, password)
+        yield opened
+    except (ldap.INVALID_CREDENTIALS, ldap.INSUFFICIENT_ACCESS) as error:
+        raise RefusedError(f"{uri}: {connection.reason_of(error)}") from error
+    except ldap.LDAPError as error:
+        raise UnreachableError(f"{uri}: {connection.reason_of(error)}") from error
+    finally:
+        opened.unbind_ext()
+
+
+def _csns(asked: Any, settings: Config, uri: str) -> dict[str, str]:
+    ldap: Any = importlib.import_module("ldap")
+    try:
+        entries = asked.search_ext_s(
             settings.suffix,
             ldap.SCOPE_BASE,
             "(objectClass=*)",
@@ -132,12 +183,6 @@ def _read(settings: Config, uri: str, bind: Callable[[Any], object]) -> dict[str
         )
     except ldap.NO_SUCH_OBJECT:
         return {}
-    except (ldap.INVALID_CREDENTIALS, ldap.INSUFFICIENT_ACCESS) as error:
-        raise RefusedError(f"{uri}: {connection.reason_of(error)}") from error
-    except ldap.LDAPError as error:
-        raise UnreachableError(f"{uri}: {connection.reason_of(error)}") from error
-    finally:
-        opened.unbind_ext()
     try:
         return parse_csns(
             [v.decode("ascii", "replace") for _, a in entries for v in a.get("contextCSN", ())]
@@ -146,28 +191,74 @@ def _read(settings: Config, uri: str, bind: Callable[[Any], object]) -> dict[str
         raise RefusedError(f"{uri}: {error}") from error
 
 
-def look(settings: Config, before: Memory, patience: float) -> tuple[Verdict, Memory]:
-    """Ask both, and give a replica that is behind `patience` seconds to catch up."""
+def look(
+    settings: Config, before: Memory, patience: float, *, whole: bool = False
+) -> tuple[Verdict, Memory]:
+    """Ask both, and give a replica that is behind `patience` seconds to catch up.
+
+    The entries are compared when that is due, and always with `whole`.
+    """
     deadline = time.monotonic() + patience
     provider = _attempt(read_provider, settings)
     while True:
-        verdict, memory = decide(
-            _attempt(read_replica, settings),
-            provider,
-            before,
-            wall=datetime.now(UTC),
-            boot=time.clock_gettime(time.CLOCK_BOOTTIME),
-        )
+        replica = _attempt(read_replica, settings)
+        verdict, memory = _decide(replica, provider, before)
+        if verdict.state == AHEAD:
+            # The change may have come after the provider was asked.
+            provider = _attempt(read_provider, settings)
+            verdict, memory = _decide(replica, provider, before)
         if verdict.behind is None or time.monotonic() >= deadline:
-            return verdict, memory
+            break
         time.sleep(EVERY)
         # The lag counts from the first look that found the change missing.
         before = memory
+    csn = max(provider.values(), default="") if isinstance(provider, dict) else ""
+    if verdict.state not in (IN_SYNC, OTHER) or not (whole or is_due(before, csn, _boot())):
+        return verdict, memory
+    return _compare(settings, before)
+
+
+def _compare(settings: Config, before: Memory) -> tuple[Verdict, Memory]:
+    """Compare the entries of both servers, at one newest change of both.
+
+    A change that reaches the replica while its entries are read makes a difference once.
+    """
+    for number in range(TRIES):
+        first = _attempt(read_provider, settings)
+        there = _attempt(lambda one: read_content(one, one.provider), settings)
+        here = _attempt(lambda one: read_content(one, one.replica), settings)
+        replica, provider = _attempt(read_replica, settings), _attempt(read_provider, settings)
+        contents = None
+        if isinstance(there, Exception):
+            provider = there
+        elif isinstance(here, Exception):
+            replica = here
+        elif isinstance(provider, dict) and provider == first:
+            contents = Contents(here, there, max(provider.values()), _boot())
+        verdict, memory = _decide(replica, provider, before, contents)
+        is_unclear = verdict.state == IN_SYNC and contents is None
+        if number + 1 == TRIES or not (is_unclear or verdict.state == OTHER):
+            break
+    return verdict, memory
+
+
+def _decide(
+    replica: dict[str, str] | Exception,
+    provider: dict[str, str] | Exception,
+    before: Memory,
+    contents: Contents | None = None,
+) -> tuple[Verdict, Memory]:
+    wall = datetime.now(UTC)
+    return decide(replica, provider, before, wall=wall, boot=_boot(), contents=contents)
+
+
+def _boot() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _attempt(
-    read: Callable[[Config], dict[str, str]], settings: Config
-) -> dict[str, str] | UnreachableError | RefusedError:
+    read: Callable[[Config], _Answer], settings: Config
+) -> _Answer | UnreachableError | RefusedError:
     try:
         return read(settings)
     except (UnreachableError, RefusedError) as error:
@@ -178,15 +269,21 @@ def load_memory(path: str) -> Memory:
     """Return the state of the last check; an empty one where there is none, or a damaged file."""
     try:
         data = json.loads(Path(path).read_text("utf-8"))
-        return Memory(str(data["state"]), data["missing"], float(data["since"]))
+        return Memory(
+            str(data["state"]),
+            data["missing"],
+            float(data["since"]),
+            # A check of the release before compared no entries.
+            str(data.get("compared", "")),
+            float(data.get("compared_at", 0.0)),
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return Memory()
 
 
 def save_memory(path: str, memory: Memory) -> None:
     """Keep the state for the next check."""
-    text = json.dumps({"state": memory.state, "missing": memory.missing, "since": memory.since})
-    files.replace(path, text, durable=False)
+    files.replace(path, json.dumps(asdict(memory)), durable=False)
 
 
 def mark(path: str, stale: bool | None) -> bool:
@@ -224,6 +321,10 @@ _SENTENCES: Final[Mapping[str, str]] = {
     IN_SYNC: "The replica of this host has every change that {provider} has.",
     LAGGING: "The replica of this host lacks a change that {provider} has, for {behind:.0f} s now.",
     NEVER: "The replica of this host has never been synchronised with {provider}.",
+    AHEAD: "The replica of this host has a change that {provider} does not have: was the provider "
+    "restored from a backup? Make the replica anew (runbook hgfleet-replica-check).",
+    OTHER: "The replica of this host has other entries than {provider}: make it anew (runbook "
+    "hgfleet-replica-check).",
     CLOCK: "The newest change of {provider} is from the future; others may be ignored until then.",
     REFUSED: "{provider} answers, but refuses the replica's account {bind_dn}.",
     PROVIDER_AWAY: "{provider} does not answer; the content of the replica stays in use.",
@@ -273,7 +374,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _status(options: argparse.Namespace) -> int:
     settings = load_config(options.config)
-    verdict, _ = look(settings, load_memory(settings.state_file), patience=0)
+    verdict, _ = look(settings, load_memory(settings.state_file), patience=0, whole=True)
     print(sentence(verdict, settings))
     if Path(settings.stale_file).exists():
         print(f"Key lookups ask {settings.provider} first ({settings.stale_file} is there).")

@@ -10,7 +10,13 @@ import pytest
 
 from hgfleet.core.errors import ConfigurationError
 from hgfleet.directory import sync_check, sync_cli
-from hgfleet.directory.sync_check import Memory, RefusedError, UnreachableError
+from hgfleet.directory.sync_check import (
+    Contents,
+    Memory,
+    RefusedError,
+    UnreachableError,
+    content,
+)
 from hgfleet.directory.sync_cli import Config
 
 WALL = datetime(2020, 11, 21, 12, 0, 0, tzinfo=UTC)
@@ -30,8 +36,19 @@ def decide(
     provider: dict[str, str] | Exception,
     before: Memory | None = None,
     boot: float = 100.0,
+    contents: Contents | None = None,
 ) -> tuple[sync_check.Verdict, Memory]:
-    return sync_check.decide(local, provider, before or Memory(), wall=WALL, boot=boot)
+    return sync_check.decide(
+        local, provider, before or Memory(), wall=WALL, boot=boot, contents=contents
+    )
+
+
+PEOPLE = [(b"1", b"a"), (b"2", b"b")]
+
+
+def compared(replica: list[tuple[bytes, bytes]], boot: float = 100.0) -> Contents:
+    """The entries of both servers, where the provider has those of PEOPLE."""
+    return Contents(content(replica), content(PEOPLE), NEW["000"], boot)
 
 
 def test_the_same_change_on_both_sides_is_in_sync() -> None:
@@ -40,8 +57,58 @@ def test_the_same_change_on_both_sides_is_in_sync() -> None:
     assert memory == Memory("in-sync")
 
 
-def test_a_replica_that_got_a_change_between_the_two_looks_is_in_sync() -> None:
-    assert decide(NEW, OLD)[0].state == "in-sync"
+def test_a_replica_with_a_change_that_the_provider_lost_is_ahead_and_an_alarm() -> None:
+    verdict, memory = decide(NEW, OLD)
+    assert (verdict.state, verdict.stale, verdict.exit_code) == ("ahead", True, 71)
+    assert NEW["000"] in verdict.detail
+    assert memory.state == "ahead"
+    # A server that the provider does not know any more.
+    assert decide({**NEW, "001": csn(20, server="001")}, NEW)[0].state == "ahead"
+
+
+def test_the_order_of_entries_is_nothing_and_each_of_their_changes_something() -> None:
+    assert content(PEOPLE) == content(PEOPLE[::-1])
+    assert content(PEOPLE).entries == 2
+    others = [
+        *([], PEOPLE[:1], [*PEOPLE, (b"3", b"c")], [PEOPLE[0], PEOPLE[0]]),
+        *([(b"1", b"b"), (b"2", b"a")], [(b"1a", b""), PEOPLE[1]]),
+    ]
+    assert all(content(other).digest != content(PEOPLE).digest for other in others)
+
+
+def test_other_entries_at_the_same_change_are_an_alarm_until_they_are_compared_again() -> None:
+    verdict, memory = decide(NEW, NEW, contents=compared([*PEOPLE, (b"3", b"c")]))
+    assert (verdict.state, verdict.stale, verdict.exit_code) == ("other-entries", True, 71)
+    assert "3 entries" in verdict.detail
+    assert "the provider has 2" in verdict.detail
+    # Changes come all the while: nothing is known, so nothing is well.
+    verdict, memory = decide(NEW, NEW, memory)
+    assert (verdict.state, verdict.stale) == ("other-entries", True)
+    verdict, memory = decide(NEW, NEW, memory, contents=compared(PEOPLE, boot=150.0))
+    assert (verdict.state, verdict.stale) == ("in-sync", False)
+    assert (memory.compared, memory.compared_at) == (NEW["000"], 150.0)
+
+
+def test_entries_are_compared_after_a_change_and_now_and_then() -> None:
+    at = 1000.0
+    assert sync_check.is_due(Memory(), "csn", at)
+    memory = Memory("in-sync", compared="csn", compared_at=at)
+    assert not sync_check.is_due(memory, "csn", at + 599)
+    assert sync_check.is_due(memory, "csn", at + 600)
+    assert not sync_check.is_due(memory, "later", at + 59)
+    assert sync_check.is_due(memory, "later", at + 60)
+    # After a boot, and after anything else than in-sync.
+    assert sync_check.is_due(memory, "csn", at - 1)
+    for state in set(sync_check.EXIT_CODES) - {"in-sync"}:
+        assert sync_check.is_due(Memory(state, None, 0.0, "csn", at), "csn", at + 1)
+
+
+def test_a_comparison_outlives_a_lag() -> None:
+    _, memory = decide(NEW, NEW, contents=compared(PEOPLE))
+    _, memory = decide(OLD, NEW, memory)
+    _, memory = decide(OLD, UnreachableError("away"), memory)
+    _, memory = decide(NEW, NEW, memory)
+    assert (memory.compared, memory.compared_at) == (NEW["000"], 100.0)
 
 
 def test_a_missing_change_sends_lookups_to_the_provider_and_is_an_alarm() -> None:
@@ -190,9 +257,12 @@ def test_the_mark_is_made_left_alone_and_removed(tmp_path: Path) -> None:
 def test_what_a_check_leaves_is_what_the_next_one_finds(tmp_path: Path) -> None:
     path = str(tmp_path / "replica.json")
     assert sync_cli.load_memory(path) == Memory()
-    left = Memory("lagging", NEW, 12.5)
+    left = Memory("lagging", NEW, 12.5, NEW["000"], 11.5)
     sync_cli.save_memory(path, left)
     assert sync_cli.load_memory(path) == left
+    # Of the release before.
+    Path(path).write_text('{"state": "in-sync", "missing": null, "since": 0.0}')
+    assert sync_cli.load_memory(path) == Memory("in-sync")
     Path(path).write_text("{")
     assert sync_cli.load_memory(path) == Memory()
 
@@ -200,19 +270,22 @@ def test_what_a_check_leaves_is_what_the_next_one_finds(tmp_path: Path) -> None:
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     """Stand in for both servers: what each answers, or raises."""
-    said: dict[str, object] = {"replica": OLD, "provider": OLD}
+    same = content(PEOPLE)
+    said: dict[str, object] = {"replica": OLD, "provider": OLD, "ldapi": same, "ldaps": same}
 
-    def answer(name: str) -> dict[str, str]:
+    def answer(name: str) -> object:
         told = said[name]
         if isinstance(told, list):
-            told = told.pop(0)
+            told = told.pop(0) if len(told) > 1 else told[0]
         if isinstance(told, Exception):
             raise told
-        assert isinstance(told, dict)
         return told
 
     monkeypatch.setattr(sync_cli, "read_replica", lambda _config: answer("replica"))
     monkeypatch.setattr(sync_cli, "read_provider", lambda _config: answer("provider"))
+    monkeypatch.setattr(
+        sync_cli, "read_content", lambda _config, uri: answer(uri.partition(":")[0])
+    )
     return said
 
 
@@ -222,6 +295,53 @@ def test_a_replica_that_catches_up_in_time_is_no_alarm(
     answers.update(replica=[OLD, OLD, NEW], provider=NEW)
     verdict, _ = sync_cli.look(config(tmp_path), Memory(), patience=30)
     assert verdict.state == "in-sync"
+
+
+def look(folder: Path, before: Memory | None = None, *, whole: bool = False) -> str:
+    verdict, _ = sync_cli.look(config(folder), before or Memory(), patience=0, whole=whole)
+    return verdict.state
+
+
+def test_a_replica_that_got_a_change_between_the_two_looks_is_in_sync(
+    tmp_path: Path, answers: dict[str, object]
+) -> None:
+    answers.update(replica=NEW, provider=[OLD, NEW])
+    assert look(tmp_path) == "in-sync"
+    answers.update(provider=OLD)
+    assert look(tmp_path) == "ahead"
+
+
+def test_people_whom_a_restored_provider_does_not_have_are_seen_after_its_next_change(
+    tmp_path: Path, answers: dict[str, object]
+) -> None:
+    answers.update(replica=NEW, provider=NEW, ldapi=content([*PEOPLE, (b"3", b"c")]))
+    assert look(tmp_path) == "other-entries"
+    # What was compared a moment ago is not compared again, but for a person who asks.
+    known = Memory("in-sync", None, 0.0, NEW["000"], sync_cli._boot())
+    assert look(tmp_path, known) == "in-sync"
+    assert look(tmp_path, known, whole=True) == "other-entries"
+
+
+def test_a_change_while_entries_are_read_is_no_difference(
+    tmp_path: Path, answers: dict[str, object]
+) -> None:
+    other, same = content(PEOPLE[:1]), content(PEOPLE)
+    answers.update(replica=NEW, provider=[NEW], ldapi=[other, same])
+    assert look(tmp_path) == "in-sync"
+    answers.update(replica=[OLD, NEW], provider=[OLD, OLD, NEW], ldapi=[other, same])
+    assert look(tmp_path) == "in-sync"
+
+
+def test_a_server_that_shows_no_entries_is_a_failure(
+    tmp_path: Path, answers: dict[str, object]
+) -> None:
+    answers.update(ldaps=UnreachableError("away"))
+    assert look(tmp_path) == "provider-unreachable"
+    answers.update(ldaps=content(PEOPLE), ldapi=UnreachableError("away"))
+    assert look(tmp_path) == "replica-unreachable"
+    # An access rule of the release before.
+    answers.update(ldapi=content([]))
+    assert look(tmp_path) == "other-entries"
 
 
 def test_a_check_logs_marks_and_fails_and_the_next_one_takes_it_back(
