@@ -21,11 +21,14 @@ from hgfleet.replication import (
     messages,
     places,
     promotion,
+    state_file,
+    status,
     streams,
 )
 from hgfleet.replication.connection import FAILURES, asking
 from hgfleet.replication.promotion import Known, Loss
 from hgfleet.replication.served import Served
+from hgfleet.replication.settings import Role
 
 if TYPE_CHECKING:
     import ssl
@@ -100,7 +103,9 @@ class Promotion:
         self._settings, self._source = settings, source
         self._elsewhere, self._accepted, self._say = elsewhere, accepted, say
         self._served = Served(settings, lambda _: None)
-        self._is_registry_told = False
+        self._is_registry_told = self._is_state_told = False
+        self._sure = {STREAM, settings.primary}
+        """Places that tell the newest push of a repository."""
         self.patience = PATIENCE_SECONDS
         self._asks_documents = True
 
@@ -145,8 +150,13 @@ class Promotion:
             paths, purged = await asyncio.to_thread(self._registry)
             streamed = await _streamed(api, paths, purged)
             listed = await asyncio.to_thread(self._of_source)
-            known = [*self._elsewhere, *streamed, *listed]
-            lost = promotion.refused(promotion.losses(tips, known), self._accepted)
+            known = [one for one in self._elsewhere if one.repository not in purged]
+            known += [*streamed, *listed]
+            doubtful = promotion.incomplete(tips, paths, self._parked(), purged)
+            sure = {one.repository for one in known if one.where in self._sure}
+            losses = promotion.losses(tips, known)
+            losses += promotion.unknown(tips, doubtful, sure)
+            lost = promotion.refused(losses, self._accepted)
             missing = await asyncio.to_thread(self._missing_documents)
             if not lost and not missing:
                 return tips
@@ -164,6 +174,21 @@ class Promotion:
         raise PromotionRefusedError(
             "acknowledged pushes would be lost:\n" + "\n".join(map(promotion.sentence, named))
         )
+
+    def _parked(self) -> dict[str, tuple[str, str]]:
+        """Return the parked repositories of this mirror that miss pushes; none on a primary."""
+        if self._settings.role is not Role.MIRROR:
+            return {}
+        try:
+            state = status.load(self._settings.state)
+        except UnavailableError as error:
+            if not self._is_state_told:
+                self._say(f"{error}: pushes of parked repositories may be lost, and are not known")
+            self._is_state_told = True
+            return {}
+        parked = state_file.named(state, "parked")
+        unserved = [one for one in state.get("unserved", ()) if isinstance(one, str)]
+        return {one: parked.get(one, (one, "no reason")) for one in unserved}
 
     def _registry(self) -> tuple[Mapping[str, str], Collection[str]]:
         """Return the paths of repositories by identity, and the identities of deleted ones."""

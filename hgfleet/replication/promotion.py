@@ -14,7 +14,7 @@ from hgfleet.pushlog.log_file import Tip
 from hgfleet.replication import documents
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from hgfleet.replication.documents import Document
 
@@ -54,6 +54,8 @@ class Loss:
     last: int
     where: str
     users: tuple[str, ...] = ()
+    doubt: str = ""
+    """Why this mirror does not have it whole, where nobody tells how far it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,39 @@ def losses(tips: Mapping[str, Tip], known: Iterable[Known]) -> list[Loss]:
         if before is None or (one.id, -first) > (before.last, -before.first):
             found[one.repository] = Loss(one.path, one.repository, first, one.id, one.where)
     return sorted(found.values(), key=lambda loss: (loss.path, loss.first))
+
+
+def incomplete(
+    tips: Collection[str],
+    paths: Mapping[str, str],
+    parked: Mapping[str, tuple[str, str]],
+    purged: Collection[str],
+) -> dict[str, tuple[str, str]]:
+    """Return path and reason of repositories that this mirror knows not to have whole, by identity.
+
+    Those that it parked because pushes are missing, and those of the registry (`paths`) that are
+    not among its logs, `tips`. What was deleted is named as purged, and nothing else was.
+    """
+    absent = "it is in the registry, and its push log is not there or cannot be read"
+    found = {one: (path, absent) for one, path in paths.items() if one not in tips}
+    found |= {one: (paths.get(one, path), reason) for one, (path, reason) in parked.items()}
+    return {one: named for one, named in found.items() if one not in purged}
+
+
+def unknown(
+    tips: Mapping[str, Tip], doubtful: Mapping[str, tuple[str, str]], told: Collection[str]
+) -> list[Loss]:
+    """Return the repositories of which pushes may be lost although nobody tells of any.
+
+    `doubtful` are the incomplete ones. `told` are the identities whose newest push the former
+    primary or the stream tells: messages that the stream has dropped for their age tell nothing.
+    """
+    found = []
+    for repository, (path, reason) in sorted(doubtful.items()):
+        if repository not in told:
+            first = tips.get(repository, Tip()).id + 1
+            found.append(Loss(path, repository, first, first, "", doubt=reason or "no reason"))
+    return found
 
 
 def named(former: str, repository: str, paths: Mapping[str, str]) -> str:
@@ -133,6 +168,12 @@ def sentence(loss: Loss) -> str:
     """Describe a loss with the option that accepts it."""
     ids = str(loss.first) if loss.first == loss.last else f"{loss.first}-{loss.last}"
     by = f" by {', '.join(loss.users)}" if loss.users else ""
+    if loss.doubt:
+        return (
+            f"{loss.path}: this mirror does not have it whole ({loss.doubt}), and neither the "
+            "former primary nor the brokers, which keep 7 days, tell how far it was: push "
+            f"{ids} and later ones may be lost; --accept-loss {loss.path}@{ids} gives them up"
+        )
     return (
         f"{loss.path}: push {ids}{by} is known to {loss.where}, and this mirror does not have it; "
         f"--accept-loss {loss.path}@{ids} gives it up"

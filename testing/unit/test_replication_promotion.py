@@ -9,12 +9,14 @@ from hgfleet.replication.promotion import (
     Accepted,
     Known,
     Loss,
+    incomplete,
     losses,
     missing_documents,
     named,
     parse_accepted,
     refused,
     sentence,
+    unknown,
 )
 
 TOOL, OTHER = "ab" * 16, "cd" * 16
@@ -83,3 +85,30 @@ def test_the_option_is_read_or_refused() -> None:
     for text in ("tool", "tool@", "@7", "tool@x", "tool@7-", "a@b@7"):
         with pytest.raises(UsageError, match="expected PATH@ID"):
             parse_accepted(text)
+
+
+def test_what_is_parked_or_has_no_log_is_not_known_to_be_whole() -> None:
+    paths = {TOOL: "team/new", OTHER: "team/other"}
+    found = incomplete([TOOL], paths, {TOOL: ("team/tool", "poison")}, ())
+    assert found[TOOL] == ("team/new", "poison")
+    assert found[OTHER][0] == "team/other"
+    assert "is in the registry" in found[OTHER][1]
+    # Deleted is what is purged, and a repository that has its log is whole.
+    assert incomplete([TOOL], paths, {TOOL: ("team/tool", "poison")}, {TOOL, OTHER}) == {}
+    assert incomplete([TOOL, OTHER], paths, {}, ()) == {}
+    # One that the registry does not name any more, and that nobody deleted.
+    assert incomplete([], {}, {TOOL: ("team/tool", "poison")}, ()) == {
+        TOOL: ("team/tool", "poison")
+    }
+
+
+def test_pushes_that_nobody_tells_of_any_more_are_lost() -> None:
+    doubtful = {TOOL: ("team/tool", "poison"), OTHER: ("team/other", "")}
+    found = unknown(TIPS, doubtful, ())
+    assert [(loss.path, loss.first, loss.last) for loss in found] == [
+        ("team/tool", 7, 7),
+        ("team/other", 1, 1),
+    ]
+    assert unknown(TIPS, doubtful, {TOOL, OTHER}) == []
+    assert "push 7 and later ones may be lost; --accept-loss team/tool@7" in sentence(found[0])
+    assert refused(found, [parse_accepted("team/tool@7"), parse_accepted("team/other@1")]) == []

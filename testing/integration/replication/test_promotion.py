@@ -8,15 +8,17 @@ import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import nats
 import pytest
 
 from hgfleet.pushlog import log_file
 from hgfleet.registry import dynamic_update
-from hgfleet.replication import epochs, fencing, messages, promoting
+from hgfleet.replication import epochs, fencing, messages, promoting, state_file
 from hgfleet.replication.documents import Document
 from hgfleet.replication.promoting import Promotion, PromotionRefusedError
-from hgfleet.replication.promotion import parse_accepted
+from hgfleet.replication.promotion import Known, parse_accepted
 from hgfleet.replication.settings import Role
+from hgfleet.replication.state_file import State
 from testing.integration.replication.primary import Primary
 from testing.integration.replication.relaying import (
     events,
@@ -160,6 +162,35 @@ def test_a_repository_that_is_missing_for_another_reason_refuses_a_promotion(
         with pytest.raises(PromotionRefusedError, match=f"{identity(TOOL)}: push 1-2 by alice"):
             await promotion(mirror).run(None)
         await promotion(mirror, f"{identity(TOOL)}@1-2").run(None)
+
+    asyncio.run(story())
+
+
+def test_a_parked_repository_whose_pushes_the_brokers_have_dropped_refuses_a_promotion(
+    primary: Primary, mirror: Primary, broker: Broker
+) -> None:
+    async def story() -> None:
+        await first_pushes(primary, 1)
+        catch_up(mirror, primary)
+        await first_pushes(primary, 1)
+        mirror.register_all(TOOL)
+        mirror.settings.state.mkdir(exist_ok=True)
+        # As after seven days.
+        client = await nats.connect(broker.url)
+        await client.jetstream().purge_stream(messages.PUSHES)
+        await client.close()
+        assert (await promotion(mirror).run(None, dry_run=True)).epoch == 2
+        parked = {identity(TOOL): (TOOL, "record 2 belongs to nobody")}
+        state = State("hgweb1", True, 0.0, 0, 1, parked=parked, unserved=tuple(parked))
+        state_file.write(mirror.settings.state, state)
+        with pytest.raises(PromotionRefusedError, match="push 2 and later ones may be lost"):
+            await promotion(mirror).run(None)
+        # The former primary tells how far it was.
+        run = promotion(mirror)
+        run._elsewhere = [Known(**one) for one in promoting.positions(primary.settings)]
+        with pytest.raises(PromotionRefusedError, match="push 2 is known to hg1"):
+            await run.run(None)
+        await promotion(mirror, f"{TOOL}@2").run(None)
 
     asyncio.run(story())
 
