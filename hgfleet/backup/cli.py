@@ -94,6 +94,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     host.add_argument("--at", metavar="TIME", help="the newest backups up to this time")
     add_format(host)
+    points = add_command(
+        commands, "points", "print what restore-host would restore, as JSON lines", _points
+    )
+    points.add_argument("--at", metavar="TIME", help="the newest backups up to this time")
     files = add_command(
         commands, "restore-files", "restore files of this host below a folder", _files
     )
@@ -340,6 +344,17 @@ def _host(options: argparse.Namespace) -> int:
     failed = host.restore_host(settings, Restic(settings), report, at)
     report.summary(f"{len(failed)} failed", failed=len(failed))
     return FAILED if failed else 0
+
+
+def _points(options: argparse.Namespace) -> int:
+    from hgfleet.backup import host, restore
+    from hgfleet.backup.restic import Restic
+
+    settings = load(options.config)
+    at = restore.moment(options.at) if options.at else None
+    for one in host.positions(settings, Restic(settings), at):
+        print(json.dumps(one, sort_keys=True))
+    return 0
 
 
 def _files(options: argparse.Namespace) -> int:

@@ -12,14 +12,14 @@ import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.backup import point, restore, states
 from hgfleet.core.errors import HgfleetError, HostError
 from hgfleet.core.exchange import rename_exchange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hgfleet.backup.point import Point
     from hgfleet.backup.restic import Restic, Snapshot
@@ -39,14 +39,7 @@ def restore_host(
     A repository with changesets is left alone: this host has not lost it. One that cannot be
     restored stays as it is. Raises HgfleetError if there is no backup.
     """
-    points = (
-        (one, _points(settings, restic, one))
-        for one in restore.candidates(restic.snapshots(), "", at)
-    )
-    chosen = choose(points, at)
-    if chosen is None:
-        raise HostError("no backup of this host up to that time; `hgfleet backup list` shows all")
-    snapshot, repositories, at = chosen
+    snapshot, repositories, at = _chosen(settings, restic, at)
     failed = _restore_files(settings, restic, report, snapshot, states.declared())
     for path in repositories:
         place = settings.repositories / path
@@ -94,6 +87,35 @@ def restore_repository(
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return replace(found, folder=place)
+
+
+def positions(
+    settings: Settings, restic: Restic, at: float | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield the ends of push logs that a restore of this host brings back.
+
+    They have the form of `hgfleet replication positions`, with which mirrors compare. Raises
+    HgfleetError if there is no backup.
+    """
+    snapshot, paths, _ = _chosen(settings, restic, at)
+    for one in _points(settings, restic, snapshot):
+        if one.path in paths:
+            where = f"the backup of {snapshot.time[:19]}"
+            found = {"where": where, "path": one.path, "repository": one.identity}
+            yield found | {"id": one.push_id, "hash": one.push_hash}
+
+
+def _chosen(
+    settings: Settings, restic: Restic, at: float | None
+) -> tuple[Snapshot, list[str], float | None]:
+    points = (
+        (one, _points(settings, restic, one))
+        for one in restore.candidates(restic.snapshots(), "", at)
+    )
+    chosen = choose(points, at)
+    if chosen is None:
+        raise HostError("no backup of this host up to that time; `hgfleet backup list` shows all")
+    return chosen
 
 
 def choose(

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+from hgfleet.backup import host
 from hgfleet.backup.host import choose
 from hgfleet.backup.point import Point
 from hgfleet.backup.restic import Snapshot
@@ -39,3 +43,32 @@ def test_a_host_that_never_had_a_changeset_is_restored_from_its_newest_backup() 
     assert chosen[0].id == "14:00"
     assert chosen[2] is None
     assert choose([], None) is None
+
+
+def test_mirrors_are_told_what_a_restore_brings_back() -> None:
+    identity, hash_ = "ab" * 16, "cd" * 32
+    snapshot = Snapshot("1", "2026-11-24T12:00:00+00:00", (), ("all",))
+    made = Point("a", 0.0, 3, "", push_id=7, push_hash=hash_, identity=identity)
+
+    class Restic:
+        def snapshots(self) -> list[Snapshot]:
+            return [snapshot]
+
+        def restore(self, _id: str, path: str, folder: Path) -> None:
+            below = Path(f"{folder}{path}")
+            below.mkdir(parents=True)
+            (below / "a.json").write_text(made.text())
+
+    class Settings:
+        points = Path("/points")
+
+    given: Any = Settings(), Restic()
+    assert list(host.positions(*given)) == [
+        {
+            "where": "the backup of 2026-11-24T12:00:00",
+            "path": "a",
+            "repository": identity,
+            "id": 7,
+            "hash": hash_,
+        }
+    ]
