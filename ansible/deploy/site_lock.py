@@ -12,7 +12,9 @@ argument. It prints a line of JSON, and it uses nothing but Python's own modules
 
 A lock is a lease: the run renews it for as long as it lives, so a killed controller blocks the
 site for LEASE_SECONDS at most. A run of the same checkout takes the lock over at once, because a
-second one would not have got past the lock of the checkout.
+second one would not have got past the lock of the checkout. A playbook that renews nothing (a
+restore) asks for a longer lease, `seconds`, and keeps it when it breaks off: a host that is half
+restored is not deployed. The same run takes it again.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ def refusal(held: Mapping[str, Any] | None, asked: Mapping[str, Any], now: float
     if asked["action"] == "renew":
         return f"{held['said']} has the lock now"
     # A clock that was set back makes no lease longer.
-    left = min(held["expires"] - now, LEASE_SECONDS)
+    left = min(held["expires"] - now, held.get("seconds", LEASE_SECONDS))
     if left <= 0 or held["checkout"] == asked["checkout"]:
         return ""
     return f"{held['said']} is at work; unless it renews the lock, that ends in {left:.0f} s"
@@ -72,7 +74,8 @@ def act(folder: Path, asked: Mapping[str, Any], now: float) -> dict[str, Any]:
         if reason:
             return {"refusal": reason}
         lock = {name: asked[name] for name in ("id", "checkout", "said")}
-        _write(folder / "lock.json", {**lock, "expires": now + LEASE_SECONDS})
+        seconds = float(asked.get("seconds", LEASE_SECONDS))
+        _write(folder / "lock.json", {**lock, "seconds": seconds, "expires": now + seconds})
         if asked["action"] == "take":
             _append(folder / "log.jsonl", asked["entry"])
         before = held["said"] if held is not None and held["id"] != asked["id"] else ""
@@ -82,8 +85,9 @@ def act(folder: Path, asked: Mapping[str, Any], now: float) -> dict[str, Any]:
 def _read(folder: Path) -> dict[str, Any] | None:
     try:
         lock = json.loads((folder / "lock.json").read_text("utf-8"))
-        return {**lock, "expires": float(lock["expires"])}
-    except (OSError, ValueError, KeyError, TypeError):
+        seconds = float(lock.get("seconds", LEASE_SECONDS))
+        return {**lock, "expires": float(lock["expires"]), "seconds": seconds}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         # A damaged lock, after a crash of the host, is none.
         return None
 

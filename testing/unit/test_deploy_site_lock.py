@@ -64,6 +64,23 @@ def test_the_checkout_of_a_killed_run_goes_on_at_once(folder: Path) -> None:
     assert site_lock.act(folder, ask("take", "b"), 1.0) == {"before": "operator of a"}
 
 
+def test_a_run_that_renews_nothing_has_a_longer_lease_and_takes_it_again(folder: Path) -> None:
+    restore = {**ask("take", "restore"), "seconds": 86400}
+    assert site_lock.act(folder, restore, 0.0) == {"before": ""}
+    # Interrupted: every deploy waits, the same run does not.
+    assert "86000 s" in site_lock.act(folder, ask("take", "b", THEIRS), 400.0)["refusal"]
+    assert site_lock.act(folder, restore, 500.0) == {"before": ""}
+    site_lock.act(folder, {**restore, "action": "end"}, 600.0)
+    assert site_lock.act(folder, ask("take", "b", THEIRS), 601.0) == {"before": ""}
+
+
+def test_a_lock_of_the_release_before_is_one(folder: Path) -> None:
+    folder.mkdir()
+    lock = {"id": "a", "checkout": OURS, "said": "a", "expires": 300.0}
+    (folder / "lock.json").write_text(json.dumps(lock))
+    assert "refusal" in site_lock.act(folder, ask("take", "b", THEIRS), 1.0)
+
+
 def test_a_clock_that_was_set_back_makes_no_lease_longer() -> None:
     held = {"id": "a", "checkout": OURS, "said": "a", "expires": 9000.0}
     assert " 300 s" in site_lock.refusal(held, ask("take", "b", THEIRS), 0.0)
