@@ -1,8 +1,12 @@
-"""The primary loses its disk: one command brings it back on a blank machine, with every push."""
+"""The primary loses its disk: one command brings it back on a blank machine, with every push.
+
+What came after its last backup comes back from mirrors, and what was revoked stays revoked.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import time
 import uuid
 from typing import TYPE_CHECKING, Final
@@ -13,19 +17,24 @@ from localcluster import images, release, settings
 
 from testing.e2e.command import wait_until
 from testing.e2e.mirrors import REPOSITORY, SECONDS, log_of, mirrors_of, wait_for_use
+from testing.e2e.people import basic
 from testing.faults.mirrors import number_of, pushed, wait_for_equality
 from testing.rolls.pushers import Pushers
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from testing.e2e.cluster import Cluster
+    from testing.e2e.command import Result
     from testing.e2e.host import Host
     from testing.e2e.people import Person
 
 pytestmark = [pytest.mark.disruptive, pytest.mark.slow]
 
 PLAYBOOK: Final = "ansible/playbooks/restore-primary.yml"
+FROM_BACKUP: Final = "ansible/playbooks/restore.yml"
+SITE: Final = "ansible/site.yml"
 BACKUP_ALONE: Final = "ansible/playbooks/restored_host.yml"
 """The part of it that knows no mirror."""
 HG: Final = "runuser -u hg -- /opt/hgfleet/current/bin/hg"
@@ -34,6 +43,8 @@ PUSHED: Final = ("e2e/backup", "e2e/push", "e2e/replication", "e2e/sessions")
 SECONDS_TO_RESTORE: Final = 600
 LAST: Final = 5
 """Pushes after the backup."""
+PRIVATE: Final = "e2e/private?cmd=heads"
+"""What a token of alice reads."""
 
 KEYS: Final = "cat /etc/hgfleet/ssh/host_*_key /etc/hgfleet/ssh/host_*.pub | sha256sum"
 
@@ -49,56 +60,114 @@ def replace_by_a_blank_machine(host: Host) -> None:
     life.start_containers(site, release.ensure(), hosts, chosen)
 
 
+def play(cluster: Cluster, book: str, *words: str) -> Result:
+    """Run a playbook; the caller says how it ends."""
+    return cluster.ansible("ansible-playbook", book, *words, seconds=3 * SECONDS_TO_RESTORE)
+
+
+def made_token(person: Person) -> tuple[str, str]:
+    """Make a token; return its id and its secret."""
+    said = person.ssh("token", "create", "--days", "1", "lives", "longer").ok().stdout
+    found = re.match(r"(hgt_[a-z2-7]{40})\n\nThis is token ([a-z2-7]{8})\.", said)
+    assert found, said
+    return found[2], found[1]
+
+
+def statuses(cluster: Cluster, secret: str) -> set[int]:
+    """Return how the web hosts, each by itself, answer a token of alice."""
+    who = basic("alice", secret)
+    urls = [cluster.url_past_proxy(host, PRIVATE) for host in cluster.all("web")]
+    return {cluster.get(url, headers=who).status for url in urls}
+
+
+@pytest.fixture
+def later(cluster: Cluster) -> Iterator[str]:
+    """The path of a repository that a user creates after the backup."""
+    path = f"people/bob/later-{uuid.uuid4().hex[:8]}"
+    yield path
+    host = cluster.first("ssh")
+    host.run("hgfleet", "repo", "archive", path)
+    host.run("hgfleet", "repo", "purge", "--now", path, path)
+
+
 def test_the_primary_comes_back_from_backup_and_mirrors_without_the_loss_of_a_push(
-    cluster: Cluster, alice: Person, tmp_path: Path
+    cluster: Cluster, alice: Person, bob: Person, later: str, tmp_path: Path
 ) -> None:
     primary, *standbys = cluster.all("ssh")
     keys = primary.shell(KEYS)
-    purpose = f"lives-longer-than-a-disk-{uuid.uuid4().hex[:8]}"
-    alice.ssh("token", "create", purpose).ok()
+    kept, revoked = made_token(alice), made_token(alice)
     work = alice.clone(alice.ssh_url(REPOSITORY), tmp_path / "work")
     pushed(work, uuid.uuid4().bytes)
     primary.systemctl("start", "hgfleet-backup.service").ok()
-    # Acknowledged: each is told that mirrors show it.
+    # After the backup: pushes that mirrors show, a repository, and a token that is revoked.
     acknowledged = {}
     for _ in range(LAST):
         node, said = pushed(work, uuid.uuid4().bytes)
         acknowledged[number_of(said)] = node
+    bob.ssh("repo", "create", later).ok()
+    made = bob.clone(bob.ssh_url(later), tmp_path / "later")
+    created, _ = pushed(made, uuid.uuid4().bytes)
+    alice.ssh("token", "revoke", revoked[0]).ok()
+    cluster.wait_for_mirrors()
+    wait_until("it is refused", lambda: statuses(cluster, revoked[1]) == {401}, SECONDS)
+    assert statuses(cluster, kept[1]) == {200}
     log = log_of(standbys[0])
     assert all(node in log for node in acknowledged.values())
+    host = ["-e", f"restore_host={primary.name}"]
+    living = play(cluster, PLAYBOOK, *host).refused(f"-e restore_over={primary.name}")
+    assert "changed=0" in living.output
+    pushed(work, uuid.uuid4().bytes)
+    log = log_of(standbys[0])
     replace_by_a_blank_machine(primary)
     assert primary.run("test", "-e", "/srv/hg").code == 1
     assert primary.run("test", "-e", "/opt/hgfleet").code == 1
 
+    # The backup alone would lose what mirrors have, and says what.
+    told = " ".join(play(cluster, FROM_BACKUP, *host).refused("restore-primary.yml").output.split())
+    assert f"{later} is not in the backup, and has 1 pushes" in told
+    first = min(acknowledged)
+    assert f"{REPOSITORY} has pushes {first}-{max(acknowledged) + 1} after the backup" in told
+    assert primary.run("test", "-e", "/var/lib/hgfleet/dynamic/tokens/tokens.json").code == 1
+    assert '"begun"' in primary.shell("cat /var/lib/hgfleet-deploy/restore.json")
     begun = time.time()
-    words = [PLAYBOOK, "-e", f"restore_host={primary.name}"]
-    told = cluster.ansible("ansible-playbook", *words, seconds=3 * SECONDS_TO_RESTORE).ok()
+    done = play(cluster, PLAYBOOK, *host).ok()
     took = time.time() - begun
 
-    print(told.stdout[-2000:])
+    print(done.stdout[-2000:])
     back = float(primary.shell("stat -c %.Y /var/lib/hgfleet-replication/epoch.json")) - begun
-    print(
-        f"{primary.name} was the primary again after {back:.0f} s, the site done after {took:.0f} s"
-    )
+    print(f"{primary.name} was the primary again after {back:.0f} s, all done after {took:.0f} s")
+    assert "Now run ./deploy" in " ".join(done.stdout.split())
+    play(cluster, PLAYBOOK, *host).refused("was finished on")
+    # Before a deploy and after it.
+    for _ in range(2):
+        assert statuses(cluster, revoked[1]) == {401}, "a revoked token works again"
+        assert_all_is_back(cluster, keys, log, created, later)
+        play(cluster, SITE).ok()
+    assert statuses(cluster, kept[1]) == {200}
+    # By the known hosts of before.
+    after, said = pushed(work, uuid.uuid4().bytes)
+    assert number_of(said) == max(acknowledged) + 2
+    lines = log_of(primary).splitlines()
+    assert all(node in lines[number - 1] for number, node in acknowledged.items())
+    wait_until("readers see the push", lambda: after in cluster.remote_heads(REPOSITORY), SECONDS)
+    pushed(made, uuid.uuid4().bytes)
+    alice.ssh("token", "revoke", kept[0]).ok()
+    for mirror in mirrors_of(cluster):
+        wait_for_use(cluster, mirror)
+    wait_for_equality(cluster)
+    primary.run("hgfleet", "integrity", "run", "--days", "1").ok()
+    assert back <= SECONDS_TO_RESTORE
+
+
+def assert_all_is_back(cluster: Cluster, keys: str, log: str, created: str, later: str) -> None:
+    """Assert that the host has what it had, and what came after its backup."""
+    primary = cluster.first("ssh")
     assert primary.shell(KEYS) == keys, "clients are alarmed by other host keys"
     assert primary.shell("find /var/lib/hgfleet/dynamic/tokens ! -group hgauth") == "", (
         "the sign-in cannot read the tokens"
     )
-    # By the known hosts of before.
-    after, said = pushed(work, uuid.uuid4().bytes)
-    assert number_of(said) == max(acknowledged) + 1
-    lines = log_of(primary).splitlines()
-    assert all(node in lines[number - 1] for number, node in acknowledged.items())
-    assert lines[: max(acknowledged)] == log.splitlines()
-    wait_until("readers see the push", lambda: after in cluster.remote_heads(REPOSITORY), SECONDS)
-    tokens = alice.ssh("token", "list").ok().stdout.splitlines()
-    (token,) = [line.split()[0] for line in tokens if purpose in line]
-    alice.ssh("token", "revoke", token).ok()
-    for host in mirrors_of(cluster):
-        wait_for_use(cluster, host)
-    wait_for_equality(cluster)
-    primary.run("hgfleet", "integrity", "run", "--days", "1").ok()
-    assert back <= SECONDS_TO_RESTORE
+    assert log_of(primary).splitlines()[: len(log.splitlines())] == log.splitlines()
+    assert created in log_of(primary, later)
 
 
 def repositories(host: Host) -> list[str]:
@@ -153,6 +222,8 @@ def test_a_backup_beside_pushes_comes_back_on_a_blank_machine_as_states_that_wer
 
     words = [PLAYBOOK, "-e", f"restore_host={primary.name}"]
     cluster.ansible("ansible-playbook", *words, seconds=3 * SECONDS_TO_RESTORE).ok()
+    # In the place of ./deploy.
+    play(cluster, SITE).ok()
 
     assert all(
         log_of(primary, path).splitlines()[: len(whole[path])] == whole[path] for path in paths
