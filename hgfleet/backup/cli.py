@@ -92,12 +92,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     host = add_command(
         commands, "restore-host", "restore everything to this host, to its place", _host
     )
-    host.add_argument("--at", metavar="TIME", help="the newest backups up to this time")
     add_format(host)
-    points = add_command(
-        commands, "points", "print what restore-host would restore, as JSON lines", _points
-    )
-    points.add_argument("--at", metavar="TIME", help="the newest backups up to this time")
+    points = add_command(commands, "points", "print what restore-host would restore", _points)
+    for one in (host, points):
+        one.add_argument("--at", metavar="TIME", help="the newest backups up to this time")
     files = add_command(
         commands, "restore-files", "restore files of this host below a folder", _files
     )

@@ -55,7 +55,7 @@ class Loss:
     where: str
     users: tuple[str, ...] = ()
     doubt: str = ""
-    """Why this mirror does not have it whole, where nobody tells how far it was."""
+    """Why this mirror does not have it whole, where no other place tells how far it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def incomplete(
 def unknown(
     tips: Mapping[str, Tip], doubtful: Mapping[str, tuple[str, str]], told: Collection[str]
 ) -> list[Loss]:
-    """Return the repositories of which pushes may be lost although nobody tells of any.
+    """Return the repositories of which pushes may be lost although no place tells of any.
 
     `doubtful` are the incomplete ones. `told` are the identities whose newest push the former
     primary or the stream tells: messages that the stream has dropped for their age tell nothing.

@@ -155,7 +155,7 @@ def test_the_command_reads_the_points_of_a_backup(
     assert told(right) == "hgweb1: tool has pushes 3-4 after the backup; tool@3-4 gives it up\n"
     assert told(right, "--accept-loss", "tool@3-4") == ""
     assert told("aa" * 32).startswith("hgweb1: tool has another push 2-4 than the backup")
-    # Its registry does not name it any more, and nobody deleted it.
+    # Its registry does not name it any more, and it was not deleted.
     (tmp_path / ".replication").mkdir()
     (tmp_path / "tool").rename(tmp_path / f".replication/aside-{IDENTITY}")
     assert told(right).startswith("hgweb1: tool has pushes 3-4 after the backup")
