@@ -37,7 +37,7 @@ def play(
 ) -> tuple[int, str]:
     """Run a playbook of the project; return its exit code and its output in one line."""
     ansible = Path(sys.executable).with_name("ansible-playbook")
-    # As the user of the tests, whoever that is.
+    # As the user of the tests.
     given = {"ansible_become": False, "ssh_admin_former_port": 2, **variables}
     words = [str(ansible), "-i", str(inventory), f"ansible/playbooks/{book}", *options]
     env = {name: text for name, text in os.environ.items() if not name.startswith("ANSIBLE_")}
