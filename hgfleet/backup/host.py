@@ -14,9 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet.backup import point, restore, states
+from hgfleet.backup import point, repository, restore, states
+from hgfleet.core import identity
 from hgfleet.core.errors import HgfleetError, HostError
 from hgfleet.core.exchange import rename_exchange
+from hgfleet.pushlog import log_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -92,17 +94,28 @@ def restore_repository(
 def positions(
     settings: Settings, restic: Restic, at: float | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the ends of push logs that a restore of this host brings back.
+    """Yield the ends of the push logs that this host has after a restore.
 
-    They have the form of `hgfleet replication positions`, with which mirrors compare. Raises
-    HgfleetError if there is no backup.
+    Those of the backup, and those of repositories that are left alone. They have the form of
+    `hgfleet replication positions`, with which mirrors compare. Raises HgfleetError if there is no
+    backup.
     """
     snapshot, paths, _ = _chosen(settings, restic, at)
+    kept = set()
+    for path, control in repository.find(settings.repositories):
+        if has_changesets(control.parent):
+            tip = log_file.tip(control / "store" / log_file.NAME)
+            named = identity.of(control.parent) or tip.repository
+            kept.add(path)
+            yield _position("this host", path, named, tip.id, tip.hash)
     for one in _points(settings, restic, snapshot):
-        if one.path in paths:
+        if one.path in paths and one.path not in kept:
             where = f"the backup of {snapshot.time[:19]}"
-            found = {"where": where, "path": one.path, "repository": one.identity}
-            yield found | {"id": one.push_id, "hash": one.push_hash}
+            yield _position(where, one.path, one.identity, one.push_id, one.push_hash)
+
+
+def _position(where: str, path: str, named: str, number: int, hashed: str) -> dict[str, Any]:
+    return {"where": where, "path": path, "repository": named, "id": number, "hash": hashed}
 
 
 def _chosen(

@@ -8,6 +8,8 @@ from hgfleet.backup.host import choose
 from hgfleet.backup.point import Point
 from hgfleet.backup.restic import Snapshot
 from hgfleet.backup.restore import candidates, moment
+from hgfleet.pushlog.record import hash_of
+from testing.unit.pushlog_records import IDENTITY, lines
 
 
 def backup(time: str, **changesets: int) -> tuple[Snapshot, list[Point]]:
@@ -45,7 +47,7 @@ def test_a_host_that_never_had_a_changeset_is_restored_from_its_newest_backup() 
     assert choose([], None) is None
 
 
-def test_mirrors_are_told_what_a_restore_brings_back() -> None:
+def test_mirrors_are_told_what_a_host_has_after_a_restore(tmp_path: Path) -> None:
     identity, hash_ = "ab" * 16, "cd" * 32
     snapshot = Snapshot("1", "2026-11-24T12:00:00+00:00", (), ("all",))
     made = Point("a", 0.0, 3, "", push_id=7, push_hash=hash_, identity=identity)
@@ -61,8 +63,12 @@ def test_mirrors_are_told_what_a_restore_brings_back() -> None:
 
     class Settings:
         points = Path("/points")
+        repositories = tmp_path
 
     given: Any = Settings(), Restic()
+    (tmp_path / "a/.hg/store").mkdir(parents=True)
+    (tmp_path / "a/.hg/requires").touch()
+    (tmp_path / "a/.hg/store/00changelog.i").touch()
     assert list(host.positions(*given)) == [
         {
             "where": "the backup of 2026-11-24T12:00:00",
@@ -70,5 +76,17 @@ def test_mirrors_are_told_what_a_restore_brings_back() -> None:
             "repository": identity,
             "id": 7,
             "hash": hash_,
+        }
+    ]
+    # A repository that has changesets is left alone.
+    (tmp_path / "a/.hg/store/00changelog.i").write_text("x")
+    (tmp_path / "a/.hg/store/pushlog").write_bytes(b"".join(line + b"\n" for line in lines(9)))
+    assert list(host.positions(*given)) == [
+        {
+            "where": "this host",
+            "path": "a",
+            "repository": IDENTITY,
+            "id": 9,
+            "hash": hash_of(lines(9)[-1]),
         }
     ]

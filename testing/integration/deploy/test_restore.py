@@ -32,11 +32,16 @@ class Site:
         self.mark, self.root = folder / "restore.json", folder / "repos"
 
     def play(
-        self, book: str, *, away: Sequence[str] = (), groups: Any = GROUPS, **variables: Any
+        self,
+        book: str,
+        *options: str,
+        away: Sequence[str] = (),
+        groups: Any = GROUPS,
+        **variables: Any,
     ) -> tuple[int, str]:
         paths = {"mark": str(self.mark), "root": str(self.root)}
         given = {"restore_host": "hg1", "__restore_paths": paths, **variables}
-        return play(inventory(self.folder, groups, away), book, given)
+        return play(inventory(self.folder, groups, away), book, given, *options)
 
     def repository(self, path: str) -> None:
         store = self.root / path / ".hg/store"
@@ -65,6 +70,19 @@ def test_a_host_that_lives_is_refused_before_anything_is_changed(site: Site, boo
     assert "TASK [Host answers]" in told
     assert "lock1 : ok=2 changed=0 unreachable=0 failed=1" in told
     assert "TASK [Role base" not in told
+    assert not site.mark.exists()
+
+
+def test_no_limit_leaves_the_checks_out(site: Site) -> None:
+    code, told = site.play("restore.yml", "--limit", "all:!hgweb1")
+    assert code != 0
+    assert "--limit leaves the controller out" in told
+    # And none the lock, which would be on a host that is left out.
+    limit = "all:localhost:!lock1"
+    code, told = site.play("restore.yml", "--limit", limit, lock_hosts="lock1", groups=WITH_LOCK)
+    assert code != 0
+    assert "lock1 has the lock of the site: it did not answer" in told
+    assert "changed=0" in told
     assert not site.mark.exists()
 
 
