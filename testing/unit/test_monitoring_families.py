@@ -10,6 +10,7 @@ import pytest
 from hgfleet.backup.packs import Checked
 from hgfleet.bundles.activity import Activity
 from hgfleet.bundles.record import Record
+from hgfleet.directory.sync_check import EXIT_CODES
 from hgfleet.hg import push_outcome
 from hgfleet.hg.clone_counts import Answers
 from hgfleet.integrity.state import Figures
@@ -213,7 +214,7 @@ def test_one_state_of_the_replica_is_1() -> None:
     states = {name: value for name, value in found.items() if "replica_state" in name}
     assert states["hgfleet_replica_state{state=lagging}"] == 1
     assert sum(states.values()) == 1
-    assert len(states) == 7
+    assert len(states) == len(EXIT_CODES)
 
 
 def test_the_host_that_prunes_tells_of_the_packs_of_others() -> None:
