@@ -17,7 +17,9 @@ sys.path.insert(0, str(ROOT / "ansible"))
 
 from deploy import history, site_lock  # noqa: E402
 
-BEGUN, ENDED = "ansible/playbooks/restore_begun.yml", "ansible/playbooks/restore_ended.yml"
+BEGUN, LOCKED, ENDED = (
+    f"ansible/playbooks/restore_{name}.yml" for name in ("begun", "locked", "ended")
+)
 
 
 def trusted(value: Any) -> Any:
@@ -53,15 +55,15 @@ def request(book: str, facts: dict[str, Any], **variables: Any) -> dict[str, Any
 
 def test_a_restore_has_the_lock_until_its_end_and_no_deploy_comes_between(tmp_path: Path) -> None:
     facts = lock_of("hg1")
-    taken = request(BEGUN, facts)
+    taken = request(LOCKED, facts)
     assert site_lock.act(tmp_path, taken, 0.0) == {"before": ""}
     deploy = {"action": "take", "id": "d", "checkout": "a checkout", "said": "d", "entry": {}}
     others = [lock_of("hg2"), lock_of("hg1", "ctl2")]
-    for asked in (deploy, *(request(BEGUN, one) for one in others)):
+    for asked in (deploy, *(request(LOCKED, one) for one in others)):
         told = site_lock.act(tmp_path, asked, 7200.0)["refusal"]
         assert "ann@ctl1 (restore of hg1; run it again" in told
     # The same one, after it broke off.
-    assert site_lock.act(tmp_path, request(BEGUN, lock_of("hg1")), 7300.0) == {"before": ""}
+    assert site_lock.act(tmp_path, request(LOCKED, lock_of("hg1")), 7300.0) == {"before": ""}
     assert site_lock.act(tmp_path, request(ENDED, facts), 7400.0) == {}
     assert not (tmp_path / "lock.json").exists()
     shown = history.Shown(None, (tmp_path / "log.jsonl").read_text().splitlines(), 0.0)
@@ -70,6 +72,31 @@ def test_a_restore_has_the_lock_until_its_end_and_no_deploy_comes_between(tmp_pa
 
 
 def test_a_dry_run_takes_no_lock(tmp_path: Path) -> None:
-    asked = request(BEGUN, lock_of("hg1"), ansible_check_mode=True)
+    asked = request(LOCKED, lock_of("hg1"), ansible_check_mode=True)
     assert site_lock.act(tmp_path, asked, 0.0)["lock"] is None
     assert not (tmp_path / "lock.json").exists()
+
+
+def tasks(book: str) -> list[dict[str, Any]]:
+    plays = yaml.safe_load((ROOT / "ansible/playbooks" / book).read_text())
+    return [task for play in plays for task in play.get("tasks", ())]
+
+
+def test_nothing_is_stopped_or_restored_again_on_a_host_that_has_its_repositories() -> None:
+    commands = [one for one in tasks("restored_host.yml") if "ansible.builtin.command" in one]
+    assert len(commands) == 4
+    assert {one["when"] for one in commands} == {"__restore_step == 'begun'"}
+    (begin, *_, end) = [one for one in tasks("restored_host.yml") if "restore_mark.yml" in str(one)]
+    assert begin["vars"] == {"restore_step": "begun"}
+    assert end["vars"] == {"restore_step": "restored"}
+
+
+def test_a_restore_ends_with_a_deploy_by_the_operator() -> None:
+    for book in ("restore.yml", "restore-primary.yml"):
+        plays = yaml.safe_load((ROOT / "ansible/playbooks" / book).read_text())
+        books = [one.get("ansible.builtin.import_playbook", "") for one in plays]
+        assert books[-1] == "restore_ended.yml"
+        assert not [name for name in books if name.endswith("site.yml")]
+        # The lock comes behind the checks, and before the first change.
+        assert books.index("restore_begun.yml") < books.index("restore_locked.yml")
+        assert books.index("restore_locked.yml") < books.index("restored_host.yml")

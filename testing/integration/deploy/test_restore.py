@@ -21,7 +21,10 @@ GROUPS: Final = {
     "web": ["hg1", "hgweb1", "hgweb2"],
     "broker": ["broker1"],
 }
-WITH_LOCK: Final = {**GROUPS, "metrics": ["lock1"]}
+WITH_LOCK: Final = {**GROUPS, "ssh": ["hg1", "hgweb1"], "metrics": ["lock1"]}
+
+
+PRIMARY: Final = "restore-primary.yml"
 
 
 class Site:
@@ -62,10 +65,14 @@ def test_a_host_that_lives_is_refused_before_anything_is_changed(site: Site, boo
     assert "hg1 has 1 repositories with changesets (team/tool), expected a host that lost" in told
     assert "changed=0" in told
     assert not site.mark.exists()
-    # The next step of a host that may be restored: the lock of the site, on a host that is away.
-    code, told = site.play(
-        book, restore_over="hg1", lock_hosts=["lock1"], groups=WITH_LOCK, away=["lock1"]
-    )
+
+
+def test_a_host_that_may_be_restored_is_not_touched_without_the_lock_of_the_site(
+    site: Site,
+) -> None:
+    site.repository("team/tool")
+    given = {"restore_over": "hg1", "lock_hosts": ["lock1"], "groups": WITH_LOCK}
+    code, told = site.play(PRIMARY, **given, away=["lock1"])
     assert code != 0
     assert "TASK [Host answers]" in told
     assert "lock1 : ok=2 changed=0 unreachable=0 failed=1" in told
@@ -79,7 +86,7 @@ def test_no_limit_leaves_the_checks_out(site: Site) -> None:
     assert "--limit leaves the controller out" in told
     # And none the lock, which would be on a host that is left out.
     limit = "all:localhost:!lock1"
-    code, told = site.play("restore.yml", "--limit", limit, lock_hosts="lock1", groups=WITH_LOCK)
+    code, told = site.play(PRIMARY, "--limit", limit, lock_hosts="lock1", groups=WITH_LOCK)
     assert code != 0
     assert "lock1 has the lock of the site: it did not answer" in told
     assert "changed=0" in told
