@@ -332,6 +332,17 @@ def test_a_change_while_entries_are_read_is_no_difference(
     assert look(tmp_path) == "in-sync"
 
 
+def test_changes_that_come_all_the_while_are_no_difference(
+    tmp_path: Path, answers: dict[str, object]
+) -> None:
+    moments = [{"000": csn(minutes)} for minutes in (9, 8, 7, 6)]
+    first, second, third, last = moments
+    provider = [first, first, second, second, third, third, last]
+    answers.update(replica=list(moments), provider=provider, ldapi=content(PEOPLE[:1]))
+    verdict, memory = sync_cli.look(config(tmp_path), Memory("in-sync"), patience=0)
+    assert (verdict.state, memory.compared) == ("in-sync", "")
+
+
 def test_a_server_that_shows_no_entries_is_a_failure(
     tmp_path: Path, answers: dict[str, object]
 ) -> None:
