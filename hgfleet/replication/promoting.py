@@ -10,7 +10,8 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet.core.errors import HgfleetError, PushlogError, RegistryError
+from hgfleet.core.errors import HgfleetError, PushlogError, RegistryError, UnavailableError
+from hgfleet.core.identity import is_identity
 from hgfleet.pushlog.record import hash_of, parse
 from hgfleet.replication import (
     document_files,
@@ -176,7 +177,10 @@ class Promotion:
         )
 
     def _parked(self) -> dict[str, tuple[str, str]]:
-        """Return the parked repositories of this mirror that miss pushes; none on a primary."""
+        """Return the repositories of this mirror that miss pushes: parked ones, and those that wait.
+
+        A primary has none.
+        """
         if self._settings.role is not Role.MIRROR:
             return {}
         try:
@@ -188,7 +192,10 @@ class Promotion:
             return {}
         parked = state_file.named(state, "parked")
         unserved = [one for one in state.get("unserved", ()) if isinstance(one, str)]
-        return {one: parked.get(one, (one, "no reason")) for one in unserved}
+        found = {one: parked.get(one, (one, "no reason")) for one in unserved}
+        found |= state_file.named(state, "waits")
+        # The release before named repositories by their paths.
+        return {one: named for one, named in found.items() if is_identity(one)}
 
     def _registry(self) -> tuple[Mapping[str, str], Collection[str]]:
         """Return the paths of repositories by identity, and the identities of deleted ones."""

@@ -181,10 +181,13 @@ def test_a_parked_repository_whose_pushes_the_brokers_have_dropped_refuses_a_pro
         await client.close()
         assert (await promotion(mirror).run(None, dry_run=True)).epoch == 2
         parked = {identity(TOOL): (TOOL, "record 2 belongs to nobody")}
-        state = State("hgweb1", True, 0.0, 0, 1, parked=parked, unserved=tuple(parked))
-        state_file.write(mirror.settings.state, state)
-        with pytest.raises(PromotionRefusedError, match="push 2 and later ones may be lost"):
-            await promotion(mirror).run(None)
+        for state in (
+            State("hgweb1", True, 0.0, 0, 1, parked=parked, unserved=tuple(parked)),
+            State("hgweb1", True, 0.0, 0, 1, waits=parked),
+        ):
+            state_file.write(mirror.settings.state, state)
+            with pytest.raises(PromotionRefusedError, match="push 2 and later ones may be lost"):
+                await promotion(mirror).run(None)
         # The former primary tells how far it was.
         run = promotion(mirror)
         run._elsewhere = [Known(**one) for one in promoting.positions(primary.settings)]
