@@ -177,10 +177,7 @@ class Promotion:
         )
 
     def _parked(self) -> dict[str, tuple[str, str]]:
-        """Return the repositories of this mirror that miss pushes: parked ones, and those that wait.
-
-        A primary has none.
-        """
+        """Return the repositories that miss pushes here, parked or waiting; none on a primary."""
         if self._settings.role is not Role.MIRROR:
             return {}
         try:
