@@ -228,3 +228,43 @@ def test_a_provider_that_refuses_the_replicas_account_raises_an_alarm(
     assert status.code == REFUSED
     assert "refused" in status.output
     host.run("test", "-e", STALE).ok()
+
+
+@pytest.mark.whole
+@pytest.mark.disruptive
+def test_a_replica_with_changes_that_a_restored_provider_does_not_have_raises_an_alarm(
+    cluster: Cluster, carols_entry: Directory, faults: Faults
+) -> None:
+    """The provider goes back to a backup; replicas are made anew, as the runbook says."""
+    host, provider = cluster.first("ssh"), cluster.first("directory")
+    second = cluster.person("carol", key="carol-second")
+    provider.shell("slapcat -n 1 > /root/before.ldif")
+    faults.stack.callback(provider.run, "rm", "-f", "/root/before.ldif")
+    identity = fingerprint(second.key)
+    carols_entry.change("delete", identity, carols_entry.keys()[identity])
+    wait_until("the replica has the change", lambda: second.ssh("whoami").refused(DENIED), 5)
+    for replica in cluster.all("ssh"):
+        faults.stack.callback(made_anew, replica)
+    faults.stack.callback(provider.systemctl, "start", UNIT)
+    stop_and_empty(provider)
+    provider.shell("runuser -u openldap -- slapadd -n 1 < /root/before.ldif")
+    provider.systemctl("start", UNIT).ok()
+
+    host.systemctl("start", CHECK).refused()
+    assert "ahead: " in host.run("hgfleet", "replica", "status").output
+    host.run("test", "-e", STALE).ok()
+    made_anew(host)
+    assert "in-sync: " in host.run("hgfleet", "replica", "status").output
+
+
+def stop_and_empty(host: Host) -> None:
+    """Stop a server of the directory, and remove its entries."""
+    host.systemctl("stop", UNIT).ok()
+    host.run("rm", "-f", "/var/lib/ldap/data.mdb", "/var/lib/ldap/lock.mdb").ok()
+
+
+def made_anew(host: Host) -> None:
+    """Have a replica fetch all entries, and wait until its check is content."""
+    stop_and_empty(host)
+    host.systemctl("start", UNIT).ok()
+    caught_up(host)
