@@ -116,7 +116,8 @@ def test_a_copy_says_its_share(
     size: Any = SimpleNamespace(
         expected=sizes["source"], check=lambda _new: sizes["new"], reserve=lambda: 0
     )
-    source: Any = SimpleNamespace(repository=SimpleNamespace(path="source"), size=size)
-    monkeypatch.setattr(creation, "_start", lambda *_: Hg())
+    repository = SimpleNamespace(path="source", identity="")
+    source: Any = SimpleNamespace(repository=repository, size=size)
+    monkeypatch.setattr(creation, "_start", lambda *_, **__: Hg())
     creation._copy(context, 0, source, tmp_path / "new")
     assert told == [said] * 2
