@@ -2,11 +2,12 @@
 
     {"format": 1, "tokens": {"k3v9x2ab": {"owner": "bob", "sha256": "...", "description": "CI",
       "created": "2026-11-21T00:00:00Z", "expires": "2027-02-19T00:00:00Z", "scope": "read"}},
-     "owner_ids": {"k3v9x2ab": "b862b310-7ccc-103d-..."}}
+     "owner_ids": {"k3v9x2ab": "b862b310-7ccc-103d-..."}, "generation": {"number": 7, "term": 1}}
 
 `owner_ids` has the person id of the owner (the entryUUID of the directory) by token: a token works
 for the person who made it, and not for a later one of that name. It stands apart because a mirror
-of the release before takes no token with a further value.
+of the release before takes no token with a further value. `generation` says which version of the
+file it is (`core/generation.py`).
 
 The SSH shell writes it as the user hg; `hgfleet-auth` reads it as hgauth, and notices each change
 by the file's stat, so that a token is good, or no longer good, with the next request.
@@ -26,12 +27,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.auth.tokens import Token, Tokens, digest, is_token, moment
-from hgfleet.core import files
+from hgfleet.core import files, generation, paths
 from hgfleet.core.errors import HostError
 from hgfleet.core.names import is_person_id
+from hgfleet.pushlog import term
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from hgfleet.core.generation import Generation
 
 PATH: Final = "/var/lib/hgfleet/dynamic/tokens/tokens.json"
 """In a folder of its own: its group, hgauth, becomes the group of each new version of the file."""
@@ -74,13 +78,14 @@ def _token(name: str, value: dict[str, Any], ids: dict[str, Any]) -> Token:
     return token
 
 
-def dump(tokens: Mapping[str, Token]) -> str:
-    """Render the file, the same text for the same tokens."""
+def dump(tokens: Mapping[str, Token], version: Generation | None = None) -> str:
+    """Render the file, the same text for the same tokens and generation."""
     entries = {name: asdict(tokens[name]) for name in sorted(tokens)}
     ids = {name: value.pop("owner_id") for name, value in entries.items()}
     known = {name: person_id for name, person_id in ids.items() if person_id}
     own = {"owner_ids": known} if known else {}
-    return json.dumps({"format": FORMAT, "tokens": entries, **own}, indent=1) + "\n"
+    known_as = {generation.KEY: version.to_json()} if version else {}
+    return json.dumps({"format": FORMAT, "tokens": entries, **own, **known_as}, indent=1) + "\n"
 
 
 def load(path: str = PATH) -> Tokens:
@@ -95,11 +100,8 @@ def load(path: str = PATH) -> Tokens:
 
 
 @contextlib.contextmanager
-def update(path: str = PATH) -> Iterator[Tokens]:
-    """Change the tokens in place, under a lock; the file is replaced at the end.
-
-    Raises TokensError, and then the file has not changed.
-    """
+def _locked(path: str) -> Iterator[int]:
+    """Exclude other changes of the file; yields its folder, open. Raises TokensError."""
     folder = Path(path).parent
     try:
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -107,17 +109,59 @@ def update(path: str = PATH) -> Iterator[Tokens]:
         raise TokensError(f"{folder}: {error.strerror}") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        tokens = load(path)
-        before = dict(tokens)
-        yield tokens
-        if tokens != before:
-            # The folder is setgid: the group that may read the file is the folder's group.
-            name = f"{Path(path).name}.new"
-            files.replace(path, dump(tokens), mode=0o640, temporary=name)
+        with files.open_folder(folder) as descriptor:
+            yield descriptor
     except OSError as error:
         raise TokensError(f"{path}: {error.strerror}") from error
     finally:
         os.close(lock)
+
+
+@contextlib.contextmanager
+def update(
+    path: str = PATH, *, epoch: Path | str = paths.EPOCH, renews: bool = False
+) -> Iterator[Tokens]:
+    """Change the tokens in place, under a lock; the file is replaced at the end.
+
+    `renews` gives an existing file another generation also without a change, if that is due;
+    `epoch` is the file with the epoch of this primary. Raises TokensError, and RegistryError for a
+    file that is older than before, and then the file has not changed.
+    """
+    with _locked(path) as folder:
+        name, tokens = Path(path).name, load(path)
+        before = dict(tokens)
+        writer = generation.Writer(folder, name, _version(path), term.epoch(os.fspath(epoch)))
+        yield tokens
+        if tokens != before or (renews and writer.is_due):
+            text = dump(tokens, writer.next())
+            writer.remember(text.encode())
+            # The folder is setgid: the group that may read the file is the folder's group.
+            files.replace_at(folder, name, text, mode=0o640, temporary=f"{name}.new")
+
+
+def renew(path: str = PATH, epoch: Path | str = paths.EPOCH) -> None:
+    """Give the tokens of a primary the generation that is due, if there are any."""
+    if os.path.lexists(path):
+        with update(path, epoch=epoch, renews=True):
+            pass
+
+
+def begin_term(path: str = PATH, epoch: Path | str = paths.EPOCH) -> None:
+    """Have the tokens count as the newest ones, whatever mirrors have; they begin a new term."""
+    if not os.path.lexists(path):
+        return
+    with _locked(path) as folder:
+        number = term.epoch(os.fspath(epoch))
+        generation.begin_term(folder, Path(path).name, _version(path), number)
+    renew(path, epoch)
+
+
+def _version(path: str) -> generation.Version | None:
+    """Return the version of the file, None where there is none."""
+    try:
+        return generation.version(Path(path).read_bytes())
+    except FileNotFoundError:
+        return None
 
 
 class Watched:

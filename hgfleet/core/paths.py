@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 REPOSITORIES: Final = "/srv/hg/repos"
 COMPILED: Final = "/var/lib/hgfleet/registry.json"
 DYNAMIC: Final = "/var/lib/hgfleet/dynamic/registry.json"
+EPOCH: Final = "/var/lib/hgfleet-replication/epoch.json"
 MANIFESTS: Final = "/var/lib/hgfleet/manifests"
 PULL_BUNDLES: Final = "/var/lib/hgfleet/pullbundles"
 HGRC: Final = "/etc/hgfleet/hgrc"

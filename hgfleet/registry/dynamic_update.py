@@ -13,10 +13,11 @@ from collections.abc import Iterator, MutableMapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet.core import files, names
-from hgfleet.core.errors import HostError, TemporaryError
+from hgfleet.core import files, generation, names, paths
+from hgfleet.core.errors import HostError, RegistryError, TemporaryError
 from hgfleet.core.paths import DYNAMIC
-from hgfleet.registry import registry_text, user_repositories
+from hgfleet.pushlog import term
+from hgfleet.registry import missing, registry_text, user_repositories
 from hgfleet.registry.entry import Entry, entry_of, problem_of
 from hgfleet.registry.renames import Rename, with_rename, without
 from hgfleet.registry.user_repositories import SEEN, Dynamic, dynamic_of, load, read_content, seen
@@ -25,26 +26,43 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
+    from hgfleet.core.generation import Generation
+
 MODE: Final = 0o640
 """The file names private repositories; all its readers are root or in the group hg."""
 
 PURGED_S: Final = 90 * 86_400
 """Seconds that a deletion stays noted: longer than a host can be out of order unseen."""
 
+MOST_PURGED: Final = 20_000
+"""Deletions that are noted at a time: some 60 bytes each, in a file that every session reads."""
+
+LARGEST: Final = user_repositories.MAX_SIZE - 2 * 1024 * 1024
+"""Bytes to which the file may grow. What lies above is for changes that make it smaller."""
+
+LAST: Final = ".registry-last.json"
+"""Beside the file: its text as a writer of this release wrote it last."""
+
 LOCK_WAIT_S: Final = 30.0
 """Seconds; longer than any holder keeps it: `registry apply` makes a repository in 0.2 s."""
 
 
 class Update(MutableMapping[str, Entry]):
-    """The entries while they are changed; wrong entries stay in the file as they are."""
+    """The entries while they are changed; wrong entries stay in the file as they are.
 
-    def __init__(self, dynamic: Dynamic) -> None:
+    `last` is the registry as a writer of this release wrote it, where another program has since.
+    """
+
+    def __init__(self, dynamic: Dynamic, last: Dynamic | None = None) -> None:
         self._raw = dict(dynamic.raw)
         self._before = dict(dynamic.raw)
         self._renamed: Mapping[str, Any] = dynamic.renamed_raw
         self._identities: Mapping[str, str] = dynamic.identities
         self._purged: Mapping[str, str] = dynamic.purged
         self._notes_before = self._notes
+        self._generation = dynamic.generation
+        if last is not None:
+            self._identities, self._purged = missing.recovered(last, dynamic)
         self._text = dynamic.text
         self._changed: set[str] = set()
 
@@ -97,15 +115,35 @@ class Update(MutableMapping[str, Entry]):
 
         Bundle jobs and mirrors delete what they have of it, and nothing that is missing else.
         """
-        since = user_repositories.ago(PURGED_S)
-        kept = {one: when for one, when in self._purged.items() if when >= since}
-        self._purged = {**kept, identity: user_repositories.now()}
+        now = user_repositories.now()
+        kept = self._noted_since(user_repositories.ago(PURGED_S), now)
+        if len(kept) >= MOST_PURGED and identity not in kept:
+            raise TemporaryError(
+                f"{len(kept)} repositories of this service were deleted within "
+                f"{PURGED_S // 86_400} days, and no more are noted than {MOST_PURGED}: nothing was "
+                "deleted; ask an operator for `hgfleet registry forget-deletions`, and try again."
+            )
+        self._purged = {**kept, identity: now}
 
-    def render(self, noted: str = "") -> bytes:
+    def forget_purged(self, before: str) -> int:
+        """Forget the deletions before a time; return how many.
+
+        A host that was away since sets aside what it has of them, and deletes nothing.
+        """
+        kept = self._noted_since(before, user_repositories.now())
+        count = len(self._purged) - len(kept)
+        self._purged = kept
+        return count
+
+    def _noted_since(self, since: str, now: str) -> dict[str, str]:
+        """Return the deletions since a time; one from the future was now."""
+        return {one: min(when, now) for one, when in self._purged.items() if when >= since}
+
+    def render(self, noted: str = "", version: Generation | None = None) -> bytes:
         """Return the file; `noted` is the note about the text that was written last."""
-        after = self._raw, self._notes
+        after = self._raw, {**self._notes, generation.KEY: version.to_json() if version else {}}
         if noted and noted == registry_text.note(self._text):
-            before = self._before, self._notes_before
+            before = self._before, {**self._notes_before, generation.KEY: self._generation}
             text = registry_text.change(self._text, before, after, self._changed)
             if text is not None:
                 return text
@@ -179,25 +217,86 @@ def _noted(path: Path | str) -> str:
 
 
 @contextlib.contextmanager
-def update(path: Path | str = DYNAMIC, *, wait: float = LOCK_WAIT_S) -> Iterator[Update]:
+def update(
+    path: Path | str = DYNAMIC, *, wait: float = LOCK_WAIT_S, epoch: Path | str = paths.EPOCH
+) -> Iterator[Update]:
     """Change the file: read it under the lock, and replace it when the block ends without an error.
 
-    Killed at any point, it leaves the old file or the new one. Raises RegistryError if the file is
-    damaged or lost (it is not overwritten: an operator repairs it), and TemporaryError if it stays
-    locked.
+    Killed at any point, it leaves the old file or the new one. `epoch` is the file with the epoch
+    of this primary. Raises RegistryError if the file is damaged, lost or an older one than before
+    (it is not overwritten: an operator repairs it), and TemporaryError if it stays locked, or would
+    get too large.
     """
-    with locked(path, wait) as folder, change(path, folder) as entries:
+    with locked(path, wait) as folder, change(path, folder, epoch=epoch) as entries:
         yield entries
 
 
 @contextlib.contextmanager
-def change(path: Path | str, folder: int) -> Iterator[Update]:
-    """Change the file as `update` does, whose `folder` the caller has locked."""
-    entries = Update(load(path))
+def change(
+    path: Path | str, folder: int, *, epoch: Path | str = paths.EPOCH, renews: bool = False
+) -> Iterator[Update]:
+    """Change the file as `update` does, whose `folder` the caller has locked.
+
+    `renews` gives it another generation also without a change, if that is due.
+    """
+    dynamic, name = load(path), os.fspath(path).rpartition("/")[2]
+    writer = generation.Writer(folder, name, _version(dynamic), term.epoch(os.fspath(epoch)))
+    last = None if writer.is_mine else _last(path)
+    entries = Update(dynamic, last)
     yield entries
-    if entries.is_changed:
-        name = os.fspath(path).rpartition("/")[2]
-        text = entries.render(_noted(path))
-        files.replace_at(folder, name, text, mode=MODE)
-        # That the file exists: a kill in between is no loss.
-        files.replace_at(folder, SEEN, registry_text.note(text), mode=MODE, durable=False)
+    if not (entries.is_changed or (renews and writer.is_due)):
+        return
+    text = entries.render(_noted(path), writer.next())
+    if len(text) > max(LARGEST, len(dynamic.text)):
+        raise TemporaryError(
+            f"The registry of this service would have {len(text)} bytes, and may have {LARGEST}: "
+            "nothing was changed; delete a repository that you do not need any more (`repo "
+            "delete`), and try again."
+        )
+    if last is not None:
+        missing.note(path, folder, last, entries.dynamic)
+    writer.remember(text)
+    files.replace_at(folder, name, text, mode=MODE)
+    # That the file exists: a kill in between is no loss.
+    files.replace_at(folder, SEEN, registry_text.note(text), mode=MODE, durable=False)
+    files.replace_at(folder, LAST, text, mode=MODE, durable=False)
+
+
+def _version(dynamic: Dynamic) -> generation.Version | None:
+    """Return the version of the file; None where there is none."""
+    if not dynamic.text:
+        return None
+    return generation.Version(generation.of(dynamic.generation), generation.digest(dynamic.text))
+
+
+def _last(path: Path | str) -> Dynamic | None:
+    """Return the registry as a writer of this release wrote it last, None without one."""
+    name = f"{os.fspath(path).rpartition('/')[0]}/{LAST}"
+    try:
+        content = read_content(name)
+        return user_repositories.parse(content, name) if content else None
+    except RegistryError:
+        # Written without a sync: after a crash it may be anything.
+        return None
+
+
+def renew(path: Path | str, epoch: Path | str = paths.EPOCH) -> bool:
+    """Give the registry of a primary the generation that is due; return whether one was.
+
+    One is due after a change by another program, and in a new epoch. Without a registry, none is.
+    """
+    if not os.path.lexists(path):
+        return False
+    with locked(path) as folder, change(path, folder, epoch=epoch, renews=True):
+        before = read_content(path)
+    return read_content(path) != before
+
+
+def begin_term(path: Path | str = DYNAMIC, epoch: Path | str = paths.EPOCH) -> None:
+    """Have the registry count as the newest one, whatever mirrors have; it begins a new term."""
+    with locked(path) as folder:
+        dynamic, name = load(path), os.fspath(path).rpartition("/")[2]
+        number = term.epoch(os.fspath(epoch))
+        generation.begin_term(folder, name, _version(dynamic), number)
+        with change(path, folder, epoch=epoch, renews=True):
+            pass

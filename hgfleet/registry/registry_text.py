@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     Notes = Mapping[str, Mapping[str, Any]]
     """What the file has behind its entries: a mapping by each name."""
 
-LAYOUT: Final = "layout-2"
-"""Name of the encoding; another one needs another name, so that the two are never mixed."""
+LAYOUT: Final = "layout-3"
+"""Name of the encoding; another one needs another name, so that the two are never mixed.
+
+That of the release before has no generation, and would keep it as it is.
+"""
 
 MOST: Final = 8
 """Changes that are made within the text; more are encoded as a whole."""

@@ -6,7 +6,8 @@ in one JSON file of the host, which belongs to the user `hg`:
     {"format": 1, "repositories": {"people/bob/x": {"owner": "bob", "description": "",
       "created": "2026-11-21T00:00:00Z", "read": null, "push": null, "forked_from": null,
       "archived": null, "publishing": null, "identity": "5f...", "owner_id": "b862b310-..."}},
-     "identities": {"team/tool": "7d..."}, "purged": {"9a...": "2026-11-21T00:00:00Z"}}
+     "generation": {"number": 7, "term": 1}, "identities": {"team/tool": "7d..."},
+     "purged": {"9a...": "2026-11-21T00:00:00Z"}}
 
 `read`, `push` and `publishing` are those of a registry, null for an inherited value; `"read": []`
 is "its owner alone". `owner_id` is the person id of the owner (the entryUUID of the directory): a
@@ -15,6 +16,7 @@ repository is out of service.
 `identities` has those of the repositories that the inventory declares, because the file is what the
 primary decides and mirrors have a copy of. `purged` has the identities of repositories that were
 deleted for good, with the time: a repository that is missing without it is not deleted.
+`generation` says which version of the file it is (`core/generation.py`).
 
 Sessions, web workers and bundle jobs read the file beside the compiled registry (`load_effective`),
 as one registry. The inventory wins: an entry at, above or below a path that it declares is left
@@ -74,6 +76,8 @@ class Dynamic:
     """Of the repositories that the inventory declares, by path."""
     purged: Mapping[str, str] = field(default_factory=dict)
     """Identity to time, of repositories that were deleted for good."""
+    generation: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """As the file says it."""
     text: bytes = field(default=b"", repr=False, compare=False)
 
     def owned_by(self, person: Principal) -> list[str]:
@@ -197,7 +201,8 @@ def parse(content: bytes, name: str) -> Dynamic:
     renamed = data.get("renamed")
     notes = renamed if isinstance(renamed, dict) else {}
     found = dynamic_of(raw, notes, _texts(data, "identities"), _texts(data, "purged"))
-    return replace(found, text=content)
+    version = data.get("generation")
+    return replace(found, generation=version if isinstance(version, dict) else {}, text=content)
 
 
 def _texts(data: Mapping[str, Any], name: str) -> Mapping[str, str]:

@@ -7,16 +7,25 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from hgfleet.core import generation
 from hgfleet.core.errors import HostError, RegistryError, TemporaryError
-from hgfleet.registry import dynamic_update, user_repositories
+from hgfleet.pushlog import term
+from hgfleet.registry import dynamic_update, missing, user_repositories
 from hgfleet.registry.entry import Entry
 from testing.unit.user_repository_file import BOB, written
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 TOP = Path(__file__).resolve().parents[2]
+
+WRITTEN = {"registry.json", ".registry-generation", ".registry-last.json", ".registry-seen"}
 
 
 @pytest.fixture
@@ -38,7 +47,7 @@ def test_what_is_written_is_read(file: Path) -> None:
     written(file, people__bob__x=everything)
     assert user_repositories.load(file).repositories["people/bob/x"] == everything
     assert file.stat().st_mode & 0o7777 == 0o640
-    assert sorted(file.parent.iterdir()) == [file.parent / user_repositories.SEEN, file]
+    assert {one.name for one in file.parent.iterdir()} == WRITTEN
 
 
 def test_a_change_that_changes_nothing_does_not_touch_the_file(file: Path) -> None:
@@ -112,7 +121,7 @@ def test_a_repository_that_was_restored_is_not_deleted_any_more(file: Path) -> N
 def test_the_remains_of_a_killed_change_are_in_nobodys_way(file: Path) -> None:
     (file.parent / ".registry.json.new").write_text("half")
     written(file, people__bob__x=BOB)
-    assert sorted(file.parent.iterdir()) == [file.parent / user_repositories.SEEN, file]
+    assert {one.name for one in file.parent.iterdir()} == WRITTEN
 
 
 WRITER = """
@@ -215,3 +224,166 @@ def test_the_file_has_a_value_in_each_line_whatever_a_description_contains(file:
     written(file, people__bob__x=odd, people__bob__y=BOB)
     assert user_repositories.load(file).repositories["people/bob/x"] == odd
     assert len(file.read_text().splitlines()) > 2 * len(BOB.to_json())
+
+
+IDENTITY = "5f" * 16
+OTHER = "7d" * 16
+
+
+def _epoch(file: Path, number: int) -> Path:
+    place = file.parent / "epoch"
+    place.write_text(term.write(number, "hg1"))
+    return place
+
+
+def _version(file: Path) -> tuple[int, int]:
+    found = generation.version(file.read_bytes()).generation
+    assert found is not None
+    return found
+
+
+def _of_a_release_before(file: Path, paths: Iterable[str] = ()) -> None:
+    """Write the entries alone, as a release does that knows of nothing else."""
+    raw = user_repositories.load(file).raw
+    kept = {path: raw[path] for path in paths}
+    file.write_text(json.dumps({"format": 1, "repositories": kept}))
+
+
+def test_each_change_has_a_generation_of_its_own(file: Path) -> None:
+    for number in (1, 2, 3):
+        written(file, **{f"people__bob__r{number}": BOB})
+        assert _version(file) == (1, number)
+        # The text of one entry, or the whole: the same bytes.
+        whole = user_repositories.load(file)
+        assert json.loads(file.read_bytes())["generation"] == {"number": number, "term": 1}
+        assert list(whole.repositories) == [f"people/bob/r{one}" for one in range(1, number + 1)]
+
+
+def test_a_new_epoch_begins_a_term_without_a_change(file: Path) -> None:
+    assert not dynamic_update.renew(file)
+    written(file, people__bob__x=BOB)
+    assert not dynamic_update.renew(file)
+    assert dynamic_update.renew(file, _epoch(file, 2))
+    assert _version(file) == (2, 2)
+    assert not dynamic_update.renew(file, _epoch(file, 2))
+    # Of a host that has lost its epoch.
+    written(file, people__bob__y=BOB)
+    assert _version(file) == (2, 3)
+
+
+def test_a_registry_of_a_release_before_gets_a_generation_later_than_all(file: Path) -> None:
+    written(file, people__bob__x=BOB)
+    _of_a_release_before(file, ["people/bob/x"])
+    assert dynamic_update.renew(file)
+    assert _version(file) == (1, 2)
+    assert list(user_repositories.load(file).repositories) == ["people/bob/x"]
+
+
+@pytest.mark.parametrize("how", ["the next change", "renewal"])
+def test_deletions_and_identities_that_a_release_before_dropped_are_back(
+    file: Path, how: str
+) -> None:
+    with dynamic_update.update(file) as entries:
+        entries["people/bob/x"] = BOB
+        entries.note_identity("team/tool", IDENTITY)
+        entries.note_purged(OTHER)
+    before = user_repositories.load(file)
+    _of_a_release_before(file, ["people/bob/x"])
+    if how == "renewal":
+        dynamic_update.renew(file)
+    else:
+        written(file, people__bob__y=BOB)
+    after = user_repositories.load(file)
+    assert (after.identities, after.purged) == (before.identities, before.purged)
+
+
+def test_a_deletion_that_an_operator_takes_back_is_taken_back(file: Path) -> None:
+    with dynamic_update.update(file) as entries:
+        entries.note_purged(IDENTITY)
+    back = replace(BOB, identity=IDENTITY).to_json()
+    file.write_text(json.dumps({"format": 1, "repositories": {"people/bob/x": back}}))
+    dynamic_update.renew(file)
+    assert not user_repositories.load(file).purged
+
+
+def test_an_entry_that_another_program_lost_is_noted_until_it_is_back(file: Path) -> None:
+    mine = replace(BOB, identity=IDENTITY)
+    written(file, people__bob__x=mine)
+    _of_a_release_before(file)
+    dynamic_update.renew(file)
+    (note,) = missing.load(file).values()
+    assert (note.path, note.entry) == ("people/bob/x", mine.to_json())
+    # It is not put back: an operator may have taken it out.
+    assert not user_repositories.load(file).raw
+    _of_a_release_before(file)
+    written(file, people__bob__y=mine)
+    _of_a_release_before(file, ["people/bob/y"])
+    dynamic_update.renew(file)
+    assert not missing.load(file)
+
+
+def test_an_older_registry_in_the_place_of_the_newest_is_changed_by_nobody(file: Path) -> None:
+    written(file, people__bob__x=BOB)
+    older = file.read_bytes()
+    written(file, people__bob__y=BOB)
+    written(file, people__bob__z=BOB)
+    file.write_bytes(older)
+    for change in (lambda: written(file, people__bob__a=BOB), lambda: dynamic_update.renew(file)):
+        with pytest.raises(RegistryError, match=r"got generation 1.1, expected 1.3"):
+            change()
+    assert file.read_bytes() == older
+    dynamic_update.begin_term(file)
+    assert _version(file) > (1, 3)
+    assert list(user_repositories.load(file).repositories) == ["people/bob/x"]
+    written(file, people__bob__a=BOB)
+
+
+def test_deletions_are_bounded_and_an_operator_forgets_old_ones(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dynamic_update, "MOST_PURGED", 2)
+    clock = time.time()
+    with dynamic_update.update(file) as entries:
+        for number in "123":
+            entries[f"people/bob/r{number}"] = replace(BOB, identity=number * 32)
+
+    def delete(number: str) -> None:
+        with dynamic_update.update(file) as entries:
+            entries.note_purged(number * 32)
+            del entries[f"people/bob/r{number}"]
+
+    delete("1")
+    monkeypatch.setattr(time, "time", lambda: clock + 40 * 86_400)
+    delete("2")
+    with pytest.raises(TemporaryError, match="registry forget-deletions"):
+        delete("3")
+    assert "people/bob/r3" in user_repositories.load(file).repositories
+    with dynamic_update.update(file) as entries:
+        assert entries.forget_purged(user_repositories.ago(30 * 86_400)) == 1
+    delete("3")
+    assert set(user_repositories.load(file).purged) == {"2" * 32, "3" * 32}
+
+
+def test_a_registry_that_no_reader_would_read_is_not_written(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(file, people__bob__x=replace(BOB, identity=IDENTITY), people__bob__y=BOB)
+    monkeypatch.setattr(dynamic_update, "LARGEST", file.stat().st_size - 100)
+    before = file.read_bytes()
+    with pytest.raises(TemporaryError, match="repo delete"):
+        written(file, people__bob__z=BOB)
+    assert file.read_bytes() == before
+    # What the sentence advises is possible.
+    with dynamic_update.update(file) as entries:
+        entries.note_purged(IDENTITY)
+        del entries["people/bob/x"]
+
+
+def test_a_deletion_of_the_future_was_now(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = time.time()
+    for days, identity in ((1000, IDENTITY), (0, OTHER)):
+        monkeypatch.setattr(time, "time", lambda days=days: clock + days * 86_400)
+        with dynamic_update.update(file) as entries:
+            entries.note_purged(identity)
+    found = user_repositories.load(file).purged
+    assert found[IDENTITY] == found[OTHER]

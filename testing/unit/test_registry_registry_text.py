@@ -80,7 +80,9 @@ def test_an_ordinary_change_is_made_within_the_text(
     assert whole == []
     data = json.loads(file.read_bytes())
     assert len(data["repositories"]) == 32
-    assert file.read_bytes() == registry_text.encode(data["repositories"], {})
+    assert file.read_bytes() == registry_text.encode(
+        data["repositories"], {"generation": data["generation"]}
+    )
 
 
 @pytest.mark.parametrize("touch", ["text", "note", "no note"])

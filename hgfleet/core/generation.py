@@ -1,0 +1,273 @@
+"""Generations of the documents that mirrors have copies of: the registry and the tokens.
+
+A generation is a term and a number. The primary's writer makes one for each change, under the lock
+of the document: the number is one more than ever before, the term begins anew with each epoch of a
+primary. It is in the document (`"generation": {"term": 1, "number": 7}`), so it travels with it,
+and outlives brokers. A document without one is of a release before, and older than any other.
+
+Each host remembers the newest that it has made or taken in a file beside the document, which is
+written first: a number is never used again, also after a kill, and a document that went back is
+recognized, on the primary by the next writer, on a mirror before it is taken.
+
+Sessions that change a document import this module, so it imports nothing slow.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from hgfleet.core import files
+from hgfleet.core.errors import RegistryError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+KEY: Final = "generation"
+"""In a document."""
+
+HIGHEST: Final = 10**15
+MODE: Final = 0o640
+_MOST: Final = 64 * 1024
+
+
+class Generation(NamedTuple):
+    """Which version of a document it is; a later one compares as greater."""
+
+    term: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.term}.{self.number}"
+
+    def to_json(self) -> dict[str, int]:
+        """Return it as a document has it, its keys in order."""
+        return {"number": self.number, "term": self.term}
+
+
+def of(value: object) -> Generation | None:
+    """Return the generation that a document names; None for one that makes no sense."""
+    if not isinstance(value, dict):
+        return None
+    found = value.get("term"), value.get("number")
+    if not all(type(one) is int and 1 <= one <= HIGHEST for one in found):
+        return None
+    return Generation(*found)
+
+
+def digest(content: bytes) -> str:
+    """Return the sha256 of a document."""
+    return hashlib.sha256(content).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a host remembers of a document: the newest version that it has made or taken."""
+
+    generation: Generation | None = None
+    sha256: str = ""
+    before: str = ""
+    """The sha256 of the version that it replaces, which a kill may have left in its place."""
+    epoch: int = 0
+    """Of the primary that made it here; 0 where it was taken from a primary."""
+    refused: str = ""
+    """Why a mirror keeps its version, "" while it has the primary's."""
+    refused_sha256: str = ""
+    went_back: bool = False
+    """The primary has shown an older version: within this term, nothing later is believed."""
+
+
+def parse(text: bytes) -> Memory:
+    """Read the file of a memory; what is damaged is no memory."""
+    try:
+        data: dict[str, Any] = json.loads(text)
+        made = Memory(**data | {"generation": of(data["generation"])})
+        texts = (made.sha256, made.before, made.refused, made.refused_sha256)
+        right = all(isinstance(one, str) for one in texts) and type(made.epoch) is int
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return Memory()
+    return made if right and isinstance(made.went_back, bool) else Memory()
+
+
+def text(memory: Memory) -> str:
+    """Return the content of the file of a memory."""
+    made = memory.generation
+    data: Mapping[str, Any] = asdict(memory) | {"generation": made.to_json() if made else None}
+    return json.dumps(data) + "\n"
+
+
+class Version(NamedTuple):
+    """A document that is there: its generation, if it has one, and the sha256 of its content."""
+
+    generation: Generation | None
+    sha256: str
+
+
+def version(content: bytes) -> Version:
+    """Return the version of a document in JSON."""
+    try:
+        data = json.loads(content)
+    except (ValueError, RecursionError):
+        data = None
+    found = of(data.get(KEY)) if isinstance(data, dict) else None
+    return Version(found, digest(content))
+
+
+def known(memory: Memory, here: Version | None) -> Memory:
+    """Return the memory of a host that has this document, also one that has none but the document.
+
+    A document that is newer than the memory was written by a host that remembered it elsewhere.
+    """
+    if here is None or here.generation is None:
+        return memory
+    if memory.generation is not None and memory.generation >= here.generation:
+        return memory
+    return Memory(here.generation, here.sha256, epoch=here.generation.term)
+
+
+def has_gone_back(memory: Memory, here: Version) -> bool:
+    """Whether a document has an older generation than its host remembers to have written.
+
+    A killed writer has not: the version before its own is still there.
+    """
+    if here.generation is None or memory.generation is None:
+        return False
+    is_older = here.generation < memory.generation
+    return is_older and here.sha256 not in (memory.sha256, memory.before)
+
+
+def following(memory: Memory, epoch: int, *, begins: bool = False) -> Memory:
+    """Return the memory of the next version, without its digests.
+
+    A new term begins where this host has made none in this epoch of a primary, and on request.
+    """
+    last = memory.generation or Generation(0, 0)
+    is_new = begins or epoch > memory.epoch or not last.term
+    term = max(epoch, last.term + 1) if is_new else last.term
+    return Memory(Generation(term, last.number + 1), epoch=max(epoch, memory.epoch))
+
+
+def is_due(memory: Memory, here: Version, epoch: int) -> bool:
+    """Whether a document needs another generation without a change.
+
+    Another program than a writer of this release wrote it, or the epoch of this primary is newer.
+    """
+    return here != (memory.generation, memory.sha256) or memory.epoch < epoch
+
+
+class Decision(NamedTuple):
+    """What a mirror does with the primary's version: take it, or keep its own because of this."""
+
+    refused: str = ""
+    went_back: bool = False
+
+
+def decide(memory: Memory, there: Version) -> Decision:
+    """Decide about the version of the primary, given the newest that this mirror has had."""
+    have, its = memory.generation, there.generation
+    if have is None:
+        return Decision()
+    keeps = f"this mirror keeps generation {have}"
+    if its is None:
+        return Decision(
+            f"the primary's has no generation, as of a release before; {keeps}", memory.went_back
+        )
+    if its == have and there.sha256 == memory.sha256:
+        return Decision()
+    if its == have:
+        return Decision(
+            f"the primary has another content under generation {its}; {keeps}", memory.went_back
+        )
+    if its < have:
+        return Decision(f"generation {its} of the primary is older; {keeps}", went_back=True)
+    if memory.went_back and its.term <= have.term:
+        return Decision(
+            f"generation {its} of the primary is of a term in which it went back; {keeps}",
+            went_back=True,
+        )
+    return Decision()
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def name_of(document: str) -> str:
+    """Return the name of the file with the memory of a document, which lies beside it."""
+    return f".{document.rpartition('/')[2].removesuffix('.json')}-generation"
+
+
+def read(folder: int, document: str) -> Memory:
+    """Read the memory of a document, in the folder that a descriptor has open."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(name_of(document), flags, dir_fd=folder)
+    except FileNotFoundError:
+        return Memory()
+    with open(descriptor, "rb") as file:  # noqa: PTH123  (a descriptor)
+        return parse(file.read(_MOST))
+
+
+def read_beside(document: Path) -> Memory:
+    """Read the memory of a document, by its path."""
+    try:
+        with files.open_folder(document.parent) as folder:
+            return read(folder, document.name)
+    except FileNotFoundError:
+        return Memory()
+
+
+def write(folder: int, document: str, memory: Memory) -> None:
+    """Remember a version, before it is written: it is on the disk at the return."""
+    files.replace_at(folder, name_of(document), text(memory), mode=MODE)
+
+
+class Writer:
+    """The next version of a document, for who holds its lock on the primary."""
+
+    def __init__(self, folder: int, name: str, here: Version | None, epoch: int) -> None:
+        """Take the document as it is; raises RegistryError where it has gone back."""
+        self._folder, self._name, self._epoch = folder, name, epoch
+        self._before = here.sha256 if here is not None else ""
+        memory = read(folder, name)
+        if here is not None and has_gone_back(memory, here):
+            raise went_back(name, here.generation, memory.generation)
+        self._memory = known(memory, here)
+        self.is_mine = here is not None and here.sha256 in (memory.sha256, memory.before)
+        """A writer of this release wrote the document, and nothing has changed it since."""
+        self.is_due = here is not None and is_due(self._memory, here, epoch)
+        """It needs another generation, also without a change."""
+
+    def next(self) -> Generation:
+        """Return the generation of the next version."""
+        found = following(self._memory, self._epoch).generation
+        assert found is not None
+        return found
+
+    def remember(self, content: bytes) -> None:
+        """Remember the next version, before it is written."""
+        made = following(self._memory, self._epoch)
+        made = replace(made, sha256=digest(content), before=self._before)
+        write(self._folder, self._name, made)
+
+
+def begin_term(folder: int, name: str, here: Version | None, epoch: int) -> None:
+    """Have the next version of a document begin a term, also of one that has gone back.
+
+    The caller holds the lock, and writes the next version.
+    """
+    begun = following(known(read(folder, name), here), epoch, begins=True)
+    # It stands for no version: the next one gets a later number of this term.
+    write(folder, name, replace(begun, before=here.sha256 if here is not None else ""))
+
+
+def went_back(name: str, there: Generation | None, newest: Generation | None) -> RegistryError:
+    """Return the error for a document of the primary that has gone back."""
+    return RegistryError(
+        f"{name}: got generation {there}, expected {newest}, which this host wrote: an older "
+        "version is in its place, as after a restore by hand; nothing is changed. Operators: put "
+        "the newest one back, or let this one count by `hgfleet registry begin-term`"
+    )

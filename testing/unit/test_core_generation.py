@@ -1,0 +1,154 @@
+"""Generations of documents: never the same twice, and never one that went back."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet.core import files, generation
+from hgfleet.core.errors import RegistryError
+from hgfleet.core.generation import Decision, Generation, Memory, Version
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OLD, NEW = Generation(1, 50), Generation(1, 60)
+HERE = Memory(NEW, "60")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, 7, [], {}, {"term": 1}, {"term": True, "number": 1}, {"term": 0, "number": 1}),
+        *({"term": 1, "number": -1}, {"term": 1, "number": 10**16}, {"term": "1", "number": 1}),
+    ],
+)
+def test_what_is_no_generation_is_none(value: object) -> None:
+    assert generation.of(value) is None
+
+
+def test_a_generation_is_read_as_it_was_written() -> None:
+    text = json.dumps({generation.KEY: NEW.to_json()}).encode()
+    assert generation.version(text) == Version(NEW, generation.digest(text))
+    assert generation.version(b"{").generation is None
+    assert generation.version(b"[]").generation is None
+
+
+@pytest.mark.parametrize(
+    ("memory", "epoch", "made"),
+    [
+        (Memory(), 1, (1, 1)),
+        (Memory(), 3, (3, 1)),
+        (Memory(NEW, epoch=1), 1, (1, 61)),
+        # A promotion or a restore has begun an epoch.
+        (Memory(NEW, epoch=1), 2, (2, 61)),
+        # Its file is lost: no term goes back.
+        (Memory(Generation(4, 60), epoch=4), 1, (4, 61)),
+        # A mirror that becomes the primary has never made one, and others may have later ones.
+        (Memory(NEW), 1, (2, 61)),
+        # An operator has begun terms before the epoch came.
+        (Memory(Generation(3, 60), epoch=1), 2, (4, 61)),
+    ],
+)
+def test_the_next_generation(memory: Memory, epoch: int, made: tuple[int, int]) -> None:
+    assert generation.following(memory, epoch).generation == made
+
+
+def test_an_operator_begins_a_term() -> None:
+    made = generation.following(Memory(NEW, epoch=1), 1, begins=True)
+    assert (made.generation, made.epoch) == ((2, 61), 1)
+    assert generation.following(made, 1).generation == (2, 62)
+
+
+def test_a_mirror_takes_what_is_newer_or_its_own() -> None:
+    for there in (Version(NEW, "60"), Version(Generation(1, 61), "x"), Version((2, 1), "x")):  # type: ignore[arg-type]
+        assert generation.decide(HERE, there) == Decision()
+    # A rebuilt mirror has no memory.
+    for there in (Version(None, "x"), Version(OLD, "x")):
+        assert generation.decide(Memory(), there) == Decision()
+
+
+@pytest.mark.parametrize(
+    ("there", "words", "went_back"),
+    [
+        (Version(None, "x"), "has no generation", False),
+        (Version(OLD, "50"), "generation 1.50 of the primary is older", True),
+        (Version(NEW, "other"), "another content under generation 1.60", False),
+    ],
+)
+def test_a_mirror_refuses_what_is_older(there: Version, words: str, went_back: bool) -> None:
+    found = generation.decide(HERE, there)
+    assert words in found.refused
+    assert "keeps generation 1.60" in found.refused
+    assert found.went_back == went_back
+
+
+def test_a_term_in_which_the_primary_went_back_is_over() -> None:
+    """Its writers go on from the older one, and reach the number that this mirror has."""
+    seen = Memory(NEW, "60", went_back=True)
+    later = generation.decide(seen, Version(Generation(1, 61), "x"))
+    assert "a term in which it went back" in later.refused
+    assert later.went_back
+    # It stays so while it shows this and that, until a new term, or its own version.
+    assert generation.decide(seen, Version(None, "x")).went_back
+    assert generation.decide(seen, Version(Generation(2, 51), "x")) == Decision()
+    assert generation.decide(seen, Version(NEW, "60")) == Decision()
+
+
+def test_a_memory_is_as_new_as_its_document() -> None:
+    assert generation.known(HERE, None) == HERE
+    assert generation.known(HERE, Version(None, "x")) == HERE
+    assert generation.known(HERE, Version(OLD, "x")) == HERE
+    there = Version(Generation(2, 61), "x")
+    assert generation.known(HERE, there) == Memory(there.generation, "x", epoch=2)
+
+
+def test_a_killed_writer_has_not_gone_back() -> None:
+    memory = Memory(NEW, "60", before="59")
+    for there, is_back in ((Version((1, 59), "59"), False), (Version((1, 59), "x"), True)):  # type: ignore[arg-type]
+        assert generation.has_gone_back(memory, there) == is_back
+    assert not generation.has_gone_back(memory, Version(None, "x"))
+    assert not generation.has_gone_back(memory, Version(NEW, "x"))
+
+
+def test_a_memory_survives_in_its_file(tmp_path: Path) -> None:
+    memory = Memory(NEW, "60", "59", 1, "it is older", "50", went_back=True)
+    with files.open_folder(tmp_path) as folder:
+        assert generation.read(folder, "registry.json") == Memory()
+        generation.write(folder, "registry.json", memory)
+        assert generation.read(folder, "registry.json") == memory
+    (tmp_path / ".registry-generation").write_text(
+        '{"generation": {"term": 1, "number": 1}, "x": 1}'
+    )
+    assert generation.read_beside(tmp_path / "registry.json") == Memory()
+    assert generation.read_beside(tmp_path / "none/registry.json") == Memory()
+
+
+def test_a_number_is_used_once_though_the_writer_is_killed(tmp_path: Path) -> None:
+    numbers = []
+    with files.open_folder(tmp_path) as folder:
+        for _ in range(3):
+            writer = generation.Writer(folder, "registry.json", None, 1)
+            numbers.append(writer.next())
+            # Killed before it wrote the document.
+            writer.remember(b"text")
+    assert numbers == [(1, 1), (1, 2), (1, 3)]
+
+
+def test_a_document_that_went_back_is_refused_by_the_writer_and_begun_by_an_operator(
+    tmp_path: Path,
+) -> None:
+    first, second = (
+        json.dumps({generation.KEY: Generation(1, number).to_json()}).encode() for number in (1, 3)
+    )
+    with files.open_folder(tmp_path) as folder:
+        memory = Memory(Generation(1, 3), generation.digest(second), "2", 1)
+        generation.write(folder, "registry.json", memory)
+        with pytest.raises(RegistryError, match=r"got generation 1.1, expected 1.3.*begin-term"):
+            generation.Writer(folder, "registry.json", generation.version(first), 1)
+        generation.begin_term(folder, "registry.json", generation.version(first), 1)
+        writer = generation.Writer(folder, "registry.json", generation.version(first), 1)
+        assert writer.is_due
+        assert writer.next() == (2, 5)
