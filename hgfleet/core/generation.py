@@ -269,5 +269,5 @@ def went_back(name: str, there: Generation | None, newest: Generation | None) ->
     return RegistryError(
         f"{name}: got generation {there}, expected {newest}, which this host wrote: an older "
         "version is in its place, as after a restore by hand; nothing is changed. Operators: put "
-        "the newest one back, or let this one count by `hgfleet registry begin-term`"
+        "the newest one back, or let this one count by `hgfleet replication begin-term`"
     )

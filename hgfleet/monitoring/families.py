@@ -313,6 +313,7 @@ def _replication(state: Mapping[str, Any]) -> Iterator[Family]:
         "Repositories whose pushes the primary cannot publish.",
         len(state.get("problems", {})),
     )
+    yield _refused(state.get("problems", {}))
     mirrors = state.get("mirrors", {})
     for name, text, key in (
         ("live", "Whether the lease of a mirror lasts.", "live"),
@@ -355,6 +356,21 @@ def _mirror(state: Mapping[str, Any]) -> Iterator[Family]:
         "hgfleet_replication_paused",
         "Whether this mirror has paused after failures of several repositories.",
         state.get("paused") is True,
+    )
+    yield _refused(state.get("refused", {}))
+    yield single(
+        "hgfleet_replication_set_aside_repositories",
+        "Repositories that the registry lost, which this mirror keeps for some days.",
+        state.get("aside_repositories", 0),
+    )
+
+
+def _refused(reasons: Mapping[str, Any]) -> Family:
+    return labelled(
+        "hgfleet_replication_document_refused",
+        "Whether the registry, or the tokens, are older ones than this host had, and refused.",
+        "document",
+        {name: name in reasons for name in ("registry", "tokens")},
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hgfleet.core import hgrc, paths
 from hgfleet.core.errors import UsageError
 from hgfleet.core.text import binary_size
-from hgfleet.registry import user_repositories
+from hgfleet.registry import repair, user_repositories
 from hgfleet.registry.compiled import dump_compiled
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ examples:
                                                created over SSH included
   hgfleet registry apply --check --diff        what would change on this host; writes nothing
   hgfleet registry apply                       make this host follow /etc/hgfleet/registry.yml
+  hgfleet registry bring-back                  the repositories that the registry lost
+  hgfleet registry bring-back team/tool        register one of them again
 """
 
 _APPLY_EPILOG = """\
@@ -96,6 +98,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     apply.add_argument("--user", default="hg", help="owner of the repositories (hg)")
     apply.add_argument("--group", default="hg", help="their group (hg)")
     apply.set_defaults(run=_apply)
+    repair.add_commands(commands)
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -253,8 +253,8 @@ def change(
             "nothing was changed; delete a repository that you do not need any more (`repo "
             "delete`), and try again."
         )
-    if last is not None:
-        missing.note(path, folder, last, entries.dynamic)
+    if last is not None or missing.has_notes(folder):
+        missing.note(path, folder, last or dynamic, entries.dynamic)
     writer.remember(text)
     files.replace_at(folder, name, text, mode=MODE)
     # That the file exists: a kill in between is no loss.
@@ -280,20 +280,20 @@ def _last(path: Path | str) -> Dynamic | None:
         return None
 
 
-def renew(path: Path | str, epoch: Path | str = paths.EPOCH) -> bool:
-    """Give the registry of a primary the generation that is due; return whether one was.
+def renew(path: Path | str, epoch: Path | str = paths.EPOCH) -> None:
+    """Give the registry of a primary the generation that is due, if there is a registry.
 
-    One is due after a change by another program, and in a new epoch. Without a registry, none is.
+    One is due after a change by another program, and in a new epoch.
     """
-    if not os.path.lexists(path):
-        return False
-    with locked(path) as folder, change(path, folder, epoch=epoch, renews=True):
-        before = read_content(path)
-    return read_content(path) != before
+    if os.path.lexists(path):
+        with locked(path) as folder, change(path, folder, epoch=epoch, renews=True):
+            pass
 
 
 def begin_term(path: Path | str = DYNAMIC, epoch: Path | str = paths.EPOCH) -> None:
     """Have the registry count as the newest one, whatever mirrors have; it begins a new term."""
+    if not os.path.lexists(path):
+        return
     with locked(path) as folder:
         dynamic, name = load(path), os.fspath(path).rpartition("/")[2]
         number = term.epoch(os.fspath(epoch))

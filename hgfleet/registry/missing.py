@@ -131,3 +131,12 @@ def note(dynamic: Path | str, folder: int, before: Dynamic, after: Dynamic) -> N
     found = updated(noted, before, after, user_repositories.now())
     if found != noted:
         files.replace_at(folder, NAME, text(found.values()), mode=MODE)
+
+
+def has_notes(folder: int) -> bool:
+    """Whether there are notes in the folder of a registry, which a descriptor has open."""
+    try:
+        os.stat(NAME, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True

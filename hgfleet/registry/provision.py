@@ -185,9 +185,9 @@ class _Run:
         self, registry: Registry, people: Dynamic, given: Mapping[str, str], folder: int
     ) -> None:
         """Note in the registry which identities repositories have."""
-        file = self.target.dynamic
+        file, owner = self.target.dynamic, self.target.owner
         assert file is not None
-        with as_owner(self.target.owner), dynamic_update.change(file, folder) as entries:
+        with as_owner(owner), dynamic_update.change(file, folder, renews=True) as entries:
             entries.keep_identities(registry.repositories.keys())
             for path, found in given.items():
                 if (stored := identity.of(self.target.root / path)) not in ("", found):

@@ -64,7 +64,8 @@ class Parts:
 
     `listing` yields the primary's repositories, `documents` brings the documents of the primary and
     returns the number of changes, `first` brings the registry or the tokens and returns whether
-    there was a change, `registry` reads the registry of this mirror.
+    there was a change, `registry` reads the registry of this mirror, `held` says what it does not
+    follow the primary in.
     """
 
     make_worker: Callable[[], Any]
@@ -74,6 +75,7 @@ class Parts:
     registry: Callable[[], Known]
     say: Callable[..., None]
     can_repair: bool = False
+    held: Callable[[], state_file.Held] = state_file.Held
 
 
 class Applier:
@@ -370,7 +372,7 @@ class Applier:
         return status._replace(caught_up=status.caught_up and self._first.are_tokens_known)
 
     def _write(self) -> None:
-        scheduler, status = self._scheduler, self._status()
+        scheduler, status, held = self._scheduler, self._status(), self._parts.held()
         state = state_file.State(
             host=self._settings.host,
             caught_up=status.caught_up,
@@ -382,6 +384,9 @@ class Applier:
             parked=self._named(status.parked),
             waits=self._named(status.waits),
             unserved=tuple(sorted(status.unserved)),
+            refused=dict(held.refused),
+            aside_repositories=len(held.aside),
+            aside=dict(held.aside),
             paused=scheduler.breaker.is_open,
             source=self._source_problem or self._documents_problem or scheduler.source_problem,
             broker=self._subscription.problem,

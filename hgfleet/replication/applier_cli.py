@@ -65,6 +65,7 @@ def parts(found: Settings) -> applier.Parts:
         RegistryPaths(found).read,
         say,
         can_repair=True,
+        held=documents.held,
     )
 
 

@@ -14,7 +14,7 @@ from hgfleet.core.names import path_problem
 from hgfleet.core.report import Report
 from hgfleet.core.subcommands import add_format, on_repositories
 from hgfleet.registry.owned_files import become
-from hgfleet.replication import beyond_cli, promotion_cli
+from hgfleet.replication import beyond_cli, document_cli, promotion_cli
 from hgfleet.replication.command_line import add_config
 from hgfleet.replication.settings import Role, load
 
@@ -79,6 +79,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_format(resync)
     resync.set_defaults(run=_resync)
+    document_cli.add_commands(commands)
     promotion_cli.add_commands(commands)
     beyond_cli.add_commands(commands)
 

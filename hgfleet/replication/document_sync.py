@@ -3,25 +3,29 @@
 The registry comes first: from then on the mirror's web workers know the readers of each repository,
 and only then are folders and bundles changed. Registry and tokens are brought by themselves as well
 (`first`), beside a run that fetches bundles, and neither waits for the other. A mirror whose source
-does not answer keeps what it has. Each step may be the last one of a killed process; the next run
-goes on.
+does not answer keeps what it has, and so does one that has a later generation of them. Each step
+may be the last one of a killed process; the next run goes on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import threading
 from typing import IO, TYPE_CHECKING
 
-from hgfleet.core.errors import HgfleetError
-from hgfleet.registry import dynamic_update, user_repositories
-from hgfleet.replication import documents
-from hgfleet.replication.document_files import Documents
-from hgfleet.replication.documents import Document
+from hgfleet.core import files, generation
+from hgfleet.core.errors import HgfleetError, RegistryError
+from hgfleet.registry import dynamic_update, missing, user_repositories
+from hgfleet.replication import asides, documents
+from hgfleet.replication.document_files import TOKENS_FOLDER, Documents, make_folders
+from hgfleet.replication.documents import Document, RefusedError
 from hgfleet.replication.follow import Follow
+from hgfleet.replication.generation_guard import GenerationGuard, places_of
 from hgfleet.replication.registry_gate import NONE, RegistryStamp
 from hgfleet.replication.source_client import GoneError
+from hgfleet.replication.state_file import Held
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +50,15 @@ class DocumentSync:
         self._brought = ("", "")
         self._follow = Follow(settings, say)
         self._told: list[str] = []
+        self._guards = {
+            name: GenerationGuard(name, place, say) for name, place in places_of(settings).items()
+        }
+
+    def held(self) -> Held:
+        """Return what this mirror does not follow the primary in."""
+        refused = {name: one.refused for name, one in self._guards.items() if one.refused}
+        days = self._settings.keep_missing_days
+        return Held(refused, asides.sentences(self._follow.aside, days))
 
     def run(self) -> int:
         """Bring all documents; return the number of changes.
@@ -60,16 +73,22 @@ class DocumentSync:
             return 0
         self._brought = ("", "")
         plan = documents.plan(self._files.have(), listed)
-        done = int(self._bring_registry()) if plan.registry else 0
+        done = 0
+        if plan.registry or self._guards[documents.REGISTRY].refused:
+            with contextlib.suppress(RefusedError):
+                done += self._bring_registry()
         self._try_to_follow()
         for name in plan.delete:
-            # The list may be older than the tokens.
-            done += self.first(name) if name == documents.TOKENS else self._delete(name)
+            with contextlib.suppress(RefusedError):
+                # The list may be older than the tokens.
+                done += self.first(name) if name == documents.TOKENS else self._delete(name)
         failed = 0
         for one in plan.fetch:
             try:
                 self._bring(one)
                 done += 1
+            except RefusedError:
+                continue
             except (HgfleetError, OSError) as error:
                 failed += 1
                 self._say(f"document {one.name}: {error}")
@@ -85,49 +104,68 @@ class DocumentSync:
     def first(self, name: str) -> bool:
         """Bring the registry, with its repositories, or the tokens, as the primary has them now.
 
-        Returns whether there was a change. Raises UnavailableError where the source does not
-        answer.
+        Returns whether there was a change. Raises RefusedError where the primary's are older than
+        those of this mirror, and UnavailableError where the source does not answer.
         """
         if name == documents.TOKENS:
             with self._bringing[name]:
                 return self._first_tokens()
-        is_new = self._bring_registry()
+        try:
+            is_new = self._bring_registry()
+        except RefusedError:
+            self._try_to_follow()
+            raise
         self._try_to_follow()
         return is_new
 
     def _bring_registry(self) -> bool:
         with self._bringing[documents.REGISTRY]:
-            there = self._source.registry_stamp()
-            # Mirrors of a primary without a registry keep the one that they have.
-            is_new = there not in (NONE, self._stamp.read())
-            if is_new:
-                self._first_registry()
-        return is_new
+            there, here = self._source.registry_stamp(), self._stamp.read()
+            guard = self._guards[documents.REGISTRY]
+            if there == here:
+                guard.agree()
+                return False
+            if there == NONE:
+                # Mirrors of a primary without a registry keep the one that they have.
+                guard.keep()
+                return False
+            guard.refuse_again(there)
+            self._first_registry(guard)
+            return True
 
     def _try_to_follow(self) -> None:
         """Follow, and tell of folders that cannot move yet; all else arrives."""
-        problems = self._follow.run()
+        is_sure = not self._guards[documents.REGISTRY].refused
+        problems = self._follow.run(expires=is_sure)
         if problems != self._told:
             for problem in problems:
                 self._say(problem)
         self._told = problems
 
     def _first_tokens(self) -> bool:
-        content = io.BytesIO()
+        content, guard = io.BytesIO(), self._guards[documents.TOKENS]
         try:
             self._source.document(documents.TOKENS, content, documents.SMALL)
         except GoneError:
+            guard.keep()
             return self._delete(documents.TOKENS)
+        make_folders(self._settings.dynamic.parent, TOKENS_FOLDER)
+        with files.open_folder(guard.place.parent) as folder:
+            guard.take(folder, generation.version(content.getvalue()))
         return self._write(documents.TOKENS, content.getvalue())
 
-    def _first_registry(self) -> None:
-        """Replace the registry by one that can be read; else the old one stays."""
+    def _first_registry(self, guard: GenerationGuard) -> None:
+        """Replace the registry by a later one that can be read; else the old one stays."""
         content = io.BytesIO()
         self._source.document(documents.REGISTRY, content, user_repositories.MAX_SIZE)
-        user_repositories.parse(content.getvalue(), "the registry of the primary")
-        with dynamic_update.locked(self._settings.dynamic):
+        there = user_repositories.parse(content.getvalue(), "the registry of the primary")
+        dynamic = self._settings.dynamic
+        with dynamic_update.locked(dynamic) as folder:
+            guard.take(folder, generation.version(content.getvalue()))
+            with contextlib.suppress(RegistryError):
+                missing.note(dynamic, folder, user_repositories.load(dynamic), there)
             self._write(documents.REGISTRY, content.getvalue())
-            (self._settings.dynamic.parent / user_repositories.SEEN).touch(mode=0o640)
+            (dynamic.parent / user_repositories.SEEN).touch(mode=0o640)
 
     def _write(self, name: str, content: bytes) -> bool:
         """Replace a document unless it is the same; return whether it was another one."""

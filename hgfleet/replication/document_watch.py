@@ -1,8 +1,11 @@
-"""Hints to mirrors that documents of the primary changed.
+"""Hints to mirrors that documents of the primary changed, and generations that are due.
 
 The registry and the tokens are looked at each second. The folders of manifests and pull bundles are
 thousands on a large site; they are looked at less often when that takes long. A hint that is lost
 costs nothing but time: mirrors look at the documents now and then.
+
+A registry or tokens that another program than a writer of this release has written get their
+generation here, and so do those of a host that begins an epoch as the primary.
 """
 
 from __future__ import annotations
@@ -11,10 +14,14 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Final
 
+from hgfleet.auth import token_file
+from hgfleet.core.errors import HgfleetError
+from hgfleet.registry import dynamic_update
 from hgfleet.registry.effective import stamp_of
-from hgfleet.replication import documents
+from hgfleet.replication import documents, fencing
 from hgfleet.replication.broker import BrokerError
 from hgfleet.replication.document_files import TOKENS_FILE, TOKENS_FOLDER, Documents
+from hgfleet.replication.generation_guard import places_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,12 +71,42 @@ class Looker:
         }
 
 
+class Renewal:
+    """Generations of the documents of this primary, where one is due."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._epoch = settings.terms / fencing.EPOCH
+        self._places = places_of(settings)
+        self._done: dict[str, object] = {}
+
+    def run(self) -> dict[str, str]:
+        """Look at documents that changed, and at all in a new epoch; return what is wrong."""
+        problems = {}
+        for name, place in self._places.items():
+            seen = stamp_of(place), stamp_of(self._epoch)
+            if seen == self._done.get(name):
+                continue
+            try:
+                if name == documents.REGISTRY:
+                    dynamic_update.renew(place, self._epoch)
+                else:
+                    token_file.renew(str(place), self._epoch)
+            except (HgfleetError, OSError) as error:
+                problems[name] = str(error)
+            else:
+                # Not as it is by now: another change may have come since.
+                self._done[name] = seen
+        return problems
+
+
 async def watch(relay: Relay) -> None:
     """Publish a hint for each change, and one for each document at the start."""
-    looker = Looker(relay.settings)
+    looker, renewal = Looker(relay.settings), Renewal(relay.settings)
     told: Looks = {}
     while True:
+        # A broker has confirmed that this host is the primary.
         await relay.broker.ready.wait()
+        _tell(relay, await asyncio.to_thread(renewal.run))
         try:
             seen = await asyncio.to_thread(looker.look)
             for name in changed(told, seen):
@@ -78,3 +115,14 @@ async def watch(relay: Relay) -> None:
         except (BrokerError, OSError) as error:
             relay.say("hint-lost", reason=error)
         await asyncio.sleep(LOOK_SECONDS)
+
+
+def _tell(relay: Relay, problems: Mapping[str, str]) -> None:
+    """Have the relay name what is wrong with documents, as long as it is."""
+    for name in documents.FIRST:
+        reason, before = problems.get(name), relay.problems.get(name)
+        if reason is None:
+            relay.problems.pop(name, None)
+        elif reason != before:
+            relay.problems[name] = reason
+            relay.say("document-refused", document=name, reason=reason)

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
+from hgfleet.core.errors import HgfleetError
 from hgfleet.core.files import repository_of
 from hgfleet.core.identity import is_identity
 from hgfleet.core.names import path_problem
@@ -47,6 +48,10 @@ SMALL: Final = 64 * 1024 * 1024
 
 _LINK: Final = re.compile(r"([0-9a-f]{64})\.hg")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
+
+
+class RefusedError(HgfleetError):
+    """The primary's version of a document is older than that of this mirror, which it keeps."""
 
 
 class Kind(IntEnum):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.core.errors import HgfleetError
 from hgfleet.replication import documents, messages
+from hgfleet.replication.documents import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -74,6 +75,9 @@ class FirstDocuments:
             hint = self._hints.get(name)
             try:
                 is_changed = await asyncio.to_thread(self._bring, name)
+            except RefusedError:
+                # What this mirror has is newer. It did not follow the hint, and serves on.
+                is_changed, hint = False, None
             except (HgfleetError, OSError) as error:
                 if str(error) != problem:
                     self._say("document-away", document=name, reason=error)

@@ -19,7 +19,7 @@ from hgfleet.core.errors import HgfleetError
 from hgfleet.registry import dynamic_update, moves, provision, user_repositories
 from hgfleet.registry.compiled import load_compiled
 from hgfleet.registry.effective import stamp_of
-from hgfleet.replication import follow_plan, places
+from hgfleet.replication import asides, follow_plan, places
 from hgfleet.replication.document_files import make_folders
 from hgfleet.replication.follow_plan import AWAY, GONE
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hgfleet.registry.effective import Stamp
     from hgfleet.registry.model import Registry, Repository
     from hgfleet.registry.user_repositories import Dynamic
+    from hgfleet.replication.asides import Aside
     from hgfleet.replication.follow_plan import Folder, Plan
     from hgfleet.replication.settings import Settings
 
@@ -66,11 +67,14 @@ class Follow:
         """Paths whose repository has been in its place, with its identity."""
         self._configured: dict[str, Any] = {}
         """Entries whose configuration was written, by path."""
+        self.aside: Mapping[str, Aside] = {}
+        """Folders that are set aside, by their names in AWAY."""
 
-    def run(self) -> list[str]:
+    def run(self, *, expires: bool = True) -> list[str]:
         """Bring the folders in line; return a sentence for each step that failed.
 
-        Raises RegistryError where the registry cannot be read; then nothing is touched.
+        Without `expires`, nothing that was set aside is deleted because its time is over. Raises
+        RegistryError where the registry cannot be read; then nothing is touched.
         """
         settings = self._settings
         with dynamic_update.locked(settings.dynamic):
@@ -86,6 +90,7 @@ class Follow:
             plan = follow_plan.plan(found, registry.wanted, registry.dynamic.purged)
             problems = self._carry_out(plan)
             problems += self._configure(registry, {one.place: one.identity for one in found})
+            self._note_aside(plan, expires=expires)
             if is_whole:
                 self._walked = time.monotonic(), stamps[0]
             if not problems:
@@ -216,6 +221,23 @@ class Follow:
                 continue
             self._configured[path] = state
         return problems
+
+    def _note_aside(self, plan: Plan, *, expires: bool) -> None:
+        """Note since when folders are set aside, and delete those whose time is over."""
+        noted, now = asides.load(self._root), time.time()
+        paths = {name: one.place for one, name in plan.set_aside}
+        found = asides.updated(noted, asides.names(self._root), paths, now)
+        days = self._settings.keep_missing_days
+        for name in asides.expired(found, days, now) if expires else ():
+            one = found.pop(name)
+            # A kill leaves what a resync removes.
+            away = self._root / AWAY / f"old-{name}"
+            (self._root / AWAY / name).rename(away)
+            shutil.rmtree(away, ignore_errors=True)
+            self._say(f"{one.path}: {AWAY}/{name} was set aside for {days} days, removed")
+        if found != noted:
+            asides.save(self._root, found)
+        self.aside = found
 
     def _empty_away(self, plan: Plan) -> None:
         """Delete the folders of repositories that the registry names as deleted."""

@@ -34,7 +34,12 @@ _DIGITS: Final = 16
 
 def stamp(content: bytes | None) -> str:
     """Return the stamp of a registry's content."""
-    return hashlib.sha256(content).hexdigest()[:_DIGITS] if content else NONE
+    return stamp_digits(hashlib.sha256(content).hexdigest()) if content else NONE
+
+
+def stamp_digits(sha256: str) -> str:
+    """Return the stamp of the content with this sha256."""
+    return sha256[:_DIGITS]
 
 
 def covers(here: str, needed: Iterable[str]) -> bool:

@@ -9,6 +9,7 @@ mirrors = ["hgweb1", "hgweb2"]        # hosts that may be mirrors
 replicas = 1                          # copies of a stream among the brokers: 1 or 3
 lease_seconds = 5.0
 wait_seconds = 5.0                    # for which a push waits for its mirrors
+keep_missing_days = 14                # for which a mirror keeps what the registry lost; 0: for ever
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class Settings:
     replicas: int = 1
     lease_seconds: float = 5.0
     wait_seconds: float = 5.0
+    keep_missing_days: int = 14
     repositories: Path = Path(paths.REPOSITORIES)
     compiled: Path = Path(paths.COMPILED)
     dynamic: Path = Path(paths.DYNAMIC)
@@ -89,4 +91,5 @@ def parse(table: Table) -> Settings:
         replicas=table.integer("replicas", 1, least=1, most=5),
         lease_seconds=table.seconds("lease_seconds", 5.0, least=1, most=300),
         wait_seconds=table.seconds("wait_seconds", 5.0, least=0, most=60),
+        keep_missing_days=table.integer("keep_missing_days", 14, least=0, most=3650),
     )

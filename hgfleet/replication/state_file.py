@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hgfleet.core import files
 
@@ -22,6 +23,15 @@ MOST_NAMED: Final = 200
 
 Named = Mapping[str, tuple[str, str]]
 """Path and reason of repositories, by their identities."""
+
+
+class Held(NamedTuple):
+    """What this mirror does not follow the primary in."""
+
+    refused: Mapping[str, str] = MappingProxyType({})
+    """Why it keeps a document of its own, by the name of the document."""
+    aside: Named = MappingProxyType({})
+    """Folders that are set aside, by their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +52,11 @@ class State:
     """Repositories that wait after a failure."""
     unserved: tuple[str, ...] = ()
     """Parked repositories, by identity, that web workers answer with 503 here: all of them."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Documents of the primary that are older than this mirror's, and why it keeps its own."""
+    aside_repositories: int = 0
+    aside: Named = field(default_factory=dict)
+    """Repositories that the registry lost, by the names of their folders."""
     paused: bool = False
     """The circuit breaker is open."""
     source: str = ""
@@ -56,6 +71,7 @@ class State:
         named = {
             "parked": dict(sorted(self.parked.items())[:MOST_NAMED]),
             "waits": dict(sorted(self.waits.items())[:MOST_NAMED]),
+            "aside": dict(sorted(self.aside.items())[:MOST_NAMED]),
         }
         return json.dumps(asdict(self) | named, indent=1) + "\n"
 

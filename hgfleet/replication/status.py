@@ -67,6 +67,16 @@ def sentences(state: Mapping[str, Any], now: float) -> list[str]:
         f"{path}: waits: {reason}"
         for path, reason in sorted(state_file.named(state, "waits").values())
     ]
+    refused = state.get("refused")
+    found += [
+        f"{name}: refused: {reason}; `hgfleet replication begin-term` on the primary has its own "
+        "count"
+        for name, reason in sorted((refused if isinstance(refused, dict) else {}).items())
+    ]
+    found += [
+        f"{path}: set aside: {reason}"
+        for path, reason in sorted(state_file.named(state, "aside").values())
+    ]
     lease = state.get("lease_until")
     if isinstance(lease, int | float):
         if is_future(lease, now, LEASE_MOST_SECONDS):
@@ -82,6 +92,7 @@ def sentences(state: Mapping[str, Any], now: float) -> list[str]:
         words = "has caught up" if state["caught_up"] is True else "has not caught up yet"
         found.append(f"this mirror {words}; {state.get('waiting', 0)} pushes wait")
     told = {"parked", "waits", "unserved", "lease_until", "caught_up", "waiting"}
+    told |= {"refused", "aside"}
     if state.get("role") == "mirror":
         told |= {"source", "broker"}
         away = {name: state.get(name) for name in ("source", "broker")}
@@ -91,7 +102,7 @@ def sentences(state: Mapping[str, Any], now: float) -> list[str]:
 
 
 def is_well(state: Mapping[str, Any], now: float) -> bool:
-    """Whether a mirror takes clients, and no repository is parked."""
+    """Whether a mirror takes clients, follows the primary in all, and no repository is parked."""
     if state.get("role") != "mirror":
         return True
     lease = state.get("lease_until")
@@ -100,7 +111,7 @@ def is_well(state: Mapping[str, Any], now: float) -> bool:
         and isinstance(lease, int | float)
         and lease >= now
         and not is_future(lease, now, LEASE_MOST_SECONDS)
-        and not state.get("parked")
+        and not any(state.get(name) for name in ("parked", "refused", "aside"))
     )
 
 

@@ -167,6 +167,7 @@ def test_the_primary_tells_of_its_mirrors() -> None:
     assert found["hgfleet_replication_broker_connected"] == 1
     assert found["hgfleet_replication_waiting_pushes"] == 2
     assert found["hgfleet_replication_problems"] == 1
+    assert found["hgfleet_replication_document_refused{document=registry}"] == 0
     for name, first, second in (
         ("live", 1, 0),
         ("caught_up", 1, 0),
@@ -188,8 +189,13 @@ def test_a_mirror_tells_of_itself() -> None:
         "source": "no route",
         "broker": "",
         "paused": True,
+        "refused": {"tokens": "they are older"},
+        "aside_repositories": 4,
     }
     found = values(Facts(NOW, replication=state))
+    assert found["hgfleet_replication_document_refused{document=registry}"] == 0
+    assert found["hgfleet_replication_document_refused{document=tokens}"] == 1
+    assert found["hgfleet_replication_set_aside_repositories"] == 4
     assert found["hgfleet_replication_caught_up"] == 1
     assert found["hgfleet_replication_lease_end_timestamp_seconds"] == NOW + 8
     assert found["hgfleet_replication_parked_repositories"] == 2

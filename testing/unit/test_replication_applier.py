@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +82,19 @@ def test_parked_repositories_are_in_the_state_by_identity(one: Applier, tmp_path
         unknown: (unknown, "it is"),
     }
     assert told["unserved"] == [known, unknown]
+
+
+def test_what_this_mirror_does_not_follow_is_in_the_state(
+    one: Applier, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    aside = {f"aside-{number}": ("team/tool", "lost") for number in range(300)}
+    held = state_file.Held({"registry": "it is older"}, aside)
+    monkeypatch.setattr(one, "_parts", replace(one._parts, held=lambda: held))
+    one._write()
+    told = json.loads((tmp_path / state_file.NAME).read_text())
+    assert told["refused"] == {"registry": "it is older"}
+    assert told["aside_repositories"] == 300
+    assert len(told["aside"]) == state_file.MOST_NAMED
 
 
 def test_a_state_of_the_release_before_names_paths() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from hgfleet.core.errors import UnavailableError
 from hgfleet.replication import first_documents, messages
+from hgfleet.replication.documents import RefusedError
 from hgfleet.replication.first_documents import FirstDocuments
 from hgfleet.replication.messages import Hint
 
@@ -96,6 +97,21 @@ def test_a_failure_is_tried_again_and_said_once(monkeypatch: pytest.MonkeyPatch)
     assert mirror.told == [("tokens", Hint("boot", 1))]
     assert mirror.said == ["document-away"]
     assert len(looks) == 4
+
+
+def test_a_document_that_went_back_is_told_of_to_no_session_and_keeps_no_mirror_away() -> None:
+    looks: list[str] = []
+
+    def bring(name: str) -> bool:
+        looks.append(name)
+        raise RefusedError("generation 1.1 of the primary is older")
+
+    mirror = Mirror(bring)
+    mirror.first.connected()
+    mirror.first.hint(TOKENS, Hint("boot", 1).body())
+    asyncio.run(mirror.until(lambda: mirror.first.are_tokens_known))
+    assert (mirror.told, mirror.said, mirror.changes) == ([], [], 0)
+    assert looks.count("tokens") == 1
 
 
 def test_after_a_connection_the_tokens_are_unknown_until_they_are_brought() -> None:

@@ -41,6 +41,12 @@ def test_a_mirror_that_has_caught_up_is_well() -> None:
             {"parked": {"7d" * 16: ["a/b", "poison"]}},
             "a/b: parked: poison; `hgfleet replication resync a/b`",
         ),
+        (
+            {"refused": {"tokens": "generation 1.1 of the primary is older"}},
+            "tokens: refused: generation 1.1 of the primary is older; `hgfleet replication "
+            "begin-term` on the primary",
+        ),
+        ({"aside": {"aside-7d": ["a/b", "it is lost"]}}, "a/b: set aside: it is lost"),
         # Of the release before.
         ({"parked": {"a/b": "poison"}}, "a/b: parked: poison; `hgfleet replication resync a/b`"),
     ],

@@ -249,14 +249,15 @@ def test_a_repository_that_the_registry_lost_is_set_aside_until_it_returns(
     made = _user_repository(primary, "people/bob/x")
     sync.run()
     node = mirror.push("people/bob/x", "file")
-    before = primary.dynamic.read_bytes()
     with dynamic_update.update(primary.dynamic) as entries:
+        lost = entries["people/bob/x"]
         del entries["people/bob/x"]
     sync.run()
     assert not mirror.path("people").exists()
     assert (mirror.repos / f".replication/aside-{made}").is_dir()
     assert any(f"set aside as .replication/aside-{made}" in line for line in said)
-    primary.dynamic.write_bytes(before)
+    with dynamic_update.update(primary.dynamic) as entries:
+        entries["people/bob/x"] = lost
     sync.run()
     assert mirror.hg_in("people/bob/x", "log", "-T", "{node}") == node
     assert not list(mirror.repos.glob(".replication/*"))
