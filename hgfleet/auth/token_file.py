@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.auth.tokens import Token, Tokens, digest, is_token, moment
 from hgfleet.core import files, generation, paths
-from hgfleet.core.errors import HostError
+from hgfleet.core.errors import HgfleetError, HostError
 from hgfleet.core.names import is_person_id
 from hgfleet.pushlog import term
 
@@ -124,13 +124,16 @@ def update(
     """Change the tokens in place, under a lock; the file is replaced at the end.
 
     `renews` gives an existing file another generation also without a change, if that is due;
-    `epoch` is the file with the epoch of this primary. Raises TokensError, and RegistryError for a
-    file that is older than before, and then the file has not changed.
+    `epoch` is the file with the epoch of this primary. Raises TokensError, also for a file that is
+    older than before, and then the file has not changed.
     """
     with _locked(path) as folder:
         name, tokens = Path(path).name, load(path)
         before = dict(tokens)
-        writer = generation.Writer(folder, name, _version(path), term.epoch(os.fspath(epoch)))
+        try:
+            writer = generation.Writer(folder, name, _version(path), term.epoch(os.fspath(epoch)))
+        except HgfleetError as error:
+            raise TokensError(str(error)) from error
         yield tokens
         if tokens != before or (renews and writer.is_due):
             text = dump(tokens, writer.next())

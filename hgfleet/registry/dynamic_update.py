@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core import files, generation, names, paths
-from hgfleet.core.errors import HostError, RegistryError, TemporaryError
+from hgfleet.core.errors import HostError, PushlogError, RegistryError, TemporaryError
 from hgfleet.core.paths import DYNAMIC
 from hgfleet.pushlog import term
 from hgfleet.registry import missing, registry_text, user_repositories
@@ -240,7 +240,7 @@ def change(
     `renews` gives it another generation also without a change, if that is due.
     """
     dynamic, name = load(path), os.fspath(path).rpartition("/")[2]
-    writer = generation.Writer(folder, name, _version(dynamic), term.epoch(os.fspath(epoch)))
+    writer = generation.Writer(folder, name, _version(dynamic), _epoch(epoch))
     last = None if writer.is_mine else _last(path)
     entries = Update(dynamic, last)
     yield entries
@@ -260,6 +260,13 @@ def change(
     # That the file exists: a kill in between is no loss.
     files.replace_at(folder, SEEN, registry_text.note(text), mode=MODE, durable=False)
     files.replace_at(folder, LAST, text, mode=MODE, durable=False)
+
+
+def _epoch(file: Path | str) -> int:
+    try:
+        return term.epoch(os.fspath(file))
+    except PushlogError as error:
+        raise RegistryError(str(error)) from error
 
 
 def _version(dynamic: Dynamic) -> generation.Version | None:
@@ -296,7 +303,6 @@ def begin_term(path: Path | str = DYNAMIC, epoch: Path | str = paths.EPOCH) -> N
         return
     with locked(path) as folder:
         dynamic, name = load(path), os.fspath(path).rpartition("/")[2]
-        number = term.epoch(os.fspath(epoch))
-        generation.begin_term(folder, name, _version(dynamic), number)
+        generation.begin_term(folder, name, _version(dynamic), _epoch(epoch))
         with change(path, folder, epoch=epoch, renews=True):
             pass

@@ -65,7 +65,7 @@ def _named(registry: Dynamic) -> dict[str, tuple[str, Mapping[str, Any] | None]]
     }
     for path, entry in registry.raw.items():
         identity = entry.get("identity") if isinstance(entry, dict) else None
-        if is_identity(identity):
+        if isinstance(identity, str) and is_identity(identity):
             found[identity] = path, entry
     return found
 

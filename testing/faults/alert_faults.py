@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from testing.e2e.status import probe
 from testing.faults import support
-from testing.faults.alert_records import other_push
+from testing.faults.alert_records import document, later_registry, other_push
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 METRICS: Final = "/run/hgfleet-metrics/hgfleet.prom"
 REPOSITORIES: Final = "/srv/hg/repos"
+REGISTRY: Final = "/var/lib/hgfleet/dynamic/registry.json"
+MEMORY: Final = "/var/lib/hgfleet/dynamic/.registry-generation"
 UNREADABLE: Final = "e2e/monitoring"
 """Its push log is closed to the relay of the primary."""
 CHANGED: Final = "e2e/replication"
@@ -228,6 +230,21 @@ def broken_mirror(scene: Scene, host: Host) -> Iterator[None]:
         finally:
             host.systemctl("stop", unit).ok()
             host.shell(f"chmod {mode} {closed}")
+
+
+@contextmanager
+def mirror_that_is_ahead(scene: Scene, host: Host) -> Iterator[None]:
+    """Let a mirror have a later registry than its primary, and a folder that was set aside."""
+    unit, folder = "hgfleet-applier.service", f"{REPOSITORIES}/.replication/aside-unknown-alert"
+    with stopped_unit(unit)(scene, host), record(REGISTRY, document(later_registry))(scene, host):
+        host.shell(f"runuser -u hg -- mkdir -p {folder}")
+        try:
+            # At its start the applier compares its documents, and walks through all folders.
+            host.systemctl("start", unit).ok()
+            yield
+        finally:
+            host.systemctl("stop", unit).ok()
+            host.shell(f"rm -rf {folder}; rm -f {MEMORY}")
 
 
 def push_log(repository: str) -> str:

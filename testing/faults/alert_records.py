@@ -115,6 +115,12 @@ def other_push(text: str, _now: float) -> str:
     return "".join([*lines, text, "\n"])
 
 
+def later_registry(found: Data, _now: float) -> Data:
+    """Dynamic registry of a term that the primary has not begun."""
+    version = found["generation"]
+    return found | {"generation": version | {"term": version["term"] + 1000}}
+
+
 def unrecorded_pushes(text: str, _now: float) -> str:
     """Counts of pushes with one more that was refused, because the store has no record of changes.
 

@@ -210,6 +210,17 @@ _UNITS: Final = (
         faults.closed_push_log,
         (Shown("PushesNotPublished", Place.PRIMARY),),
     ),
+    # It asks the source; the other wave has no broker.
+    Provocation(
+        Kind.FAULT,
+        2,
+        Place.STANDBY,
+        faults.mirror_that_is_ahead,
+        (
+            Shown("DocumentRefused", Place.STANDBY, {"document": "registry"}),
+            Shown("RepositorySetAside", Place.STANDBY),
+        ),
+    ),
     # After the other wave: without a broker the mirror compares nothing.
     Provocation(
         Kind.FAULT,

@@ -10,10 +10,13 @@ import pytest
 
 from hgfleet.auth import token_file, tokens
 from hgfleet.auth.tokens import Token
+from hgfleet.core import generation
 from hgfleet.core.errors import UsageError
 from hgfleet.core.principal import Principal
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hgfleet.auth.tokens import Tokens
 
 FORMER = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"
@@ -68,3 +71,39 @@ def test_a_token_that_was_made_in_the_future_is_not_valid_and_stays() -> None:
     # A clock that is behind for a while removes no token of others.
     kept, _, _ = tokens.create({"aaaaaaaa": ahead}, Principal("bob"), "CI", 1, NOW)
     assert kept["aaaaaaaa"] == ahead
+
+
+def test_tokens_have_a_generation_and_do_not_go_back(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.json"
+    texts = []
+    for name in ("aaaaaaaa", "bbbbbbbb", "cccccccc"):
+        with token_file.update(str(file)) as kept:
+            kept[name] = TOKEN
+        texts.append(file.read_bytes())
+    versions = [generation.version(text).generation for text in texts]
+    assert versions == [(1, 1), (1, 2), (1, 3)]
+    file.write_bytes(texts[0])
+    for change in (token_file.update(str(file)), token_file.update(str(file), renews=True)):
+        with (
+            pytest.raises(token_file.TokensError, match=r"got generation 1.1, expected 1.3"),
+            change,
+        ):
+            pass
+    token_file.begin_term(str(file))
+    found = generation.version(file.read_bytes()).generation
+    assert found is not None
+    assert found > (2, 3)
+    assert list(token_file.load(str(file))) == ["aaaaaaaa"]
+
+
+def test_tokens_of_a_release_before_get_a_generation_later_than_all(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.json"
+    token_file.renew(str(file))
+    assert not file.exists()
+    with token_file.update(str(file)) as kept:
+        kept["aaaaaaaa"] = TOKEN
+    file.write_text(token_file.dump({"bbbbbbbb": TOKEN}))
+    for _ in range(2):
+        token_file.renew(str(file))
+        assert generation.version(file.read_bytes()).generation == (1, 2)
+    assert list(token_file.load(str(file))) == ["bbbbbbbb"]
