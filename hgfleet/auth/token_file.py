@@ -150,7 +150,7 @@ def renew(path: str = PATH, epoch: Path | str = paths.EPOCH) -> None:
 
 
 def begin_term(path: str = PATH, epoch: Path | str = paths.EPOCH) -> None:
-    """Have the tokens count as the newest ones, whatever mirrors have; they begin a new term."""
+    """Have the tokens count as the newest ones, also where mirrors have later ones: a new term."""
     if not os.path.lexists(path):
         return
     with _locked(path) as folder:

@@ -254,7 +254,8 @@ def change(
             "delete`), and try again."
         )
     if last is not None or missing.has_notes(folder):
-        missing.note(path, folder, last or dynamic, entries.dynamic)
+        # What this writer takes out is not missing.
+        missing.note(path, folder, last or entries.dynamic, entries.dynamic)
     writer.remember(text)
     files.replace_at(folder, name, text, mode=MODE)
     # That the file exists: a kill in between is no loss.
@@ -298,7 +299,7 @@ def renew(path: Path | str, epoch: Path | str = paths.EPOCH) -> None:
 
 
 def begin_term(path: Path | str = DYNAMIC, epoch: Path | str = paths.EPOCH) -> None:
-    """Have the registry count as the newest one, whatever mirrors have; it begins a new term."""
+    """Have the registry count as the newest one, also where mirrors have a later one: a new term."""
     if not os.path.lexists(path):
         return
     with locked(path) as folder:

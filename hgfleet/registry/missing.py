@@ -119,15 +119,20 @@ def load(dynamic: Path | str) -> Notes:
     return parse(content, file) if content else {}
 
 
+def load_or_none(dynamic: Path | str) -> Notes:
+    """Read the notes beside a dynamic registry; damaged notes are none."""
+    try:
+        return load(dynamic)
+    except RegistryError:
+        return {}
+
+
 def note(dynamic: Path | str, folder: int, before: Dynamic, after: Dynamic) -> None:
     """Note what left a registry, whose `folder` the caller has locked, before it is replaced (I/O).
 
     Damaged notes begin anew.
     """
-    try:
-        noted = load(dynamic)
-    except RegistryError:
-        noted = {}
+    noted = load_or_none(dynamic)
     found = updated(noted, before, after, user_repositories.now())
     if found != noted:
         files.replace_at(folder, NAME, text(found.values()), mode=MODE)

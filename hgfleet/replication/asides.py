@@ -18,8 +18,10 @@ from hgfleet.core.identity import is_identity
 from hgfleet.replication.follow_plan import ASIDE, AWAY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
     from pathlib import Path
+
+    from hgfleet.registry.missing import Missing
 
 NAME: Final = "aside.json"
 """In AWAY."""
@@ -61,13 +63,33 @@ def expired(noted: Mapping[str, Aside], days: int, now: float) -> list[str]:
     return [name for name, end in ends if end is not None and end <= now]
 
 
+def retired(
+    noted: Iterable[str], lost: Mapping[str, Missing], declared: Container[str]
+) -> set[str]:
+    """Return the folders of repositories that the inventory declared, and does not any more.
+
+    Operators removed them from it. They are kept, and are not alarmed.
+    """
+    found = set()
+    for name in noted:
+        note = lost.get(identity_of(name))
+        if note is not None and note.entry is None and note.path not in declared:
+            found.add(name)
+    return found
+
+
+def identity_of(name: str) -> str:
+    """Return the identity in the name of a folder."""
+    return name.removeprefix(ASIDE).partition("-")[0]
+
+
 def sentences(noted: Mapping[str, Aside], days: int) -> dict[str, tuple[str, str]]:
     """Return path and reason of each, by its name."""
     return {name: (one.path, _sentence(name, one, days)) for name, one in noted.items()}
 
 
 def _sentence(name: str, one: Aside, days: int) -> str:
-    identity = name.removeprefix(ASIDE).partition("-")[0]
+    identity = identity_of(name)
     end = one.end(days)
     goes = f"deleted after {_day(end)}" if end is not None else "kept"
     back = f"; `hgfleet registry bring-back {identity}` on the primary brings it back"

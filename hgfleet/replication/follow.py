@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core import identity
 from hgfleet.core.errors import HgfleetError
-from hgfleet.registry import dynamic_update, moves, provision, user_repositories
+from hgfleet.registry import dynamic_update, missing, moves, provision, user_repositories
 from hgfleet.registry.compiled import load_compiled
 from hgfleet.registry.effective import stamp_of
 from hgfleet.replication import asides, follow_plan, places
@@ -68,7 +68,7 @@ class Follow:
         self._configured: dict[str, Any] = {}
         """Entries whose configuration was written, by path."""
         self.aside: Mapping[str, Aside] = {}
-        """Folders that are set aside, by their names in AWAY."""
+        """Folders of repositories that the registry lost, by their names in AWAY."""
 
     def run(self, *, expires: bool = True) -> list[str]:
         """Bring the folders in line; return a sentence for each step that failed.
@@ -90,7 +90,7 @@ class Follow:
             plan = follow_plan.plan(found, registry.wanted, registry.dynamic.purged)
             problems = self._carry_out(plan)
             problems += self._configure(registry, {one.place: one.identity for one in found})
-            self._note_aside(plan, expires=expires)
+            self._note_aside(plan, registry.static, expires=expires)
             if is_whole:
                 self._walked = time.monotonic(), stamps[0]
             if not problems:
@@ -222,14 +222,18 @@ class Follow:
             self._configured[path] = state
         return problems
 
-    def _note_aside(self, plan: Plan, *, expires: bool) -> None:
+    def _note_aside(self, plan: Plan, static: Registry, *, expires: bool) -> None:
         """Note since when folders are set aside, and delete those whose time is over."""
         noted, now = asides.load(self._root), time.time()
         paths = {name: one.place for one, name in plan.set_aside}
         found = asides.updated(noted, asides.names(self._root), paths, now)
+        lost = {} if not found else missing.load_or_none(self._settings.dynamic)
+        retired = asides.retired(found, lost, static.repositories)
+        alarmed = {name: one for name, one in found.items() if name not in retired}
         days = self._settings.keep_missing_days
-        for name in asides.expired(found, days, now) if expires else ():
+        for name in asides.expired(alarmed, days, now) if expires else ():
             one = found.pop(name)
+            del alarmed[name]
             # A kill leaves what a resync removes.
             away = self._root / AWAY / f"old-{name}"
             (self._root / AWAY / name).rename(away)
@@ -237,7 +241,7 @@ class Follow:
             self._say(f"{one.path}: {AWAY}/{name} was set aside for {days} days, removed")
         if found != noted:
             asides.save(self._root, found)
-        self.aside = found
+        self.aside = alarmed
 
     def _empty_away(self, plan: Plan) -> None:
         """Delete the folders of repositories that the registry names as deleted."""

@@ -43,8 +43,7 @@ def test_a_mirror_that_has_caught_up_is_well() -> None:
         ),
         (
             {"refused": {"tokens": "generation 1.1 of the primary is older"}},
-            "tokens: refused: generation 1.1 of the primary is older; `hgfleet replication "
-            "begin-term` on the primary",
+            "tokens: refused: generation 1.1 of the primary is older; `hgfleet replication begin-",
         ),
         ({"aside": {"aside-7d": ["a/b", "it is lost"]}}, "a/b: set aside: it is lost"),
         # Of the release before.

@@ -309,3 +309,28 @@ def test_nothing_is_deleted_for_its_time_while_the_registry_is_refused(
     pair.sync.run()
     assert pair.sync.held().refused
     assert (pair.mirror.repos / f".replication/aside-{made}").is_dir()
+
+
+def test_a_repository_that_left_the_inventory_is_kept_and_alarms_nobody(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = identity_of("tool")
+    for host in (pair.primary, pair.mirror):
+        host.declare("tool")
+        host.create("tool")
+    with dynamic_update.update(pair.primary.dynamic) as entries:
+        entries.note_identity("tool", made)
+    pair.sync.run()
+    with dynamic_update.update(pair.primary.dynamic) as entries:
+        entries.keep_identities(())
+    pair.sync.run()
+    # The inventory of the mirror follows that of the primary.
+    assert pair.mirror.path("tool").is_dir()
+    pair.mirror.declare()
+    monkeypatch.setattr(follow, "WHOLE_S", 0.0)
+    now = time.time()
+    for days in (0, 15):
+        monkeypatch.setattr(time, "time", lambda days=days: now + days * asides.DAY_S)
+        pair.sync.run()
+        assert (pair.mirror.repos / f".replication/aside-{made}").is_dir()
+        assert not pair.sync.held().aside

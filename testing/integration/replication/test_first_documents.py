@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hgfleet.auth import token_file
+from hgfleet.core.errors import RegistryError
 from hgfleet.core.principal import Principal
+from hgfleet.registry import dynamic_update
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.model import Namespace, Registry
 from hgfleet.replication.document_files import Documents
+from hgfleet.replication.fencing import EPOCH
 from hgfleet.replication.relay import Relay
 from hgfleet.replication.relay_cli import say
 from hgfleet.replication.source import Source
@@ -227,3 +230,38 @@ def test_a_mirror_that_was_away_serves_no_reader_before_it_knows_the_tokens(
         assert not site.applier.state()["caught_up"]
     site.applier.wait_for(lambda: site.applier.state()["caught_up"])
     assert name not in site.tokens()
+
+
+def test_an_older_registry_is_followed_by_no_mirror_until_the_primary_begins_a_term(
+    site: Site,
+) -> None:
+    for name in "xyz":
+        site.command(f"repo create people/bob/{name}")
+        if name == "x":
+            older = site.host.dynamic.read_bytes()
+    site.host.dynamic.write_bytes(older)
+    applier, sessions = site.applier, site.host.dynamic
+
+    def refused() -> str:
+        return str(applier.state().get("refused", {}).get("registry", ""))
+
+    applier.wait_for(refused)
+    # As a new connection of a mirror that has started again, too; it serves on.
+    applier.kill()
+    applier.start()
+    applier.wait_for(lambda: applier.state().get("caught_up") and refused())
+    assert (site.mirror.path("people/bob/z") / ".hg").is_dir()
+    with pytest.raises(RegistryError, match="hgfleet replication begin-term"):
+        site.command("repo create people/bob/w")
+
+    def problems() -> Any:
+        return json.loads((site.settings.state / "state.json").read_bytes())["problems"]
+
+    applier.wait_for(lambda: "registry" in problems())
+    dynamic_update.begin_term(sessions, site.settings.terms / EPOCH)
+    applier.wait_for(lambda: not refused())
+    applier.wait_for(lambda: not problems())
+    # What only the later registry named is not lost.
+    applier.wait_for(lambda: applier.state()["aside_repositories"] == 2)
+    _, said = site.command("repo create people/bob/w")
+    assert said.startswith("repo create: visible on 1/1 mirrors in "), said
