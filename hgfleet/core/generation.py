@@ -53,14 +53,11 @@ def of(value: object) -> Generation | None:
     """Return the generation that a document names; None for one that makes no sense."""
     if not isinstance(value, dict):
         return None
-    term, number = value.get("term"), value.get("number")
-    if not (_is_count(term) and _is_count(number)):
+    term: Any = value.get("term")
+    number: Any = value.get("number")
+    if not all(type(one) is int and 1 <= one <= HIGHEST for one in (term, number)):
         return None
-    return Generation(int(term), int(number))
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 1 <= value <= HIGHEST
+    return Generation(term, number)
 
 
 def digest(content: bytes) -> str:
