@@ -299,7 +299,7 @@ def renew(path: Path | str, epoch: Path | str = paths.EPOCH) -> None:
 
 
 def begin_term(path: Path | str = DYNAMIC, epoch: Path | str = paths.EPOCH) -> None:
-    """Have the registry count as the newest one, by a new term, also where mirrors have a later one."""
+    """Have the registry begin a term: it counts as the newest one, whichever mirrors have."""
     if not os.path.lexists(path):
         return
     with locked(path) as folder:
