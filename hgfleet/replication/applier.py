@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hgfleet.core import systemd
 from hgfleet.core.errors import HgfleetError, PushlogError
 from hgfleet.core.stored_time import SLACK_SECONDS, past
-from hgfleet.replication import messages, places, state_file, tasks
+from hgfleet.replication import documents, messages, places, state_file, tasks
 from hgfleet.replication.connection import FAILURES
 from hgfleet.replication.failures import Kind
 from hgfleet.replication.first_documents import FirstDocuments
@@ -329,7 +329,8 @@ class Applier:
             else:
                 self._documents_problem = ""
                 await self._read_registry()
-                self._scheduler.brought(began, time.monotonic())
+                is_whole = documents.REGISTRY not in self._parts.held().refused
+                self._scheduler.brought(began, time.monotonic(), registry=is_whole)
                 self._poke.set()
                 if changed or await self._is_emptied():
                     # Repositories may have come, moved or gone.

@@ -11,10 +11,11 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Final, Protocol
 
+from hgfleet.core import generation
 from hgfleet.core.errors import RegistryError
 from hgfleet.registry import user_repositories
 from hgfleet.registry.effective import stamp_of
-from hgfleet.replication.failures import StaleReadersError
+from hgfleet.replication.failures import MissingError, StaleReadersError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -77,19 +78,28 @@ class Gate:
     """The check of a mirror, before changesets become visible."""
 
     def __init__(self, settings: Settings, source: Source, paths: RegistryPaths) -> None:
-        self._here = RegistryStamp(settings.dynamic)
+        self._here, self._dynamic = RegistryStamp(settings.dynamic), settings.dynamic
         self._source, self._paths = source, paths
 
     def check(self, path: str, needed: Iterable[str] = (UNKNOWN,)) -> None:
         """Raise StaleReadersError unless the registry is at least as new as pushes that came.
+
+        Raises MissingError while this mirror refuses the registry of the primary: no document
+        brings the readers, so the repository is parked, and its mirror serves the others.
 
         `needed` has their stamps. Without one, the source is asked: call it after they came.
         """
         if path in self._paths.read().declared or covers(self._here.read(), needed):
             return
         there = self._source.registry_stamp()
-        if not covers(self._here.read(), (there,)):
-            raise StaleReadersError(
-                f"{path}: the readers of repositories have changed on the primary; the push waits "
-                "until the registry has arrived"
+        if covers(self._here.read(), (there,)):
+            return
+        if refused := generation.read_beside(self._dynamic).refused:
+            raise MissingError(
+                f"{path}: its readers are in a registry that this mirror refuses ({refused}); see "
+                "`hgfleet replication status`"
             )
+        raise StaleReadersError(
+            f"{path}: the readers of repositories have changed on the primary; the push waits "
+            "until the registry has arrived"
+        )

@@ -157,8 +157,8 @@ class RepositoryState:
         self.pending.clear()
         return handles
 
-    def job(self, documents_at: float) -> Job:
-        """Return the next job; documents that are newer than a push need no stamp."""
+    def job(self, readers_at: float) -> Job:
+        """Return the next job; a push that came before the registry of that time needs no stamp."""
         if self.repair:
             return Job(self.identity, task=Task.REPAIR)
         messages: list[tuple[bytes, bytes]] = []
@@ -170,7 +170,7 @@ class RepositoryState:
             if messages and size > BATCH_BYTES:
                 break
             messages.append((waiting.line, waiting.changegroup))
-            if waiting.came_at >= documents_at:
+            if waiting.came_at >= readers_at:
                 stamps.add(waiting.stamp)
         return Job(
             self.identity,

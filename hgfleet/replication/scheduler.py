@@ -53,7 +53,7 @@ class Scheduler:
         self._source_tries = 0
         self._unreadable: dict[str, str] = {}
         self._purged: Collection[str] = frozenset()
-        self._documents_at = -math.inf
+        self._documents_at = self._readers_at = -math.inf
         self._for_documents: set[str] = set()
         self._missed_since = -math.inf
         self.breaker = Breaker()
@@ -115,9 +115,14 @@ class Scheduler:
             entry.ask(now)
             self._wake(entry, now)
 
-    def brought(self, began: float, now: float) -> None:
-        """Note that the documents of the primary were brought, in a run that began at that time."""
+    def brought(self, began: float, now: float, *, registry: bool = True) -> None:
+        """Note that the documents of the primary were brought, in a run that began at that time.
+
+        Without its registry, which this mirror refused, pushes still need their readers.
+        """
         self._documents_at = began
+        if registry:
+            self._readers_at = began
         for identity in self._for_documents:
             if (entry := self._entries.get(identity)) is not None:
                 entry.until = min(entry.until, now)
@@ -230,7 +235,7 @@ class Scheduler:
                 continue
             entry.busy = True
             self.breaker.started()
-            return entry.job(self._documents_at)
+            return entry.job(self._readers_at)
         return None
 
     def next_time(self) -> float | None:

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.replication.failures import Kind, StaleReadersError, classify
+from hgfleet.core import files, generation
+from hgfleet.core.generation import Generation, Memory
+from hgfleet.replication import failures
+from hgfleet.replication.failures import Kind, MissingError, StaleReadersError, classify
 from hgfleet.replication.registry_gate import NONE, UNKNOWN, Gate, RegistryStamp, covers, stamp
 from hgfleet.replication.registry_paths import Known
 
@@ -90,3 +93,17 @@ def test_the_source_is_asked_where_the_stamp_is_another_one(tmp_path: Path) -> N
     with pytest.raises(StaleReadersError, match="readers of repositories have changed") as raised:
         found.check("x", [NEW])
     assert classify(raised.value) is Kind.READERS
+
+
+def test_a_refused_registry_parks_what_waits_for_it_and_not_its_mirror(tmp_path: Path) -> None:
+    """Readers that come after some seconds are waited for; these come with a new term."""
+    found = gate(tmp_path, Asked(NEW))
+    with files.open_folder(tmp_path) as folder:
+        memory = Memory(Generation(1, 60), refused="it is older; this mirror keeps generation 1.60")
+        generation.write(folder, "registry.json", memory)
+    with pytest.raises(MissingError, match=r"this mirror refuses \(it is older") as raised:
+        found.check("x", [NEW])
+    assert classify(raised.value) in failures.MOST_TRIES
+    # What the registry of this mirror covers goes on.
+    found.check("declared")
+    found.check("x", [OLD])

@@ -448,6 +448,22 @@ def test_a_push_that_came_before_the_documents_needs_no_others() -> None:
     assert job.stamps == {"two"}
 
 
+def test_a_push_needs_its_readers_where_the_registry_was_refused() -> None:
+    scheduler = Scheduler()
+    scheduler.offer(replace(push(1), registry="one"), 1, 1.0)
+    now = 2.0
+    for _try in range(MOST_TRIES[Kind.MISSING]):
+        scheduler.brought(now, now, registry=False)
+        job = take(scheduler, now)
+        assert job.stamps == {"one"}
+        failure = Result(failure=Failure(Kind.MISSING, "its registry was refused"))
+        outcome = scheduler.finished(job, failure, now)
+        now += 100.0
+    # A compare with the source brings it again; its mirror serves the others.
+    assert outcome.parked
+    assert not scheduler.status(now).behind
+
+
 def test_a_push_that_waits_for_readers_goes_on_with_the_documents() -> None:
     scheduler = Scheduler()
     scheduler.offer(push(1), 1, 0.0)

@@ -251,6 +251,11 @@ def test_an_older_registry_is_followed_by_no_mirror_until_the_primary_begins_a_t
     applier.start()
     applier.wait_for(lambda: applier.state().get("caught_up") and refused())
     assert (site.mirror.path("people/bob/z") / ".hg").is_dir()
+    # A push under readers of the older one is not shown, and takes no mirror out of service.
+    node = site.host.push("people/bob/x", "file")
+    applier.wait_for(lambda: applier.state()["parked_repositories"] == 1)
+    assert applier.state()["caught_up"]
+    assert site.mirror.hg_in("people/bob/x", "log") == ""
     with pytest.raises(RegistryError, match="hgfleet replication begin-term"):
         site.command("repo create people/bob/w")
 
@@ -261,6 +266,7 @@ def test_an_older_registry_is_followed_by_no_mirror_until_the_primary_begins_a_t
     dynamic_update.begin_term(sessions, site.settings.terms / EPOCH)
     applier.wait_for(lambda: not refused())
     applier.wait_for(lambda: not problems())
+    applier.wait_for(lambda: node in site.mirror.hg_in("people/bob/x", "log", "-T", "{node}"))
     # What only the later registry named is not lost.
     applier.wait_for(lambda: applier.state()["aside_repositories"] == 2)
     _, said = site.command("repo create people/bob/w")
