@@ -24,6 +24,7 @@ import re
 import threading
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.auth.tokens import Token, Tokens, digest, is_token, moment
@@ -34,8 +35,6 @@ from hgfleet.pushlog import term
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from hgfleet.core.generation import Generation
 
 PATH: Final = "/var/lib/hgfleet/dynamic/tokens/tokens.json"
 """In a folder of its own: its group, hgauth, becomes the group of each new version of the file."""
@@ -78,13 +77,13 @@ def _token(name: str, value: dict[str, Any], ids: dict[str, Any]) -> Token:
     return token
 
 
-def dump(tokens: Mapping[str, Token], version: Generation | None = None) -> str:
+def dump(tokens: Mapping[str, Token], version: Mapping[str, Any] = MappingProxyType({})) -> str:
     """Render the file, the same text for the same tokens and generation."""
     entries = {name: asdict(tokens[name]) for name in sorted(tokens)}
     ids = {name: value.pop("owner_id") for name, value in entries.items()}
     known = {name: person_id for name, person_id in ids.items() if person_id}
     own = {"owner_ids": known} if known else {}
-    known_as = {generation.KEY: version.to_json()} if version else {}
+    known_as = {generation.KEY: version} if version else {}
     return json.dumps({"format": FORMAT, "tokens": entries, **own, **known_as}, indent=1) + "\n"
 
 

@@ -2,8 +2,10 @@
 
 A generation is a term and a number. The primary's writer makes one for each change, under the lock
 of the document: the number is one more than ever before, the term begins anew with each epoch of a
-primary. It is in the document (`"generation": {"term": 1, "number": 7}`), so it travels with it,
-and outlives brokers. A document without one is of a release before, and older than any other.
+primary. It is in the document (`"generation": {"number": 7, "past": {"6": "9f..."}, "term": 1}`),
+so it travels with it, and outlives brokers. A document without one is of a release before, and
+older than any other. `past` has the digests of the versions before it, since a number says nothing
+without its content: a restored primary that writes on gives a number a second time.
 
 Each host remembers the newest that it has made or taken in a file beside the document, which is
 written first: a number is never used again, also after a kill, and a document that went back is
@@ -17,7 +19,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hgfleet.core import files
@@ -31,8 +34,12 @@ KEY: Final = "generation"
 """In a document."""
 
 HIGHEST: Final = 10**15
+MOST_PAST: Final = 32
+"""Versions before it that a document names; a mirror that was away for longer compares numbers."""
+
 MODE: Final = 0o640
 _MOST: Final = 64 * 1024
+_DIGITS: Final = 16
 
 
 class Generation(NamedTuple):
@@ -44,9 +51,9 @@ class Generation(NamedTuple):
     def __str__(self) -> str:
         return f"{self.term}.{self.number}"
 
-    def to_json(self) -> dict[str, int]:
+    def to_json(self, past: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
         """Return it as a document has it, its keys in order."""
-        return {"number": self.number, "term": self.term}
+        return {"number": self.number, **({"past": dict(past)} if past else {}), "term": self.term}
 
 
 def of(value: object) -> Generation | None:
@@ -58,6 +65,18 @@ def of(value: object) -> Generation | None:
     if not all(type(one) is int and 1 <= one <= HIGHEST for one in (term, number)):
         return None
     return Generation(term, number)
+
+
+def past_of(value: object) -> dict[str, str]:
+    """Return the digests of versions that a document names, by their numbers."""
+    past = value.get("past") if isinstance(value, dict) else None
+    if not isinstance(past, dict):
+        return {}
+    return {
+        number: one
+        for number, one in past.items()
+        if number.isdecimal() and len(number) < _DIGITS and isinstance(one, str)
+    }
 
 
 def digest(content: bytes) -> str:
@@ -78,6 +97,8 @@ class Memory:
     refused: str = ""
     """Why a mirror keeps its version, "" while it has the primary's."""
     refused_sha256: str = ""
+    past: Mapping[str, str] = field(default_factory=dict)
+    """Digests of the versions before it, by their numbers."""
     went_back: bool = False
     """The primary has shown an older version: within this term, nothing later is believed."""
 
@@ -86,7 +107,8 @@ def parse(text: bytes) -> Memory:
     """Read the file of a memory; what is damaged is no memory."""
     try:
         data: dict[str, Any] = json.loads(text)
-        made = Memory(**data | {"generation": of(data["generation"])})
+        past = past_of({"past": data.get("past")})
+        made = Memory(**data | {"generation": of(data["generation"]), "past": past})
         texts = (made.sha256, made.before, made.refused, made.refused_sha256)
         right = all(isinstance(one, str) for one in texts) and type(made.epoch) is int
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -97,7 +119,9 @@ def parse(text: bytes) -> Memory:
 def text(memory: Memory) -> str:
     """Return the content of the file of a memory."""
     made = memory.generation
-    data: Mapping[str, Any] = asdict(memory) | {"generation": made.to_json() if made else None}
+    # `asdict` copies no read-only mapping.
+    named = asdict(replace(memory, past=dict(memory.past)))
+    data = named | {"generation": made.to_json() if made else None}
     return json.dumps(data) + "\n"
 
 
@@ -106,6 +130,12 @@ class Version(NamedTuple):
 
     generation: Generation | None
     sha256: str
+    past: Mapping[str, str] = MappingProxyType({})
+
+    @classmethod
+    def of(cls, value: object, content: bytes) -> Version:
+        """Return the version of a document, given what it names as its generation."""
+        return cls(of(value), digest(content), past_of(value))
 
 
 def version(content: bytes) -> Version:
@@ -114,8 +144,7 @@ def version(content: bytes) -> Version:
         data = json.loads(content)
     except (ValueError, RecursionError):
         data = None
-    found = of(data.get(KEY)) if isinstance(data, dict) else None
-    return Version(found, digest(content))
+    return Version.of(data.get(KEY) if isinstance(data, dict) else None, content)
 
 
 def known(memory: Memory, here: Version | None) -> Memory:
@@ -127,7 +156,7 @@ def known(memory: Memory, here: Version | None) -> Memory:
         return memory
     if memory.generation is not None and memory.generation >= here.generation:
         return memory
-    return Memory(here.generation, here.sha256, epoch=here.generation.term)
+    return Memory(here.generation, here.sha256, epoch=here.generation.term, past=here.past)
 
 
 def has_gone_back(memory: Memory, here: Version) -> bool:
@@ -149,7 +178,11 @@ def following(memory: Memory, epoch: int, *, begins: bool = False) -> Memory:
     last = memory.generation or Generation(0, 0)
     is_new = begins or epoch > memory.epoch or not last.term
     term = max(epoch, last.term + 1) if is_new else last.term
-    return Memory(Generation(term, last.number + 1), epoch=max(epoch, memory.epoch))
+    past = dict(memory.past)
+    if memory.sha256:
+        past[str(last.number)] = memory.sha256[:_DIGITS]
+    newest = dict(sorted(past.items(), key=lambda one: int(one[0]))[-MOST_PAST:])
+    return Memory(Generation(term, last.number + 1), epoch=max(epoch, memory.epoch), past=newest)
 
 
 def is_due(memory: Memory, here: Version, epoch: int) -> bool:
@@ -157,7 +190,8 @@ def is_due(memory: Memory, here: Version, epoch: int) -> bool:
 
     Another program than a writer of this release wrote it, or the epoch of this primary is newer.
     """
-    return here != (memory.generation, memory.sha256) or memory.epoch < epoch
+    is_mine = here.generation == memory.generation and here.sha256 == memory.sha256
+    return not is_mine or memory.epoch < epoch
 
 
 class Decision(NamedTuple):
@@ -185,6 +219,12 @@ def decide(memory: Memory, there: Version) -> Decision:
         )
     if its < have:
         return Decision(f"generation {its} of the primary is older; {keeps}", went_back=True)
+    mine = memory.sha256[:_DIGITS]
+    if its.term == have.term and mine and there.past.get(str(have.number), mine) != mine:
+        return Decision(
+            f"generation {its} of the primary follows another version {have}; {keeps}",
+            went_back=True,
+        )
     if memory.went_back and its.term <= have.term:
         return Decision(
             f"generation {its} of the primary is of a term in which it went back; {keeps}",
@@ -242,11 +282,11 @@ class Writer:
         self.is_due = here is not None and is_due(self._memory, here, epoch)
         """It needs another generation, also without a change."""
 
-    def next(self) -> Generation:
-        """Return the generation of the next version."""
-        found = following(self._memory, self._epoch).generation
-        assert found is not None
-        return found
+    def next(self) -> Mapping[str, Any]:
+        """Return the generation of the next version, as the document has it."""
+        made = following(self._memory, self._epoch)
+        assert made.generation is not None
+        return made.generation.to_json(made.past)
 
     def remember(self, content: bytes) -> None:
         """Remember the next version, before it is written."""

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
-    from hgfleet.core.generation import Generation
-
 MODE: Final = 0o640
 """The file names private repositories; all its readers are root or in the group hg."""
 
@@ -139,9 +137,9 @@ class Update(MutableMapping[str, Entry]):
         """Return the deletions since a time; one from the future was now."""
         return {one: min(when, now) for one, when in self._purged.items() if when >= since}
 
-    def render(self, noted: str = "", version: Generation | None = None) -> bytes:
+    def render(self, noted: str = "", version: Mapping[str, Any] = MappingProxyType({})) -> bytes:
         """Return the file; `noted` is the note about the text that was written last."""
-        after = self._raw, {**self._notes, generation.KEY: version.to_json() if version else {}}
+        after = self._raw, {**self._notes, generation.KEY: version}
         if noted and noted == registry_text.note(self._text):
             before = self._before, {**self._notes_before, generation.KEY: self._generation}
             text = registry_text.change(self._text, before, after, self._changed)
@@ -274,7 +272,7 @@ def _version(dynamic: Dynamic) -> generation.Version | None:
     """Return the version of the file; None where there is none."""
     if not dynamic.text:
         return None
-    return generation.Version(generation.of(dynamic.generation), generation.digest(dynamic.text))
+    return generation.Version.of(dict(dynamic.generation), dynamic.text)
 
 
 def _last(path: Path | str) -> Dynamic | None:

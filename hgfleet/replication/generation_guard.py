@@ -97,4 +97,4 @@ class GenerationGuard:
 
 
 def _taken(version: Version) -> Memory:
-    return Memory(version.generation, version.sha256)
+    return Memory(version.generation, version.sha256, past=version.past)

@@ -63,7 +63,8 @@ def test_an_operator_begins_a_term() -> None:
 
 
 def test_a_mirror_takes_what_is_newer_or_its_own() -> None:
-    for there in (Version(NEW, "60"), Version(Generation(1, 61), "x"), Version((2, 1), "x")):  # type: ignore[arg-type]
+    later = Generation(1, 61), Generation(2, 1)
+    for there in (Version(NEW, "60"), *(Version(one, "x") for one in later)):
         assert generation.decide(HERE, there) == Decision()
     # A rebuilt mirror has no memory.
     for there in (Version(None, "x"), Version(OLD, "x")):
@@ -97,6 +98,30 @@ def test_a_term_in_which_the_primary_went_back_is_over() -> None:
     assert generation.decide(seen, Version(NEW, "60")) == Decision()
 
 
+def test_a_number_says_nothing_without_its_content() -> None:
+    """A mirror that was away did not see that the primary went back, and wrote on."""
+    past = {"59": "x", "60": "60"}
+    later = Version(Generation(1, 70), "x", past)
+    assert generation.decide(HERE, later) == Decision()
+    other = generation.decide(HERE, later._replace(past=past | {"60": "other"}))
+    assert "generation 1.70 of the primary follows another version 1.60" in other.refused
+    assert other.went_back
+    # It was away for longer than that; or the primary has begun a term.
+    assert generation.decide(HERE, later._replace(past={"69": "x"})) == Decision()
+    begun = Version(Generation(2, 70), "x", {"60": "other"})
+    assert generation.decide(HERE, begun) == Decision()
+
+
+def test_a_version_names_those_before_it() -> None:
+    memory = Memory(NEW, "ab" * 32, epoch=1, past={str(one): "x" for one in range(20, 60)})
+    made = generation.following(memory, 1)
+    assert list(made.past) == [str(one) for one in range(29, 61)]
+    assert made.past["60"] == "ab" * 8
+    value = {"past": {"7": "x", "8": 8, "x": "x", "9" * 400: "x"}}
+    assert generation.past_of(value) == {"7": "x"}
+    assert generation.past_of({"past": []}) == generation.past_of(7) == {}
+
+
 def test_a_memory_is_as_new_as_its_document() -> None:
     assert generation.known(HERE, None) == HERE
     assert generation.known(HERE, Version(None, "x")) == HERE
@@ -107,14 +132,15 @@ def test_a_memory_is_as_new_as_its_document() -> None:
 
 def test_a_killed_writer_has_not_gone_back() -> None:
     memory = Memory(NEW, "60", before="59")
-    for there, is_back in ((Version((1, 59), "59"), False), (Version((1, 59), "x"), True)):  # type: ignore[arg-type]
+    for sha256, is_back in (("59", False), ("x", True)):
+        there = Version(Generation(1, 59), sha256)
         assert generation.has_gone_back(memory, there) == is_back
     assert not generation.has_gone_back(memory, Version(None, "x"))
     assert not generation.has_gone_back(memory, Version(NEW, "x"))
 
 
 def test_a_memory_survives_in_its_file(tmp_path: Path) -> None:
-    memory = Memory(NEW, "60", "59", 1, "it is older", "50", went_back=True)
+    memory = Memory(NEW, "60", "59", 1, "it is older", "50", {"59": "59"}, went_back=True)
     with files.open_folder(tmp_path) as folder:
         assert generation.read(folder, "registry.json") == Memory()
         generation.write(folder, "registry.json", memory)
@@ -131,10 +157,10 @@ def test_a_number_is_used_once_though_the_writer_is_killed(tmp_path: Path) -> No
     with files.open_folder(tmp_path) as folder:
         for _ in range(3):
             writer = generation.Writer(folder, "registry.json", None, 1)
-            numbers.append(writer.next())
+            numbers.append(writer.next()["number"])
             # Killed before it wrote the document.
             writer.remember(b"text")
-    assert numbers == [(1, 1), (1, 2), (1, 3)]
+    assert numbers == [1, 2, 3]
 
 
 def test_a_document_that_went_back_is_refused_by_the_writer_and_begun_by_an_operator(
@@ -151,4 +177,4 @@ def test_a_document_that_went_back_is_refused_by_the_writer_and_begun_by_an_oper
         generation.begin_term(folder, "registry.json", generation.version(first), 1)
         writer = generation.Writer(folder, "registry.json", generation.version(first), 1)
         assert writer.is_due
-        assert writer.next() == (2, 5)
+        assert generation.of(writer.next()) == (2, 5)

@@ -136,6 +136,27 @@ def test_a_restored_primary_that_goes_on_is_refused_until_it_begins_a_term(pair:
     assert list(pair.sync.held().aside) == [f"aside-{identity_of('people/bob/b')}"]
 
 
+def test_a_mirror_that_was_away_while_a_restored_primary_wrote_on_refuses_it(pair: Pair) -> None:
+    pair.create("people/bob/a")
+    pair.backup()
+    pair.create("people/bob/b")
+    pair.sync.run()
+    pair.restore()
+    # None of its versions is older than the mirror's by the time the mirror looks.
+    for path in ("people/bob/c", "people/bob/d"):
+        pair.create(path)
+    with pytest.raises(RefusedError, match=r"generation 1.3 .* follows another version 1.2"):
+        pair.sync.first("registry")
+    assert pair.paths() == {"people/bob/a", "people/bob/b"}
+    pair.create("people/bob/e")
+    pair.start()
+    pair.sync.run()
+    assert pair.paths() == {"people/bob/a", "people/bob/b"}
+    dynamic_update.begin_term(pair.primary.dynamic)
+    pair.sync.run()
+    assert pair.paths() == {f"people/bob/{name}" for name in "acde"}
+
+
 def test_another_content_under_the_same_generation_is_refused(pair: Pair) -> None:
     pair.create("people/bob/a")
     pair.sync.run()
