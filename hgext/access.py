@@ -77,6 +77,7 @@ from hgfleet.registry.permissions import may_push, owns, push_refusal
 
 if TYPE_CHECKING:
     from hgfleet.core.principal import Principal
+    from hgfleet.registry.entry import Entry
 
 testedwith = b"7.2"
 minimumhgversion = b"7.2"
@@ -137,6 +138,7 @@ def registered(ui: Any) -> Repository | None:
         return None
     read = tuple(text(name) for name in ui.configlist(b"hgfleet", b"read"))
     owner = text(ui.config(b"hgfleet", b"owner") or b"")
+    entry = entry_of(ui, text(path), owner) if owner else None
     reason = ui.config(b"hgfleet", b"read-only")
     return Repository(
         path=text(path),
@@ -147,20 +149,21 @@ def registered(ui: Any) -> Repository | None:
         bundles=(),
         read_only=text(reason) if reason else None,
         owner=owner or None,
-        owner_id=owner_id(ui, text(path), owner) if owner else "",
+        owner_id=entry.owner_id if entry is not None else "",
+        created=entry.created if entry is not None else "",
     )
 
 
-def owner_id(ui: Any, path: str, owner: str) -> str:
-    """Return the person id of the owner, from the registry; "" where it has none.
+def entry_of(ui: Any, path: str, owner: str) -> Entry | None:
+    """Return the entry of the owner in the registry, None where it has none.
 
     Only a person with the owner's name needs it. Raises RegistryError.
     """
     if owner != writer().name:
-        return ""
+        return None
     file = os.fsdecode(ui.config(b"hgfleet", b"dynamic"))
     entry = user_repositories.load(file).repositories.get(path)
-    return entry.owner_id if entry is not None and entry.owner == owner else ""
+    return entry if entry is not None and entry.owner == owner else None
 
 
 def reposetup(_ui: Any, repo: Any) -> None:

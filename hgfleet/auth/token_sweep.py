@@ -17,7 +17,8 @@ unclear, or nothing             stay, and the time of a missing owner begins ane
 ==============================  ==============================================================
 
 A token of a release before has no person id and is bound to the person of today whom the directory
-names, unless it is older than that person: then a former person of the name made it.
+names, unless it is older than that person: then a former person of the name made it, and it is
+refused as one of another person (`Principal.owns`).
 
 A directory that is empty knows no owner, and a replica that is being filled knows some: neither
 takes a token away, since a person who is only missing may come with the next entries.
@@ -30,9 +31,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.auth import token_file
-from hgfleet.core import logfmt
+from hgfleet.core import logfmt, person_id
 from hgfleet.core.errors import TemporaryError, UnavailableError
-from hgfleet.directory import person_id
 from hgfleet.directory.person_state import DISABLED, ENABLED, MISSING
 
 if TYPE_CHECKING:

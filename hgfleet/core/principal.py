@@ -9,6 +9,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hgfleet.core.person_id import is_older
+
 if TYPE_CHECKING:
     from typing import Protocol
 
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
         def owner_id(self) -> str:
             """The person id of the owner; "" where a release before wrote it."""
 
+        @property
+        def created(self) -> str:
+            """When the owner made it, RFC 3339 in UTC; "" where that is not known."""
+
 
 @dataclass(frozen=True, slots=True)
 class Principal:
@@ -36,9 +42,15 @@ class Principal:
     def owns(self, owned: Owned) -> bool:
         """Whether this person is the owner, and not another person with the owner's name.
 
-        A name is given again, a person id never. Where a thing has none, the name decides.
+        A name is given again, a person id never. Where a thing has none, the name decides, unless
+        the thing is older than the person's entry in the directory: then a former person of the
+        name made it, or an operator binds it (`hgfleet owners`).
         """
-        return owned.owner == self.name and owned.owner_id in ("", self.person_id)
+        if owned.owner != self.name:
+            return False
+        if owned.owner_id:
+            return owned.owner_id == self.person_id
+        return not is_older(owned.created, self.person_id)
 
 
 def operator() -> str:

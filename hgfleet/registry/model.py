@@ -117,6 +117,8 @@ class Repository:
     """See `hgfleet.core.identity`; empty where the registry of the host does not name it yet."""
     owner_id: str = ""
     """Person id of the owner (`hgfleet.core.principal`); empty where it is not known yet."""
+    created: str = ""
+    """When a user repository was created; empty for one of the inventory."""
 
     @property
     def is_public(self) -> bool:
@@ -172,6 +174,7 @@ def effective(
     owner: str | None = None,
     identity: str = "",
     owner_id: str = "",
+    created: str = "",
 ) -> Repository:
     """Compute the settings in effect of one repository, below its namespaces and the defaults.
 
@@ -209,6 +212,7 @@ def effective(
         accept_dates=_first(settings.accept_dates for settings in chain),
         identity=identity,
         owner_id=owner_id,
+        created=created,
     )
 
 

@@ -31,6 +31,11 @@ class Rename:
     owner_id: str = ""
     """Person id of the owner; empty where the repository's entry had none."""
 
+    @property
+    def created(self) -> str:
+        """When its owner made it."""
+        return self.since
+
     def to_json(self) -> dict[str, str]:
         """Return the note as the file has it."""
         own = {"owner_id": self.owner_id} if self.owner_id else {}

@@ -284,6 +284,7 @@ def effective(path: str, entry: Entry, static: Registry) -> Repository:
         owner=entry.owner,
         identity=entry.identity,
         owner_id=entry.owner_id,
+        created=entry.created,
     )
 
 

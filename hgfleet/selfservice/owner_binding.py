@@ -11,7 +11,8 @@ enabled or disabled             gets the person id, unless it is older than the 
 missing, unclear, nothing       stays as it is, until a later look
 ==============================  ==============================================================
 
-Until then the name decides. `hgfleet owners` shows the others, and binds them by hand.
+Until then the name decides, unless the entry is older than the person's: nobody owns that one
+(`Principal.owns`). `hgfleet owners` shows the others, and binds them by hand.
 """
 
 from __future__ import annotations
@@ -21,9 +22,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.auth.token_sweep import ask_about
-from hgfleet.core import logfmt
+from hgfleet.core import logfmt, person_id
 from hgfleet.core.errors import HgfleetError
-from hgfleet.directory import person_id
 from hgfleet.directory.person_state import MISSING
 from hgfleet.registry import dynamic_update, user_repositories
 
@@ -39,8 +39,8 @@ MOST_AT_A_TIME: Final = 200
 """Entries that one change of the file binds: other changes wait for it."""
 
 OLDER: Final = (
-    "{count} repositories are older than the entries of their owners in the directory: `hgfleet "
-    "owners` lists them"
+    "{count} repositories are older than the entries of their owners in the directory, so nobody "
+    "owns them: `hgfleet owners` lists them, `hgfleet owners bind NAME` binds them"
 )
 
 TODAYS: Final = "today's"

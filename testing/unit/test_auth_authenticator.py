@@ -17,6 +17,7 @@ from hgfleet.core.principal import Principal
 
 FORMER = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"
 TODAY = "b862b310-7ccc-103e-8a1f-1b0c5d2e3f40"
+LATER = "b862b310-7ccc-1041-8a1f-1b0c5d2e3f40"
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 BOB = Person("bob", frozenset({"sandbox"}), "password")
 
@@ -169,6 +170,15 @@ def test_a_token_is_of_a_person_and_not_of_a_name(site: Site) -> None:
     secret = site.token()
     assert site.ask("bob", secret) == Person("bob", frozenset({"sandbox"}), "token", FORMER)
     site.person_ids["bob"] = TODAY
+    site.now += authenticator.PERSON_S + 0.1
+    decision = site.decide("bob", secret)
+    assert (decision.answer, decision.reason) == (Refused(), "another-person")
+
+
+def test_a_token_without_an_id_is_not_of_a_person_who_is_younger(site: Site) -> None:
+    secret = site.token()
+    assert site.ask("bob", secret) == Person("bob", frozenset({"sandbox"}), "token")
+    site.person_ids["bob"] = LATER
     site.now += authenticator.PERSON_S + 0.1
     decision = site.decide("bob", secret)
     assert (decision.answer, decision.reason) == (Refused(), "another-person")

@@ -17,6 +17,7 @@ class Thing(NamedTuple):
 
     owner: str | None
     owner_id: str = ""
+    created: str = "2026-11-21T00:00:00Z"
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,10 @@ class Thing(NamedTuple):
         # Of a release before.
         (Thing("bob"), TODAY, True),
         (Thing("bob"), "", True),
+        (Thing("bob", created="2001-01-01T00:00:00Z"), TODAY, False),
+        (Thing("bob", created="2001-01-01T00:00:00Z"), "", True),
+        (Thing("bob", TODAY, created="2001-01-01T00:00:00Z"), TODAY, True),
+        (Thing("bob", created=""), TODAY, True),
         (Thing("carol"), TODAY, False),
         (Thing("carol", TODAY), TODAY, False),
         # Of the inventory.

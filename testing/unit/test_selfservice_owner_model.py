@@ -2,7 +2,7 @@
 
 Hypothesis chooses who joins and leaves, what they make under this release and under one that wrote
 names only, and when the directory answers. After each step a thing is bound to the person who made
-it or to none, and a bound thing is of no other person.
+it or to none, and it is that person's and no other one's, bound or not.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
@@ -25,6 +26,9 @@ from hgfleet.registry.entry import Entry
 from hgfleet.registry.permissions import may_read
 from hgfleet.registry.renames import Rename
 from hgfleet.selfservice.owner_binding import Binder
+
+if TYPE_CHECKING:
+    from hgfleet.core.principal import Owned
 
 NAMES = ("alice", "bob")
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
@@ -177,14 +181,16 @@ class Site(RuleBasedStateMachine):
             repository = user_repositories.effective(path, entry, STATIC)
             for name, own in self.today.items():
                 person = Principal(name, frozenset(), own)
-                if entry.owner_id:
-                    assert may_read(repository, person) == (own == self.made_by[path])
-                else:
-                    assert may_read(repository, person) == (name == entry.owner)
+                assert may_read(repository, person) == (own == self.made_by[path])
         for old, note in dynamic.renamed.items():
-            assert note.owner_id in ("", self.made_by[old])
+            self._is_of_its_maker(note, self.made_by[old])
         for identity, token in token_file.load(self.tokens).items():
-            assert token.owner_id in ("", self.made_by[identity])
+            self._is_of_its_maker(token, self.made_by[identity])
+
+    def _is_of_its_maker(self, owned: Owned, maker: str) -> None:
+        assert owned.owner_id in ("", maker)
+        for name, own in self.today.items():
+            assert Principal(name, person_id=own).owns(owned) == (own == maker)
 
     def teardown(self) -> None:
         if hasattr(self, "_folder"):

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hgfleet.directory.person_id import is_older, made
+from hgfleet.core.person_id import is_older, made
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,11 @@ NOW = datetime(2026, 11, 24, tzinfo=UTC).timestamp()
 def test_an_id_that_tells_no_time_makes_nothing_older(person_id: str) -> None:
     assert made(person_id) is None
     assert not is_older("2001-01-01T00:00:00Z", person_id, NOW)
+
+
+def test_nothing_is_older_where_a_time_is_not_known() -> None:
+    assert not is_older("", "3096cde2-64b5-103c-836e-1d0b0995a781")
+    assert not is_older("2001-01-01T00:00:00Z", "")
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,16 @@
 
 Entries and tokens of releases before have the name of their owner only. If one is older than the
 entry of today's person in the directory, a former person of the name made it, or the directory was
-filled anew.
+filled anew. SSH sessions import this module, so it imports nothing slow.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Final
+import time
 
-from hgfleet.core.stored_time import past
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
 
 SLACK_S: Final = 3600.0
 """Clocks of the directory's host and of the primary are never that far apart."""
@@ -22,8 +23,10 @@ _VERSION_1: Final = 0x01B21DD213814000 / _PER_SECOND
 _OPENLDAP: Final = 0x1B21DD2138140 / _PER_SECOND
 """OpenLDAP says version 1 and adds so many seconds to those since 1970."""
 
-_FIRST: Final = datetime(2000, 1, 1, tzinfo=UTC).timestamp()
-_LAST: Final = datetime(2200, 1, 1, tzinfo=UTC).timestamp()
+_FIRST: Final = 946_684_800.0
+"""2000-01-01, in seconds since 1970."""
+_LAST: Final = 7_258_118_400.0
+"""2200-01-01, in seconds since 1970."""
 
 
 def made(person_id: str) -> float | None:
@@ -41,13 +44,19 @@ def made(person_id: str) -> float | None:
     return None
 
 
-def is_older(created: str, person_id: str, now: float) -> bool:
-    """Whether a thing was made before the person's entry; `created` is RFC 3339 in UTC.
+def is_older(created: str, person_id: str, now: float | None = None) -> bool:
+    """Whether a thing was made before the person's entry.
 
-    A time from the future tells nothing, so the thing may be of a former person.
+    `created` is RFC 3339 in UTC, with seconds. A thing or a person whose time is not known ("") is
+    not older. A time from the future tells nothing: the thing may be of a former person.
     """
-    since = made(person_id)
+    since = made(person_id) if created and person_id else None
     if since is None:
         return False
-    when = datetime.strptime(created, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    return past(when.timestamp(), now, SLACK_S) + SLACK_S < since
+    latest = (time.time() if now is None else now) + SLACK_S
+    # Times of this form, of which none is before 1970, are ordered as their texts are.
+    return not _text(since - SLACK_S) <= created <= _text(latest)
+
+
+def _text(moment: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
