@@ -1,45 +1,34 @@
-"""A primary whose people change repositories, and a mirror that follows, in memory.
+"""A mirror that follows a primary, in memory.
 
 The registry's text, the plan of the folders, the scheduler, the readers' gate and the decision
 about each record are those of the service; disk, stream and source are dictionaries. Readers are
 answered as web workers do: by the entry of the registry that lies on the host, if the folder has
-the entry's identity.
+the entry's identity, with tokens and manifests that lie there.
 """
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from hgfleet.pushlog.log_file import Tip
-from hgfleet.pushlog.record import FIRST, Heads, Record, hash_of, parse
-from hgfleet.registry.dynamic_update import Update
-from hgfleet.registry.entry import Entry
-from hgfleet.registry.user_repositories import NOTHING
-from hgfleet.registry.user_repositories import parse as parse_registry
+from hgfleet.pushlog.record import parse
 from hgfleet.replication import follow_plan
 from hgfleet.replication.failures import Failure, Kind
 from hgfleet.replication.follow_plan import AWAY, GONE, Folder
-from hgfleet.replication.jobs import Listed, Place, Result
-from hgfleet.replication.messages import PushMessage
+from hgfleet.replication.jobs import Place, Result
 from hgfleet.replication.position import Step, decide
 from hgfleet.replication.registry_gate import covers, stamp
 from hgfleet.replication.scheduler import Scheduler
+from testing.unit.identity_world import Host, Repository, Seen, World, parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from hgfleet.registry.model import Read
+    from hgfleet.auth.tokens import Token
+    from hgfleet.bundles.manifest import Entry as Line
     from hgfleet.registry.user_repositories import Dynamic
     from hgfleet.replication.jobs import Job
-
-ASKERS: Final = ("stranger", "staff", "bob")
-READS: Final[tuple[Read, ...]] = ("public", ("staff",), ())
-CREATED: Final = "2026-11-21T00:00:00Z"
-
-Seen = tuple[str, str, str, int]
-"""Asker, path, identity and number of a push."""
 
 
 class KilledError(Exception):
@@ -54,141 +43,15 @@ class LateError(Exception):
         self.kind = kind
 
 
-@dataclass
-class Repository:
-    """A folder: the identity of its store, and its push log."""
-
-    identity: str
-    log: list[bytes] = field(default_factory=list)
-
-    def tip(self) -> Tip:
-        """Return the end of its push log."""
-        last = self.log[-1:]
-        return Tip(len(self.log), hash_of(last[0]), self.identity) if last else Tip()
-
-
-def seen(dynamic: Dynamic, folders: Mapping[str, Repository]) -> Iterator[Seen]:
-    """Yield all that each asker gets from a host with this registry and these folders."""
-    for path, entry in dynamic.repositories.items():
-        found = folders.get(path)
-        if entry.archived is not None or found is None or found.identity != entry.identity:
-            continue
-        for asker in ASKERS:
-            groups = entry.read if isinstance(entry.read, tuple) else ()
-            if entry.read == "public" or asker == entry.owner or asker in groups:
-                yield from (
-                    (asker, path, found.identity, number + 1) for number in range(len(found.log))
-                )
-
-
-class Primary:
-    """Repositories of a person, each change of them at once in the registry and on the disk."""
-
-    def __init__(self) -> None:
-        self.folders: dict[str, Repository] = {}
-        self.registry = Update(NOTHING).render()
-        self.stream: list[PushMessage] = []
-        self.shown: set[Seen] = set()
-        """All that it has ever shown to each asker."""
-        self.former: dict[str, Repository] = {}
-        self._made = itertools.count(1)
-
-    @property
-    def dynamic(self) -> Dynamic:
-        """The registry of now."""
-        return parse_registry(self.registry, "the primary's")
-
-    def in_service(self) -> list[str]:
-        """Return the paths of repositories that people use."""
-        entries = self.dynamic.repositories
-        return [path for path, entry in entries.items() if entry.archived is None]
-
-    def archived(self) -> list[str]:
-        """Return the paths of repositories out of service."""
-        entries = self.dynamic.repositories
-        return [path for path, entry in entries.items() if entry.archived is not None]
-
-    def change(self, do: Callable[[Update], None]) -> None:
-        """Change the registry."""
-        update = Update(self.dynamic)
-        do(update)
-        self.registry = update.render()
-        self.note()
-
-    def note(self) -> None:
-        """Note all that each asker may see now."""
-        self.shown.update(seen(self.dynamic, self.folders))
-
-    def create(self, path: str, read: Read) -> None:
-        """Make a repository."""
-        identity = f"{next(self._made):032x}"
-        self.folders[path] = Repository(identity)
-        entry = Entry("bob", created=CREATED, read=read, identity=identity)
-        self.change(lambda entries: entries.__setitem__(path, entry))
-
-    def push(self, path: str) -> None:
-        """Append a record, and publish it."""
-        found = self.folders[path]
-        tip = found.tip()
-        heads = Heads(digest=Heads.digest_of(()))
-        record = Record(
-            tip.id + 1, found.identity, "push", "bob", 1, tip.hash or FIRST, heads=heads
-        )
-        found.log.append(record.line())
-        self.note()
-        self.stream.append(
-            PushMessage(path, record.line(), record, b"", registry=stamp(self.registry))
-        )
-
-    def rename(self, old: str, new: str) -> None:
-        """Give a repository another path."""
-        self.folders[new] = self.folders.pop(old)
-
-        def move(entries: Update) -> None:
-            entries[new] = entries[old]
-            del entries[old]
-
-        self.change(move)
-
-    def set(self, path: str, **fields: Any) -> None:
-        """Change an entry: its readers, or whether it is in service."""
-        self.change(lambda entries: entries.update({path: replace(entries[path], **fields)}))
-
-    def delete(self, path: str) -> None:
-        """Delete a repository for good."""
-        identity = self.folders.pop(path).identity
-
-        def forget(entries: Update) -> None:
-            del entries[path]
-            entries.note_purged(identity)
-
-        self.change(forget)
-
-    def find(self, identity: str) -> Repository | None:
-        """Return a repository in service."""
-        entries = self.dynamic.repositories
-        return next(
-            (
-                one
-                for path, one in self.folders.items()
-                if one.identity == identity and entries[path].archived is None
-            ),
-            None,
-        )
-
-    def listing(self) -> list[Listed]:
-        """Return the answer to a mirror that compares."""
-        found = [self.folders[path] for path in self.in_service()]
-        return [Listed(one.identity, one.tip().id, one.tip().hash or FIRST) for one in found]
-
-
 class Mirror:
     """A mirror: its registry and folders last, its scheduler does not."""
 
-    def __init__(self, primary: Primary) -> None:
+    def __init__(self, primary: World) -> None:
         self.primary = primary
         self.registry = b""
         self.folders: dict[str, Repository] = {}
+        self.tokens: Mapping[str, Token] = {}
+        self.manifests: dict[str, tuple[Line, ...]] = {}
         self.source_is_up = True
         self.now = 0.0
         self.check: Callable[[], None] = lambda: None
@@ -203,36 +66,59 @@ class Mirror:
     @property
     def dynamic(self) -> Dynamic:
         """The registry that lies here."""
-        return parse_registry(self.registry, "the mirror's") if self.registry else NOTHING
+        return parts_of(self.registry).dynamic
 
     def seen(self) -> set[Seen]:
         """Return all that each asker gets here."""
-        return set(seen(self.dynamic, self.folders))
+        lines = [line.line().encode() for found in self.manifests.values() for line in found]
+        return set(self.primary.seen(Host(self.registry, self.folders, self.tokens, lines)))
 
     # --- documents ---
 
-    def documents(self, kill_at: int | None = None) -> None:
-        """Bring the registry, and follow it, unless the process is killed before a step."""
+    def documents(
+        self, kill_at: int | None = None, meanwhile: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """Bring the registry, follow it, and bring tokens and manifests.
+
+        `kill_at` is the step before which the process is killed; `meanwhile` may change the primary
+        before each step.
+        """
         if not self.source_is_up:
             return
         began = self.now
+        listed = dict(self.primary.manifests)
         steps = itertools.count()
 
         def step() -> None:
             self.check()
-            if next(steps) == kill_at:
+            number = next(steps)
+            meanwhile(number)
+            if number == kill_at:
                 raise KilledError
 
         try:
             step()
             self.registry = self.primary.registry
-            for _ in self._follow():
+            for _ in itertools.chain(self._follow(), self._others(listed)):
                 step()
         except KilledError:
             self.start()
             return
         self._acknowledge(self.scheduler.purge(self.dynamic.purged))
         self.scheduler.brought(began, self.now)
+
+    def _others(self, listed: Mapping[str, tuple[Line, ...]]) -> Iterator[None]:
+        """Bring the documents behind the registry, in the order of `documents.plan`."""
+        for name in [name for name in self.manifests if name not in listed]:
+            yield
+            del self.manifests[name]
+        yield
+        self.tokens = dict(self.primary.tokens)
+        for name, lines in listed.items():
+            yield
+            # A document has the listed digest, or comes another time.
+            if self.primary.manifests.get(name) == lines:
+                self.manifests[name] = lines
 
     def _follow(self) -> Iterator[None]:
         """Carry out the plan; each step is one that a disk makes at once."""

@@ -1,8 +1,9 @@
 """People change their repositories in any order while a mirror is away, begins, or is killed.
 
-After each step of the mirror, a stranger, a member of a group and the owner ask it for every
-repository: none of them gets a push at a path where the primary never showed it to them. When the
-faults end, the mirror is equal, and nothing is parked.
+After each step of the mirror, a stranger, a member of a group, the owner, a later person of the
+owner's name and the holder of each token ask it for every repository and for its clone bundles:
+none of them gets a push at a path where the primary never showed it to them. When the faults end,
+the mirror is equal, and nothing is parked.
 """
 
 from __future__ import annotations
@@ -16,26 +17,22 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from hgfleet.replication.failures import PARKED_SECONDS, Kind
 from hgfleet.replication.follow_plan import AWAY
 from hgfleet.replication.repository_state import Status
-from testing.unit.identity_model import CREATED, READS, Mirror, Primary, seen
+from testing.unit.identity_changes import carry_out, changes
+from testing.unit.identity_model import Mirror
+from testing.unit.identity_world import World
 
 if TYPE_CHECKING:
-    from hgfleet.registry.model import Read
+    from testing.unit.identity_changes import Change
 
-    Change = tuple[str, int, int, Read]
-
-PATHS: Final = ("a", "b", "c/d")
 FAULTS: Final = (Kind.NETWORK, Kind.REFUSED, Kind.BUSY)
 ROUNDS: Final = 12
 
-CHANGES: Final = (
-    *("create", "push", "rename", "readers", "archive", "restore", "delete"),
-    *("move and make again", "delete and make again"),
-)
 STEPS: Final = (
     *("well", "documents", "killed", "receive", "one message", "again", "work", "fault"),
-    *("compare", "source", "restart", "wait"),
+    *("compare", "source", "restart", "wait", "meanwhile"),
 )
 numbers = st.integers(0, 7)
+steps = st.tuples(st.sampled_from(STEPS), numbers, changes())
 
 
 class Identities(RuleBasedStateMachine):
@@ -43,68 +40,30 @@ class Identities(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.primary = Primary()
+        self.primary = World()
         self.begin_anew()
 
     @initialize(private=st.booleans())
     def begin(self, private: bool) -> None:
         """A repository that the mirror shows."""
-        self._change(("create", 0, 0, () if private else "public"))
-        self._change(("push", 0, 0, ()))
-        self._step("well", 0)
+        carry_out(self.primary, ("create", 0, 0, () if private else "public"))
+        carry_out(self.primary, ("push", 0, 0, ()))
+        self._step("well", 0, None)
 
-    @rule(
-        changes=st.lists(
-            st.tuples(st.sampled_from(CHANGES), numbers, numbers, st.sampled_from(READS)),
-            min_size=1,
-            max_size=6,
-        )
-    )
-    def people(self, changes: list[Change]) -> None:
+    @rule(made=st.lists(changes(), min_size=1, max_size=6))
+    def people(self, made: list[Change]) -> None:
         """Change repositories while the mirror hears of nothing."""
-        for change in changes:
-            self._change(change)
+        for change in made:
+            carry_out(self.primary, change)
 
-    def _change(self, change: Change) -> None:
-        kind, number, other, read = change
-        primary = self.primary
-        free = [path for path in PATHS if path not in primary.folders]
-        among = {
-            "create": free,
-            "restore": primary.archived(),
-            "delete": sorted(primary.folders),
-            "delete and make again": sorted(primary.folders),
-        }.get(kind, primary.in_service())
-        if not among or (kind == "rename" and not free):
-            return
-        path = among[number % len(among)]
-        match kind:
-            case "create":
-                primary.create(path, read)
-            case "push":
-                primary.push(path)
-            case "rename":
-                primary.rename(path, free[other % len(free)])
-            case "readers":
-                primary.set(path, read=read)
-            case "archive" | "restore":
-                primary.set(path, archived=CREATED if kind == "archive" else None)
-            case "delete":
-                primary.delete(path)
-            case _:
-                self._change(("rename" if kind.startswith("move") else "delete", number, other, ()))
-                if path not in primary.folders:
-                    primary.create(path, read)
-                    primary.push(path)
-
-    @rule(steps=st.lists(st.tuples(st.sampled_from(STEPS), numbers), min_size=1, max_size=6))
-    def run_the_mirror(self, steps: list[tuple[str, int]]) -> None:
+    @rule(made=st.lists(steps, min_size=1, max_size=6))
+    def run_the_mirror(self, made: list[tuple[str, int, Change]]) -> None:
         """Have the mirror work, with faults."""
-        for kind, number in steps:
-            self._step(kind, number)
+        for kind, number, change in made:
+            self._step(kind, number, change)
             self.no_reader_sees_more_than_at_the_primary()
 
-    def _step(self, kind: str, number: int) -> None:
+    def _step(self, kind: str, number: int, change: Change | None) -> None:
         mirror = self.mirror
         match kind:
             case "well":
@@ -115,9 +74,13 @@ class Identities(RuleBasedStateMachine):
                 mirror.documents()
             case "killed":
                 # The applier that begins next has a registry that its folders do not follow yet.
-                mirror.documents(number % 4)
-                if number >= 4:
+                mirror.documents(number)
+                if number % 2:
                     self._work_off()
+            case "meanwhile" if change is not None:
+                mirror.documents(
+                    meanwhile=lambda at: carry_out(self.primary, change) if at == number else None
+                )
             case "receive":
                 self._work_off()
             case "one message":
@@ -152,7 +115,7 @@ class Identities(RuleBasedStateMachine):
 
     def no_reader_sees_more_than_at_the_primary(self) -> None:
         """Ask for everything as each of them."""
-        assert self.mirror.seen() <= self.primary.shown
+        assert not self.primary.not_shown(self.mirror.seen())
 
     def teardown(self) -> None:
         """End all faults: the mirror becomes equal."""
@@ -173,7 +136,7 @@ class Identities(RuleBasedStateMachine):
         for place, one in mirror.folders.items():
             assert not place.startswith(AWAY)
             assert entries[place].identity == one.identity
-        assert mirror.seen() == set(seen(primary.dynamic, primary.folders))
+        assert mirror.seen() == set(primary.seen(primary.host()))
         assert set(range(len(primary.stream))) <= mirror.acknowledged
 
 

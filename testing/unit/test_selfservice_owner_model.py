@@ -26,6 +26,7 @@ from hgfleet.registry.entry import Entry
 from hgfleet.registry.permissions import may_read
 from hgfleet.registry.renames import Rename
 from hgfleet.selfservice.owner_binding import Binder
+from testing.unit.person_ids import entry_uuid
 
 if TYPE_CHECKING:
     from hgfleet.core.principal import Owned
@@ -35,14 +36,7 @@ BEGIN = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 STEP_S = 7200.0
 """More than clocks differ."""
 
-OPENLDAP_S = 0x1B21DD2138140 / 10_000_000
 STATIC = model.build({}, {"people": model.Namespace("people", "", create=("all",), personal=True)})
-
-
-def entry_uuid(now: float, number: int) -> str:
-    """Return an id as OpenLDAP makes it at a time."""
-    digits = f"{int((now + OPENLDAP_S) * 10_000_000):015x}"
-    return f"{digits[-8:]}-{digits[-12:-8]}-1{digits[:3]}-8000-{number:012x}"
 
 
 class Site(RuleBasedStateMachine):
