@@ -21,8 +21,10 @@ ASKED: Final = (None, "public", "private", "staff")
 _OF_ANY: Final = ("delete", "delete and make again", "give")
 _OF_PEOPLE: Final = ("token", "revoke", "exchange", "bind", "withdraw")
 CHANGES: Final = (
-    *("create", "push", "push", "rename", "readers", "archive", "restore", "fork", "publish"),
-    *("move and make again", "publish and move", *_OF_ANY, *_OF_PEOPLE),
+    *("create", "push", "rename", "readers", "archive", "restore", "fork", "publish"),
+    # What is dangerous together is rarely drawn together.
+    *("readers and push", "readers and push", "move and make again", "publish and move"),
+    *(*_OF_ANY, *_OF_PEOPLE),
 )
 _numbers = st.integers(0, 7)
 
@@ -58,8 +60,10 @@ def carry_out(world: World, change: Change) -> None:
             world.rename(path, free[other % len(free)])
         case "fork":
             world.fork(path, free[0], ASKED[other % len(ASKED)])
-        case "readers":
+        case "readers" | "readers and push":
             world.set(path, read=read)
+            if kind == "readers and push":
+                world.push(path)
         case "archive" | "restore":
             world.set(path, archived=CREATED if kind == "archive" else None)
         case "delete":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from hgfleet.replication.failures import PARKED_SECONDS, Kind
 from hgfleet.replication.follow_plan import AWAY
@@ -23,6 +23,9 @@ from testing.unit.identity_world import World
 
 if TYPE_CHECKING:
     from testing.unit.identity_changes import Change
+
+    MirrorStep = tuple[str, int, Change]
+    """Kind, a number, and a change that people make while documents come."""
 
 FAULTS: Final = (Kind.NETWORK, Kind.REFUSED, Kind.BUSY)
 ROUNDS: Final = 12
@@ -50,16 +53,15 @@ class Identities(RuleBasedStateMachine):
         carry_out(self.primary, ("push", 0, 0, ()))
         self._step("well", 0, None)
 
-    @rule(made=st.lists(changes(), min_size=1, max_size=6))
-    def people(self, made: list[Change]) -> None:
-        """Change repositories while the mirror hears of nothing."""
+    @rule(
+        made=st.lists(changes(), min_size=1, max_size=4),
+        done=st.lists(steps, min_size=1, max_size=4),
+    )
+    def people_and_the_mirror(self, made: list[Change], done: list[MirrorStep]) -> None:
+        """Change repositories while the mirror hears of nothing; then it works, with faults."""
         for change in made:
             carry_out(self.primary, change)
-
-    @rule(made=st.lists(steps, min_size=1, max_size=6))
-    def run_the_mirror(self, made: list[tuple[str, int, Change]]) -> None:
-        """Have the mirror work, with faults."""
-        for kind, number, change in made:
+        for kind, number, change in done:
             self._step(kind, number, change)
             self.no_reader_sees_more_than_at_the_primary()
 
@@ -107,6 +109,7 @@ class Identities(RuleBasedStateMachine):
         while self.mirror.work():
             pass
 
+    @precondition(lambda self: self.primary.stream[2:])
     @rule()
     def begin_anew(self) -> None:
         """A new host, which has nothing and gets all messages of the stream."""
@@ -142,7 +145,7 @@ class Identities(RuleBasedStateMachine):
 
 TestIdentities = Identities.TestCase
 TestIdentities.settings = settings(
-    max_examples=400,
+    max_examples=600,
     stateful_step_count=12,
     deadline=None,
     # The same runs each time: a failure of one run is that of the next.
