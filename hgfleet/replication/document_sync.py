@@ -158,12 +158,13 @@ class DocumentSync:
         """Replace the registry by a later one that can be read; else the old one stays."""
         content = io.BytesIO()
         self._source.document(documents.REGISTRY, content, user_repositories.MAX_SIZE)
-        there = user_repositories.parse(content.getvalue(), "the registry of the primary")
+        coming = user_repositories.parse(content.getvalue(), "the registry of the primary")
         dynamic = self._settings.dynamic
         with dynamic_update.locked(dynamic) as folder:
             guard.take(folder, generation.version(content.getvalue()))
+            self._follow.leave(coming)
             with contextlib.suppress(RegistryError):
-                missing.note(dynamic, folder, user_repositories.load(dynamic), there)
+                missing.note(dynamic, folder, user_repositories.load(dynamic), coming)
             self._write(documents.REGISTRY, content.getvalue())
             (dynamic.parent / user_repositories.SEEN).touch(mode=0o640)
 

@@ -8,34 +8,38 @@ deleted.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core import identity
-from hgfleet.core.errors import HgfleetError
+from hgfleet.core.errors import HgfleetError, RegistryError, UnavailableError
 from hgfleet.registry import dynamic_update, missing, moves, provision, user_repositories
 from hgfleet.registry.compiled import load_compiled
 from hgfleet.registry.effective import stamp_of
 from hgfleet.replication import asides, follow_plan, places
 from hgfleet.replication.document_files import make_folders
-from hgfleet.replication.follow_plan import AWAY, GONE
+from hgfleet.replication.follow_plan import AWAY, GONE, Folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Container, Iterable, Mapping
     from pathlib import Path
 
     from hgfleet.registry.effective import Stamp
     from hgfleet.registry.model import Registry, Repository
     from hgfleet.registry.user_repositories import Dynamic
     from hgfleet.replication.asides import Aside
-    from hgfleet.replication.follow_plan import Folder, Plan
+    from hgfleet.replication.follow_plan import Plan
     from hgfleet.replication.settings import Settings
 
 LOCK_WAIT_S: Final = 10
 """Seconds that a folder waits for a push that is being applied."""
+
+FOLLOWED: Final = ".registry-followed"
+"""Beside the registry: the one that the applier of the release before has followed."""
 
 WHOLE_S: Final = 600.0
 """Seconds between walks through the whole disk; the places that are known are looked at always."""
@@ -43,9 +47,13 @@ WHOLE_S: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class _Registry:
-    """The registry: `wanted` has identities by path, `served` the repositories in service."""
+    """The registry: `wanted` has identities by path, `served` the repositories in service.
+
+    `nameless` has the times of creation of entries without identity.
+    """
 
     wanted: Mapping[str, str]
+    nameless: Mapping[str, str]
     served: Mapping[str, Repository]
     static: Registry
     dynamic: Dynamic
@@ -87,7 +95,11 @@ class Follow:
             self._done = ()
             registry = _read(settings)
             found = self._look(registry.wanted, is_whole=is_whole)
-            plan = follow_plan.plan(found, registry.wanted, registry.dynamic.purged)
+            if registry.nameless:
+                found = self._mark(found, registry.nameless)
+            plan = follow_plan.plan(
+                found, registry.wanted, registry.dynamic.purged, registry.nameless
+            )
             problems = self._carry_out(plan)
             problems += self._configure(registry, {one.place: one.identity for one in found})
             self._note_aside(plan, registry.static, expires=expires)
@@ -102,10 +114,54 @@ class Follow:
         self._empty_away(plan)
         return problems
 
+    def leave(self, coming: Dynamic) -> None:
+        """Have folders leave their places that entries without identity take; `run` goes on.
+
+        No program that serves a repository notices another one at the path of such an entry, so
+        they leave before the registry comes; the caller holds its lock. Raises UnavailableError
+        where one cannot leave yet.
+        """
+        nameless = _nameless(coming, load_compiled(self._settings.compiled).repositories)
+        before = self._times() if nameless else {}
+        for path, created in nameless.items():
+            place = self._root / path
+            followed = places.created(place) or before.get(path, "")
+            if followed in ("", created) or not (place / ".hg").is_dir():
+                continue
+            problems: list[str] = []
+            places.mark(place, followed)
+            if not self._take(Folder(path), f"left-{identity.made()}", problems):
+                raise UnavailableError(f"the registry of the primary waits: {problems[0]}")
+
+    def _mark(self, found: list[Folder], nameless: Mapping[str, str]) -> list[Folder]:
+        """Note which entries without identity the folders in their places have followed."""
+        before, marked = self._times(), []
+        for one in found:
+            created = before.get(one.place) or nameless.get(one.place, "")
+            if one.created or one.place not in nameless or not created:
+                marked.append(one)
+                continue
+            places.mark(self._root / one.place, created)
+            marked.append(replace(one, created=created))
+        return marked
+
+    def _times(self) -> dict[str, str]:
+        """Return the times of creation of the entries that the folders follow, by path.
+
+        The applier of the release before leaves the registry that they followed last, where that is
+        not the one that lies here.
+        """
+        for file in (self._settings.dynamic.parent / FOLLOWED, self._settings.dynamic):
+            with contextlib.suppress(RegistryError):
+                if (content := user_repositories.read_content(file)) is not None:
+                    entries = user_repositories.parse(content, str(file)).repositories
+                    return {path: entry.created for path, entry in entries.items()}
+        return {}
+
     def _forget_former_notes(self) -> None:
         """Remove what an applier of the release before would compare with, after a rollback."""
         folder = self._settings.dynamic.parent
-        for file in (folder / ".registry-followed", folder / ".registry-following"):
+        for file in (folder / FOLLOWED, folder / ".registry-following"):
             file.unlink(missing_ok=True)
         (self._root / AWAY / "taken").unlink(missing_ok=True)
 
@@ -148,7 +204,7 @@ class Follow:
                     f"aside as {AWAY}/{name}, and served by nothing"
                 )
         for one in plan.take_away:
-            self._take(one, one.identity, problems)
+            self._take(one, one.key, problems)
         for one, path in plan.put:
             self._put(one, path, problems)
         return problems
@@ -171,9 +227,9 @@ class Follow:
         return True
 
     def _put(self, one: Folder, path: str, problems: list[str]) -> None:
-        away = self._root / AWAY / (one.away or one.identity)
+        away = self._root / AWAY / (one.away or one.key)
         if not away.is_dir() or (self._root / path).exists():
-            problems.append(f"{path}: its repository {one.identity} waits for {one.place} to leave")
+            problems.append(f"{path}: its repository {one.key} waits for {one.place} to leave")
             return
         try:
             make_folders(self._root, path.rpartition("/")[0])
@@ -257,7 +313,17 @@ def _read(settings: Settings) -> _Registry:
     entries = {path: entry.identity for path, entry in dynamic.repositories.items()}
     declared = {path: dynamic.identities.get(path, "") for path in static.repositories}
     served = user_repositories.merged(static, dynamic).repositories
-    return _Registry({**entries, **declared}, served, static, dynamic)
+    nameless = _nameless(dynamic, static.repositories)
+    return _Registry({**entries, **declared}, nameless, served, static, dynamic)
+
+
+def _nameless(dynamic: Dynamic, declared: Container[str]) -> dict[str, str]:
+    """Return the times of creation of the entries that a release before wrote, by path."""
+    return {
+        path: entry.created
+        for path, entry in dynamic.repositories.items()
+        if not entry.identity and path not in declared
+    }
 
 
 def _remove_empty_parents(root: Path, path: str) -> None:

@@ -2,11 +2,17 @@
 
 A folder is known by the identity of its repository, so nothing has to be remembered from one run to
 the next: a run that was killed at any point is finished by the next one, which looks at the disk.
+
+A primary of the release before names no identities. There a folder is known by the time at which
+the registry entry was created that it has followed: it is in a file of the folder (`places.mark`).
+Two entries of the same second are not told apart, and none of them moves a folder.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.core.names import parents
@@ -38,12 +44,19 @@ class Folder:
     """Neither changesets nor records, and therefore nobody's."""
     is_logged: bool = False
     """Its push log alone has the identity: a release before made it."""
+    created: str = ""
+    """Of the entry of a release before that it has followed; "" where it followed none."""
 
     @property
     def away(self) -> str:
         """Its name in AWAY, "" if it is elsewhere."""
         above, _, name = self.place.rpartition("/")
         return name if above == AWAY else ""
+
+    @property
+    def key(self) -> str:
+        """Its name in AWAY on the way to another path."""
+        return self.identity or f"entry-{self.created}"
 
 
 @dataclass(slots=True)
@@ -52,7 +65,7 @@ class Plan:
 
     delete: list[Folder] = field(default_factory=list)
     take_away: list[Folder] = field(default_factory=list)
-    """Into AWAY, under the identity."""
+    """Into AWAY, under the key."""
     set_aside: list[tuple[Folder, str]] = field(default_factory=list)
     """With the name in AWAY."""
     give: list[tuple[str, str]] = field(default_factory=list)
@@ -66,11 +79,17 @@ def is_kept(name: str) -> bool:
     return name.startswith(_KEPT)
 
 
-def plan(folders: Iterable[Folder], wanted: Mapping[str, str], purged: Collection[str]) -> Plan:
+def plan(
+    folders: Iterable[Folder],
+    wanted: Mapping[str, str],
+    purged: Collection[str],
+    nameless: Mapping[str, str] = MappingProxyType({}),
+) -> Plan:
     """Compare the folders with the registry.
 
-    `wanted` has the identity of each entry by its path, archived ones included; "" is that of an
-    entry of a release before, whose folder is left as it is.
+    `wanted` has the identity of each entry by its path, archived ones included. It is "" for an
+    entry of a release before; `nameless` has the time of its creation. A folder that has followed
+    none stays where such an entry is.
     """
     found = sorted(folders, key=lambda one: one.place)
     targets: dict[str, str] = {}
@@ -78,13 +97,16 @@ def plan(folders: Iterable[Folder], wanted: Mapping[str, str], purged: Collectio
         if identity:
             targets.setdefault(identity, path)
     chosen = _chosen(found, targets)
+    by_time = _by_time(found, chosen, nameless)
     above = {parent for path in wanted for parent in parents(path)}
     names = {one.away for one in found}
     made = Plan()
     for one in found:
+        path = by_time.get(one.place)
         if one.identity in targets and chosen[one.identity] == one:
             path = targets[one.identity]
-            if one.is_logged:
+        if path is not None:
+            if one.is_logged and one.identity in targets:
                 made.give.append((one.place, one.identity))
             if one.place != path:
                 made.put.append((one, path))
@@ -92,7 +114,7 @@ def plan(folders: Iterable[Folder], wanted: Mapping[str, str], purged: Collectio
                     made.take_away.append(one)
         elif _is_deleted(one, targets, purged):
             made.delete.append(one)
-        elif _may_stay(one, wanted, above):
+        elif _may_stay(one, wanted, above, nameless):
             continue
         elif one.is_empty and not one.identity and _is_free(one, wanted, chosen):
             made.give.append((one.place, wanted[one.place]))
@@ -113,6 +135,23 @@ def _chosen(found: Iterable[Folder], targets: Mapping[str, str]) -> dict[str, Fo
     return chosen
 
 
+def _by_time(
+    found: Iterable[Folder], chosen: Mapping[str, Folder], nameless: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the path of each folder that follows an entry without identity, by its place."""
+    named = {one.place for one in chosen.values()}
+    times = Counter(nameless.values())
+    targets = {created: path for path, created in nameless.items() if times[created] == 1}
+    places: dict[str, str] = {}
+    for one in found:
+        path = targets.get(one.created)
+        if path is None or one.place in named:
+            continue
+        if path not in places or one.place == path:
+            places[path] = one.place
+    return {place: path for path, place in places.items()}
+
+
 def _is_deleted(one: Folder, targets: Collection[str], purged: Collection[str]) -> bool:
     if not one.identity:
         # The rest of a folder that a killed run was deleting.
@@ -120,12 +159,15 @@ def _is_deleted(one: Folder, targets: Collection[str], purged: Collection[str]) 
     return one.identity in purged and one.identity not in targets
 
 
-def _may_stay(one: Folder, wanted: Mapping[str, str], above: Collection[str]) -> bool:
+def _may_stay(
+    one: Folder, wanted: Mapping[str, str], above: Collection[str], nameless: Mapping[str, str]
+) -> bool:
     """Whether a folder that no entry names is in no entry's way, and nothing is known of it."""
     if one.away:
         return one.away.startswith(ASIDE) or not one.identity
     if one.place in wanted:
-        return not wanted[one.place]
+        is_another = one.created not in ("", nameless.get(one.place, ""))
+        return not wanted[one.place] and not is_another
     is_in_the_way = one.place in above or any(path in wanted for path in parents(one.place))
     return not one.identity and not is_in_the_way
 

@@ -11,6 +11,7 @@ from hgfleet.core.names import MAX_SEGMENTS, path_problem
 from hgfleet.core.owner import Owner
 from hgfleet.pushlog import identities, log_file
 from hgfleet.registry import provision
+from hgfleet.registry.entry import TIME
 from hgfleet.replication.follow_plan import AWAY, Folder, is_kept
 from hgfleet.replication.jobs import Place
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from hgfleet.replication.settings import Settings
 
 STORE: Final = ".hg/store"
+
+MARK: Final = ".hg/hgfleet-entry"
+"""File with the time of creation of the entry without identity that a repository has followed."""
 
 
 def paths(root: Path) -> Iterator[str]:
@@ -58,12 +62,28 @@ def folder(root: Path, place: str) -> Folder | None:
     if stored and logged not in ("", stored):
         # Of two repositories, so of none: it is set aside, and made anew.
         return Folder(place)
+    followed = created(root / place)
     if stored or logged:
-        return Folder(place, stored or logged, is_logged=not stored)
+        return Folder(place, stored or logged, is_logged=not stored, created=followed)
     if not (root / place / STORE).is_dir():
         # The rest of a repository that is being deleted.
         return Folder(place) if place.startswith(f"{AWAY}/") else None
-    return Folder(place, is_empty=_is_empty(root / place / STORE))
+    return Folder(place, is_empty=_is_empty(root / place / STORE), created=followed)
+
+
+def created(place: Path) -> str:
+    """Return the time of creation of the entry that a repository has followed, or ""."""
+    try:
+        text = (place / MARK).read_text("ascii", "replace").strip()
+    except OSError:
+        return ""
+    return text if TIME.fullmatch(text) else ""
+
+
+def mark(place: Path, created: str) -> None:
+    """Note the entry that a repository has followed; there is none where no repository is."""
+    if (place / STORE).is_dir():
+        files.replace(place / MARK, f"{created}\n", mode=provision.FILE_MODE)
 
 
 def identify(place: Path, wanted: str) -> None:

@@ -94,6 +94,40 @@ def test_entries_of_a_release_before_leave_their_folders_as_they_are() -> None:
     assert plan(folders, dict.fromkeys("abc", ""), ()) == Plan()
 
 
+FIRST, SECOND = "2026-11-21T00:00:01Z", "2026-11-21T00:00:02Z"
+
+
+def test_a_folder_follows_the_entry_of_a_release_before_by_its_time() -> None:
+    one, unlogged = Folder("a", A, created=FIRST), Folder("c", created=SECOND)
+    here = Folder("d", B, created=FIRST)
+    made = plan([one, unlogged], {"b": "", "d": ""}, (), {"b": FIRST, "d": SECOND})
+    assert made == Plan(take_away=[one, unlogged], put=[(one, "b"), (unlogged, "d")])
+    assert plan([here], {"d": ""}, (), {"d": FIRST}) == Plan()
+    away = Folder(f"{AWAY}/left-{A}", A, created=FIRST)
+    assert plan([away], {"b": ""}, (), {"b": FIRST}) == Plan(put=[(away, "b")])
+
+
+def test_a_folder_leaves_the_place_of_a_later_entry_of_a_release_before() -> None:
+    one = Folder("a", A, created=FIRST)
+    assert plan([one], {"a": ""}, (), {"a": SECOND}) == Plan(set_aside=[(one, f"aside-{A}")])
+    # It has followed none.
+    assert plan([Folder("a", A)], {"a": ""}, (), {"a": SECOND}) == Plan()
+
+
+def test_entries_of_one_second_move_no_folder() -> None:
+    one = Folder("a", A, created=FIRST)
+    twins = {"b": FIRST, "c": FIRST}
+    for nameless in (twins, {**twins, "a": SECOND}):
+        made = plan([one], dict.fromkeys(nameless, ""), (), nameless)
+        assert made == Plan(set_aside=[(one, f"aside-{A}")])
+
+
+def test_an_entry_with_an_identity_goes_before_one_without() -> None:
+    one = Folder("a", A, created=FIRST)
+    made = plan([one], {"b": A, "c": ""}, (), {"c": FIRST})
+    assert made == Plan(take_away=[one], put=[(one, "b")])
+
+
 def test_another_repository_at_the_place_of_a_new_one_is_set_aside() -> None:
     one = Folder("a", A)
     assert plan([one], {"a": B}, {C}) == Plan(set_aside=[(one, f"aside-{A}")])

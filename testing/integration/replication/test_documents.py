@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from hgfleet.core import identity
 from hgfleet.core.errors import RegistryError, UnavailableError
+from hgfleet.pushlog import identities
 from hgfleet.registry import dynamic_update, moves, user_repositories
 from hgfleet.registry.entry import Entry
 from hgfleet.registry.renames import Rename
@@ -276,6 +278,77 @@ def test_a_repository_made_again_at_a_path_is_another_one(
     assert identity.of(mirror.path("people/bob/a")) == public
     assert mirror.hg_in("people/bob/a", "log") == ""
     assert identity.of(mirror.path("people/bob/b")) == private
+    assert mirror.hg_in("people/bob/b", "log", "-T", "{node}") == node
+
+
+def _of_the_release_before(primary: Primary, mirror: Host, path: str, second: int) -> str:
+    """Have a private repository, with a push, which nothing but its push log names; return that."""
+    _user_repository(primary, path, second)
+    _nameless(primary)
+    mirror.create(path)
+    node = mirror.push(path, "secret")
+    (mirror.path(path) / identity.FILE).unlink(missing_ok=True)
+    return node
+
+
+def _nameless(primary: Primary) -> None:
+    """Write the registry as the release before does."""
+    with dynamic_update.update(primary.dynamic) as entries:
+        for path, entry in entries.items():
+            entries[path] = replace(entry, identity="")
+
+
+def test_a_path_used_again_under_a_primary_of_the_release_before_shows_no_former_repository(
+    primary: Primary, mirror: Host, sync: DocumentSync, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = _of_the_release_before(primary, mirror, "people/bob/a", 1)
+    sync.run()
+    assert mirror.hg_in("people/bob/a", "log", "-T", "{node}") == node
+    _rename(primary, "people/bob/a", "people/bob/b")
+    _user_repository(primary, "people/bob/a", 2)
+    _nameless(primary)
+    written = document_sync.Documents.replace
+
+    def write(self: document_sync.Documents, *arguments: Any) -> None:
+        # Nothing says that the folder there is another one's: it leaves before the registry comes.
+        assert not (mirror.path("people/bob/a") / ".hg").is_dir()
+        written(self, *arguments)
+
+    monkeypatch.setattr(document_sync.Documents, "replace", write)
+    sync.run()
+    assert not mirror.path("people/bob/a").exists()
+    assert mirror.hg_in("people/bob/b", "log", "-T", "{node}") == node
+    assert sync.run() == 0
+
+
+def test_the_folders_that_the_applier_of_the_release_before_followed_are_known(
+    primary: Primary, mirror: Host, sync: DocumentSync
+) -> None:
+    """It was updated after the registry came, and before it followed."""
+    node = _of_the_release_before(primary, mirror, "people/bob/a", 1)
+    followed = primary.dynamic.read_bytes()
+    _rename(primary, "people/bob/a", "people/bob/b")
+    _user_repository(primary, "people/bob/a", 2)
+    _nameless(primary)
+    mirror.settings.dynamic.write_bytes(primary.dynamic.read_bytes())
+    mirror.settings.dynamic.with_name(".registry-followed").write_bytes(followed)
+    sync.run()
+    assert not mirror.path("people/bob/a").exists()
+    assert mirror.hg_in("people/bob/b", "log", "-T", "{node}") == node
+
+
+def test_nameless_repositories_have_their_folders_when_the_primary_names_them(
+    primary: Primary, mirror: Host, sync: DocumentSync
+) -> None:
+    node = _of_the_release_before(primary, mirror, "people/bob/a", 1)
+    sync.run()
+    _rename(primary, "people/bob/a", "people/bob/b")
+    sync.run()
+    known_as = identities.of(mirror.path("people/bob/b"))
+    with dynamic_update.update(primary.dynamic) as entries:
+        entries["people/bob/b"] = replace(entries["people/bob/b"], identity=known_as)
+    sync.run()
+    assert identity.of(mirror.path("people/bob/b")) == known_as
     assert mirror.hg_in("people/bob/b", "log", "-T", "{node}") == node
 
 
