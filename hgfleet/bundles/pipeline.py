@@ -295,11 +295,13 @@ class Pipeline:
         """
         # A repository takes over the state that the release before named by its path.
         known = {name for one in repositories for name in (names.of(one), one.path)}
-        if not known or self.partial:
-            # An empty or damaged registry does not prove that a repository is gone.
+        if self.partial:
             return []
         found = self.manifests.all().union(self.job.orphans.purged, *listings.values())
         found |= self.pullbundles.repositories() | self.job.scratch.repositories()
+        if not known:
+            # An empty registry does not prove that a repository is gone; its deletion is noted.
+            found &= self.job.orphans.purged
         self.job.orphans.gone = frozenset(found - known)
         return [
             Repository(

@@ -9,6 +9,8 @@ import hypothesis.strategies as st
 from testing.unit.identity_world import CREATED, READS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hgfleet.registry.model import Read
     from testing.unit.identity_world import World
 
@@ -29,9 +31,9 @@ CHANGES: Final = (
 _numbers = st.integers(0, 7)
 
 
-def changes() -> st.SearchStrategy[Change]:
+def changes(kinds: Sequence[str] = CHANGES) -> st.SearchStrategy[Change]:
     """Return a change: its kind, two numbers that choose what it is about, and readers."""
-    return st.tuples(st.sampled_from(CHANGES), _numbers, _numbers, st.sampled_from(READS))
+    return st.tuples(st.sampled_from(kinds), _numbers, _numbers, st.sampled_from(READS))
 
 
 def carry_out(world: World, change: Change) -> None:
