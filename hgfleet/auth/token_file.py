@@ -1,8 +1,8 @@
 """The file of access tokens: read by hgfleet-auth, changed by the SSH shell.
 
-    {"format": 1, "tokens": {"k3v9x2ab": {"owner": "bob", "sha256": "...", "description": "CI",
+    {"format": 1, "tokens": {"k3v7x2ab": {"owner": "bob", "sha256": "...", "description": "CI",
       "created": "2026-11-21T00:00:00Z", "expires": "2027-02-19T00:00:00Z", "scope": "read"}},
-     "owner_ids": {"k3v9x2ab": "b862b310-7ccc-103d-..."}, "generation": {"number": 7, "term": 1}}
+     "owner_ids": {"k3v7x2ab": "b862b310-7ccc-103d-..."}, "generation": {"number": 7, "term": 1}}
 
 `owner_ids` has the person id of the owner (the entryUUID of the directory) by token: a token works
 for the person who made it, and not for a later one of that name. It stands apart because a mirror

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import shutil
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -41,11 +42,18 @@ if TYPE_CHECKING:
     from hgfleet.registry.model import Repository
 
     Content = frozenset[int]
+    Moment = tuple[str, int]
+    """A step of a run, and how often it was there."""
 
 STORES: Final = (
     Store("open", "https://s3.example", "open", OPEN),
     Store("closed", "https://s3.example", "closed", CLOSED, private=True),
 )
+MOMENTS: Final = (
+    *("known", "list", "begun", "read", "made", "uploaded", "verified", "delete", "deleted"),
+)
+"""Steps of a run between which the world goes on."""
+
 PURGE: Final = ("purge",)
 
 _DEFAULTS: Final = Path(__file__).parents[2] / "ansible/roles/cdn/defaults/main.yml"
@@ -112,18 +120,18 @@ class Bucket:
         is_new = key not in self.contents
         self.contents[key] = path
         self.modified[key] = self.site.date
-        self.site.moment()
+        self.site.moment("uploaded")
         return is_new
 
     def delete(self, key: str) -> None:
         """Delete an object."""
-        self.site.moment()
+        self.site.moment("delete")
         self.contents.pop(key, None)
-        self.site.moment()
+        self.site.moment("deleted")
 
     def objects(self, prefix: str = "") -> list[StoredObject]:
         """List the objects."""
-        self.site.moment()
+        self.site.moment("list")
         keys = sorted(key for key in self.contents if key.startswith(prefix))
         return [StoredObject(key, 10, self.modified[key]) for key in keys]
 
@@ -182,9 +190,9 @@ class Site(World):
         self.cdn, self.rented = Cache(self.open, REVALIDATE_S), Cache(self.open, CACHE_SECONDS)
         self.urls: set[str] = set()
         """Keys in the open store that some client was sent to."""
-        self.meanwhile: dict[int, Callable[[], None]] = {}
-        self.kill_at: int | None = None
-        self.moments = 0
+        self.meanwhile: dict[Moment, Callable[[], None]] = {}
+        self.kill_at: Moment | None = None
+        self.moments: Counter[str] = Counter()
         super().__init__()
 
     @property
@@ -258,13 +266,14 @@ class Site(World):
 
     # --- clients ---
 
-    def moment(self) -> None:
+    def moment(self, name: str) -> None:
         """Let the world go on, between two steps of a run."""
-        self.moments += 1
-        if do := self.meanwhile.pop(self.moments, None):
+        self.moments[name] += 1
+        now = name, self.moments[name]
+        if do := self.meanwhile.pop(now, None):
             do()
             self.ask()
-        if self.moments == self.kill_at:
+        if now == self.kill_at:
             raise KilledError
 
     def ask(self) -> None:
@@ -318,10 +327,10 @@ class Site(World):
         job.removal = lambda repository: self.stripped.get(repository.identity, (0, None))[1]
         updater: Any = pipeline._updater
         updater._generator._verifier = SimpleNamespace(verify=lambda *_: None)
-        self.moments = 0
+        self.moments.clear()
         served, archived = pipeline.known()
         everything = [*served.repositories.values(), *archived]
-        self.moment()
+        self.moment("known")
         if only_withdraw:
             outcomes = pipeline.withdraw(everything, everything=True)
         else:
@@ -344,11 +353,11 @@ class Site(World):
                 job.publisher.withdraw(repository, dead)
             stores = job.stores.of(repository)
             begun = self.date
-            self.moment()
+            self.moment("begun")
             # hg reads what lies at the path; the answer to the question after that counts.
             lying = identities.of(job.source(repository))
             content = frozenset(self.changesets.get(lying, ()))
-            self.moment()
+            self.moment("read")
             if not (repository.bundles and content):
                 job.publisher.publish(repository, ())
                 published.prune(repository, listing)
@@ -356,7 +365,7 @@ class Site(World):
             job.access.check(repository)
             found = job.manifests.read(names.of(repository))
             key, entry = self._named(repository, content, begun)
-            self.moment()
+            self.moment("made")
             if not any(str(key) in one.url for one in found):
                 work = SimpleNamespace(repository=repository)
                 made = {}
@@ -364,7 +373,7 @@ class Site(World):
                     made[store] = generator._bring(work, store, key, entry, content)
                     # The run has asked again since the upload.
                     self.require_public_where_open(store == "open", content)
-                self.moment()
+                self.moment("verified")
                 job.publisher.publish(
                     repository, order(("zstd",), list(stores.urls), {"zstd": made})
                 )

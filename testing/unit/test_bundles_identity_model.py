@@ -19,21 +19,22 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from testing.unit.bundles_model import CheckedManifests, KilledError, Serial, Site
+from testing.unit.bundles_model import MOMENTS, CheckedManifests, KilledError, Serial, Site
 from testing.unit.identity_changes import carry_out, changes
 
 if TYPE_CHECKING:
+    from testing.unit.bundles_model import Moment
     from testing.unit.identity_changes import Change
 
-    Moment = tuple[int, Change]
-    """Number of a step of the run, and a change that people make there."""
-
-LATEST: Final = 14
-"""Steps of a run in which most happens."""
-
 WAITS: Final = (1, 30, 400, 8 * 86400)
-DURING: Final = ("readers", "readers and push", "move and make again", "delete and make again")
-moments = st.tuples(st.integers(1, LATEST), changes(DURING))
+DURING: Final = (
+    "readers",
+    "readers",
+    "readers and push",
+    "move and make again",
+    "delete and make again",
+)
+moments = st.tuples(st.sampled_from((*MOMENTS, "uploaded", "uploaded")), st.integers(1, 2))
 
 
 class Bundles(RuleBasedStateMachine):
@@ -73,21 +74,25 @@ class Bundles(RuleBasedStateMachine):
     @rule(
         made=st.lists(changes(), min_size=1, max_size=4),
         strips=st.booleans(),
-        during=st.lists(moments, max_size=3),
-        kill_at=st.sampled_from([None, None, None, *range(1, LATEST)]),
+        during=st.lists(st.tuples(moments, changes(DURING)), min_size=1, max_size=3),
+        kill_at=st.sampled_from([False, False, True]).flatmap(
+            lambda is_killed: moments if is_killed else st.none()
+        ),
         only_withdraw=st.sampled_from([False, False, True]),
         wait=st.sampled_from(WAITS),
+        rests=st.booleans(),
     )
     def people_and_a_run(
         self,
         made: list[Change],
         strips: bool,
-        during: list[Moment],
-        kill_at: int | None,
+        during: list[tuple[Moment, Change]],
+        kill_at: Moment | None,
         only_withdraw: bool,
         wait: int,
+        rests: bool,
     ) -> None:
-        """Change repositories before a run, and while it is under way."""
+        """Change repositories before a run, and while it is under way; then one has no fault."""
         site = self.site
         for change in made:
             carry_out(site, change)
@@ -99,13 +104,19 @@ class Bundles(RuleBasedStateMachine):
         site.now += wait
         site.ask()
         self._run(during, kill_at, only_withdraw=only_withdraw)
+        if rests:
+            self._run([], None, only_withdraw=False)
+            if strips and site.in_service():
+                site.strip(site.in_service()[-1])
+            self._run([], None, only_withdraw=True)
 
-    @rule()
-    def undisturbed(self) -> None:
-        """Run without a fault."""
-        self._run([], None, only_withdraw=False)
-
-    def _run(self, during: list[Moment], kill_at: int | None, *, only_withdraw: bool) -> None:
+    def _run(
+        self,
+        during: list[tuple[Moment, Change]],
+        kill_at: Moment | None,
+        *,
+        only_withdraw: bool,
+    ) -> None:
         site, is_disturbed = self.site, False
 
         def change(wanted: Change) -> None:
@@ -140,7 +151,7 @@ class Bundles(RuleBasedStateMachine):
 
 TestBundles = Bundles.TestCase
 TestBundles.settings = settings(
-    max_examples=250,
+    max_examples=100,
     stateful_step_count=8,
     deadline=None,
     # The same runs each time: a failure of one run is that of the next.
