@@ -193,6 +193,8 @@ class Site(World):
         self.meanwhile: dict[Moment, Callable[[], None]] = {}
         self.kill_at: Moment | None = None
         self.moments: Counter[str] = Counter()
+        self.at_work = ""
+        """Path of the repository that a run works on."""
         super().__init__()
 
     @property
@@ -349,6 +351,7 @@ class Site(World):
         generator: Any = pipeline._updater._generator
 
         def update(repository: Repository, listing: Mapping[str, StoreListing]) -> Outcome:
+            self.at_work = repository.path
             if dead := published.dead(repository, listing):
                 job.publisher.withdraw(repository, dead)
             stores = job.stores.of(repository)

@@ -122,7 +122,12 @@ class Bundles(RuleBasedStateMachine):
         def change(wanted: Change) -> None:
             nonlocal is_disturbed
             is_disturbed = True
-            carry_out(site, wanted)
+            kind, number, other, read = wanted
+            # What happens to the repository at work is what matters.
+            paths = sorted(site.folders) if kind.startswith("delete") else site.in_service()
+            if site.at_work in paths:
+                number = paths.index(site.at_work)
+            carry_out(site, (kind, number, other, read))
 
         site.meanwhile = {at: lambda wanted=wanted: change(wanted) for at, wanted in during}  # type: ignore[misc]
         site.kill_at = kill_at
