@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-NETWORKS: Final = {"deploys": 215, "bench": 216, "blank": 217, "mirrored": 218, "kills": 219}
+NETWORKS: Final = {
+    "deploys": 215,
+    "bench": 216,
+    "blank": 217,
+    "mirrored": 218,
+    "kills": 219,
+    "before": 220,
+}
 """The second number of the addresses of each such site, so that several are up together."""
 
 
