@@ -102,14 +102,14 @@ def plan(
     names = {one.away for one in found}
     made = Plan()
     for one in found:
-        path = by_time.get(one.place)
+        target = by_time.get(one.place)
         if one.identity in targets and chosen[one.identity] == one:
-            path = targets[one.identity]
-        if path is not None:
-            if one.is_logged and one.identity in targets:
+            target = targets[one.identity]
+            if one.is_logged:
                 made.give.append((one.place, one.identity))
-            if one.place != path:
-                made.put.append((one, path))
+        if target is not None:
+            if one.place != target:
+                made.put.append((one, target))
                 if not one.away:
                     made.take_away.append(one)
         elif _is_deleted(one, targets, purged):
