@@ -11,7 +11,7 @@ enabled or disabled             gets the person id, unless it is older than the 
 missing, unclear, nothing       stays as it is, until a later look
 ==============================  ==============================================================
 
-Until then the name decides, unless the entry is older than the person's: nobody owns that one
+Until then the name decides, unless the entry is older than the person's: no user owns that one
 (`Principal.owns`). `hgfleet owners` shows the others, and binds them by hand.
 """
 
@@ -39,7 +39,7 @@ MOST_AT_A_TIME: Final = 200
 """Entries that one change of the file binds: other changes wait for it."""
 
 OLDER: Final = (
-    "{count} repositories are older than the entries of their owners in the directory, so nobody "
+    "{count} repositories are older than the entries of their owners in the directory, so no user "
     "owns them: `hgfleet owners` lists them, `hgfleet owners bind NAME` binds them"
 )
 

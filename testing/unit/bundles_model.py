@@ -300,7 +300,7 @@ class Site(World):
         url = line.split()[0].decode()
         is_open = url.startswith(OPEN)
         key = url.removeprefix(OPEN).removeprefix(CLOSED).removeprefix("/")
-        # A URL of the closed store is signed for readers, one of the open store is for everybody.
+        # A URL of the closed store is signed for readers, one of the open store is for all clients.
         assert is_open == self.may("stranger", path)
         if is_open:
             self.urls.add(key)

@@ -49,14 +49,14 @@ class Bundles(RuleBasedStateMachine):
 
         class Clock(datetime):
             @classmethod
-            def now(cls, tz: Any = None) -> datetime:
+            def now(cls, tz: Any = None) -> Any:
                 return site.date.astimezone(tz)
 
         def purge(_command: object, *, input: str, **_: object) -> Any:  # noqa: A002
             site.purge(input)
             return mock.Mock(returncode=0, stdout="")
 
-        self.patches = [
+        self.patches: list[Any] = [
             mock.patch("hgfleet.bundles.job.datetime", Clock),
             mock.patch("hgfleet.bundles.job.Manifests", CheckedManifests),
             mock.patch("hgfleet.bundles.pipeline.ThreadPoolExecutor", Serial),
