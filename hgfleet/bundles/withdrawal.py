@@ -11,11 +11,12 @@ the deleted bundles any more, so no run is about to publish them:
 
 from __future__ import annotations
 
+import contextlib
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from hgfleet.bundles import names
+from hgfleet.bundles import names, unfinished
 from hgfleet.bundles.access import is_publishable
 from hgfleet.bundles.plan import misplaced
 from hgfleet.bundles.scratch import remove
@@ -76,12 +77,18 @@ class FirstPass:
             if dead := self._due(now):
                 found.append(now)
                 if not self._job.options.dry_run:
+                    # Without a note, the entries go all the same.
+                    with contextlib.suppress(OSError):
+                        unfinished.begin(self._job.config.state, names.of(now))
                     self._job.publisher.withdraw(now, dead)
         return found
 
     def due(self, repositories: Sequence[Repository]) -> list[Outcome]:
         """Withdraw entries and objects that must go; asks the stores only if there are any."""
         found = self.entries(repositories)
+        left = set(unfinished.names(self._job.config.state)).difference(map(names.of, found))
+        # A run that was killed has withdrawn the entries of these, and perhaps no object.
+        found += [self._job.access.decide(one) for one in repositories if names.of(one) in left]
         if not found:
             return []
         keys = {name for one in found for name in self._job.names_in_keys(one)}
@@ -94,13 +101,15 @@ class FirstPass:
         listings: Mapping[str, Mapping[str, StoreListing]],
     ) -> list[Outcome]:
         """Withdraw bundles that must go; return the outcomes of repositories where that fails."""
-        outcomes = []
+        outcomes, dry_run = [], self._job.options.dry_run
         for repository in repositories:
             started = time.monotonic()
             try:
                 for now in self.entries([repository]) or [self._job.access.decide(repository)]:
                     listing = self._job.listing(now, listings)
                     self._published.prune(now, listing, urgent=True)
+                    if listing.keys() == self._job.stores.buckets.keys() and not dry_run:
+                        unfinished.end(self._job.config.state, names.of(now))
             except Exception as problem:
                 failed = self._job.failed(repository, problem, time.monotonic() - started)
                 outcomes.append(failed)
