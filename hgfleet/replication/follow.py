@@ -22,7 +22,7 @@ from hgfleet.registry.compiled import load_compiled
 from hgfleet.registry.effective import stamp_of
 from hgfleet.replication import asides, follow_plan, places
 from hgfleet.replication.document_files import make_folders
-from hgfleet.replication.follow_plan import AWAY, GONE, Folder
+from hgfleet.replication.follow_plan import AWAY, GONE, SHARED, Folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping
@@ -122,14 +122,22 @@ class Follow:
         where one cannot leave yet.
         """
         nameless = _nameless(coming, load_compiled(self._settings.compiled).repositories)
-        before = self._times() if nameless else {}
-        for path, created in nameless.items():
+        if not nameless:
+            return
+        before = self._times()
+        for path in {*before, *nameless}:
+            if marked := places.created(self._root / path):
+                before[path] = marked
+        leaving = follow_plan.leaving(before, nameless)
+        for name in places.away(self._root):
+            if (mark := f"{places.created(self._root / name)}{SHARED}") in leaving.values():
+                places.mark(self._root / name, mark)
+        for path, followed in leaving.items():
             place = self._root / path
-            followed = places.created(place) or before.get(path, "")
-            if followed in ("", created) or not (place / ".hg").is_dir():
+            if not (place / ".hg").is_dir():
                 continue
-            problems: list[str] = []
             places.mark(place, followed)
+            problems: list[str] = []
             if not self._take(Folder(path), f"left-{identity.made()}", problems):
                 raise UnavailableError(f"the registry of the primary waits: {problems[0]}")
 

@@ -5,7 +5,8 @@ the next: a run that was killed at any point is finished by the next one, which 
 
 A primary of the release before names no identities. There a folder is known by the time at which
 the registry entry was created that it has followed: it is in a file of the folder (`places.mark`).
-Two entries of the same second are not told apart, and none of them moves a folder.
+Entries of the same second are not told apart: their folders stay where they are, and leave for good
+when one of these entries goes or comes. (Two of them that exchange their paths are not noticed.)
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ ASIDE: Final = "aside-"
 
 GONE: Final = "gone-"
 """In AWAY, before the identity of a deleted repository, until its folder is empty."""
+
+SHARED: Final = " shared"
+"""Behind the time that a folder has followed, if others were created in the same second: it follows
+no entry but one with an identity."""
 
 _KEPT: Final = ("old-", "new-", "bundle-")
 """In AWAY: of a resync, which looks after them."""
@@ -133,6 +138,29 @@ def _chosen(found: Iterable[Folder], targets: Mapping[str, str]) -> dict[str, Fo
         if path is not None and (one.identity not in chosen or one.place == path):
             chosen[one.identity] = one
     return chosen
+
+
+def leaving(before: Mapping[str, str], coming: Mapping[str, str]) -> dict[str, str]:
+    """Return the paths whose folders leave before a registry comes, and what they have followed.
+
+    `before` has the times that the folders have followed, `coming` those of the entries without
+    identity, both by path.
+    """
+    then, later = Counter(before.values()), Counter(coming.values())
+    changed = {
+        created
+        for path in {*before, *coming}
+        if before.get(path) != coming.get(path)
+        for created in (before.get(path), coming.get(path))
+    }
+    shared = {one for one in later if one in changed and max(then[one], later[one]) > 1}
+    found = {}
+    for path, created in before.items():
+        if created in shared:
+            found[path] = f"{created}{SHARED}"
+        elif coming.get(path, created) != created:
+            found[path] = created
+    return found
 
 
 def _by_time(

@@ -12,7 +12,7 @@ from hgfleet.core.owner import Owner
 from hgfleet.pushlog import identities, log_file
 from hgfleet.registry import provision
 from hgfleet.registry.entry import TIME
-from hgfleet.replication.follow_plan import AWAY, Folder, is_kept
+from hgfleet.replication.follow_plan import AWAY, SHARED, Folder, is_kept
 from hgfleet.replication.jobs import Place
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def created(place: Path) -> str:
         text = (place / MARK).read_text("ascii", "replace").strip()
     except OSError:
         return ""
-    return text if TIME.fullmatch(text) else ""
+    return text if TIME.fullmatch(text.removesuffix(SHARED)) else ""
 
 
 def mark(place: Path, created: str) -> None:

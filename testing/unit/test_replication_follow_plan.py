@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hgfleet.replication.follow_plan import AWAY, Folder, Plan, plan
+from hgfleet.replication.follow_plan import AWAY, SHARED, Folder, Plan, leaving, plan
 
 A, B, C = ("1" * 32, "2" * 32, "3" * 32)
 
@@ -120,6 +120,26 @@ def test_entries_of_one_second_move_no_folder() -> None:
     for nameless in (twins, {**twins, "a": SECOND}):
         made = plan([one], dict.fromkeys(nameless, ""), (), nameless)
         assert made == Plan(set_aside=[(one, f"aside-{A}")])
+
+
+def test_folders_leave_before_an_entry_of_a_release_before_takes_their_place() -> None:
+    before = {"a": FIRST, "b": SECOND}
+    assert leaving(before, before) == {}
+    assert leaving(before, {"a": SECOND, "c": FIRST}) == {"a": FIRST}
+    assert leaving(before, {"c": FIRST, "b": SECOND}) == {}
+    # The primary was updated.
+    assert leaving(before, {}) == {}
+
+
+def test_folders_of_one_second_leave_together_and_for_good() -> None:
+    before = {"a": FIRST, "b": FIRST, "c": SECOND}
+    gone = dict.fromkeys("ab", f"{FIRST}{SHARED}")
+    assert leaving(before, before) == {}
+    assert leaving(before, {"b": FIRST, "c": SECOND}) == gone
+    assert leaving(before, {**before, "d": FIRST}) == gone
+    one = Folder(f"{AWAY}/left-{A}", A, created=f"{FIRST}{SHARED}")
+    made = plan([one], {"b": ""}, (), {"b": FIRST})
+    assert made == Plan(set_aside=[(one, f"aside-{A}")])
 
 
 def test_an_entry_with_an_identity_goes_before_one_without() -> None:
