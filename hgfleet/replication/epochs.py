@@ -65,7 +65,7 @@ async def add(api: JetStreamContext, term: Term, after: int) -> int:
     except nats.js.errors.APIError as error:
         if error.err_code == WRONG_LAST_SEQUENCE:
             raise ClaimedError(
-                "another host has begun a term in the same moment; see `hgfleet replication term`"
+                "another host has begun a term in the same moment; run the command again"
             ) from error
         raise
     return ack.seq

@@ -54,7 +54,10 @@ class Guard:
 
         async def heard(message: Msg) -> None:
             try:
-                self.judge(epochs.Last(fencing.decode(message.data), 0))
+                term = fencing.decode(message.data)
+                if self.judge(epochs.Last(term, 0)) is Standing.CONFIRMED:
+                    # Of this host, which was restored.
+                    self.epoch = max(term.epoch, self.epoch)
             except (HgfleetError, ValueError) as error:
                 lose(error)
 

@@ -18,6 +18,7 @@ from hgfleet.replication import (
     documents,
     epochs,
     fencing,
+    given_up,
     guard,
     messages,
     places,
@@ -100,8 +101,12 @@ class Promotion:
         elsewhere: Sequence[Known],
         accepted: Sequence[Accepted],
         say: Callable[[str], None],
+        *,
+        again: bool = False,
     ) -> None:
+        """With `again`, a host that is the primary begins another term: it was restored."""
         self._settings, self._source = settings, source
+        self._again = again
         self._elsewhere, self._accepted, self._say = elsewhere, accepted, say
         self._served = Served(settings, lambda _: None)
         self._is_registry_told = self._is_state_told = False
@@ -121,9 +126,15 @@ class Promotion:
 
     async def _run(self, api: JetStreamContext, *, dry_run: bool) -> Term:
         host = self._settings.host
-        tips = await self._check(api)
         last = await epochs.last(api)
-        if last.term is not None and last.term.primary == host:
+        primary = last.term.primary if last.term is not None else host
+        if self._again and primary != host:
+            raise PromotionRefusedError(
+                f"{primary} is the primary of this site, and {host} is not: got a new term of "
+                f"{host}, expected one of {primary}; promote {host} instead (runbook promote)"
+            )
+        tips = await self._check(api)
+        if last.term is not None and primary == host and not self._again:
             term = last.term
         else:
             before = [fencing.own(self._settings)[0], *(tip.epoch for tip in tips.values())]
@@ -134,12 +145,16 @@ class Promotion:
             if last.term is None:
                 await streams.ensure(api, self._settings.replicas, lambda *_, **__: None)
             await epochs.add(api, term, last.sequence)
-            self._say(f"epoch {epoch} of {host} has begun: the former primary refuses pushes")
+            others = "" if self._again else ": the former primary refuses pushes"
+            self._say(f"epoch {epoch} of {host} has begun{others}")
             # The former primary may have published until now.
-            await self._check(api)
+            tips = await self._check(api)
         if not dry_run:
+            pushes = given_up.beyond(tips, await _streamed(api, *self._registry()))
+            given_up.note(self._settings.terms, term.epoch, pushes)
             fencing.remember(self._settings, term)
-            fencing.lift(self._settings)
+            if not self._again:
+                fencing.lift(self._settings)
         return term
 
     async def _check(self, api: JetStreamContext) -> Mapping[str, Tip]:

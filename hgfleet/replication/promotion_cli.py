@@ -1,4 +1,4 @@
-"""`hgfleet replication promote`, `fence` and `positions`: this mirror becomes the primary."""
+"""`hgfleet replication promote`, `new-term`, `fence` and `positions`: terms of the primary."""
 
 from __future__ import annotations
 
@@ -22,15 +22,35 @@ def add_commands(commands: Any) -> None:
         description="Refuses while another place has an acknowledged push that this mirror does "
         "not have. playbooks/promote.yml runs it, and changes the roles of the hosts.",
     )
-    promote.add_argument("--dry-run", action="store_true", help="check, and change nothing")
-    promote.add_argument(
+    add_losses(promote)
+    promote.set_defaults(run=_promote)
+    term = commands.add_parser(
+        "new-term",
+        help="begin the next term of this primary, after it was restored from a backup",
+        description="Records of the next term are told apart from the pushes that the backup did "
+        "not have. Refuses while another place has an acknowledged push that this primary does not "
+        "have. Run it with the relay stopped.",
+    )
+    add_losses(term)
+    term.set_defaults(run=_new_term)
+    fence = commands.add_parser("fence", help="have this host refuse all pushes")
+    fence.add_argument("--lift", action="store_true", help="have it take pushes again")
+    fence.set_defaults(run=_fence)
+    positions = commands.add_parser("positions", help="print how far this host is, as JSON lines")
+    positions.set_defaults(run=_positions)
+
+
+def add_losses(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a command that begins a term."""
+    parser.add_argument("--dry-run", action="store_true", help="check, and change nothing")
+    parser.add_argument(
         "--accept-loss",
         action="append",
         default=[],
         metavar="PATH@ID",
         help="give up these pushes: PATH@ID or PATH@FIRST-LAST; may be repeated",
     )
-    promote.add_argument(
+    parser.add_argument(
         "--positions",
         action="append",
         default=[],
@@ -39,12 +59,6 @@ def add_commands(commands: Any) -> None:
         help="output of `hgfleet replication positions` on other hosts, - for standard input; may "
         "be repeated",
     )
-    promote.set_defaults(run=_promote)
-    fence = commands.add_parser("fence", help="have this host refuse all pushes")
-    fence.add_argument("--lift", action="store_true", help="have it take pushes again")
-    fence.set_defaults(run=_fence)
-    positions = commands.add_parser("positions", help="print how far this host is, as JSON lines")
-    positions.set_defaults(run=_positions)
 
 
 def _promote(options: argparse.Namespace) -> int:
@@ -67,6 +81,30 @@ def _promote(options: argparse.Namespace) -> int:
     term = asyncio.run(run.run(tls, dry_run=options.dry_run))
     did = "would be" if options.dry_run else "is"
     print(f"{term.primary} {did} the primary of epoch {term.epoch}")
+    return 0
+
+
+def _new_term(options: argparse.Namespace) -> int:
+    import asyncio
+
+    from hgfleet.replication import connection, promoting, promotion
+
+    settings = load(options.config)
+    if settings.role is not Role.PRIMARY:
+        raise ConfigurationError(
+            f"{settings.host} is a mirror, expected the primary {settings.primary}; a mirror "
+            "becomes the primary by `hgfleet replication promote` (runbook promote)"
+        )
+    accepted = [promotion.parse_accepted(text) for text in options.accept_loss]
+    elsewhere = [one for file in options.positions for one in promoting.read_positions(file)]
+    tls = connection.tls(settings)
+    become(settings.repositories.owner())
+    run = promoting.Promotion(settings, None, elsewhere, accepted, print, again=True)
+    # No push is on its way to a primary.
+    run.patience = 0.0
+    term = asyncio.run(run.run(tls, dry_run=options.dry_run))
+    did = "would begin" if options.dry_run else "has begun"
+    print(f"epoch {term.epoch} of {term.primary} {did}")
     return 0
 
 

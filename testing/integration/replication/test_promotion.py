@@ -13,7 +13,7 @@ import pytest
 
 from hgfleet.pushlog import log_file
 from hgfleet.registry import dynamic_update
-from hgfleet.replication import epochs, fencing, messages, promoting, state_file
+from hgfleet.replication import epochs, fencing, given_up, messages, promoting, state_file
 from hgfleet.replication.documents import Document
 from hgfleet.replication.promoting import Promotion, PromotionRefusedError
 from hgfleet.replication.promotion import Known, parse_accepted
@@ -65,6 +65,14 @@ def promotion(mirror: Primary, *accepted: str, said: list[str] | None = None) ->
         (),
         [parse_accepted(text) for text in accepted],
         (said if said is not None else []).append,
+    )
+    made.patience = 0.0
+    return made
+
+
+def new_term(primary: Primary, *accepted: str) -> Promotion:
+    made = Promotion(
+        primary.settings, None, (), [parse_accepted(text) for text in accepted], print, again=True
     )
     made.patience = 0.0
     return made
@@ -281,5 +289,38 @@ def test_a_promotion_that_was_killed_is_finished_by_the_next_run(
         assert (await promotion(mirror).run(None)).epoch == 2
         assert fencing.own(mirror.settings) == (2, "hgweb1")
         assert not (mirror.settings.terms / "fenced").exists()
+
+    asyncio.run(story())
+
+
+def test_a_primary_that_was_restored_begins_a_new_term_in_which_its_pushes_go_on(
+    primary: Primary, broker: Broker
+) -> None:
+    async def story() -> None:
+        await first_pushes(primary, 1)
+        backup = (primary.store(TOOL) / log_file.NAME).read_bytes()
+        await first_pushes(primary, 2)
+        (primary.store(TOOL) / log_file.NAME).write_bytes(backup)
+        with pytest.raises(PromotionRefusedError, match="team/tool: push 2-3 by alice"):
+            await new_term(primary).run(None)
+        assert (await new_term(primary, "team/tool@2-3").run(None, dry_run=True)).epoch == 2
+        assert fencing.own(primary.settings) == (1, "hg1")
+        assert (await new_term(primary, "team/tool@2-3").run(None)).epoch == 2
+        assert fencing.own(primary.settings) == (2, "hg1")
+        streamed = [messages.decode_push(*one) for one in await stream_of(broker)]
+        found = given_up.load(primary.settings.terms)
+        assert found.epoch == 2
+        assert found.pushes == {identity(TOOL): frozenset({(3, streamed[-1].hash)})}
+
+    asyncio.run(story())
+
+
+def test_only_the_primary_begins_a_new_term(primary: Primary, mirror: Primary) -> None:
+    async def story() -> None:
+        await first_pushes(primary, 1)
+        catch_up(mirror, primary)
+        await promotion(mirror).run(None)
+        with pytest.raises(PromotionRefusedError, match="hgweb1 is the primary of this site"):
+            await new_term(primary).run(None)
 
     asyncio.run(story())

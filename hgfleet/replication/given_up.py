@@ -1,0 +1,111 @@
+"""Pushes that operators gave up: the brokers have them, and this primary's logs shall not.
+
+`given-up.json` in the folder of the term names each one by identity, number and hash. The relay
+publishes a log that lacks a push of the brokers only where the push is in this file; without it,
+the repository is fenced. A push that is given up is never acknowledged as visible again.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.core import files
+from hgfleet.core.errors import HostError
+from hgfleet.core.identity import is_identity
+from hgfleet.pushlog import term
+from hgfleet.pushlog.log_file import Tip
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from hgfleet.replication.promotion import Known
+
+FILE: Final = "given-up.json"
+
+_NONE: Final = 0
+"""The epoch of a host without the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """Pushes by identity, as (number, hash), and the epoch whose beginning wrote the file.
+
+    A term that a release before began has no file: what the brokers have of earlier terms beyond
+    a log was given up then.
+    """
+
+    epoch: int = _NONE
+    pushes: Mapping[str, frozenset[tuple[int, str]]] = field(default_factory=dict)
+
+    def has(self, identity: str, number: int, hash_: str, epoch: int, *, current: int) -> bool:
+        """Whether a push of an epoch was given up; `current` is the epoch of this host's term."""
+        known = self.pushes.get(identity, frozenset())
+        if (number, hash_) in known or (number, "") in known:
+            return True
+        if not hash_ and any(number == other for other, _ in known):
+            return True
+        return epoch < current and self.epoch < current
+
+    def adding(self, epoch: int, pushes: Iterable[tuple[str, int, str]]) -> GivenUp:
+        """Return the pushes with further ones, at the beginning of an epoch."""
+        found = {identity: set(known) for identity, known in self.pushes.items()}
+        for identity, number, hash_ in pushes:
+            found.setdefault(identity, set()).add((number, hash_))
+        made = {identity: frozenset(known) for identity, known in found.items()}
+        return GivenUp(max(epoch, self.epoch), made)
+
+    def text(self) -> str:
+        """Return the content of the file."""
+        pushes = {identity: sorted(known) for identity, known in sorted(self.pushes.items())}
+        return json.dumps({"epoch": self.epoch, "pushes": pushes}, indent=1) + "\n"
+
+
+def parse(text: bytes) -> GivenUp:
+    """Read the content of the file; raises ValueError."""
+    try:
+        data = json.loads(text)
+        epoch = data["epoch"]
+        pushes = {
+            identity: frozenset((number, hash_) for number, hash_ in known)
+            for identity, known in data["pushes"].items()
+        }
+    except (RecursionError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"expected an epoch and pushes ({error!r})") from error
+    is_right = type(epoch) is int and 0 <= epoch <= term.HIGHEST and all(map(is_identity, pushes))
+    named = [one for known in pushes.values() for one in known]
+    if not is_right or not all(type(n) is int and isinstance(h, str) for n, h in named):
+        raise ValueError(f"got {text!r:.80}, expected an epoch and pushes by identity")
+    return GivenUp(epoch, pushes)
+
+
+def load(folder: Path) -> GivenUp:
+    """Read the file of a folder of terms; raises HostError (I/O)."""
+    try:
+        return parse((folder / FILE).read_bytes())
+    except FileNotFoundError:
+        return GivenUp()
+    except (OSError, ValueError) as error:
+        raise HostError(
+            f"{folder / FILE} cannot be read ({error}); without it the relay cannot tell which "
+            "pushes operators gave up: restore it from a backup, or remove it, and lift the "
+            "fences that follow (`hgfleet replication lift`)"
+        ) from error
+
+
+def note(folder: Path, epoch: int, pushes: Iterable[tuple[str, int, str]]) -> None:
+    """Add pushes to the file, at the beginning of an epoch (I/O). Raises HostError and OSError."""
+    files.replace(folder / FILE, load(folder).adding(epoch, pushes).text())
+
+
+def beyond(tips: Mapping[str, Tip], known: Iterable[Known]) -> list[tuple[str, int, str]]:
+    """Return the pushes that another place has and that are not in the logs, by their ends."""
+    found = []
+    for one in known:
+        tip = tips.get(one.repository, Tip())
+        differs = one.id == tip.id and one.hash not in ("", tip.hash)
+        if one.id > tip.id or differs or one.epoch < tip.epoch:
+            found.append((one.repository, one.id, one.hash))
+    return found

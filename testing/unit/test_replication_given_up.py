@@ -1,0 +1,73 @@
+"""Pushes that operators gave up: what the file says, and what a relay may leave behind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet.core.errors import HostError
+from hgfleet.pushlog.log_file import Tip
+from hgfleet.replication import given_up
+from hgfleet.replication.given_up import GivenUp
+from hgfleet.replication.promotion import Known
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ID = "7d" * 16
+ONE, OTHER = "11" * 32, "22" * 32
+
+
+def test_a_push_is_given_up_by_identity_number_and_hash(tmp_path: Path) -> None:
+    given_up.note(tmp_path, 2, [(ID, 7, ONE)])
+    given_up.note(tmp_path, 3, [("8e" * 16, 1, "")])
+    found = given_up.load(tmp_path)
+    assert found.epoch == 3
+    assert found.has(ID, 7, ONE, 1, current=3)
+    assert found.has(ID, 7, "", 1, current=3)
+    assert found.has("8e" * 16, 1, OTHER, 1, current=3)
+    for identity, number, hash_ in ((ID, 7, OTHER), (ID, 6, ONE), ("9f" * 16, 7, ONE)):
+        assert not found.has(identity, number, hash_, 1, current=3)
+
+
+def test_a_term_of_the_release_before_gave_up_what_earlier_terms_have_beyond() -> None:
+    assert GivenUp().has(ID, 7, ONE, 1, current=2)
+    assert not GivenUp().has(ID, 7, ONE, 2, current=2)
+    assert not GivenUp(2).has(ID, 7, ONE, 1, current=2)
+    assert GivenUp(2).has(ID, 7, ONE, 2, current=3)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"epoch": 1}',
+        '{"epoch": true, "pushes": {}}',
+        '{"epoch": 1, "pushes": {"x": []}}',
+        f'{{"epoch": 1, "pushes": {{"{ID}": [["7", ""]]}}}}',
+        f'{{"epoch": 1, "pushes": {{"{ID}": [7]}}}}',
+    ],
+)
+def test_a_damaged_file_is_refused_with_the_way_out(tmp_path: Path, text: str) -> None:
+    (tmp_path / given_up.FILE).write_text(text)
+    with pytest.raises(HostError, match="restore it from a backup, or remove it"):
+        given_up.load(tmp_path)
+
+
+def test_pushes_that_the_logs_do_not_have_are_beyond() -> None:
+    tips = {ID: Tip(7, ONE, ID, 100, 2)}
+
+    def beyond(number: int, hash_: str = "", epoch: int = 2) -> bool:
+        known = Known("the stream", "team/tool", ID, number, hash_, epoch)
+        return bool(given_up.beyond(tips, [known]))
+
+    assert beyond(8)
+    assert beyond(7, OTHER)
+    assert beyond(5, OTHER, 1)
+    assert not beyond(7, ONE)
+    assert not beyond(7)
+    assert not beyond(6, OTHER)
+    # Its folder is not here.
+    assert given_up.beyond({}, [Known("the stream", "team/tool", ID, 1, ONE)])
