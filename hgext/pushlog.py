@@ -22,6 +22,8 @@ It is switched on for registered repositories of a host::
   unconfirmed = /run/hgfleet-fence/unconfirmed
   unconfirmed-wait = 20
   epoch = /var/lib/hgfleet-replication/epoch.json
+  # whether the disk has a record before its client hears of it (default: yes)
+  durable = yes
 
 ==============================  ==============================================================
 state                           result
@@ -37,6 +39,10 @@ record                          not recorded, and ``debugpushlog --accept`` reco
                                 removal (:hg:`help -e recovery`)
 :hg:`censor`, :hg:`rollback`,   refused, with the way out: no record can tell mirrors, bundles
 ``debugobsolete --delete``      and backups
+a transaction with a record     the disk has it before the client hears of it; that is after the
+                                release of the lock, so that the next push need not wait
+the disk does not confirm it    the client hears that the record may be lost, and exits with an
+                                error; mirrors do not get it
 nothing changes                 no record
 the log is damaged              refused: a record could not name the one before
 a repository without ``path``   no log: it is a clone of a person, or a copy for bundles
@@ -99,6 +105,7 @@ configitem(b"hgfleet", b"unconfirmed", default=b"")
 configitem(b"hgfleet", b"unconfirmed-wait", default=20)
 configitem(b"hgfleet", b"epoch", default=b"")
 configitem(b"hgfleet", b"applied-record", default=None)
+configitem(b"hgfleet", b"durable", default=True)
 
 _CATEGORY = b"pushlog"
 """Callbacks run in this order: after the changelog's (`000-cl-`), before `txnclose-hook`, which
@@ -193,13 +200,42 @@ def _record(repo: Any, transaction: Any) -> None:
         )
     if lines:
         writing.append(repo.svfs, transaction, tip, lines)
-        done = (last.repository, last.id, last.end, last.hash)
-        transaction.addpostclose(_CATEGORY, lambda _: _remember(repo, done))
+        # A mirror syncs once for many records, before it says that it shows them.
+        is_synced = line is None and repo.ui.configbool(b"hgfleet", b"durable")
+        is_committed: list[bool] = []
+        transaction.addpostclose(_CATEGORY, lambda _: is_committed.append(True))
+
+        def unlocked(_success: bool) -> None:
+            # Core calls it when the repository is unlocked. That is before the hooks `txnclose` of
+            # this transaction, whose category comes later (7.2). Hooks of an earlier transaction
+            # under the same lock ran before, and must not tell of this record.
+            if is_committed:
+                if is_synced:
+                    _sync(repo, last.id)
+                repo._pushlog_last = (last.repository, last.id, last.end, last.hash)  # noqa: SLF001
+
+        repo._afterlock(unlocked)  # noqa: SLF001
 
 
-def _remember(repo: Any, done: tuple[str, int, int, str]) -> None:
-    """Note identity, id, end and hash of the last record, for hooks after the lock."""
-    repo._pushlog_last = done  # noqa: SLF001
+def _sync(repo: Any, number: int) -> None:
+    """Have the disk confirm the transaction of a record; raises Abort where it does not."""
+    from hgfleet.core import durable
+
+    try:
+        durable.sync(os.fsdecode(repo.svfs.base))
+    except OSError as problem:
+        path = text(repo.ui.config(b"hgfleet", b"path"))
+        sentence = (
+            f"push {number} to {path} is in the repository, and the disk has not confirmed it: it "
+            "may be lost; tell the operators"
+        )
+        told = (f"operators: {problem.strerror}; see the runbook pushlog",)
+        try:
+            refuse(repo.ui, sentence, told, reason="disk")
+        except error.Abort as refusal:
+            # Core releases the lock after it has set this, which chooses the form of the reply.
+            refusal.duringunbundle2 = True
+            raise
 
 
 def _strip(original: Any, ui: Any, repo: Any, nodelist: Any, *arguments: Any, **named: Any) -> Any:

@@ -76,6 +76,8 @@ class Parts:
     say: Callable[..., None]
     can_repair: bool = False
     held: Callable[[], state_file.Held] = state_file.Held
+    sync: Callable[[], None] | None = None
+    """Has the repositories on the disk; raises HostError."""
 
 
 class Applier:
@@ -312,6 +314,9 @@ class Applier:
     def _look(self) -> tuple[dict[str, Place], list[Listed]]:
         # In this order: a mirror is never ahead of a listing that is newer than its own tips.
         found = places.find(self._settings.repositories)
+        if self._parts.sync is not None:
+            # What is found is told, and a killed applier may have left it unsynced.
+            self._parts.sync()
         return found, list(self._parts.listing())
 
     async def _bring_documents(self) -> None:

@@ -6,7 +6,7 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hgfleet.core import logfmt
+from hgfleet.core import durable, logfmt
 from hgfleet.replication import applier
 from hgfleet.replication.command_line import add_config, settings_of
 from hgfleet.replication.document_sync import DocumentSync
@@ -17,7 +17,7 @@ from hgfleet.replication.source_client import SourceClient
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from hgfleet.replication.work import Worker
 
@@ -66,6 +66,7 @@ def parts(found: Settings) -> applier.Parts:
         say,
         can_repair=True,
         held=documents.held,
+        sync=syncing(found),
     )
 
 
@@ -81,7 +82,15 @@ def make_worker(found: Settings) -> Worker:
     def repair(identity: str) -> None:
         resync(found, source, identity, lambda text: say("resync", text=text), known=paths)
 
-    return Worker(found.repositories, paths, source, repair, Gate(found, source, paths))
+    gate = Gate(found, source, paths)
+    return Worker(found.repositories, paths, source, repair, gate, syncing(found))
+
+
+def syncing(found: Settings) -> Callable[[], None] | None:
+    """Return what has this host's repositories on its disk; None where it goes without (I/O)."""
+    if not durable.is_wanted_by(found.hgrc):
+        return None
+    return partial(durable.confirm, found.repositories)
 
 
 def say(event: str, **fields: object) -> None:

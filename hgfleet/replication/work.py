@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from mercurial import error
 
-from hgfleet.core.errors import RegistryError, UnavailableError
+from hgfleet.core.errors import HostError, RegistryError, UnavailableError
 from hgfleet.hg.opened_place import OpenedPlace
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.pushlog.record import parse
@@ -78,16 +78,21 @@ class Worker:
         source: Source | None,
         repair: Callable[[str], None] | None = None,
         gate: Gate | None = None,
+        sync: Callable[[], None] | None = None,
     ) -> None:
         self._root = root
         self._paths = paths
         self._source = source
         self._repair = repair
         self._gate = gate
+        self._sync = sync
         self._opened: dict[str, tuple[Any, OpenedPlace, Path]] = {}
 
     def run(self, job: Job) -> Result:
-        """Do a job; never raises but for the end of the process."""
+        """Do a job; never raises but for the end of the process.
+
+        The position of the result is on the disk: the mirror says that it shows it.
+        """
         failure = None
         try:
             self._do(job)
@@ -95,10 +100,21 @@ class Worker:
             self._opened.pop(job.identity, None)
             failure = failure_of(problem)
         try:
-            return Result(apply.tip_of(self._open(job.identity)), failure)
+            tip = apply.tip_of(self._open(job.identity))
+            # Also where this job applied nothing: a worker that was killed may have before.
+            return self._synced() or Result(tip, failure)
         except Exception as problem:
             self._opened.pop(job.identity, None)
             return Result(Tip(), failure or failure_of(problem))
+
+    def _synced(self) -> Result | None:
+        """Have the disk confirm what jobs wrote until now; return the result where it does not."""
+        try:
+            if self._sync is not None:
+                self._sync()
+        except HostError as problem:
+            return Result(Tip(), Failure(Kind.HOST, str(problem)))
+        return None
 
     def _do(self, job: Job) -> None:
         if job.task is Task.REPAIR:

@@ -32,7 +32,7 @@ import subprocess
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.core import identity, names
+from hgfleet.core import durable, identity, names
 from hgfleet.core.errors import HostError, TemporaryError
 from hgfleet.core.files import sync
 from hgfleet.hg import opened_identity
@@ -89,6 +89,8 @@ def create(context: Context, path: str, entry: Entry, source: Source | None = No
         else:
             _copy(context, claim, source, new)
         (new / ".hg" / MARK).write_text(state(new), "ascii")
+        if durable.is_wanted(context.configuration):
+            durable.sync(new)
         with dynamic_update.update(context.dynamic) as entries:
             # Another session may have taken the name, or the last of the quota, meanwhile.
             static = load_compiled(context.registry)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import math
@@ -14,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.core import exchange, files
+from hgfleet.core import durable, exchange, files
 from hgfleet.core.errors import HostError, TemporaryError
 from hgfleet.core.stored_time import is_future
 from hgfleet.storage import formats
@@ -42,18 +41,10 @@ FORGOTTEN_SECONDS: Final = 86_400
 
 rename_exchange: Final = exchange.rename_exchange
 
-_libc = ctypes.CDLL(None, use_errno=True)
-
 
 def sync(folder: Path) -> None:
-    """Write all data of the folder's file system to its disk (syncfs)."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        if _libc.syncfs(descriptor):
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), str(folder))
-    finally:
-        os.close(descriptor)
+    """Write all data of the folder's file system to its disk."""
+    durable.sync(folder)
 
 
 def check_exchange(control: Path) -> None:

@@ -53,6 +53,9 @@ ON_A_PRIMARY: Final = (
     LOGGED + "replicated = {ext}/replicated.py\n[hgfleet]\npushlog = yes\nrelay = {wake}\n"
     "replication-wait = {wait}\n"
 )
+DURABLE_NO: Final = "durable = no\n"
+"""Behind the section hgfleet of a configuration: acknowledged before the disk has it."""
+
 ON_A_MIRROR: Final = LOGGED + "[hgfleet]\npushlog = yes\nreplica-of = hg1\n"
 OWN: Final = "[hgfleet]\npath = {path}\nread = public\npush = all\n"
 

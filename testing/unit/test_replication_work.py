@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hgfleet.core.errors import HostError
 from hgfleet.replication import work
-from hgfleet.replication.failures import Kind
+from hgfleet.replication.failures import Failure, Kind
 from hgfleet.replication.jobs import Job, Task
 from hgfleet.replication.registry_paths import Known
 from hgfleet.replication.source_client import GoneError, RepositoryError
@@ -102,3 +103,37 @@ def test_what_the_source_says_of_one_repository_is_no_failure_of_the_host() -> N
     assert failure_of(RepositoryError("500")).kind is Kind.REFUSED
     assert failure_of(GoneError("404")).kind is Kind.MISSING
     assert failure_of(ZeroDivisionError("x")).reason == "ZeroDivisionError: x"
+
+
+def test_a_position_is_told_after_the_disk_has_it(
+    tmp_path: Path, opened: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a/.hg").mkdir(parents=True)
+    order: list[str] = []
+
+    def tip_of(_repo: object) -> work.Tip:
+        order.append("position")
+        return work.Tip(7, "h", A, 1, 1)
+
+    monkeypatch.setattr(work.apply, "tip_of", tip_of)
+    known: Any = Paths(a=A)
+    worker = Worker(tmp_path, known, None, sync=lambda: order.append("synced"))
+    assert worker.run(Job(A)).tip.id == 7
+    assert order == ["position", "synced"]
+    assert opened
+
+
+@pytest.mark.usefixtures("opened")
+def test_a_disk_that_does_not_confirm_is_a_failure_without_a_position(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a/.hg").mkdir(parents=True)
+    monkeypatch.setattr(work.apply, "tip_of", lambda _repo: work.Tip(7, "h", A, 1, 1))
+
+    def sync() -> None:
+        raise HostError("the disk does not confirm")
+
+    known: Any = Paths(a=A)
+    result = Worker(tmp_path, known, None, sync=sync).run(Job(A))
+    assert result.tip == work.Tip()
+    assert result.failure == Failure(Kind.HOST, "the disk does not confirm")
