@@ -16,9 +16,10 @@ It is switched on for registered repositories of a host::
   replica-of = hg1
   ssh-url = ssh://hg@hg.example.org
   # on a primary that a promotion may replace: a file that refuses all changes while it is there,
-  # with the sentence in it; one that does so after a wait (seconds); the file with the epoch of
-  # new records
+  # with the sentence in it; a folder with such files for single repositories, by identity; a file
+  # that does so after a wait (seconds); the file with the epoch of new records
   fence = /var/lib/hgfleet-replication/fenced
+  fences = /var/lib/hgfleet-replication/fences
   unconfirmed = /run/hgfleet-fence/unconfirmed
   unconfirmed-wait = 20
   epoch = /var/lib/hgfleet-replication/epoch.json
@@ -50,6 +51,7 @@ a mirror                        refused, for operators too, except where the rep
                                 a record of the primary; that record is appended as it is
 a fenced primary                refused likewise, also where the fence came after the beginning of
                                 the transaction
+a fenced repository             refused likewise: mirrors have pushes that its log lacks
 a primary that has just started a transaction waits until the relay has confirmed with the
                                 brokers that no other host was promoted; then it is refused
 ==============================  ==============================================================
@@ -101,6 +103,7 @@ configitem(b"hgfleet", b"pushlog", default=False)
 configitem(b"hgfleet", b"replica-of", default=b"")
 configitem(b"hgfleet", b"ssh-url", default=b"")
 configitem(b"hgfleet", b"fence", default=list)
+configitem(b"hgfleet", b"fences", default=b"")
 configitem(b"hgfleet", b"unconfirmed", default=b"")
 configitem(b"hgfleet", b"unconfirmed-wait", default=20)
 configitem(b"hgfleet", b"epoch", default=b"")

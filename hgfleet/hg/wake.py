@@ -130,6 +130,9 @@ def _object(said: bytes) -> dict[str, Any] | None:
 
 def sentence(number: int, answer: Mapping[str, Any] | None, wait: float) -> str:
     """Return the sentence for the pusher; `answer` None is a relay that gave none."""
+    problem = answer.get("problem") if answer else None
+    if isinstance(problem, str) and problem.isprintable() and problem:
+        return f"push {number} recorded, {problem}"
     return f"push {number} recorded; {mirrors(answer, wait)}"
 
 

@@ -314,6 +314,11 @@ def _replication(state: Mapping[str, Any]) -> Iterator[Family]:
         len(state.get("problems", {})),
     )
     yield _refused(state.get("problems", {}))
+    yield single(
+        "hgfleet_replication_fenced_repositories",
+        "Repositories that take no pushes: mirrors have pushes that the primary lost.",
+        state.get("fenced_repositories", 0),
+    )
     mirrors = state.get("mirrors", {})
     for name, text, key in (
         ("live", "Whether the lease of a mirror lasts.", "live"),

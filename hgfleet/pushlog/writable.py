@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from hgfleet.core.errors import PushlogError
+from hgfleet.hg import opened_identity
 from hgfleet.hg.hooks import refuse, text
-from hgfleet.pushlog import term
+from hgfleet.pushlog import log_file, repository_fence, term
 
 
 def check(ui: Any, repo: Any, *, is_begun: bool = False) -> None:
-    """Refuse a transaction on a mirror or a fenced primary, except to apply a record.
+    """Refuse a transaction on a mirror or a fenced primary or repository, except to apply a record.
 
     Before one begins, a host that has just started waits for the confirmation of its term.
     """
@@ -21,6 +23,8 @@ def check(ui: Any, repo: Any, *, is_begun: bool = False) -> None:
     if not path or ui.config(b"hgfleet", b"applied-record"):
         return
     if sentence := fence(ui, 0.0 if is_begun else ui.configint(b"hgfleet", b"unconfirmed-wait")):
+        refuse(repo.ui, f"{text(path)}: nothing was changed: {sentence}", reason="fenced")
+    if sentence := repository_sentence(repo):
         refuse(repo.ui, f"{text(path)}: nothing was changed: {sentence}", reason="fenced")
     if primary:
         url = text(ui.config(b"hgfleet", b"ssh-url")).rstrip("/") or "ssh://hg@HOST"
@@ -42,6 +46,21 @@ def fence(ui: Any, seconds: float) -> str | None:
         ui.warn(b"is the primary (%d s at most)\n" % seconds)
 
     return term.unconfirmed(files, name, seconds, tell)
+
+
+def repository_sentence(repo: Any) -> str | None:
+    """Return why one repository of this host takes no changes, None if it takes them."""
+    folder = os.fsdecode(repo.ui.config(b"hgfleet", b"fences"))
+    if not folder or not repository_fence.is_any(folder):
+        return None
+    try:
+        logged = log_file.tip(os.fsdecode(repo.sjoin(log_file.NAME.encode("ascii")))).repository
+    except PushlogError:
+        logged = ""
+    found = (
+        repository_fence.refusal(folder, one) for one in (opened_identity.of(repo), logged) if one
+    )
+    return next((sentence for sentence in found if sentence), None)
 
 
 def epoch(ui: Any) -> int:

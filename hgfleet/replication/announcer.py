@@ -39,9 +39,10 @@ SINCE: Final = "events-since"
 
 @dataclass
 class _Pending:
-    """A repository whose events are not out up to push `number`."""
+    """A repository whose events are not out up to push `number`, whose record has the hash."""
 
     number: int
+    hash: str
     began: float = field(default_factory=time.monotonic)
 
 
@@ -72,10 +73,11 @@ class Announcer:
 
     # -- news ------------------------------------------------------------------------------------
 
-    def published(self, repository: str, number: int) -> None:
-        """Take over a push that the stream of pushes has."""
-        found = self._pending.setdefault(repository, _Pending(number))
-        found.number = max(number, found.number)
+    def published(self, repository: str, number: int, hash_: str) -> None:
+        """Take over a push that the stream of pushes has; it is the last one of its chain."""
+        found = self._pending.setdefault(repository, _Pending(number, hash_))
+        # A lower number than before is of a log whose last pushes were given up.
+        found.number, found.hash = number, hash_
         self._touch(repository)
 
     def keep(self, served: Collection[str]) -> None:
@@ -108,9 +110,10 @@ class Announcer:
         for position in self._positions:
             repository, tip = position.repository, position.tip
             announced = self._positions.announced(repository)
-            if tip.id and (announced is None or announced.id < tip.id):
+            # Never the numbers alone: another push may have the number of the announced one.
+            if tip.id and (announced is None or announced[:2] != tip[:2]):
                 self._shown.published(repository, tip.id, tip.hash)
-                self.published(repository, tip.id)
+                self.published(repository, tip.id, tip.hash)
 
     def _touch(self, *repositories: str) -> None:
         self._touched.update(repositories)
@@ -179,8 +182,13 @@ class Announcer:
                 raise PushlogError(f"{path}: no event after that of push {tip.id}: {wrong}")
             for entry in entries:
                 number = entry.record.id
-                if number > pending.number or not self._is_shown(repository, number):
-                    return number > pending.number
+                if number > pending.number:
+                    return True
+                if number == pending.number and entry.hash != pending.hash:
+                    raise PushlogError(f"{path}: push {number} is another one than was published")
+                self._shown.learn(repository, number, entry.hash)
+                if not self._is_shown(repository, number):
+                    return False
                 await self._send(path, entry)
                 tip = outbox.after(tip, [entry])
                 self._positions.announce(repository, tip)
@@ -194,6 +202,7 @@ class Announcer:
         return tip is None or self._is_shown(repository, min(tip.id + 1, pending.number))
 
     def _is_shown(self, repository: str, number: int) -> bool:
+        """Whether mirrors show a push; they count by the hashes of what they show."""
         return events.is_due(
             self._shown.showing(repository, number),
             *self._counting(),
@@ -233,7 +242,10 @@ class Announcer:
             messages.EVENTS,
             messages.events(record.repository),
             events.body(record, path, is_public=is_public),
-            {messages.MESSAGE_ID: messages.message_id(record)},
+            {
+                messages.MESSAGE_ID: messages.message_id(record, entry.hash),
+                messages.HASH: entry.hash,
+            },
         )
         if not is_known:
             name = messages.push_name(record.repository, record.id)
@@ -257,10 +269,11 @@ class Announcer:
                 repository
                 for repository, pending in self._pending.items()
                 if now - pending.began >= self._tick
-                and host not in self._shown.showing(repository, pending.number)
+                and host not in self._shown.showing(repository, pending.number, pending.hash)
             ][: messages.MOST_ASKED]
             for repository in asked:
-                self._shown.published(repository, self._pending[repository].number)
+                pending = self._pending[repository]
+                self._shown.published(repository, pending.number, pending.hash)
             if asked:
                 await self._broker.tell(messages.asked(host), Asked(tuple(asked)).body())
 
@@ -279,7 +292,7 @@ class Announcer:
             host
             for repository, pending in waiting[: outbox.MOST_PROBLEMS]
             for host in live
-            if host not in self._shown.showing(repository, pending.number)
+            if host not in self._shown.showing(repository, pending.number, pending.hash)
         }
         return {
             "waiting": len(waiting),

@@ -6,10 +6,11 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hgfleet.core import durable, logfmt
+from hgfleet.core import logfmt
 from hgfleet.replication import applier
 from hgfleet.replication.command_line import add_config, settings_of
 from hgfleet.replication.document_sync import DocumentSync
+from hgfleet.replication.group_sync import syncing
 from hgfleet.replication.jobs import Listed
 from hgfleet.replication.registry_paths import RegistryPaths
 from hgfleet.replication.settings import Role, Settings
@@ -17,7 +18,7 @@ from hgfleet.replication.source_client import SourceClient
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from hgfleet.replication.work import Worker
 
@@ -84,13 +85,6 @@ def make_worker(found: Settings) -> Worker:
 
     gate = Gate(found, source, paths)
     return Worker(found.repositories, paths, source, repair, gate, syncing(found))
-
-
-def syncing(found: Settings) -> Callable[[], None] | None:
-    """Return what has this host's repositories on its disk; None where it goes without (I/O)."""
-    if not durable.is_wanted_by(found.hgrc):
-        return None
-    return partial(durable.confirm, found.repositories)
 
 
 def say(event: str, **fields: object) -> None:

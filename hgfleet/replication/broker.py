@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 import nats.js.errors
 
 from hgfleet.core.errors import HgfleetError, UnavailableError
+from hgfleet.pushlog.record import hash_of
 from hgfleet.replication import epochs, messages, streams
 from hgfleet.replication.broker_errors import sentence
 from hgfleet.replication.connection import CONNECT_SECONDS, FAILURES, Connection
@@ -33,11 +34,16 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
     from nats.js import JetStreamContext
+    from nats.js.api import RawStreamMsg
 
     from hgfleet.replication.settings import Settings
 
 ACK_SECONDS: Final = 5.0
 """For an answer of the broker; afterwards the connection counts as dead."""
+
+
+MOST_READ: Final = 1000
+"""Messages that are read one by one for their repositories."""
 
 
 class BrokerError(UnavailableError):
@@ -128,4 +134,38 @@ class Broker(Connection):
         number = streams.number_of(found.headers, repository)
         if not number:
             return None
-        return streams.Streamed(number, streams.epoch_of(found.headers), hash_in(found.headers))
+        hash_ = hash_in(found.headers)
+        if not hash_ and found.data and stream == messages.PUSHES:
+            # Of the release before.
+            hash_ = hash_of(found.data.partition(b"\n")[0])
+        epoch = streams.epoch_of(found.headers)
+        return streams.Streamed(number, epoch, hash_, found.seq or 0)
+
+    async def since(self, sequence: int) -> set[str]:
+        """Return the repositories of the pushes behind a message; of all, if they are many.
+
+        Raises BrokerError.
+        """
+        assert self.stream is not None
+        last = self.stream.last_sequence
+        try:
+            if last - sequence > MOST_READ:
+                wanted = messages.pushes("*")
+                info = await self._stream_api().stream_info(messages.PUSHES, subjects_filter=wanted)
+                subjects = list(info.state.subjects or {})
+            else:
+                subjects = [
+                    found.subject or ""
+                    for number in range(sequence + 1, last + 1)
+                    if (found := await self._message(number)) is not None
+                ]
+        except FAILURES as error:
+            self.lose(error)
+            raise BrokerError(sentence(error, self._settings.brokers)) from error
+        return {subject.rpartition(".")[2] for subject in subjects}
+
+    async def _message(self, sequence: int) -> RawStreamMsg | None:
+        try:
+            return await self._stream_api().get_msg(messages.PUSHES, sequence)
+        except nats.js.errors.NotFoundError:
+            return None

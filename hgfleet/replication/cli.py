@@ -14,7 +14,7 @@ from hgfleet.core.names import path_problem
 from hgfleet.core.report import Report
 from hgfleet.core.subcommands import add_format, on_repositories
 from hgfleet.registry.owned_files import become
-from hgfleet.replication import beyond_cli, document_cli, promotion_cli
+from hgfleet.replication import beyond_cli, document_cli, lifting_cli, promotion_cli
 from hgfleet.replication.command_line import add_config
 from hgfleet.replication.settings import Role, load
 
@@ -33,6 +33,7 @@ examples:
   hgfleet replication lag                  the repositories in which this mirror is behind
   hgfleet replication verify               compare all repositories with the primary
   hgfleet replication resync team/tool     make a repository of this mirror anew
+  hgfleet replication lift team/tool       have a fenced repository of the primary take pushes again
 
 exit codes: 0 all is well, 65 something differs or is parked, 69 the primary does not answer,
 75 this mirror is behind.
@@ -82,6 +83,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     document_cli.add_commands(commands)
     promotion_cli.add_commands(commands)
     beyond_cli.add_commands(commands)
+    lifting_cli.add_commands(commands)
 
 
 def _status(options: argparse.Namespace) -> int:

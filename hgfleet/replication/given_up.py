@@ -42,12 +42,14 @@ class GivenUp:
 
     def has(self, identity: str, number: int, hash_: str, epoch: int, *, current: int) -> bool:
         """Whether a push of an epoch was given up; `current` is the epoch of this host's term."""
-        known = self.pushes.get(identity, frozenset())
-        if (number, hash_) in known or (number, "") in known:
-            return True
-        if not hash_ and any(number == other for other, _ in known):
+        if self.names(identity, number, hash_):
             return True
         return epoch < current and self.epoch < current
+
+    def names(self, identity: str, number: int, hash_: str) -> bool:
+        """Whether an operator named a push; a hash that is unknown on one side agrees."""
+        known = self.pushes.get(identity, frozenset())
+        return any(n == number and (h == hash_ or "" in (h, hash_)) for n, h in known)
 
     def adding(self, epoch: int, pushes: Iterable[tuple[str, int, str]]) -> GivenUp:
         """Return the pushes with further ones, at the beginning of an epoch."""

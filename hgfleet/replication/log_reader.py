@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.pushlog import log_file
 from hgfleet.pushlog.committed import CommittedLog, Stamp
+from hgfleet.pushlog.record import hash_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hgfleet.pushlog.log_file import Entry
+    from hgfleet.pushlog.log_file import Entry, Tip
 
 PIECE_BYTES: Final = 8 * 1024 * 1024
 PIECE_RECORDS: Final = 256
@@ -56,3 +57,32 @@ def last(store: Path) -> list[Entry]:
     with CommittedLog(store / log_file.NAME) as log:
         # The last line begins where the line before it ends.
         return list(log.entries(log.lines_end(log.end - 1)))
+
+
+def holds(store: Path, tip: Tip) -> bool:
+    """Whether the committed log has the record of a tip where the tip says. Raises as `read`."""
+    if not tip.id:
+        return True
+    with CommittedLog(store / log_file.NAME) as log:
+        if log.end < tip.end:
+            return False
+        line = log.read(log.lines_end(tip.end - 1), tip.end)
+    return line.endswith(b"\n") and hash_of(line[:-1]) == tip.hash
+
+
+def hashes(store: Path, tip: Tip, most: int) -> dict[int, str]:
+    """Return the hashes of the last records up to a tip that the log holds, by their numbers."""
+    found: dict[int, str] = {}
+    with CommittedLog(store / log_file.NAME) as log:
+        number, end = tip.id, min(tip.end, log.end)
+        while end > 0 and number > 0 and len(found) < most:
+            start = log.lines_end(end - 1)
+            found[number] = hash_of(log.read(start, end - 1))
+            number, end = number - 1, start
+    return found
+
+
+def find(store: Path, number: int) -> Entry | None:
+    """Return the committed record of a number, None without one. Raises as `read`."""
+    with CommittedLog(store / log_file.NAME) as log:
+        return next((entry for entry in log.entries() if entry.record.id == number), None)

@@ -11,11 +11,11 @@
 | `hgfleet.asked.MIRROR` | relay | applier | which pushes of some repositories the mirror shows |
 | `hgfleet.events.IDENTITY` | relay | stream `hgfleet-events` | what all live mirrors show |
 
-IDENTITY is that of a repository. A message of a push has the id "IDENTITY.NUMBER", so that the
-broker drops a second copy; so has the event of the push, in its own stream. After a promotion it is
-"IDENTITY.NUMBER.EPOCH", so that the broker does not take the push of the new primary for the one of
-the former that was given up. A record that is too large for a message has one with an empty body:
-mirrors fetch it from the source. What arrives is parsed as
+IDENTITY is that of a repository. A message of a push has the id "IDENTITY.NUMBER.EPOCH.HASH", with
+the first digits of the record's hash, so that the broker drops a second copy, and never another
+push of the same number; so has the event of the push, in its own stream. The release before wrote
+"IDENTITY.NUMBER", after a promotion "IDENTITY.NUMBER.EPOCH". A record that is too large for a
+message has one with an empty body: mirrors fetch it from the source. What arrives is parsed as
 hostile input.
 """
 
@@ -61,7 +61,10 @@ MAX_PAYLOAD: Final = 512 * 1024
 MOST_ASKED: Final = 500
 """Repositories of one question to a mirror."""
 
-_ID: Final = re.compile(r"([0-9a-f]{32})\.([0-9]{1,18})(?:\.[0-9]{1,10})?")
+ID_DIGITS: Final = 16
+"""Of the hash in the id of a message."""
+
+_ID: Final = re.compile(r"([0-9a-f]{32})\.([0-9]{1,18})(?:\.([0-9]{1,10})(?:\.[0-9a-f]{16})?)?")
 _STAMP: Final = re.compile(r"none|[0-9a-f]{16}")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,251}")
 
@@ -140,7 +143,7 @@ class PushMessage:
     @property
     def id(self) -> str:
         """The id by which the broker drops a second copy."""
-        return message_id(self.record)
+        return message_id(self.record, self.hash)
 
     @property
     def hash(self) -> str:
@@ -163,10 +166,18 @@ def push_name(repository: str, number: int) -> str:
     return f"{repository}.{number}"
 
 
-def message_id(record: Record) -> str:
-    """Return the id of the messages about a push, in each stream."""
-    made = push_name(record.repository, record.id)
-    return made if record.epoch == 1 else f"{made}.{record.epoch}"
+def message_id(record: Record, hash_: str) -> str:
+    """Return the id of the messages about a push, in each stream; `hash_` is of the record."""
+    return f"{push_name(record.repository, record.id)}.{record.epoch}.{hash_[:ID_DIGITS]}"
+
+
+def named(headers: Mapping[str, str] | None) -> tuple[str, int, int] | None:
+    """Return identity, number and epoch of the push that a message's id names; None if it has none.
+
+    The id of the release before has no epoch before the first promotion.
+    """
+    found = _ID.fullmatch((headers or {}).get(MESSAGE_ID, ""))
+    return (found[1], int(found[2]), int(found[3] or 1)) if found else None
 
 
 def decode_push(headers: Mapping[str, str] | None, body: bytes) -> PushMessage:
@@ -175,9 +186,8 @@ def decode_push(headers: Mapping[str, str] | None, body: bytes) -> PushMessage:
     if path_problem(path):
         raise PushlogError(f"a message names {path!r:.80} where the path of a repository belongs")
     session = trace.accepted((headers or {}).get(SESSION))
-    named = _ID.fullmatch((headers or {}).get(MESSAGE_ID, ""))
-    if not body and named:
-        raise LargeRecordError(path, named[1], int(named[2]), session, hash_in(headers))
+    if not body and (found := named(headers)):
+        raise LargeRecordError(path, found[0], found[1], session, hash_in(headers))
     line, _, changegroup = body.partition(b"\n")
     stamp = (headers or {}).get(REGISTRY, "")
     known = stamp if is_stamp(stamp) else ""

@@ -11,11 +11,10 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.pushlog import chain
 from hgfleet.pushlog.log_file import Tip
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from hgfleet.pushlog.committed import Stamp
     from hgfleet.pushlog.log_file import Entry
@@ -47,29 +46,12 @@ class Position:
     sequence: int = 0
     """The message's number in the stream, or LOST."""
 
-    def problem(self, entries: Sequence[Entry], stamp: Stamp) -> str | None:
-        """Return why the log does not go on where the position is, None if it does."""
-        tip = self.tip
-        if stamp.size < tip.end:
-            return (
-                f"the push log has {stamp.size} bytes, and record {tip.id}, which mirrors have, "
-                f"ended at byte {tip.end}"
-            )
-        if not entries:
-            return None
-        first = entries[0].record
-        if first.repository != self.repository:
-            return (
-                f"record {first.id} belongs to repository {first.repository}, expected "
-                f"{self.repository}"
-            )
-        return chain.problem(tip, first)
-
 
 def is_read(position: Position | None, stamp: Stamp | None) -> bool:
     """Whether a log has nothing to publish: it has not changed since the position."""
     if stamp is None:
-        return True
+        # A log that is gone, of which mirrors have pushes, is looked at.
+        return position is None or not position.tip.id
     return (
         position is not None
         and position.sequence != LOST
@@ -88,11 +70,18 @@ def whole(streamed: int | None, newest: int) -> bool:
 
 
 def published(entries: Iterable[Entry], streamed: Streamed) -> list[Entry]:
-    """Return the records up to the stream's last push; those of a later epoch are other ones."""
+    """Return the records that the stream has, by its last push; those of a later epoch are others.
+
+    The record of the number of that push is not among them if it is another push.
+    """
     return [
         entry
         for entry in entries
-        if entry.record.id <= streamed.id and entry.record.epoch <= streamed.epoch
+        if entry.record.epoch <= streamed.epoch
+        and (
+            entry.record.id < streamed.id
+            or (entry.record.id == streamed.id and streamed.hash in ("", entry.hash))
+        )
     ]
 
 

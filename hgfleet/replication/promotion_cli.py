@@ -87,7 +87,7 @@ def _promote(options: argparse.Namespace) -> int:
 def _new_term(options: argparse.Namespace) -> int:
     import asyncio
 
-    from hgfleet.replication import connection, promoting, promotion
+    from hgfleet.replication import connection, lifting, promoting, promotion
 
     settings = load(options.config)
     if settings.role is not Role.PRIMARY:
@@ -103,6 +103,9 @@ def _new_term(options: argparse.Namespace) -> int:
     # No push is on its way to a primary.
     run.patience = 0.0
     term = asyncio.run(run.run(tls, dry_run=options.dry_run))
+    if not options.dry_run:
+        for path in lifting.lift_decided(settings):
+            print(f"{path} takes pushes again")
     did = "would begin" if options.dry_run else "has begun"
     print(f"epoch {term.epoch} of {term.primary} {did}")
     return 0

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
-from hgfleet.core.errors import PushlogError, RegistryError
-from hgfleet.pushlog import log_file
+from hgfleet.core.errors import PushlogError, RegistryError, TemporaryError
+from hgfleet.pushlog import chain, log_file
+from hgfleet.pushlog.committed import Stamp
 from hgfleet.pushlog.log_file import Tip
-from hgfleet.replication import log_reader, messages, outbox
+from hgfleet.replication import given_up, log_reader, messages, outbox, repository_fences
 from hgfleet.replication.messages import PushMessage
 from hgfleet.replication.outbox import Position
+from hgfleet.replication.repository_fences import Fenced, ForkedError
+from hgfleet.replication.streams import Streamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -20,10 +24,12 @@ if TYPE_CHECKING:
     from hgfleet.pushlog.log_file import Entry
     from hgfleet.replication.broker import Broker
     from hgfleet.replication.changegroups import Changegroups
+    from hgfleet.replication.group_sync import GroupSync
     from hgfleet.replication.positions import Positions
     from hgfleet.replication.registry_gate import RegistryStamp
     from hgfleet.replication.served import Served
     from hgfleet.replication.sessions import Sessions
+    from hgfleet.replication.settings import Settings
 
 HEADERS_BYTES: Final = 1024
 """Of a message's payload, for its headers: a path of 200 characters, an id."""
@@ -46,22 +52,27 @@ class Publisher:
 
     def __init__(
         self,
-        repositories: Path,
+        settings: Settings,
         positions: Positions,
         broker: Broker,
         changegroups: Changegroups,
         served: Served,
         registry: RegistryStamp,
         sessions: Sessions,
+        synced: GroupSync,
         published: Callable[[str, Entry], None],
+        learnt: Callable[[Entry], None],
         say: Callable[..., None],
     ) -> None:
-        self._repositories, self._positions = repositories, positions
+        self._repositories, self._terms = settings.repositories, settings.terms
+        self._positions, self._synced = positions, synced
         self._broker, self._changegroups = broker, changegroups
         self._served, self._registry, self._sessions = served, registry, sessions
-        self._published, self._say = published, say
+        self._published, self._learnt, self._say = published, learnt, say
         self._sure: set[str] = set()
         """Identities whose positions agree with the stream, as seen by this connection."""
+        self._doubted: set[str] = set()
+        """Identities that are compared with the stream, also where their logs have not changed."""
 
     def compare(self) -> list[str]:
         """Begin with a new connection; return the repositories whose messages the stream lost."""
@@ -77,6 +88,19 @@ class Publisher:
         if lost:
             self._say("stream-lost-messages", repositories=len(lost), is_new=is_new)
         return [one.repository for one in self._positions if one.sequence == outbox.LOST]
+
+    async def doubted(self) -> list[str]:
+        """Return the repositories of which the stream has pushes that no position knows.
+
+        A power cut may have lost the last positions together with the last pushes: the log is where
+        its position says, and mirrors are further. Raises BrokerError.
+        """
+        stream = self._broker.stream
+        assert stream is not None
+        newest = max((one.sequence for one in self._positions), default=0)
+        if stream.last_sequence > max(newest, 0):
+            self._doubted.update(await self._broker.since(max(newest, 0)))
+        return sorted(self._doubted)
 
     def scan(self) -> Scan:
         """Find the repositories whose logs have changed since their positions, in a thread.
@@ -100,47 +124,102 @@ class Publisher:
     async def publish(self, repository: str) -> None:
         """Publish what is committed and new of a repository, by its identity, if it is in service.
 
-        Raises BrokerError, PushlogError, RegistryError, TemporaryError and OSError.
+        Raises ForkedError where the log lacks a push that was published, BrokerError, HostError,
+        PushlogError, RegistryError, TemporaryError and OSError.
         """
         path = await asyncio.to_thread(self._served.place, repository)
         if path is None:
             return
+        if (fenced := repository_fences.find(self._terms, repository)) is not None:
+            raise ForkedError(fenced)
         store = log_reader.store_of(self._repositories, path)
         stamp = log_reader.stamp(store)
         position = self._positions.get(repository)
-        if stamp is None or outbox.is_read(position, stamp):
+        is_doubted = repository in self._doubted
+        if outbox.is_read(position, stamp) and not is_doubted:
             return
-        if position is not None:
+        if position is not None and await self._holds(path, store, position):
             position = await self._confirmed(path, store, position)
+        else:
+            position = None
         if position is None:
-            position = await self._begin(path, store, Position(repository, Tip(), stamp))
+            position = await self._begin(path, store, repository)
+        self._doubted.discard(repository)
+        await self._publish_after(path, store, position)
+
+    async def _publish_after(self, path: str, store: Path, position: Position) -> None:
         while True:
             stamp = log_reader.stamp(store)
             if stamp is None:
                 return
             entries = await asyncio.to_thread(log_reader.read, store, position.tip.end)
-            if wrong := position.problem(entries, stamp):
-                raise PushlogError(
-                    f"the push log of {path} has changed: {wrong}; restore it, or run "
-                    f"`hgfleet replication resync {path}` on each mirror"
-                )
             if not entries:
                 if position.tip.end == stamp.size:
                     self._positions.save(replace(position, stamp=stamp))
                 return
+            first = entries[0].record
+            wrong = chain.problem(position.tip, first)
+            if wrong is None and first.repository != position.repository:
+                wrong = (
+                    f"record {first.id} belongs to repository {first.repository}, expected "
+                    f"{position.repository}"
+                )
+            if wrong is not None:
+                raise PushlogError(
+                    f"the push log of {path} does not go on: {wrong}; `hgfleet pushlog verify "
+                    f"{path}` (runbook pushlog)"
+                )
+            # The broker syncs each message: the disk of this host has the records before.
+            await self._synced.wait()
             for entry in entries:
                 position = await self._send(path, position, entry)
+
+    async def _holds(self, path: str, store: Path, position: Position) -> bool:
+        """Whether the log has the record of a position; False if operators gave it up.
+
+        Raises ForkedError if it has not.
+        """
+        tip = position.tip
+        if await asyncio.to_thread(log_reader.holds, store, tip):
+            return True
+        identity = position.repository
+        streamed = await self._broker.streamed(identity)
+        known = Streamed(tip.id, tip.epoch, tip.hash)
+        if streamed is not None and streamed.is_after(tip):
+            # A power cut took the last position too.
+            known = streamed
+        if not given_up.load(self._terms).names(identity, known.id, known.hash):
+            await self._fork(path, store, identity, known)
+        self._positions.forget(identity)
+        self._sure.discard(identity)
+        return False
+
+    async def _fork(self, path: str, store: Path, identity: str, known: Streamed) -> NoReturn:
+        """Raise ForkedError for a log that lacks a push, unless the repository was just moved."""
+        if await asyncio.to_thread(self._served.place, identity) != path:
+            raise TemporaryError(f"{path} is being moved; the relay looks at it again")
+        try:
+            here = (await asyncio.to_thread(log_file.tip, store / log_file.NAME)).id
+        except PushlogError:
+            here = 0
+        raise ForkedError(
+            Fenced(identity, path, known.id, known.hash, known.epoch, here, int(time.time()))
+        )
 
     async def _confirmed(self, path: str, store: Path, position: Position) -> Position | None:
         """Compare a position with the stream; None if it has to be found anew."""
         identity = position.repository
-        if identity in self._sure and position.sequence != outbox.LOST:
+        is_sure = identity in self._sure and identity not in self._doubted
+        if is_sure and position.sequence != outbox.LOST:
             return position
         streamed = await self._broker.streamed(identity)
         if streamed is not None and not streamed.is_at(position.tip):
             return None
         if streamed is None and position.sequence == outbox.LOST:
             position = await self._send_last(path, store, position)
+        elif streamed is not None and streamed.sequence != position.sequence:
+            position = replace(position, sequence=streamed.sequence)
+            self._positions.save(position)
         self._sure.add(identity)
         return position
 
@@ -154,38 +233,39 @@ class Publisher:
                 self._positions.save(position)
         return replace(position, sequence=max(position.sequence, 0))
 
-    async def _begin(self, path: str, store: Path, position: Position) -> Position:
+    async def _begin(self, path: str, store: Path, identity: str) -> Position:
         """Find the position in a log that has none; publishes the last record of a long one."""
-        identity = position.repository
         streamed = await self._broker.streamed(identity)
-        newest = await asyncio.to_thread(log_file.tip, store / log_file.NAME)
-        if newest.repository != identity:
+        stamp = log_reader.stamp(store) or Stamp(0, 0, 0)
+        position = Position(identity, Tip(), stamp, streamed.sequence if streamed else 0)
+        if streamed is None:
+            newest = await asyncio.to_thread(log_file.tip, store / log_file.NAME)
+            if newest.repository == identity and not outbox.whole(None, newest.id):
+                await self._synced.wait()
+                for entry in await asyncio.to_thread(log_reader.last, store):
+                    position = await self._send(path, position, entry)
             return position
-        if not outbox.whole(streamed and streamed.id, newest.id):
-            for entry in await asyncio.to_thread(log_reader.last, store):
-                position = await self._send(path, position, entry)
-            return position
-        while streamed is not None and streamed.id > position.tip.id:
+        while position.tip.id < streamed.id:
             entries = await asyncio.to_thread(log_reader.read, store, position.tip.end)
-            known = outbox.published(entries, streamed)
-            if not known and (entries or streamed.epoch < self._broker.guard.epoch):
-                # A promotion gave up the pushes that the stream has beyond.
+            if not (known := outbox.published(entries, streamed)):
                 break
-            if not known:
-                raise PushlogError(
-                    f"the push log of {path} ends with record {position.tip.id}, and mirrors have "
-                    f"record {streamed.id}: it is not the log that they know; restore it, or run "
-                    f"`hgfleet replication resync {path}` on each mirror"
-                )
+            for entry in known:
+                self._learnt(entry)
             position = replace(position, tip=outbox.after(position.tip, known))
-        if streamed is not None and streamed.differs(position.tip):
-            raise PushlogError(
-                f"record {streamed.id} of {path} is another one than mirrors have: it is not the "
-                f"log that they know; restore it, or run `hgfleet replication resync {path}` on "
-                "each mirror"
-            )
+        if not streamed.is_at(position.tip) and not self._gave_up(identity, streamed):
+            await self._fork(path, store, identity, streamed)
         self._sure.add(identity)
         return position
+
+    def _gave_up(self, identity: str, streamed: Streamed) -> bool:
+        """Whether operators gave up the last push of the stream."""
+        return given_up.load(self._terms).has(
+            identity,
+            streamed.id,
+            streamed.hash,
+            streamed.epoch,
+            current=self._broker.guard.epoch,
+        )
 
     async def _send(self, path: str, position: Position, entry: Entry) -> Position:
         """Publish a record and move the position behind it."""

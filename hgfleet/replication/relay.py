@@ -8,22 +8,27 @@ the stream knows how far it is.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import time
-import uuid
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core import files, systemd
 from hgfleet.core.errors import HgfleetError
-from hgfleet.replication import messages, outbox, visibility
+from hgfleet.replication import log_reader, messages, outbox, visibility
 from hgfleet.replication.announcer import Announcer
 from hgfleet.replication.broker import Broker, BrokerError
 from hgfleet.replication.changegroups import Changegroups
+from hgfleet.replication.group_sync import GroupSync, syncing
+from hgfleet.replication.hint_publisher import HintPublisher
 from hgfleet.replication.leases import Members
 from hgfleet.replication.positions import Positions
 from hgfleet.replication.publisher import Publisher
 from hgfleet.replication.registry_gate import RegistryStamp
+from hgfleet.replication.relay_problems import Problems
+from hgfleet.replication.repository_fences import ForkedError
 from hgfleet.replication.served import Served
 from hgfleet.replication.sessions import Sessions
 from hgfleet.replication.visibility import Answer, Shown
@@ -36,7 +41,6 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
     from hgfleet.pushlog.log_file import Entry
-    from hgfleet.replication.messages import Hint
     from hgfleet.replication.publisher import Scan
     from hgfleet.replication.settings import Settings
     from hgfleet.replication.wake_server import Asked, Request
@@ -50,8 +54,8 @@ WORKERS: Final = 8
 REFUSED_SECONDS: Final = 1.0
 """Pause of a worker whose message the broker has refused."""
 
-HINT_SECONDS: Final = 0.5
-"""Between two attempts to tell mirrors of a changed document."""
+MOST_LEARNT: Final = 10_000
+"""Records whose hashes are read for a session that asks for an older push."""
 
 
 class Relay:
@@ -74,13 +78,9 @@ class Relay:
         self.settings, self.say = settings, say
         self.members = Members(settings.mirrors, settings.lease_seconds)
         self.shown = Shown()
-        self.hints = visibility.Hints(uuid.uuid4().hex)
         self.sessions = Sessions()
         self.queue = outbox.Queue()
-        self.problems: dict[str, str] = {}
-        """What is wrong with the relay, its host and its mirrors."""
-        self.unpublished: dict[str, str] = {}
-        """Repositories, by identity, that cannot be published, and why."""
+        self.problems = Problems(settings.terms, say)
         self.refused = ""
         """Why the broker took no message the last time, empty after it took one."""
         self.positions = Positions(settings.positions)
@@ -93,8 +93,9 @@ class Relay:
         self.served = Served(settings, lambda reason: say("registry", reason=reason))
         self.changegroups = Changegroups(settings.hgrc, say)
         self.publisher = Publisher(
-            *(settings.repositories, self.positions, self.broker, self.changegroups, self.served),
-            *(RegistryStamp(settings.dynamic), self.sessions, self._on_published, say),
+            *(settings, self.positions, self.broker, self.changegroups, self.served),
+            *(RegistryStamp(settings.dynamic), self.sessions, GroupSync(syncing(settings))),
+            *(self._on_published, self._on_learnt, say),
         )
         self.announcer = Announcer(
             *(settings, self.positions, self.broker, self.shown, self.members, self.served), say
@@ -105,7 +106,12 @@ class Relay:
         self._background = background
         self._news = asyncio.Event()
         self._waiting = Waiting()
-        self._publishing: set[asyncio.Future[None]] = set()
+        self._asked: Counter[str] = Counter()
+        """Repositories, by identity, whose sessions wait."""
+        self.documents = HintPublisher(
+            self.broker, self.members, self._waiting, self._is_settled, say
+        )
+        self.hint = self.documents.publish
         self._paths: Mapping[str, str] = {}
 
     async def run(self) -> None:
@@ -148,14 +154,19 @@ class Relay:
             pause = 0.0
             try:
                 await self.publisher.publish(repository)
-                self.unpublished.pop(repository, None)
+                self.problems.unpublished.pop(repository, None)
+            except ForkedError as error:
+                await asyncio.to_thread(self.problems.fence, error.fenced)
+                self._waiting.tell()
             except BrokerError as error:
                 self.queue.add(repository)
                 if self.broker.ready.is_set():
                     pause = REFUSED_SECONDS
                     self._refuse(str(error))
             except (HgfleetError, OSError) as error:
-                self._unpublished(repository, str(error))
+                path = self._paths.get(repository, repository)
+                self.problems.leave(repository, path, str(error))
+                self._waiting.tell()
             finally:
                 self.queue.done(repository)
                 self._news.set()
@@ -170,23 +181,11 @@ class Relay:
         self.refused = reason
         self._waiting.tell()
 
-    def _problem(self, name: str, reason: str) -> None:
-        if self.problems.get(name) != reason:
-            self.say("unpublished", reason=reason)
-        self.problems[name] = reason
-
-    def _unpublished(self, repository: str, reason: str) -> None:
-        if self.unpublished.get(repository) != reason:
-            path = self._paths.get(repository, repository)
-            self.say("unpublished", repository=path, reason=reason)
-        self.unpublished[repository] = reason
-        self._waiting.tell()
-
     def _on_published(self, path: str, entry: Entry) -> None:
         record = entry.record
         self.refused = ""
         self.shown.published(record.repository, record.id, entry.hash)
-        self.announcer.published(record.repository, record.id)
+        self.announcer.published(record.repository, record.id, entry.hash)
         session = self.sessions.of(record.repository, record.id) or None
         name = messages.push_name(record.repository, record.id)
         self.say("published", repository=path, push=name, id=session)
@@ -195,6 +194,7 @@ class Relay:
     async def _on_connection(self, _broker: Broker) -> None:
         self.refused = ""
         self.add(self.publisher.compare())
+        self.add(await self.publisher.doubted())
         self.announcer.connected()
 
     # -- scans -----------------------------------------------------------------------------------
@@ -204,21 +204,20 @@ class Relay:
             try:
                 found = await asyncio.to_thread(self.publisher.scan)
             except (HgfleetError, OSError) as error:
-                self._problem("", f"the repositories cannot be listed: {error}")
+                self.problems.note("", f"the repositories cannot be listed: {error}")
             else:
-                self.problems.pop("", None)
+                self.problems.end("")
                 self._paths = found.paths
                 self._end_with(found)
                 # What was wrong with a repository may be over, without a push to it.
-                self.add([*found.changed, *self.unpublished])
+                self.add([*found.changed, *self.problems.unpublished])
             await asyncio.sleep(self._scan_seconds)
 
     def _end_with(self, found: Scan) -> None:
         """End what is told of repositories that are gone, and what is known of deleted ones."""
         if found.purged is None:
             return
-        for repository in self.unpublished.keys() - found.paths.keys():
-            del self.unpublished[repository]
+        self.problems.keep(found.paths)
         self.announcer.keep(found.paths)
         for repository in found.purged:
             self.positions.forget(repository)
@@ -229,10 +228,10 @@ class Relay:
         try:
             lease = messages.decode_lease(message.data)
         except ValueError as error:
-            self._ignore(message.subject, str(error))
+            self.problems.ignore(message.subject, str(error))
             return
         if wrong := self.members.refusal(message.subject, lease.host):
-            self._ignore(message.subject, wrong)
+            self.problems.ignore(message.subject, wrong)
             return
         now = time.monotonic()
         self.members.hear(lease, now)
@@ -250,23 +249,15 @@ class Relay:
         try:
             applied = messages.decode_applied(message.data, message.headers)
         except ValueError as error:
-            self._ignore(message.subject, str(error))
+            self.problems.ignore(message.subject, str(error))
             return
         if wrong := self.members.refusal(message.subject, applied.host):
-            self._ignore(message.subject, wrong)
+            self.problems.ignore(message.subject, wrong)
         elif isinstance(applied, messages.Brought):
-            if self.hints.brought(applied):
-                self._waiting.tell()
+            self.documents.brought(applied)
         elif self.shown.applied(applied.host, applied.repository, applied.id, applied.hash):
             self.announcer.applied(applied.repository)
             self._waiting.tell()
-
-    def _ignore(self, subject: str, reason: str) -> None:
-        # Not a line per message: a defective mirror sends one every second.
-        if self.problems.get(f"subject {subject}") != reason:
-            self.say("ignored", subject=subject, reason=reason)
-        if len(self.problems) < outbox.MOST_PROBLEMS:
-            self.problems[f"subject {subject}"] = reason
 
     def _announce(self, now: float) -> None:
         joined, left = self.members.change(now)
@@ -292,27 +283,39 @@ class Relay:
                 request.wait,
             )
         elif isinstance(request, DocumentRequest):
-            hint = self.hints.next()
-            publishing = asyncio.ensure_future(self._try_hint(request.document, hint))
-            self._publishing.add(publishing)
-            publishing.add_done_callback(self._publishing.discard)
+            hint, publishing = self.documents.begin(request.document)
             answer = await self._waiting.answer(
-                lambda seconds: self._document_answer(request.document, hint, seconds),
+                lambda seconds: self.documents.answer(
+                    request.document, hint, seconds, time.monotonic()
+                ),
                 lambda answer: self._is_final(answer, takes=not publishing.done()),
                 request.wait,
             )
         else:
-            self.sessions.note(request.repository, request.id, request.session)
-            self.unpublished.pop(request.repository, None)
-            self.add([request.repository], first=True)
-            answer = await self._waiting.answer(
+            answer = await self._push_answer(request)
+        return answer.to_json()
+
+    async def _push_answer(self, request: Request) -> Answer:
+        repository, unpublished = request.repository, self.problems.unpublished
+        self.sessions.note(repository, request.id, request.session)
+        unpublished.pop(repository, None)
+        self._asked[repository] += 1
+        self.shown.expect(repository)
+        try:
+            await asyncio.to_thread(self.problems.recheck, repository)
+            await self._learn(request)
+            self.add([repository], first=True)
+            return await self._waiting.answer(
                 lambda seconds: self._answer(request, seconds),
                 lambda answer: self._is_final(
-                    answer, takes=not (self.refused or request.repository in self.unpublished)
+                    answer, takes=not (self.refused or repository in unpublished)
                 ),
                 request.wait,
             )
-        return answer.to_json()
+        finally:
+            self._asked[repository] -= 1
+            if not self._asked[repository]:
+                del self._asked[repository]
 
     def _is_final(self, answer: Answer, *, takes: bool) -> bool:
         takes = takes and self.broker.ready.is_set()
@@ -323,66 +326,72 @@ class Relay:
         takes = self.broker.ready.is_set() and not self.refused
         return self._answered(self.members.live(time.monotonic()), takes, seconds)
 
-    def _answered(self, have: Collection[str], published: bool, seconds: float) -> Answer:
+    def _answered(
+        self, have: Collection[str], published: bool, seconds: float, problem: str = ""
+    ) -> Answer:
         live, mirrors = self.members.live(time.monotonic()), self.members.mirrors
-        return visibility.answer(have, live, mirrors, published=published, seconds=seconds)
+        return visibility.answer(
+            have, live, mirrors, published=published, seconds=seconds, problem=problem
+        )
 
     def _is_settled(self) -> bool:
         changed_at = max(self.broker.changed_at, self._refused_at)
         return time.monotonic() - changed_at >= self._settle_seconds
 
+    async def _learn(self, request: Request) -> None:
+        """Learn the hashes of pushes that a relay before this one published."""
+        position = self.positions.get(request.repository)
+        if position is None or request.id > position.tip.id:
+            return
+        if self.shown.knows(request.repository, request.id):
+            return
+        most = min(max(visibility.MOST_HASHES, position.tip.id - request.id + 1), MOST_LEARNT)
+        with contextlib.suppress(HgfleetError, OSError):
+            path = await asyncio.to_thread(self.served.place, request.repository)
+            if path is not None:
+                store = log_reader.store_of(self.settings.repositories, path)
+                if await asyncio.to_thread(log_reader.holds, store, position.tip):
+                    found = await asyncio.to_thread(log_reader.hashes, store, position.tip, most)
+                    # The newest are kept, and the one that the session asks for is among them.
+                    for number in sorted(found):
+                        self.shown.published(request.repository, number, found[number])
+
+    def _on_learnt(self, entry: Entry) -> None:
+        """Take over a push of which the stream turns out to have it, for sessions that wait."""
+        record = entry.record
+        if record.repository in self._asked:
+            self.shown.published(record.repository, record.id, entry.hash)
+            self._waiting.tell()
+
     def _answer(self, request: Request, seconds: float) -> Answer:
         push = request.repository, request.id, request.hash
-        if (position := self.positions.get(request.repository)) is not None:
-            # Published by a relay before this one.
-            self.shown.published(request.repository, position.tip.id, position.tip.hash)
-        return self._answered(self.shown.showing(*push), self.shown.is_published(*push), seconds)
-
-    # -- documents -------------------------------------------------------------------------------
-
-    async def hint(self, document: str, hint: Hint | None = None) -> None:
-        """Tell mirrors that a document changed. Raises BrokerError."""
-        hint = hint or self.hints.next()
-        subject = messages.documents(document)
-        await self.broker.publish(messages.DOCUMENTS, subject, hint.body(), {})
-        self.hints.published(document, hint)
-        self._waiting.tell()
-
-    async def _try_hint(self, document: str, hint: Hint) -> None:
-        while True:
-            try:
-                await self.hint(document, hint)
-            except BrokerError as error:
-                if self._is_settled():
-                    self.say("hint-lost", reason=error)
-                    self._waiting.tell()
-                    return
-                await asyncio.sleep(HINT_SECONDS)
-            else:
-                return
-
-    def _document_answer(self, document: str, hint: Hint, seconds: float) -> Answer:
-        published = self.hints.is_published(document, hint)
-        return self._answered(self.hints.showing(document, hint), published, seconds)
+        fenced = self.problems.fenced.get(request.repository)
+        return self._answered(
+            self.shown.showing(*push),
+            self.shown.is_published(*push),
+            seconds,
+            problem=fenced.pusher if fenced else "",
+        )
 
     # -- state -----------------------------------------------------------------------------------
 
     async def _report_for_ever(self) -> None:
         while True:
             self._announce(time.monotonic())
+            await asyncio.to_thread(self.problems.look)
+            self.problems.set("positions", self.positions.flush())
             try:
                 text = json.dumps(self.state(), indent=1)
                 files.replace(self.settings.state / "state.json", text, durable=False)
+                self.problems.end("state")
             except OSError as error:
-                self._problem("state", f"the state cannot be written: {error}")
+                self.problems.note("state", f"the state cannot be written: {error}")
             systemd.notify("WATCHDOG=1")
             await asyncio.sleep(self.settings.lease_seconds / 3)
 
     def state(self) -> dict[str, Any]:
         """Describe the relay for other programs of the host."""
         clock = time.time()
-        named = {self._paths.get(one, one): reason for one, reason in self.unpublished.items()}
-        problems = [*self.problems.items(), *named.items()][: outbox.MOST_PROBLEMS]
         return {
             "role": str(self.settings.role),
             "host": self.settings.host,
@@ -396,5 +405,5 @@ class Relay:
             "waiting": len(self.queue),
             "events": self.announcer.state(),
             "mirrors": self.members.report(time.monotonic(), clock),
-            "problems": dict(problems),
+            **self.problems.state(self._paths),
         }

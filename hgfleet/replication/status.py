@@ -77,6 +77,9 @@ def sentences(state: Mapping[str, Any], now: float) -> list[str]:
         f"{path}: set aside: {reason}"
         for path, reason in sorted(state_file.named(state, "aside").values())
     ]
+    found += [
+        f"{path}: {reason}" for path, reason in sorted(state_file.named(state, "fenced").values())
+    ]
     lease = state.get("lease_until")
     if isinstance(lease, int | float):
         if is_future(lease, now, LEASE_MOST_SECONDS):
@@ -92,7 +95,7 @@ def sentences(state: Mapping[str, Any], now: float) -> list[str]:
         words = "has caught up" if state["caught_up"] is True else "has not caught up yet"
         found.append(f"this mirror {words}; {state.get('waiting', 0)} pushes wait")
     told = {"parked", "waits", "unserved", "lease_until", "caught_up", "waiting"}
-    told |= {"refused", "aside"}
+    told |= {"refused", "aside", "fenced", "fenced_repositories"}
     if state.get("role") == "mirror":
         told |= {"source", "broker"}
         away = {name: state.get(name) for name in ("source", "broker")}
@@ -102,9 +105,12 @@ def sentences(state: Mapping[str, Any], now: float) -> list[str]:
 
 
 def is_well(state: Mapping[str, Any], now: float) -> bool:
-    """Whether a mirror takes clients, follows the primary in all, and no repository is parked."""
+    """Whether a mirror takes clients, follows the primary in all, and no repository is parked.
+
+    On a primary: whether no repository is fenced.
+    """
     if state.get("role") != "mirror":
-        return True
+        return not state.get("fenced_repositories")
     lease = state.get("lease_until")
     return (
         state.get("caught_up") is True

@@ -129,7 +129,9 @@ class Streamed(NamedTuple):
     id: int
     epoch: int = 1
     hash: str = ""
-    """Of the record; empty where a relay of the release before published it."""
+    """Of the record; empty where a relay of the release before published it without its line."""
+    sequence: int = 0
+    """Of the message in the stream."""
 
     def is_at(self, tip: Tip) -> bool:
         """Whether it is the push at the end of a chain."""
@@ -147,13 +149,11 @@ class Streamed(NamedTuple):
 
 def number_of(headers: Mapping[str, str] | None, repository: str) -> int | None:
     """Return the number in the id of a message of a repository; None if it has another id."""
-    identity, _, rest = (headers or {}).get(messages.MESSAGE_ID, "").partition(".")
-    number, dot, epoch = rest.partition(".")
-    is_id = number.isdigit() and (epoch.isdigit() or not dot)
-    return int(number) if identity == repository and is_id else None
+    found = messages.named(headers)
+    return found[1] if found and found[0] == repository else None
 
 
 def epoch_of(headers: Mapping[str, str] | None) -> int:
     """Return the epoch in the id of a message."""
-    parts = (headers or {}).get(messages.MESSAGE_ID, "").split(".")
-    return int(parts[2]) if len(parts) == 3 and parts[2].isdigit() else 1
+    found = messages.named(headers)
+    return found[2] if found else 1

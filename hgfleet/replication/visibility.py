@@ -19,8 +19,8 @@ MAX_REPOSITORIES: Final = 20_000
 """Repositories of which the newest pushes are remembered; those pushed longest ago are dropped."""
 
 
-MOST_HASHES: Final = 16
-"""Of a repository; a mirror that is further behind is compared by the number alone."""
+MOST_HASHES: Final = 64
+"""Of a repository; a push that is further behind is not counted as visible."""
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class _Published:
 
     def add(self, number: int, hash_: str) -> None:
         """Note a push. One that has another hash than before begins another chain."""
-        if not self.agrees(number, hash_):
+        if self.differs(number, hash_):
             self.newest = number
             self.hashes = {known: one for known, one in self.hashes.items() if known < number}
         self.newest = max(number, self.newest)
@@ -41,13 +41,15 @@ class _Published:
             for known in sorted(self.hashes)[:-MOST_HASHES]:
                 del self.hashes[known]
 
-    def agrees(self, number: int, hash_: str) -> bool:
-        """Whether a push may be one of this chain; a hash that is not known here agrees."""
-        return not hash_ or self.hashes.get(number, hash_) == hash_
+    def differs(self, number: int, hash_: str) -> bool:
+        """Whether another push of this chain has the number."""
+        return "" not in (hash_, known := self.hashes.get(number, "")) and known != hash_
 
     def has(self, number: int, hash_: str) -> bool:
-        """Whether a push is one of this chain."""
-        return number <= self.newest and self.agrees(number, hash_)
+        """Whether a push is one of this chain; only a host of the release before names no hash."""
+        if number > self.newest:
+            return False
+        return not hash_ or not self.hashes or self.hashes.get(number) == hash_
 
 
 class Shown:
@@ -63,13 +65,28 @@ class Shown:
         self._published: OrderedDict[str, _Published] = OrderedDict()
         self._applied: dict[str, dict[str, tuple[int, str]]] = {}
 
+    def expect(self, repository: str) -> None:
+        """Remember a repository: a mirror may show its push before the broker has answered."""
+        self._published.setdefault(repository, _Published())
+        self._published.move_to_end(repository)
+        self._forget()
+
     def published(self, repository: str, number: int, hash_: str = "") -> None:
         """Note that the stream has this push."""
         self._published.setdefault(repository, _Published()).add(number, hash_)
         self._published.move_to_end(repository)
+        self._forget()
+
+    def _forget(self) -> None:
         while len(self._published) > self._most:
             oldest, _ = self._published.popitem(last=False)
             self._applied.pop(oldest, None)
+
+    def learn(self, repository: str, number: int, hash_: str) -> None:
+        """Note the hash of a push of the log that was published before."""
+        found = self._published.get(repository)
+        if found is not None and number <= found.newest and not found.differs(number, hash_):
+            found.add(number, hash_)
 
     def applied(self, host: str, repository: str, number: int, hash_: str = "") -> bool:
         """Note the newest push that a mirror shows; return whether that is news."""
@@ -80,6 +97,11 @@ class Shown:
         # A mirror whose repository was made anew may show an older push.
         found[host] = (number, hash_)
         return before != found[host]
+
+    def knows(self, repository: str, number: int) -> bool:
+        """Whether the hash of a push is known."""
+        found = self._published.get(repository)
+        return found is not None and number in found.hashes
 
     def is_published(self, repository: str, number: int, hash_: str = "") -> bool:
         """Whether the stream has this push."""
@@ -93,7 +115,7 @@ class Shown:
         it may be the push of another chain.
         """
         published = self._published.get(repository)
-        if published is None or not published.agrees(number, hash_):
+        if published is None or not published.has(number, hash_):
             return frozenset()
         return frozenset(
             host
@@ -125,6 +147,11 @@ class Hints:
     def published(self, document: str, hint: Hint) -> None:
         """Note that the stream has this hint."""
         self._published[document] = max(hint.number, self._published.get(document, 0))
+
+    def knows(self, repository: str, number: int) -> bool:
+        """Whether the hash of a push is known."""
+        found = self._published.get(repository)
+        return found is not None and number in found.hashes
 
     def is_published(self, document: str, hint: Hint) -> bool:
         """Whether the stream has this hint, or one after it."""
@@ -160,6 +187,8 @@ class Answer:
     """Mirrors without a lease."""
     broker: bool = True
     """Whether the stream has the push."""
+    problem: str = ""
+    """Why mirrors will not get the push; the repository is fenced."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of the answer's line."""
@@ -170,6 +199,7 @@ class Answer:
             "slow": list(self.slow),
             "down": list(self.down),
             "broker": self.broker,
+            **({"problem": self.problem} if self.problem else {}),
         }
 
 
@@ -180,6 +210,7 @@ def answer(
     *,
     published: bool,
     seconds: float,
+    problem: str = "",
 ) -> Answer:
     """Return the answer at this moment."""
     shown = [host for host in mirrors if host in showing]
@@ -190,6 +221,7 @@ def answer(
         slow=tuple(host for host in mirrors if host in live and host not in showing),
         down=tuple(host for host in mirrors if host not in live and host not in showing),
         broker=published,
+        problem=problem,
     )
 
 
@@ -205,6 +237,8 @@ def is_final(found: Answer, *, settled: bool, takes: bool) -> bool:
     not `settled` may hear of further mirrors, or reach the broker again: it or the broker is being
     restarted, and mirrors that lost both are still in use.
     """
+    if found.problem:
+        return True
     if not found.broker:
         return settled and not takes
     return not found.slow and (settled or not found.down)

@@ -222,9 +222,7 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", type=_part, help=", ".join(PARTS))
     parser.add_argument("--seconds", type=int, default=60, help="of pushes, and of idleness")
     parser.add_argument("--repositories", type=int, default=10_000, help="of the part idle")
-    parser.add_argument(
-        "--pushes", type=int, default=40, help="of each kind, for costs"
-    )
+    parser.add_argument("--pushes", type=int, default=40, help="of each kind, for costs")
     options = parser.parse_args()
     rows = []
     for name in options.parts or PARTS:

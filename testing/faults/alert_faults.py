@@ -217,6 +217,17 @@ def closed_push_log(_scene: Scene, host: Host) -> Iterator[None]:
 
 
 @contextmanager
+def fenced_repository(_scene: Scene, host: Host) -> Iterator[None]:
+    """Have a repository that does not exist fenced, as the relay fences one that was put back."""
+    folder = "/var/lib/hgfleet-replication/fences"
+    host.shell(f"install -d -o hg -g hg -m 755 {folder}; touch {folder}/{'f' * 32}")
+    try:
+        yield
+    finally:
+        host.shell(f"rm {folder}/{'f' * 32}")
+
+
+@contextmanager
 def broken_mirror(scene: Scene, host: Host) -> Iterator[None]:
     """Let a mirror read some push logs no more, and find another push than the primary's in one."""
     unit, closed = "hgfleet-applier.service", " ".join(map(push_log, CLOSED))

@@ -221,6 +221,13 @@ _UNITS: Final = (
             Shown("RepositorySetAside", Place.STANDBY),
         ),
     ),
+    Provocation(
+        Kind.FAULT,
+        2,
+        Place.PRIMARY,
+        faults.fenced_repository,
+        (Shown("RepositoryFenced", Place.PRIMARY),),
+    ),
     # After the other wave: without a broker the mirror compares nothing.
     Provocation(
         Kind.FAULT,

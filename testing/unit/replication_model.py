@@ -16,9 +16,10 @@ from hgfleet.core.errors import PushlogError
 from hgfleet.pushlog import log_file
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.pushlog.record import FIRST, Heads, Record, hash_of, parse
-from hgfleet.replication import messages
+from hgfleet.replication import messages, streams
 from hgfleet.replication.broker import BrokerError
 from hgfleet.replication.failures import Failure, Kind
+from hgfleet.replication.group_sync import GroupSync
 from hgfleet.replication.jobs import Listed, Place, Result, Task
 from hgfleet.replication.position import Step, decide
 from hgfleet.replication.positions import Positions
@@ -62,14 +63,14 @@ class Primary:
     def _store(self, repository: int) -> Path:
         return self.folder / path_of(repository) / ".hg/store"
 
-    def push(self, repository: int, *, is_large: bool) -> None:
+    def push(self, repository: int, *, is_large: bool, user: str = "alice") -> None:
         """Append a record."""
         log = self.logs[repository]
         record = Record(
             id=len(log) + 1,
             repository=identity(repository),
             kind="push",
-            user="alice",
+            user=user,
             time=1,
             previous=hash_of(log[-1]) if log else FIRST,
             heads=Heads(digest=Heads.digest_of(())),
@@ -139,11 +140,24 @@ class Stream:
     async def streamed(self, repository: str, _stream: str = messages.PUSHES) -> Streamed | None:
         """Return the last push of a repository."""
         found = [
-            headers[messages.MESSAGE_ID]
-            for subject, _, headers in self.messages.values()
+            (sequence, headers)
+            for sequence, (subject, _, headers) in self.messages.items()
             if subject == messages.pushes(repository)
         ]
-        return Streamed(int(found[-1].partition(".")[2])) if found else None
+        if not found:
+            return None
+        sequence, headers = found[-1]
+        number, hash_ = streams.number_of(headers, repository), messages.hash_in(headers)
+        assert number
+        return Streamed(number, streams.epoch_of(headers), hash_, sequence)
+
+    async def since(self, sequence: int) -> set[str]:
+        """Return the repositories of the pushes behind a message."""
+        return {
+            subject.rpartition(".")[2]
+            for number, (subject, _, _) in self.messages.items()
+            if number > sequence
+        }
 
 
 class Relay:
@@ -167,15 +181,18 @@ class Relay:
         paths = {identity(number): path_of(number) for number in self._primary.logs}
         served: Any = SimpleNamespace(place=paths.get)
         registry: Any = SimpleNamespace(read=lambda: "none")
+        settings: Any = SimpleNamespace(repositories=self._primary.folder, terms=self._state)
         self._publisher = Publisher(
-            self._primary.folder,
+            settings,
             self._positions,
             broker,
             changegroups,
             served,
             registry,
             Sessions(),
+            GroupSync(None),
             lambda _path, _entry: None,
+            lambda _entry: None,
             lambda _event, **_fields: None,
         )
 
@@ -183,7 +200,7 @@ class Relay:
         """End the relay; its positions are lost with its disk."""
         self._positions.close()
         if with_its_state:
-            for file in self._state.iterdir():
+            for file in self._state.glob("positions*"):
                 file.unlink()
         self.start()
 
@@ -194,7 +211,10 @@ class Relay:
     def publish(self, repository: int) -> bool:
         """Publish a repository; returns whether the broker took everything."""
         try:
-            again = [] if self._connected else self._publisher.compare()
+            again = []
+            if not self._connected:
+                again = self._publisher.compare()
+                again += asyncio.run(self._publisher.doubted())
             self._connected = True
             for one in [*again, identity(repository)]:
                 asyncio.run(self._publisher.publish(one))

@@ -157,6 +157,7 @@ def test_the_primary_tells_of_its_mirrors() -> None:
         "broker": {"connected": True},
         "waiting": 2,
         "problems": {"a": "b"},
+        "fenced_repositories": 3,
         "mirrors": {
             "m1": {"live": True, "caught_up": True, "waiting": 0, "parked": 0},
             "m2": {"live": False, "caught_up": None, "waiting": 3, "parked": 1},
@@ -168,6 +169,7 @@ def test_the_primary_tells_of_its_mirrors() -> None:
     assert found["hgfleet_replication_waiting_pushes"] == 2
     assert found["hgfleet_replication_problems"] == 1
     assert found["hgfleet_replication_document_refused{document=registry}"] == 0
+    assert found["hgfleet_replication_fenced_repositories"] == 3
     for name, first, second in (
         ("live", 1, 0),
         ("caught_up", 1, 0),

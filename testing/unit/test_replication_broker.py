@@ -82,6 +82,8 @@ def test_settings_that_an_older_broker_does_not_tell_are_off() -> None:
     [
         (f"{'a' * 32}.7", 7),
         (f"{'a' * 32}.7.2", 7),
+        (f"{'a' * 32}.7.2.{'0f' * 8}", 7),
+        (f"{'a' * 32}.7.2.0f", None),
         (f"{'a' * 32}.7.", None),
         (f"{'b' * 32}.7", None),
         ("x", None),

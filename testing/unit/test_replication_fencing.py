@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.pushlog import term as term_file
-from hgfleet.pushlog.record import FIRST, Heads, Record
+from hgfleet.pushlog.record import FIRST, Heads, Record, hash_of
 from hgfleet.replication import fencing, guard
 from hgfleet.replication.fencing import Standing, Term, standing
 from hgfleet.replication.messages import PushMessage, decode_push
@@ -91,7 +91,8 @@ def test_a_message_after_a_promotion_has_another_id() -> None:
     first = Record(1, "ab" * 16, "push", "alice", 1, FIRST, heads=heads)
     second = Record(1, "ab" * 16, "push", "bob", 1, FIRST, heads=heads, epoch=2)
     ids = [PushMessage("a", record.line(), record).id for record in (first, second)]
-    assert ids == [f"{'ab' * 16}.1", f"{'ab' * 16}.1.2"]
+    hashes = [hash_of(record.line())[:16] for record in (first, second)]
+    assert ids == [f"{'ab' * 16}.1.1.{hashes[0]}", f"{'ab' * 16}.1.2.{hashes[1]}"]
     message = PushMessage("a", second.line(), second)
     assert decode_push(message.headers(), message.body()) == message
 

@@ -146,13 +146,15 @@ class Replication(RuleBasedStateMachine):
             kept = self.stream.messages.get(sequence)
             if created != self.stream.created or kept is None:
                 continue
-            identity, _, number = kept[2][messages.MESSAGE_ID].partition(".")
+            named = messages.named(kept[2])
+            assert named is not None
+            identity, number, _epoch = named
             log = self.mirror.logs[int(identity, 16) - 1]
             # An applier that has begun anew finds out when it compares itself with the primary.
             entry = entries.get(identity)
             is_open = not self.mirror.scheduler.compared and self.has_comparisons
             is_known = entry is not None and (entry.is_behind() or entry.is_parked)
-            assert int(number) <= len(log) or is_open or is_known
+            assert number <= len(log) or is_open or is_known
 
     def teardown(self) -> None:
         """End all faults: everything arrives, and nothing is left to do."""
@@ -180,9 +182,8 @@ class Replication(RuleBasedStateMachine):
         assert mirror.scheduler.status(mirror.now) == (True, 0, {}, {}, frozenset(), 0)
         assert {(stream.created, one) for one in stream.messages} <= mirror.acknowledged
         for number, log in self.primary.logs.items():
-            ids = [kept[2][messages.MESSAGE_ID] for kept in stream.messages.values()]
-            known = [one for one in ids if one.startswith(f"{number + 1:032x}.")]
-            assert not log or f"{number + 1:032x}.{len(log)}" in known
+            known = [messages.named(kept[2]) for kept in stream.messages.values()]
+            assert not log or (f"{number + 1:032x}", len(log), 1) in known
 
 
 class Empty:

@@ -95,24 +95,55 @@ def test_a_log_is_read_again_when_it_changed_or_the_stream_lost_it(tmp_path: Pat
     assert not outbox.is_read(position(tmp_path, entries, sequence=LOST), done.stamp)
 
 
-def test_a_log_that_does_not_go_on_is_named(tmp_path: Path) -> None:
+def test_a_log_holds_the_record_of_its_position_or_not(tmp_path: Path) -> None:
     entries = write(tmp_path, 3)
-    done = position(tmp_path, entries[:2])
-    assert done.problem(entries[2:], done.stamp) is None
-    assert done.problem([], done.stamp) is None
-    assert "has 10 bytes" in str(done.problem([], Stamp(1, 10, 1)))
-    other = replace(entries[2].record, previous="ff" * 32)
-    wrong = done.problem([Entry(entries[2].offset, other.line(), other)], done.stamp)
-    assert wrong is not None
-    assert "continues ffffffffffff" in wrong
+    tips = [outbox.after(Tip(), entries[:count]) for count in range(4)]
+    assert all(log_reader.holds(tmp_path, tip) for tip in tips)
+    assert not log_reader.holds(tmp_path, tips[3]._replace(hash="ff" * 32))
+    assert not log_reader.holds(tmp_path, tips[3]._replace(end=tips[3].end - 1))
+    log = tmp_path / "pushlog"
+    whole = log.read_bytes()
+    for count in range(3):
+        log.write_bytes(whole[: tips[count].end])
+        assert log_reader.holds(tmp_path, tips[count])
+        assert not log_reader.holds(tmp_path, tips[3])
+    # Another record of the same number and length.
+    other = entries[2].line.replace(b"alice", b"mallo")
+    log.write_bytes(whole[: tips[2].end] + other + b"\n")
+    assert not log_reader.holds(tmp_path, tips[3])
+    # An open transaction can be undone.
+    log.write_bytes(whole)
+    (tmp_path / "journal").write_bytes(b"pushlog\x00%d\n" % entries[2].offset)
+    assert not log_reader.holds(tmp_path, tips[3])
+    (tmp_path / "journal").unlink()
+    log.unlink()
+    assert not log_reader.holds(tmp_path, tips[1])
+    assert log_reader.holds(tmp_path, Tip())
 
 
-def test_a_log_of_another_repository_is_named_from_its_first_record_on(tmp_path: Path) -> None:
+def test_the_hashes_of_the_last_records_are_read_backwards(tmp_path: Path) -> None:
+    entries = write(tmp_path, 5)
+    tip = outbox.after(Tip(), entries[:4])
+    wanted = {entry.record.id: entry.hash for entry in entries}
+    assert log_reader.hashes(tmp_path, tip, 2) == {n: wanted[n] for n in (3, 4)}
+    assert log_reader.hashes(tmp_path, tip, 9) == {n: wanted[n] for n in (1, 2, 3, 4)}
+    assert log_reader.find(tmp_path, 3) == entries[2]
+    assert log_reader.find(tmp_path, 6) is None
+
+
+def test_a_missing_log_of_which_pushes_were_published_is_looked_at(tmp_path: Path) -> None:
     entries = write(tmp_path, 1)
-    stamp = position(tmp_path, entries).stamp
-    assert Position(IDENTITY, Tip(), stamp).problem(entries, stamp) is None
-    other = Position("2f" * 16, Tip(), stamp).problem(entries, stamp)
-    assert other == f"record 1 belongs to repository {IDENTITY}, expected {'2f' * 16}"
+    assert not outbox.is_read(position(tmp_path, entries), None)
+    assert outbox.is_read(position(tmp_path, []), None)
+    assert outbox.is_read(None, None)
+
+
+def test_published_is_what_the_stream_has_by_number_epoch_and_hash(tmp_path: Path) -> None:
+    entries = write(tmp_path, 3)
+    second = entries[1]
+    assert outbox.published(entries, Streamed(2, 1, second.hash)) == entries[:2]
+    assert outbox.published(entries, Streamed(2)) == entries[:2]
+    assert outbox.published(entries, Streamed(2, 1, "ff" * 32)) == entries[:1]
 
 
 def test_a_long_log_that_the_stream_does_not_know_is_not_published_whole() -> None:

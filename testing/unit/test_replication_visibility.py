@@ -71,8 +71,38 @@ def test_without_a_hash_on_both_sides_the_number_decides(published: str, told: s
     shown.published(A, 5, published)
     shown.applied("hgweb1", A, 5, told)
     assert shown.showing(A, 5, FIVE) == {"hgweb1"}
-    assert shown.showing(A, 4, FOUR) == {"hgweb1"}
     assert shown.showing(A, 5) == {"hgweb1"}
+    assert shown.showing(A, 4) == {"hgweb1"}
+
+
+def test_a_push_whose_hash_is_not_known_is_not_taken_for_one_of_the_chain() -> None:
+    """A log that was put back by two records made another push 4, and the stream has 5."""
+    shown = Shown()
+    shown.published(A, 5, FIVE)
+    shown.applied("hgweb1", A, 5, FIVE)
+    assert not shown.is_published(A, 4, FOUR)
+    assert shown.showing(A, 4, FOUR) == frozenset()
+    assert not shown.knows(A, 4)
+    # The log has it before the push that was published.
+    shown.learn(A, 4, FOUR)
+    assert shown.is_published(A, 4, FOUR)
+    assert shown.showing(A, 4, FOUR) == {"hgweb1"}
+    assert shown.showing(A, 4, SEVEN) == frozenset()
+    # No log changes what was published.
+    shown.learn(A, 5, SEVEN)
+    shown.learn(A, 6, SEVEN)
+    assert shown.is_published(A, 5, FIVE)
+    assert not shown.is_published(A, 6)
+
+
+def test_a_mirror_may_show_a_push_before_the_broker_has_answered() -> None:
+    shown = Shown()
+    shown.expect(A)
+    assert shown.applied("hgweb1", A, 5, FIVE)
+    assert not shown.is_published(A, 5, FIVE)
+    assert shown.showing(A, 5, FIVE) == frozenset()
+    shown.published(A, 5, FIVE)
+    assert shown.showing(A, 5, FIVE) == {"hgweb1"}
 
 
 def test_few_hashes_of_a_repository_are_remembered() -> None:

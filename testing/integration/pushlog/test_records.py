@@ -319,6 +319,35 @@ def test_a_fenced_host_refuses_every_transaction_with_the_sentence_of_its_fence(
     assert len(site.records()) == 2
 
 
+def test_a_fenced_repository_takes_no_changes_and_others_do(site: PushlogSite) -> None:
+    fences = site.root / "fences"
+    site.hgrc.write_text(
+        site.hgrc.read_text().replace("[hgfleet]\n", f"[hgfleet]\nfences = {fences}\n")
+    )
+    site.change()
+    site.push()
+    fences.mkdir()
+    (fences / ("2f" * 16)).write_text("of another one\n")
+    site.change(text="two\n")
+    site.push()
+    fence = fences / site.records()[0].repository
+    fence.write_text("mirrors have a push 3 that this host lost\n{}\n")
+    site.change(text="three\n")
+    sentence = "server: nothing was changed: mirrors have a push 3 that this host lost"
+    assert sentence in site.push(code=255)
+    words = ("-R", site.path("server"), "bookmark", "-r", "0", "x")
+    assert sentence in site.start(*words, **OPERATOR).stderr
+    # A file without a sentence, and one that is no file, refuse as well.
+    fence.write_text("")
+    assert "operators have to decide about its last pushes" in site.push(code=255)
+    fence.unlink()
+    fence.mkdir()
+    assert "operators have to decide about its last pushes" in site.push(code=255)
+    fence.rmdir()
+    site.push()
+    assert len(site.records()) == 3
+
+
 def test_a_push_after_a_boot_waits_until_the_term_is_confirmed(
     site: PushlogSite, wait_for: WaitFor
 ) -> None:

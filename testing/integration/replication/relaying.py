@@ -172,4 +172,12 @@ async def stream_of(
 
 
 def ids(found: list[tuple[dict[str, str], bytes]]) -> list[str]:
-    return [headers[messages.MESSAGE_ID] for headers, _ in found]
+    """Return the pushes of messages: identity and number, and the epoch after the first one."""
+    return [push_of(headers) for headers, _ in found]
+
+
+def push_of(headers: dict[str, str]) -> str:
+    named = messages.named(headers)
+    assert named is not None, headers
+    name, number, epoch = named
+    return messages.push_name(name, number) + (f".{epoch}" if epoch != 1 else "")

@@ -14,6 +14,7 @@ from testing.integration.replication.relaying import (
     Mirror,
     events,
     ids,
+    push_of,
     pushed,
     relaying,
     stream_of,
@@ -163,7 +164,7 @@ def test_a_renamed_repository_and_one_at_its_former_path_are_two(
                 said = await pushed(primary, path, primary.record(path), wait=20)
                 assert "visible on 1/2 mirrors" in said
         found = await stream_of(broker)
-        assert [(one[messages.MESSAGE_ID], one[messages.PATH]) for one, _ in found] == [
+        assert [(push_of(one), one[messages.PATH]) for one, _ in found] == [
             (f"{OLD}.1", PATH),
             (f"{NEW}.1", PATH),
             (f"{OLD}.2", "people/bob/y"),
@@ -218,7 +219,8 @@ def test_another_push_of_the_same_number_is_not_taken_for_the_one_that_mirrors_h
         async with relaying(primary, scan_seconds=0.1) as relay:
             await until("it is named", lambda: PATH in relay.state()["problems"])
             reason = relay.state()["problems"][PATH]
-            assert reason.startswith(f"record 3 of {PATH} is another one than mirrors have")
+            assert reason.startswith("fenced: push 3 (")
+            assert f"is not in the push log of {PATH}, whose last push is 3" in reason
         assert len(await stream_of(broker)) == 3
 
     asyncio.run(story())

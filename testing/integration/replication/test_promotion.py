@@ -311,6 +311,13 @@ def test_a_primary_that_was_restored_begins_a_new_term_in_which_its_pushes_go_on
         found = given_up.load(primary.settings.terms)
         assert found.epoch == 2
         assert found.pushes == {identity(TOOL): frozenset({(3, streamed[-1].hash)})}
+        # Its own positions know the pushes that were given up.
+        async with relaying(primary) as relay:
+            record = primary.record(TOOL, epoch=2, user="bob")
+            await pushed(primary, TOOL, record)
+            assert "published" in events(relay)
+        last = (await stream_of(broker))[-1]
+        assert (messages.decode_push(*last).record.user, record.id) == ("bob", 2)
 
     asyncio.run(story())
 

@@ -349,39 +349,34 @@ def test_a_changegroup_that_does_not_fit_is_left_to_the_source(
     asyncio.run(story())
 
 
-def test_another_log_than_mirrors_have_is_named_and_stops_no_other_repository(
+def test_a_log_that_is_damaged_behind_its_position_is_named_and_stops_no_other_repository(
     primary: Primary, broker: Broker
 ) -> None:
     name = identity("team/tool")
 
     async def story() -> None:
         async with relaying(primary) as relay:
-            for _ in range(2):
-                await pushed(primary, "team/tool", primary.record("team/tool"))
+            await pushed(primary, "team/tool", primary.record("team/tool"))
             log = primary.store("team/tool") / log_file.NAME
             before = log.read_bytes()
-            log.unlink()
-            primary.record("team/tool", user="mallory")
+            log.write_bytes(before + b"nonsense\n")
             relay.add([name])
-            await until("it is named", lambda: name in relay.unpublished)
-            assert "hgfleet replication resync team/tool" in relay.unpublished[name]
-            log.write_bytes(b"nonsense\n")
-            relay.add([name])
-            await until("it is named", lambda: "has 9 bytes" in relay.unpublished[name])
+            unpublished = relay.problems.unpublished
+            await until("it is named", lambda: name in unpublished)
+            assert "pushlog, byte" in unpublished[name]
             await pushed(primary, "team/other", primary.record("team/other"))
-            # The log of another repository, and its own one again.
-            log.unlink()
-            for _ in range(3):
-                primary.record("team/tool", repository="ab" * 16)
+            log.write_bytes(before)
+            primary.record("team/tool", repository="ab" * 16)
             relay.add([name])
-            wanted = f"belongs to repository {'ab' * 16}, expected {name}"
-            await until("it is named", lambda: wanted in relay.unpublished[name])
+            wanted = f"belongs to repository {'ab' * 16}, this chain to {name}"
+            await until("it is named", lambda: wanted in unpublished[name])
             log.write_bytes(before)
             said = await pushed(primary, "team/tool", primary.record("team/tool"))
             assert "replication is down" not in said
-            assert relay.unpublished == {}
+            assert unpublished == {}
+            assert relay.problems.fenced == {}
         found = ids(await stream_of(broker))
-        assert found == [f"{name}.1", f"{name}.2", f"{identity('team/other')}.1", f"{name}.3"]
+        assert found == [f"{name}.1", f"{identity('team/other')}.1", f"{name}.2"]
 
     asyncio.run(story())
 

@@ -1,0 +1,155 @@
+"""Lifting the fence of a repository: its log has the lost push again, or operators give it up.
+
+Giving pushes up begins a new term, so that records which follow are told apart from the lost ones
+by their epochs, in the brokers, on mirrors and for consumers of events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import nats
+
+from hgfleet.core.errors import HgfleetError, UnavailableError, UsageError
+from hgfleet.replication import (
+    epochs,
+    fencing,
+    given_up,
+    guard,
+    log_reader,
+    promotion,
+    repository_fences,
+)
+from hgfleet.replication.broker_errors import sentence
+from hgfleet.replication.connection import FAILURES
+from hgfleet.replication.promotion import Loss
+from hgfleet.replication.served import Served
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Sequence
+
+    from hgfleet.pushlog.log_file import Entry
+    from hgfleet.replication.fencing import Term
+    from hgfleet.replication.promotion import Accepted
+    from hgfleet.replication.repository_fences import Fenced
+    from hgfleet.replication.settings import Settings
+
+ANSWER_SECONDS: Final = 10.0
+
+
+class FenceStaysError(HgfleetError):
+    """A fence cannot be lifted: pushes would be lost that nobody has given up."""
+
+    exit_code = 65
+
+
+def named(settings: Settings, name: str) -> Fenced:
+    """Return the fence of a repository, by its path or identity (I/O). Raises UsageError."""
+    fences = repository_fences.read(settings.terms)
+    if name in fences:
+        return fences[name]
+    identity = next(
+        (one for one, path in _served(settings).paths().items() if path == name and one in fences),
+        None,
+    )
+    if identity is not None:
+        return fences[identity]
+    listed = ", ".join(fenced.path for fenced in fences.values()) or "none"
+    raise UsageError(f"got {name!r}, expected a fenced repository of this host: {listed}")
+
+
+def is_back(settings: Settings, fenced: Fenced) -> bool:
+    """Whether the log of a repository has the push that was missing (I/O).
+
+    Raises RegistryError, PushlogError, TemporaryError and OSError.
+    """
+    if not fenced.number:
+        return False
+    entry = _entry(settings, fenced)
+    return entry is not None and fenced.hash in ("", entry.hash)
+
+
+def _entry(settings: Settings, fenced: Fenced) -> Entry | None:
+    path = _served(settings).place(fenced.repository)
+    if path is None:
+        return None
+    store = log_reader.store_of(settings.repositories, path)
+    return log_reader.find(store, fenced.number)
+
+
+def _served(settings: Settings) -> Served:
+    return Served(settings, lambda _: None)
+
+
+def loss_of(settings: Settings, fenced: Fenced) -> Loss:
+    """Return the pushes that are lost if the fence is lifted now (I/O)."""
+    path = _served(settings).path(fenced.repository) or fenced.path
+    last = max(fenced.number, 1)
+    # The log may have other pushes of some of these numbers.
+    first = min(fenced.here + 1, last)
+    return Loss(path, fenced.repository, first, last, "the brokers")
+
+
+async def lift(
+    settings: Settings, tls: ssl.SSLContext | None, fenced: Fenced, accepted: Sequence[Accepted]
+) -> Term | None:
+    """Lift a fence; return the new term where pushes were given up for it.
+
+    Raises FenceStaysError, UnavailableError, ClaimedError and the errors of `is_back`.
+    """
+    term = None
+    if not await asyncio.to_thread(is_back, settings, fenced):
+        loss = await asyncio.to_thread(loss_of, settings, fenced)
+        if promotion.refused([loss], accepted):
+            ids = str(loss.last) if loss.first == loss.last else f"{loss.first}-{loss.last}"
+            raise FenceStaysError(
+                f"{loss.path}: push {ids} is known to the brokers and to mirrors, and the log of "
+                "this host does not have it: bring it back (runbook hgfleet-relay), or give it up "
+                f"with --accept-loss {loss.path}@{ids}"
+            )
+        term = await _next_term(settings, tls, fenced)
+    repository_fences.lift(settings.terms, fenced.repository)
+    return term
+
+
+async def _next_term(settings: Settings, tls: ssl.SSLContext | None, fenced: Fenced) -> Term:
+    brokers = list(settings.brokers)
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            client = await nats.connect(brokers, tls=tls, allow_reconnect=False)
+    except FAILURES as error:
+        raise UnavailableError(sentence(error, brokers)) from error
+    try:
+        api = client.jetstream(timeout=ANSWER_SECONDS)
+        last = await epochs.last(api)
+        if last.term is not None and last.term.primary != settings.host:
+            raise FenceStaysError(
+                f"{last.term.primary} is the primary of this site since epoch {last.term.epoch}, "
+                f"and {settings.host} is not; see the runbook promote"
+            )
+        before = [fencing.own(settings)[0], last.term.epoch if last.term else 1, fenced.epoch]
+        term = epochs.made(max(before) + 1, settings.host, guard.address_of(settings.hgrc))
+        # First what is given up: a relay that hears of the term reads it.
+        push = fenced.repository, fenced.number, fenced.hash
+        given_up.note(settings.terms, term.epoch, [push])
+        await epochs.add(api, term, last.sequence)
+    except FAILURES as error:
+        raise UnavailableError(sentence(error, brokers)) from error
+    finally:
+        await client.close()
+    fencing.remember(settings, term)
+    return term
+
+
+def lift_decided(settings: Settings) -> list[str]:
+    """Lift the fences whose pushes are back or were given up; return the paths (I/O)."""
+    known = given_up.load(settings.terms)
+    lifted = []
+    for identity, fenced in repository_fences.read(settings.terms).items():
+        is_decided = fenced.number and known.names(identity, fenced.number, fenced.hash)
+        if is_decided or is_back(settings, fenced):
+            repository_fences.lift(settings.terms, identity)
+            lifted.append(fenced.path)
+    return lifted

@@ -1,0 +1,266 @@
+"""A repository that was put back: its pushes, its fence, and what lifts it, with a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet.core.errors import UsageError
+from hgfleet.pushlog import log_file, repository_fence
+from hgfleet.replication import fencing, given_up, lifting, messages, repository_fences, status
+from hgfleet.replication.lifting import FenceStaysError
+from hgfleet.replication.promotion import parse_accepted
+from testing.integration.replication.primary import Primary
+from testing.integration.replication.relaying import (
+    Mirror,
+    events,
+    identity,
+    ids,
+    pushed,
+    relaying,
+    stream_of,
+    until,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hgfleet.replication.repository_fences import Fenced
+    from testing.integration.support.broker import Broker
+
+TOOL = "team/tool"
+ID = identity(TOOL)
+
+
+@pytest.fixture
+def primary(tmp_path: Path, broker: Broker) -> Primary:
+    made = Primary(tmp_path / "hg1", broker, ("hgweb1",))
+    made.add(TOOL, "team/other")
+    return made
+
+
+def log_of(primary: Primary) -> Path:
+    return primary.store(TOOL) / log_file.NAME
+
+
+def put_back(primary: Primary, count: int) -> bytes:
+    """Take the last records out of the log; return the whole one."""
+    log = log_of(primary)
+    whole = log.read_bytes()
+    log.write_bytes(b"".join(whole.splitlines(keepends=True)[:-count]))
+    return whole
+
+
+def fence_of(primary: Primary) -> Fenced:
+    found = repository_fences.find(primary.settings.terms, ID)
+    assert found is not None
+    return found
+
+
+def sentence(primary: Primary) -> str | None:
+    """Return why sessions refuse a push to the repository."""
+    return repository_fence.refusal(str(primary.settings.terms / "fences"), ID)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_no_push_after_a_loss_is_told_to_be_visible(
+    primary: Primary, broker: Broker, count: int, *, is_restarted: bool
+) -> None:
+    """The mirror shows a push of the number: not this one."""
+
+    async def story() -> None:
+        async with Mirror("hgweb1", broker):
+            async with relaying(primary) as relay:
+                await until("the lease", lambda: "mirror-joined" in events(relay))
+                for _ in range(4):
+                    said = await pushed(primary, TOOL, primary.record(TOOL))
+                    assert "visible on 1/1 mirrors" in said
+                if not is_restarted:
+                    await lose(relay)
+            if is_restarted:
+                put_back(primary, count)
+                record = primary.record(TOOL, user="mallo")
+                async with relaying(primary) as relay:
+                    await until("the lease", lambda: "mirror-joined" in events(relay))
+                    await told(relay, record)
+        assert ids(await stream_of(broker)) == [f"{ID}.{number}" for number in (1, 2, 3, 4)]
+
+    async def lose(relay: object) -> None:
+        put_back(primary, count)
+        await told(relay, primary.record(TOOL, user="mallo"))
+
+    async def told(relay: object, record: object) -> None:
+        number = 5 - count
+        said = await pushed(primary, TOOL, record)  # type: ignore[arg-type]
+        assert said == (
+            f"push {number} recorded, but mirrors do not get it: they have a push 4 of this "
+            "repository that this host lost, and operators have to decide which one stays; keep "
+            "your clone"
+        )
+        assert "repository-fenced" in events(relay)  # type: ignore[arg-type]
+        fenced = fence_of(primary)
+        assert (fenced.path, fenced.number, fenced.here) == (TOOL, 4, number)
+        assert "mirrors have a push 4 of this repository" in str(sentence(primary))
+
+    asyncio.run(story())
+
+
+def test_a_fence_is_in_the_state_and_outlives_relays_and_pushes(
+    primary: Primary, broker: Broker
+) -> None:
+    async def story() -> None:
+        async with relaying(primary):
+            for _ in range(3):
+                await pushed(primary, TOOL, primary.record(TOOL))
+        put_back(primary, 1)
+        # Without a push: the first look at the log tells.
+        async with relaying(primary, scan_seconds=0.1) as relay:
+            await until("it is fenced", lambda: "repository-fenced" in events(relay))
+            state = relay.state()
+            assert state["fenced_repositories"] == 1
+            assert state["fenced"][ID][0] == TOOL
+            assert TOOL in state["problems"]
+            assert not status.is_well(state, 0)
+            said = status.sentences(state, 0)
+            assert said[0].startswith(f"{TOOL}: fenced: push 3 (")
+            # Others go on.
+            assert "fenced" not in await pushed(
+                primary, "team/other", primary.record("team/other"), wait=2
+            )
+        for _ in range(5):
+            primary.record(TOOL, user="mallo")
+        for file in primary.settings.positions.iterdir():
+            file.unlink()
+        async with relaying(primary, scan_seconds=0.1) as relay:
+            await until("it is known", lambda: relay.state()["fenced_repositories"] == 1)
+            record = primary.record(TOOL, user="mallo")
+            assert "mirrors do not get it" in await pushed(primary, TOOL, record)
+        found = ids(await stream_of(broker))
+        assert found.count(f"{ID}.3") == 1
+        assert f"{ID}.4" not in found
+
+    asyncio.run(story())
+
+
+def test_a_push_that_was_brought_back_lifts_the_fence_by_a_command(
+    primary: Primary, broker: Broker
+) -> None:
+    async def story() -> None:
+        async with relaying(primary, scan_seconds=0.1) as relay:
+            for _ in range(3):
+                await pushed(primary, TOOL, primary.record(TOOL))
+            whole = put_back(primary, 2)
+            await until("it is fenced", lambda: "repository-fenced" in events(relay))
+            log_of(primary).write_bytes(whole)
+            # Not by itself.
+            said = await pushed(primary, TOOL, primary.record(TOOL))
+            assert "mirrors do not get it" in said
+            assert sentence(primary) is not None
+            fenced = lifting.named(primary.settings, TOOL)
+            assert await lifting.lift(primary.settings, None, fenced, ()) is None
+            assert sentence(primary) is None
+            await until("it is published", lambda: relay.positions.get(ID).tip.id == 4)
+            await until("it is told", lambda: "fence-lifted" in events(relay))
+        assert ids(await stream_of(broker)) == [f"{ID}.{number}" for number in (1, 2, 3, 4)]
+        assert fencing.own(primary.settings) == (1, "hg1")
+
+    asyncio.run(story())
+
+
+def test_pushes_are_given_up_by_name_and_begin_a_new_term(primary: Primary, broker: Broker) -> None:
+    async def story() -> None:
+        async with relaying(primary, scan_seconds=0.1) as relay:
+            for _ in range(3):
+                await pushed(primary, TOOL, primary.record(TOOL))
+            put_back(primary, 2)
+            await until("it is fenced", lambda: "repository-fenced" in events(relay))
+            settings, fenced = primary.settings, fence_of(primary)
+            for accepted in ((), ("team/tool@3",), ("team/other@2-3",)):
+                losses = [parse_accepted(text) for text in accepted]
+                with pytest.raises(FenceStaysError, match="--accept-loss team/tool@2-3"):
+                    await lifting.lift(settings, None, fenced, losses)
+            assert sentence(primary) is not None
+            term = await lifting.lift(settings, None, fenced, [parse_accepted("team/tool@2-3")])
+            assert term is not None
+            assert (term.epoch, fencing.own(settings)) == (2, (2, "hg1"))
+            assert given_up.load(settings.terms).names(ID, 3, fenced.hash)
+            await until("the relay heard", lambda: relay.broker.guard.epoch == 2)
+            record = primary.record(TOOL, epoch=2, user="bob")
+            said = await pushed(primary, TOOL, record)
+            # No fence is told of any more, and no mirror has a lease.
+            assert said.startswith("push 2 recorded; visible on 0/1 mirrors")
+            # A second loss is another one.
+            put_back(primary, 1)
+            await until("it is fenced", lambda: events(relay).count("repository-fenced") == 2)
+        found = await stream_of(broker)
+        assert ids(found) == [f"{ID}.1", f"{ID}.2", f"{ID}.3", f"{ID}.2.2"]
+        assert messages.decode_push(*found[-1]).record.user == "bob"
+
+    asyncio.run(story())
+
+
+def test_a_repository_without_a_fence_is_named_with_those_that_have_one(primary: Primary) -> None:
+    with pytest.raises(UsageError, match="expected a fenced repository of this host: none"):
+        lifting.named(primary.settings, TOOL)
+
+
+def test_a_disk_that_takes_no_fence_is_told_and_the_fence_follows(
+    primary: Primary, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, is_full = repository_fences.fence, [True]
+
+    def fence(terms: Path, fenced: Fenced) -> None:
+        if is_full:
+            raise OSError(28, "No space left on device")
+        original(terms, fenced)
+
+    monkeypatch.setattr(repository_fences, "fence", fence)
+
+    async def story() -> None:
+        async with relaying(primary, scan_seconds=0.1) as relay:
+            for _ in range(2):
+                await pushed(primary, TOOL, primary.record(TOOL))
+            put_back(primary, 1)
+            record = primary.record(TOOL, user="mallo")
+            assert "mirrors do not get it" in await pushed(primary, TOOL, record)
+            state = relay.state()
+            assert "No space left" in state["problems"]["fences"]
+            assert state["fenced_repositories"] == 1
+            is_full.clear()
+            await until("it is written", lambda: sentence(primary) is not None)
+            await until("it is over", lambda: "fences" not in relay.state()["problems"])
+        assert ids(await stream_of(broker)) == [f"{ID}.1", f"{ID}.2"]
+
+    asyncio.run(story())
+
+
+def test_a_full_disk_ends_no_relay_and_its_positions_follow(
+    primary: Primary, broker: Broker
+) -> None:
+    async def story() -> None:
+        async with relaying(primary) as relay:
+            await pushed(primary, TOOL, primary.record(TOOL))
+            file = relay.positions._file
+            assert file is not None
+            (pages,) = file.execute("pragma page_count").fetchone()
+            file.execute(f"pragma max_page_count = {pages}")
+            # More than the pages of the file have room for.
+            for number in range(200):
+                relay.positions.note(f"fact {number}", "x" * 100)
+            said = await pushed(primary, TOOL, primary.record(TOOL))
+            assert "replication is down" not in said
+            await until("it is told", lambda: "positions" in relay.state()["problems"])
+            assert "database or disk is full" in relay.state()["problems"]["positions"]
+            file.execute("pragma max_page_count = 100000")
+            await until("it is over", lambda: "positions" not in relay.state()["problems"])
+        async with relaying(primary) as relay:
+            position = relay.positions.get(ID)
+            assert position is not None
+            assert position.tip.id == 2
+            assert relay.positions.fact("fact 199") == "x" * 100
+        assert ids(await stream_of(broker)) == [f"{ID}.1", f"{ID}.2"]
+
+    asyncio.run(story())
