@@ -9,8 +9,15 @@ seed and the machine choose. What was killed is started again, as systemd does. 
 session was killed pushes again. A push is acknowledged when its client was told so: exit code 0 and
 "push N recorded".
 
+Then the power of the primary is cut: the store of a repository is put back by one to three records,
+and other pushes follow (`power_cuts.py`).
+
+    python testing/bench/replication_faults.py --pushes 0 --cuts 36  # the power cuts, all of them
+
 Bars: every acknowledged push is in the push log of the primary and of each mirror, `verify` finds
-all repositories equal, chains are valid, and the push logs cover all changesets.
+all repositories equal, chains are valid, and the push logs cover all changesets. Of
+the pushes around a power cut none is told to be visible on a mirror that does not have it, and each
+loss fences the repository until an operator lifts the fence.
 """
 
 from __future__ import annotations
@@ -30,6 +37,7 @@ from typing import TYPE_CHECKING, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import power_cuts
 from random_faults import RandomFaults
 from replication_site import LOGGED, TOLD, ReplicatedSite, load, until
 
@@ -193,6 +201,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--pushes", type=int, default=300)
     parser.add_argument("--seed", type=int, default=11)
+    parser.add_argument("--cuts", type=int, default=12, help="power cuts (12)")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="hgfleet-bench-replication-"))
     try:
@@ -204,9 +213,27 @@ def main() -> int:
 
 def _measure(site: ReplicatedSite, options: argparse.Namespace) -> int:
     each = -(-options.pushes // CLIENTS)
-    site.declare(f"bench/faults{number}" for number in range(CLIENTS))
-    clients = [Client(site, number, each) for number in range(CLIENTS)]
+    cuts = power_cuts.cuts(options.seed, options.cuts)
+    site.declare(
+        [
+            *(f"bench/faults{number}" for number in range(CLIENTS if each else 0)),
+            *(f"bench/cut{number}" for number in range(len(cuts))),
+        ]
+    )
     site.start()
+    rows = _under_faults(site, options, each) if each else []
+    if cuts:
+        rounds = [power_cuts.Round(site, number, cut) for number, cut in enumerate(cuts)]
+        rows += power_cuts.measure(rounds)
+    for name, held, measured in rows:
+        print(f"{name:28} {'held' if held else 'MISSED':7} {measured}")
+    return 0 if all(held for _, held, _ in rows) else 1
+
+
+def _under_faults(
+    site: ReplicatedSite, options: argparse.Namespace, each: int
+) -> list[tuple[str, bool, str]]:
+    clients = [Client(site, number, each) for number in range(CLIENTS)]
     runs: list[Callable[[], None]] = [client.run for client in clients]
     threads = [threading.Thread(target=run) for run in runs]
     began = time.monotonic()
@@ -225,10 +252,7 @@ def _measure(site: ReplicatedSite, options: argparse.Namespace) -> int:
     rows += [("a client that pushes", False, one.problem) for one in clients if one.problem]
     if faults.problem:
         rows.append(("the faults", False, repr(faults.problem)))
-    rows += _check(site, clients)
-    for name, held, measured in rows:
-        print(f"{name:28} {'held' if held else 'MISSED':7} {measured}")
-    return 0 if all(held for _, held, _ in rows) else 1
+    return rows + _check(site, clients)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ recovery = {ext}/recovery.py
 LOGGED: Final = BARE + "pushlog = {ext}/pushlog.py\npushlog:required = yes\n"
 ON_A_PRIMARY: Final = (
     LOGGED + "replicated = {ext}/replicated.py\n[hgfleet]\npushlog = yes\nrelay = {wake}\n"
-    "replication-wait = {wait}\n"
+    "replication-wait = {wait}\nfences = {terms}/fences\n"
 )
 DURABLE_NO: Final = "durable = no\n"
 """Behind the section hgfleet of a configuration: acknowledged before the disk has it."""
@@ -106,7 +106,8 @@ class ReplicatedSite:
     def hgrc(self, name: str, text: str, wait: float = 0) -> Path:
         """Write a configuration of the primary's sessions."""
         file = self.primary.root / name
-        file.write_text(text.format(ext=site.HGEXT, wake=self.wake, wait=wait))
+        terms = self.primary.settings.terms
+        file.write_text(text.format(ext=site.HGEXT, wake=self.wake, wait=wait, terms=terms))
         return file
 
     def _file(self, name: str, text: str, mode: int = 0o644) -> Path:
