@@ -51,7 +51,7 @@ a mirror                        refused, for operators too, except where the rep
                                 a record of the primary; that record is appended as it is
 a fenced primary                refused likewise, also where the fence came after the beginning of
                                 the transaction
-a fenced repository             refused likewise: mirrors have pushes that its log lacks
+a fenced repository             refused likewise: mirrors have pushes that its log does not have
 a primary that has just started a transaction waits until the relay has confirmed with the
                                 brokers that no other host was promoted; then it is refused
 ==============================  ==============================================================

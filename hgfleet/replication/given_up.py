@@ -1,7 +1,7 @@
 """Pushes that operators gave up: the brokers have them, and this primary's logs shall not.
 
 `given-up.json` in the folder of the term names each one by identity, number and hash. The relay
-publishes a log that lacks a push of the brokers only where the push is in this file; without it,
+publishes a log without a push of the brokers only where the push is in this file; without it,
 the repository is fenced. A push that is given up is never acknowledged as visible again.
 """
 

@@ -40,7 +40,7 @@ ANSWER_SECONDS: Final = 10.0
 
 
 class FenceStaysError(HgfleetError):
-    """A fence cannot be lifted: pushes would be lost that nobody has given up."""
+    """A fence cannot be lifted: pushes would be lost that were not given up."""
 
     exit_code = 65
 

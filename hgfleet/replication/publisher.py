@@ -124,7 +124,7 @@ class Publisher:
     async def publish(self, repository: str) -> None:
         """Publish what is committed and new of a repository, by its identity, if it is in service.
 
-        Raises ForkedError where the log lacks a push that was published, BrokerError, HostError,
+        Raises ForkedError where a published push is missing in the log, BrokerError, HostError,
         PushlogError, RegistryError, TemporaryError and OSError.
         """
         path = await asyncio.to_thread(self._served.place, repository)
@@ -195,7 +195,7 @@ class Publisher:
         return False
 
     async def _fork(self, path: str, store: Path, identity: str, known: Streamed) -> NoReturn:
-        """Raise ForkedError for a log that lacks a push, unless the repository was just moved."""
+        """Raise ForkedError, or TemporaryError where the repository was moved meanwhile."""
         if await asyncio.to_thread(self._served.place, identity) != path:
             raise TemporaryError(f"{path} is being moved; the relay looks at it again")
         try:

@@ -1,10 +1,11 @@
-"""Repositories of the primary that take no pushes: mirrors have pushes that their logs lack.
+"""Repositories of the primary that take no pushes: mirrors have pushes that their logs do not have.
 
 A power cut, a copy of an older backup or a mistake has put a repository back: the brokers, and so
-the mirrors, have pushes that its log lacks. Another push would get the number of a lost one. So the
-relay fences the repository: a file `fences/IDENTITY` in the folder of the term, which sessions read
-(`hgfleet/pushlog/repository_fence.py`). The first line is the sentence for people, the second one
-the facts for programs. Only an operator's command removes the file (`hgfleet replication lift`).
+the mirrors, have pushes that are not in its log. Another push would get the number of a lost one.
+So the relay fences the repository: a file `fences/IDENTITY` in the folder of the term, which
+sessions read (`hgfleet/pushlog/repository_fence.py`). The first line is the sentence for people,
+the second one the facts for programs. Only an operator's command removes the file
+(`hgfleet replication lift`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ FOLDER: Final = "fences"
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """A repository whose log lacks a push that the brokers or the position of the relay have."""
+    """A repository, and the push that is missing in its log."""
 
     repository: str
     path: str

@@ -148,11 +148,6 @@ class Hints:
         """Note that the stream has this hint."""
         self._published[document] = max(hint.number, self._published.get(document, 0))
 
-    def knows(self, repository: str, number: int) -> bool:
-        """Whether the hash of a push is known."""
-        found = self._published.get(repository)
-        return found is not None and number in found.hashes
-
     def is_published(self, document: str, hint: Hint) -> bool:
         """Whether the stream has this hint, or one after it."""
         return self._published.get(document, 0) >= hint.number

@@ -43,7 +43,7 @@ VISIBLE: Final = re.compile(r"push (\d+) recorded; .*visible on (\d+)/\d+ mirror
 
 
 class Cut(NamedTuple):
-    """What is lost, what happens to the relay, and how many pushes follow before anybody looks."""
+    """What is lost, what happens to the relay, and how many pushes follow before the check."""
 
     lost: int
     relay: str
@@ -204,7 +204,8 @@ def measure(rounds: list[Round]) -> list[tuple[str, bool, str]]:
     """Run the rounds; return rows: what, whether the bar is held, the measurement."""
     for one in rounds:
         one.run()
-        print(f"{one.path}: {one.cut}: {'; '.join([*one.lies, *one.problems]) or 'fenced'}")
+        said = "; ".join([*one.lies, *one.problems]) or "fenced"
+        print(f"{one.path}: {one.cut}: {said}", flush=True)
     lies = [lie for one in rounds for lie in one.lies]
     problems = [problem for one in rounds for problem in one.problems]
     count = f"{len(rounds)} power cuts"

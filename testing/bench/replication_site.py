@@ -139,12 +139,13 @@ class ReplicatedSite:
 
     def declare(self, paths: Iterable[str]) -> None:
         """Create empty repositories on all hosts, and register them."""
-        names = list(paths)
+        named = {path: uuid.uuid4().hex for path in paths}
         for host in self.all_hosts():
-            for path in names:
+            for path in named:
                 host.create(path)
                 (host.path(path) / ".hg/hgrc").write_text(OWN.format(path=path))
-            host.declare(*names)
+            host.declare(*named)
+            host.identify_all(named)
 
     def declare_recorded(self, count: int) -> None:
         """Make many repositories with one record each, the same on all hosts and published."""

@@ -1,4 +1,4 @@
-"""A store that was put back: the publisher fences, whatever the relay and the brokers forgot.
+"""A store that was put back: the publisher fences it, also where the relay or the broker forgot.
 
 The bar of each test: the broker gets no record after the loss, and a fence names the lost push.
 """
