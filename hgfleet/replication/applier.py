@@ -142,7 +142,7 @@ class Applier:
             push = messages.decode_push(message.headers, message.data)
         except messages.LargeRecordError as large:
             now = time.monotonic()
-            self._scheduler.announce(large.repository, large.number, now, large.session)
+            self._scheduler.announce(large.repository, large.number, now, large.session, large.hash)
             await self._acknowledge([message])
         except PushlogError as error:
             self._say("push-unreadable", subject=message.subject, reason=error)

@@ -15,6 +15,7 @@ from hgfleet.replication import failures
 from hgfleet.replication.jobs import Job, Task
 
 if TYPE_CHECKING:
+    from hgfleet.pushlog.log_file import Tip
     from hgfleet.replication.failures import Kind
     from hgfleet.replication.messages import PushMessage
 
@@ -45,6 +46,8 @@ class RepositoryState:
     tip: int = 0
     hash: str = ""
     """Of the record at the tip, where a job or a look at the disk has told it."""
+    epoch: int = 1
+    """Of that record."""
     pending: dict[int, Waiting] = field(default_factory=dict)
     asks_since: float | None = None
     """Since when the source has pushes that no message brings; the source is asked for them."""
@@ -96,12 +99,20 @@ class RepositoryState:
         return not self.busy and min(since) < now - failures.LATE_SECONDS
 
     def shows(self, message: PushMessage) -> bool:
-        """Whether the mirror shows this push, by its number, at the tip by its hash as well.
+        """Whether the mirror shows this push, by its number and epoch, at the tip by its hash too.
 
-        Another push of the number of the last one goes to the job, which compares the chains.
+        Another push of the number of the last one goes to the job, which compares the chains. So
+        does one of a later epoch than the tip: epochs never fall within a chain, so the mirror has
+        pushes that were given up.
         """
-        number = message.record.id
-        return number < self.tip or (number == self.tip and self.hash in ("", message.hash))
+        record = message.record
+        if record.id >= self.tip:
+            return record.id == self.tip and self.hash in ("", message.hash)
+        return not self.hash or record.epoch <= self.epoch
+
+    def move(self, tip: Tip) -> None:
+        """Take over the end of the mirror's push log."""
+        self.tip, self.hash, self.epoch = tip.id, tip.hash, tip.epoch
 
     def may_go_on(self) -> bool:
         """Whether pushes that come are to be applied; one that was parked as current goes on."""

@@ -93,12 +93,15 @@ class Scheduler:
         self._wake(entry, now)
         return []
 
-    def announce(self, identity: str, number: int, now: float, session: str = "") -> None:
+    def announce(
+        self, identity: str, number: int, now: float, session: str = "", hash_: str = ""
+    ) -> None:
         """Take a message that says that the source has a push, and does not bring it."""
         if identity in self._purged:
             return
         entry = self._entry(identity, now)
-        if number <= entry.tip or not entry.may_go_on():
+        is_other = number == entry.tip and "" not in (hash_, entry.hash) and hash_ != entry.hash
+        if (number <= entry.tip and not is_other) or not entry.may_go_on():
             return
         entry.note_session(number, session)
         entry.ask(now)
@@ -146,7 +149,7 @@ class Scheduler:
                 continue
             entry = self._entry(identity, now)
             if place.tip.id >= entry.tip:
-                entry.tip, entry.hash = place.tip.id, place.tip.hash
+                entry.move(place.tip)
             if place.interrupted and not entry.is_parked and not entry.busy:
                 entry.ask(now)
                 self._wake(entry, now)
@@ -171,7 +174,7 @@ class Scheduler:
             entry = self._entry(one.identity, now)
             if not entry.busy and entry.ended_at < began and tip.id < entry.tip:
                 # Its folder went back, or is gone: another process did that.
-                entry.tip, entry.hash = tip.id, tip.hash
+                entry.move(tip)
             handles += self._compare(one, entry, tip, since, now)
         for identity in self._entries.keys() - known:
             handles += self._not_in_service(self._entries[identity], began)
@@ -210,7 +213,9 @@ class Scheduler:
             return []
         handles = entry.take_all()
         if entry.tip:
-            self._entries[entry.identity] = RepositoryState(entry.identity, entry.tip, entry.hash)
+            self._entries[entry.identity] = RepositoryState(
+                entry.identity, entry.tip, entry.hash, entry.epoch
+            )
         else:
             del self._entries[entry.identity]
         return handles
@@ -259,7 +264,7 @@ class Scheduler:
                 outcome.shown = result.tip.id
                 entry.tries, entry.failed_at = 0, math.inf
             # Lower after a repair from a source that has less.
-            entry.tip, entry.hash = result.tip.id, result.tip.hash
+            entry.move(result.tip)
         outcome.sessions = entry.take_sessions()
         outcome.acknowledge += entry.take_shown()
         failure = result.failure

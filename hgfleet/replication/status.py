@@ -139,6 +139,8 @@ def behind(settings: Settings, positions: Iterable[Position]) -> list[tuple[Posi
         if path is not None:
             tip = log_file.tip(settings.repositories / path / ".hg/store" / log_file.NAME)
         here = tip.id if tip.repository == there.identity else 0
-        if here < there.id and not there.problem:
-            found.append((there, here))
+        # Another push of the number of the last one is none of the primary's.
+        is_other = here == there.id and there.hash not in ("", tip.hash)
+        if (here < there.id or is_other) and not there.problem:
+            found.append((there, here - 1 if is_other else here))
     return found

@@ -138,6 +138,26 @@ def test_a_message_that_is_delivered_again_is_one_push() -> None:
     assert scheduler.finished(job, done(job, 1), 0.0).acknowledge == ["again"]
 
 
+def test_a_push_of_a_later_epoch_is_not_one_that_the_mirror_shows_already() -> None:
+    """The primary gave up pushes that this mirror has: the job finds out, and parks it."""
+    scheduler = Scheduler()
+    scheduler.here({identity(): place(7)}, 0.0)
+    assert scheduler.offer(push(5), 1, 0.0) == [1]
+    record = replace(push(5).record, epoch=2)
+    assert scheduler.offer(PushMessage("r0", record.line(), record), 2, 0.0) == []
+    assert take(scheduler).messages == ((record.line(), b""),)
+
+
+def test_a_large_push_of_the_number_that_is_shown_is_asked_for_if_it_is_another_one() -> None:
+    scheduler = Scheduler()
+    scheduler.here({identity(): place(7)}, 0.0)
+    for hash_ in ("", HASH):
+        scheduler.announce(identity(), 7, 0.0, "", hash_)
+        assert scheduler.next_job(0.0) is None
+    scheduler.announce(identity(), 7, 0.0, "", "cd" * 32)
+    assert take(scheduler).up_to_date
+
+
 def test_two_records_of_one_number_leave_the_decision_to_the_chain() -> None:
     scheduler = Scheduler()
     scheduler.offer(push(1), "one", 0.0)

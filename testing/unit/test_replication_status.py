@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hgfleet.core.errors import UnavailableError
+from hgfleet.pushlog.record import FIRST, Heads, Record, hash_of
 from hgfleet.replication import status
+from hgfleet.replication.source_client import Position
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,3 +89,24 @@ def test_a_lease_of_the_future_is_none() -> None:
     state = WELL | {"lease_until": 1000.0 + 3600}
     assert not status.is_well(state, 1000.0)
     assert "the lease ends in the far future" in "\n".join(status.sentences(state, 1000.0))
+
+
+def test_another_push_of_the_number_of_the_last_one_is_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "a/.hg/store"
+    store.mkdir(parents=True)
+    identity = "7d" * 16
+    line = Record(1, identity, "push", "alice", 1, FIRST, heads=Heads(digest="0" * 64)).line()
+    (store / "pushlog").write_bytes(line + b"\n")
+    known = SimpleNamespace(paths={identity: "a"})
+    monkeypatch.setattr(status, "RegistryPaths", lambda _: SimpleNamespace(read=lambda: known))
+    settings: Any = SimpleNamespace(repositories=tmp_path)
+
+    def behind(number: int, hash_: str) -> list[int]:
+        there = Position(identity, "a", number, hash_)
+        return [here for _, here in status.behind(settings, [there])]
+
+    assert behind(1, hash_of(line)) == []
+    assert behind(1, "ff" * 32) == [0]
+    assert behind(2, "ff" * 32) == [1]
