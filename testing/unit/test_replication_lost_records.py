@@ -5,11 +5,13 @@ The bar of each test: the broker gets no record after the loss, and a fence name
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hgfleet.core.errors import HostError
 from hgfleet.replication import given_up, messages, repository_fences
+from hgfleet.replication.group_sync import GroupSync
 from hgfleet.replication.repository_fences import ForkedError
 from testing.unit.replication_model import Primary, Relay, Stream, identity
 
@@ -198,3 +200,30 @@ def test_another_push_of_a_number_has_another_id(site: Site) -> None:
     other.relay.publish(0)
     assert other.stream.messages[1][2][messages.MESSAGE_ID] != first
     assert first.startswith(f"{ID}.1.1.")
+
+
+def test_a_record_is_on_the_disk_before_the_broker_has_it(site: Site) -> None:
+    order: list[str] = []
+    publish = site.stream.publish
+
+    async def observed(*arguments: Any) -> tuple[int, bool]:
+        order.append("published")
+        return await publish(*arguments)
+
+    site.stream.publish = observed  # type: ignore[method-assign]
+    site.relay._publisher._synced = GroupSync(lambda: order.append("synced"))
+    site.push(2)
+    site.relay.publish(0)
+    site.push(1)
+    site.relay.publish(0)
+    assert order == ["synced", "published", "published", "synced", "published"]
+    # A disk that does not confirm keeps records from the broker.
+    site.relay._publisher._synced = GroupSync(refuse)
+    site.push(1)
+    with pytest.raises(HostError):
+        site.relay.publish(0)
+    assert order.count("published") == 3
+
+
+def refuse() -> None:
+    raise HostError("the disk does not confirm")

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hgfleet.core.errors import UsageError
 from hgfleet.pushlog import log_file, repository_fence
-from hgfleet.replication import fencing, given_up, lifting, messages, repository_fences, status
+from hgfleet.replication import (
+    cli,
+    connection,
+    fencing,
+    given_up,
+    lifting,
+    lifting_cli,
+    messages,
+    promotion_cli,
+    repository_fences,
+    status,
+)
 from hgfleet.replication.lifting import FenceStaysError
 from hgfleet.replication.promotion import parse_accepted
 from testing.integration.replication.primary import Primary
@@ -262,5 +275,49 @@ def test_a_full_disk_ends_no_relay_and_its_positions_follow(
             assert position.tip.id == 2
             assert relay.positions.fact("fact 199") == "x" * 100
         assert ids(await stream_of(broker)) == [f"{ID}.1", f"{ID}.2"]
+
+    asyncio.run(story())
+
+
+def test_operators_list_and_lift_fences_by_commands(
+    primary: Primary, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lifting_cli, "settings_of", lambda *_: primary.settings)
+    monkeypatch.setattr(promotion_cli, "load", lambda _: primary.settings)
+    monkeypatch.setattr(connection, "tls", lambda _: None)
+    for module in (lifting_cli, promotion_cli):
+        monkeypatch.setattr(module, "become", lambda _: None)
+
+    def run(*words: str) -> tuple[int, str]:
+        parser = argparse.ArgumentParser()
+        cli.add_parser(parser.add_subparsers())
+        options = parser.parse_args(["replication", *words])
+        code = options.run(options)
+        return code, capsys.readouterr().out
+
+    async def story() -> None:
+        assert run("fences") == (0, "no repository is fenced\n")
+        async with relaying(primary, scan_seconds=0.1) as relay:
+            for _ in range(3):
+                await pushed(primary, TOOL, primary.record(TOOL))
+            whole = put_back(primary, 1)
+            await until("it is fenced", lambda: "repository-fenced" in events(relay))
+            code, said = run("fences")
+            assert code == 65
+            assert said.startswith(f"{TOOL}: fenced: push 3 (")
+            assert json.loads(run("fences", "--json")[1])["repository"] == ID
+            log_of(primary).write_bytes(whole)
+            wanted = (0, f"{TOOL} takes pushes again\n")
+            assert await asyncio.to_thread(run, "lift", TOOL) == wanted
+            await until("it is told", lambda: "fence-lifted" in events(relay))
+            put_back(primary, 1)
+            await until("it is fenced", lambda: events(relay).count("repository-fenced") == 2)
+            # A restore of all: the new term gives up what it is told to, and lifts the fences.
+            code, said = await asyncio.to_thread(run, "new-term", "--accept-loss", f"{TOOL}@3")
+            assert code == 0
+            assert f"{TOOL} takes pushes again" in said
+            assert "epoch 2 of hg1 has begun" in said
+            record = primary.record(TOOL, epoch=2)
+            assert (await pushed(primary, TOOL, record)).startswith("push 3 recorded; visible")
 
     asyncio.run(story())

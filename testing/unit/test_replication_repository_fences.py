@@ -1,0 +1,137 @@
+"""Fences of repositories: their files, what the relay tells of them; the sync of its workers."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hgfleet.core.errors import HostError
+from hgfleet.hg import wake
+from hgfleet.pushlog import repository_fence
+from hgfleet.replication import repository_fences, visibility
+from hgfleet.replication.group_sync import GroupSync
+from hgfleet.replication.relay_problems import Problems
+from hgfleet.replication.repository_fences import Fenced
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ID, OTHER = "7d" * 16, "8e" * 16
+FENCED = Fenced(ID, "team/tool", 7, "ab" * 32, 2, 5, 1795442000)
+
+
+def test_a_fence_is_read_as_it_was_written_and_lifted(tmp_path: Path) -> None:
+    folder = str(tmp_path / "fences")
+    assert repository_fences.read(tmp_path) == {}
+    assert not repository_fence.is_any(folder)
+    repository_fences.fence(tmp_path, FENCED)
+    assert repository_fences.read(tmp_path) == {ID: FENCED}
+    assert repository_fences.find(tmp_path, ID) == FENCED
+    assert repository_fences.find(tmp_path, OTHER) is None
+    assert repository_fence.is_any(folder)
+    assert repository_fence.refusal(folder, ID) == FENCED.sentence
+    assert repository_fence.refusal(folder, OTHER) is None
+    assert repository_fence.refusal(folder, "") is None
+    repository_fences.lift(tmp_path, ID)
+    assert repository_fences.read(tmp_path) == {}
+    assert repository_fence.refusal(folder, ID) is None
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"\xff", b"a sentence\n", b"a\n[]", b'a\n{"repository": "x"}', b"a\n[" * 9999]
+)
+def test_a_damaged_fence_refuses_nevertheless(tmp_path: Path, text: bytes) -> None:
+    repository_fences.fence(tmp_path, FENCED)
+    (tmp_path / "fences" / ID).write_bytes(text)
+    assert repository_fences.read(tmp_path) == {ID: Fenced(ID, ID)}
+    assert repository_fence.refusal(str(tmp_path / "fences"), ID)
+
+
+def test_a_fence_with_values_of_another_kind_is_a_damaged_one() -> None:
+    for wrong in (
+        replace(FENCED, number=True),
+        replace(FENCED, hash=7),
+        replace(FENCED, path=None),
+    ):  # type: ignore[arg-type]
+        assert repository_fences.parse(ID, wrong.text().encode()) == Fenced(ID, ID)
+    assert repository_fences.parse(OTHER, FENCED.text().encode()) == Fenced(OTHER, OTHER)
+
+
+def test_a_fence_is_told_once_and_its_end_too(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def say(event: str, **_: Any) -> None:
+        said.append(event)
+
+    problems = Problems(tmp_path, say)
+    for _ in range(2):
+        problems.fence(FENCED)
+    problems.look()
+    state = problems.state({ID: "team/renamed"})
+    assert state["fenced"] == {ID: ["team/renamed", FENCED.operators]}
+    assert (state["fenced_repositories"], said) == (1, ["repository-fenced"])
+    # Its repository leaves the service: the fence stays.
+    problems.keep(())
+    assert problems.state({})["problems"] == {}
+    problems.look()
+    assert problems.state({})["fenced_repositories"] == 1
+    repository_fences.lift(tmp_path, ID)
+    problems.recheck(ID)
+    problems.look()
+    assert said == ["repository-fenced", "fence-lifted"]
+    # Another relay knows it from the file.
+    repository_fences.fence(tmp_path, FENCED)
+    again = Problems(tmp_path, say)
+    again.look()
+    assert again.fenced == {ID: FENCED}
+
+
+def test_the_pusher_of_a_push_that_mirrors_do_not_get_reads_why_at_once() -> None:
+    found = visibility.answer((), (), ("hgweb1",), published=False, seconds=0, problem="but no")
+    assert visibility.is_final(found, settled=False, takes=True)
+    assert wake.sentence(6, found.to_json(), 2.0) == "push 6 recorded, but no"
+    # No answer of a relay prints what a terminal would obey.
+    assert "\x1b" not in wake.sentence(6, {"problem": "\x1b[2J"}, 2.0)
+
+
+def test_workers_share_a_sync_that_began_after_each_of_their_calls() -> None:
+    began: list[int] = []
+
+    async def story() -> None:
+        loop, running = asyncio.get_running_loop(), asyncio.Event()
+        go_on = asyncio.Event()
+
+        def sync() -> None:
+            began.append(1)
+            loop.call_soon_threadsafe(running.set)
+            asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result()
+
+        shared = GroupSync(sync)
+        first = asyncio.ensure_future(shared.wait())
+        await running.wait()
+        # These wrote after the first sync began.
+        later = [asyncio.ensure_future(shared.wait()) for _ in range(5)]
+        await asyncio.sleep(0)
+        go_on.set()
+        await asyncio.gather(first, *later)
+        assert len(began) == 2
+        await shared.wait()
+        assert len(began) == 3
+
+    asyncio.run(story())
+
+
+def test_a_sync_that_fails_is_an_error_of_each_worker() -> None:
+    def sync() -> None:
+        raise HostError("the disk does not confirm")
+
+    async def story() -> None:
+        shared = GroupSync(sync)
+        found = await asyncio.gather(shared.wait(), shared.wait(), return_exceptions=True)
+        assert [type(one) for one in found] == [HostError, HostError]
+        await GroupSync(None).wait()
+
+    asyncio.run(story())
