@@ -42,6 +42,7 @@ from random_faults import RandomFaults
 from replication_site import LOGGED, TOLD, ReplicatedSite, load, until
 
 from hgfleet.pushlog import log_file
+from hgfleet.replication import repository_fences
 from hgfleet.replication.source_client import SourceClient
 from hgfleet.replication.verify import Finding, Verification
 
@@ -192,6 +193,8 @@ def _check(site: ReplicatedSite, clients: list[Client]) -> list[tuple[str, bool,
         )
         if done.returncode:
             bad.append(done.stdout + done.stderr)
+    fenced = [one.path for one in repository_fences.read(site.primary.settings.terms).values()]
+    rows.append(("fences without a loss", not fenced, " ".join(fenced) or "none"))
     rows.append(("chains and coverage", not bad, "; ".join(bad) or f"{len(clients)} valid"))
     return rows
 
