@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.replication import repository_fences
@@ -29,6 +30,8 @@ class Problems:
         """Repositories, by identity, that take no pushes until an operator lifts the fence."""
         self._unwritten: dict[str, Fenced] = {}
         """Fences that the disk did not take: sessions do not see them yet."""
+        self._lock = threading.RLock()
+        """Threads write and read fences: a look that began before a fence must not forget it."""
 
     def note(self, name: str, reason: str) -> None:
         """Note a problem of the host."""
@@ -64,25 +67,27 @@ class Problems:
     def fence(self, fenced: Fenced) -> None:
         """Have sessions refuse pushes to a repository, and note it (I/O)."""
         repository = fenced.repository
-        self.recheck(repository)
-        if repository not in self.fenced:
-            self._say(
-                "repository-fenced",
-                repository=fenced.path,
-                push=f"{repository}.{fenced.number}",
-                reason=fenced.operators,
-            )
-        self.fenced[repository] = fenced
-        self.unpublished[repository] = fenced.operators
-        if repository_fences.find(self._terms, repository) is None:
-            self._write(fenced)
+        with self._lock:
+            self.recheck(repository)
+            if repository not in self.fenced:
+                self._say(
+                    "repository-fenced",
+                    repository=fenced.path,
+                    push=f"{repository}.{fenced.number}",
+                    reason=fenced.operators,
+                )
+            self.fenced[repository] = fenced
+            self.unpublished[repository] = fenced.operators
+            if repository_fences.find(self._terms, repository) is None:
+                self._write(fenced)
 
     def recheck(self, repository: str) -> None:
         """Take over that an operator has lifted the fence of a repository (I/O)."""
-        if repository not in self.fenced or repository in self._unwritten:
-            return
-        if repository_fences.find(self._terms, repository) is None:
-            self._say("fence-lifted", repository=self.fenced.pop(repository).path)
+        with self._lock:
+            if repository not in self.fenced or repository in self._unwritten:
+                return
+            if repository_fences.find(self._terms, repository) is None:
+                self._say("fence-lifted", repository=self.fenced.pop(repository).path)
 
     def _write(self, fenced: Fenced) -> None:
         try:
@@ -97,6 +102,10 @@ class Problems:
 
     def look(self) -> None:
         """Take over the fences of this host: operators lift them (I/O)."""
+        with self._lock:
+            self._look()
+
+    def _look(self) -> None:
         for fenced in list(self._unwritten.values()):
             self._write(fenced)
         try:
